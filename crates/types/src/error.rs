@@ -1,0 +1,127 @@
+//! The error that leaves the engine: whose fault, whether to try again, what to do.
+//!
+//! Crates below define their own enums per promise boundary; at the boundary to the user each becomes an
+//! [`Error`], from whose class the exit code and the HTTP status are derived in one table each.
+
+use std::fmt;
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A job file, a query, a request or a record is wrong: exit code 2 before the start, HTTP 400.
+    User,
+    /// Something outside failed (disk, network, another system): exit code 1, HTTP 503.
+    External,
+    /// A broken invariant of ours: exit code 1, HTTP 500.
+    Internal,
+    /// Bytes on disk are not what was written: exit code 3, HTTP 500.
+    Corrupt,
+}
+
+/// Whether doing the same again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    Never,
+    WithBackoff,
+    /// It may have happened or not; repeating is safe only where the work is idempotent.
+    OutcomeUnknown,
+}
+
+/// An error with its class, a message (what, where, expected, got) and a hint (what to do).
+#[derive(Debug)]
+pub struct Error {
+    class: Class,
+    retry: Retry,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        let retry = if class == Class::External { Retry::WithBackoff } else { Retry::Never };
+        Self { class, retry, message: message.into(), hint: None, source: None }
+    }
+
+    pub fn user(message: impl Into<String>) -> Self {
+        Self::new(Class::User, message)
+    }
+
+    pub fn external(message: impl Into<String>) -> Self {
+        Self::new(Class::External, message)
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Class::Internal, message)
+    }
+
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(Class::Corrupt, message)
+    }
+
+    /// What the reader should do about it.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Puts a present-tense action in front, so that a chain reads as a path: `open segment "x": …`.
+    #[must_use]
+    pub fn context(mut self, action: impl fmt::Display) -> Self {
+        self.message = format!("{action}: {}", self.message);
+        self
+    }
+
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The message and the messages of all its causes, joined by `: `.
+    pub fn chain(&self) -> String {
+        let mut text = self.message.clone();
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
+    }
+}

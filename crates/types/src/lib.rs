@@ -1,0 +1,34 @@
+//! Records, schemas, time, order numbers and errors: the words that every other crate speaks.
+//!
+//! Nothing here does I/O, reads a clock or starts a thread.
+//!
+//! * [`DataType`], [`Field`], [`Schema`]: the types of design section 6 and their Arrow shapes.
+//! * [`Batch`]: records that travel over a link, with the range of the order that they stand for.
+//! * [`Micros`], [`parse_duration`], [`parse_timestamp`]: event time and the units that users write.
+//! * [`Error`]: what leaves the engine, with its [`Class`] and a hint.
+//! * [`Reject`]: a record that could not be used, with its place and raw bytes.
+
+mod batch;
+mod data_type;
+mod error;
+mod hash;
+mod reject;
+mod schema;
+mod seq;
+mod size;
+mod time;
+mod value;
+
+pub use batch::{Batch, Rows, Seqs};
+pub use data_type::{DataType, ParseTypeError, TimeUnit};
+pub use error::{Class, Error, Retry};
+pub use hash::{hash_bytes, hash_column, hash_columns, partition_of};
+pub use reject::{Reject, RejectPlace, rejects_schema};
+pub use schema::{Field, Schema};
+pub use seq::{Offset, PartitionId, Seq, SeqRange};
+pub use size::{format_size, parse_size};
+pub use time::{
+    Micros, civil_from_days, days_from_civil, format_duration, format_timestamp, parse_duration,
+    parse_timestamp,
+};
+pub use value::Value;
