@@ -1,0 +1,1 @@
+//! Formats, sources and sinks.

@@ -1,0 +1,1 @@
+//! SQL scalar expressions over records: parse, bind, evaluate by columns.

@@ -1,0 +1,1 @@
+//! Operators, links, the sequencer and the workers that run them.

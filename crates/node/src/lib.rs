@@ -1,0 +1,1 @@
+//! Reads job files, builds their graphs and runs them.

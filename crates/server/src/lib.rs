@@ -1,0 +1,1 @@
+//! HTTP: sources with answers in the reply, present values, queries, jobs, metrics.

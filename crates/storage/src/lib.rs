@@ -1,0 +1,1 @@
+//! File-system seam, frames and the chunk store of Thalweg.

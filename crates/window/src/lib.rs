@@ -1,0 +1,1 @@
+//! Exact sliding windows: queries, plans, reservoir, cursors, aggregates.
