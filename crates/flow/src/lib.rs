@@ -1,1 +1,23 @@
 //! Operators, links, the sequencer and the workers that run them.
+//!
+//! A job is a [`Graph`] of sources and operators. [`Runtime`] runs the tasks of many jobs on a fixed set of
+//! worker threads. One *sequencer* per job takes raw blocks from the sources as they come and numbers every
+//! record; from there on everything is a function of that order.
+//!
+//! # Order
+//! Every item on every link stands for a range of the order, and the items of a link cover it without a gap:
+//! where a task has nothing to say about a range it sends an empty batch. A task with several inputs takes
+//! them in step, so what it sees does not depend on batch sizes, workers or timing.
+//! Ticks, cycle markers, commands and the end of input are numbered like records and reach every task.
+
+mod graph;
+mod operator;
+mod partition;
+mod source;
+
+pub use graph::{
+    CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
+};
+pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
+pub use partition::{Partitioner, Partitioning};
+pub use source::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourceProgress, Waker};

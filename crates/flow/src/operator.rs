@@ -1,0 +1,139 @@
+//! What an operator is: one trait over batches, for processors and sinks, ours and users' alike.
+//!
+//! Not here: how tasks are scheduled, how batches are merged and partitioned (the runtime does both).
+
+use std::any::Any;
+use std::sync::Arc;
+
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+
+/// Which task of which operator this is.
+#[derive(Clone, Debug)]
+pub struct TaskInfo {
+    pub job: Arc<str>,
+    pub operator: Arc<str>,
+    /// Number of this task, from 0; for a keyed operator the partition that it owns.
+    pub index: u32,
+    /// How many tasks the operator has.
+    pub tasks: u32,
+}
+
+/// Where a batch came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputId {
+    /// Place in the operator's list of inputs.
+    pub port: usize,
+    /// Task of the upstream operator; always 0 under [`InputOrder::Merged`].
+    pub task: u32,
+}
+
+/// How the batches of one range are given to [`Operator::process`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InputOrder {
+    /// One batch per port with rows in order, whatever the number of upstream tasks: the runtime merges them
+    /// by order number, and equal numbers by upstream task. Rows of different ports come port by port.
+    #[default]
+    Merged,
+    /// Each upstream task's batch as it is; the operator puts rows back in order itself where it matters.
+    Grouped,
+}
+
+/// Something the control plane asks of an operator, numbered like a record so that every task takes it at the
+/// same place of the order.
+#[derive(Clone)]
+pub struct Command {
+    /// Operator whose tasks take it.
+    pub operator: Arc<str>,
+    /// What is asked; the operator knows the type. Replies go through a channel inside it.
+    pub body: Arc<dyn Any + Send + Sync>,
+}
+
+/// An operator instance: one task of it. Batches in, batches out; all state is its own.
+///
+/// Calls come in the order of the stream. For every range, `process` is called for each non-empty batch (in
+/// port order), then `complete` once. Time is only what `tick` says.
+/// An `Err` stops the job and names operator, task and record.
+pub trait Operator: Send {
+    fn process(&mut self, input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error>;
+
+    /// Everything up to `range.end` has been given on every input; what is emitted from here still belongs
+    /// to `range`.
+    fn complete(&mut self, range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+        let _ = (range, out);
+        Ok(())
+    }
+
+    /// Wall-clock time as the order saw it, microseconds since the epoch.
+    fn tick(&mut self, now: Micros, out: &mut Output<'_>) -> Result<(), Error> {
+        let _ = (now, out);
+        Ok(())
+    }
+
+    /// The end of a cycle: hand over what changed, without waiting.
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        let _ = (cycle, out);
+        Ok(())
+    }
+
+    fn command(&mut self, command: &Command, out: &mut Output<'_>) -> Result<(), Error> {
+        let _ = (command, out);
+        Ok(())
+    }
+
+    /// No more input. Called once, last; a sink flushes and syncs here.
+    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// How inputs with several upstream tasks are given.
+    fn input_order(&self) -> InputOrder {
+        InputOrder::Merged
+    }
+
+    /// Heap bytes that the task's state holds, for the live graph.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Where an operator puts what it emits. The runtime partitions, buffers and sends it.
+pub struct Output<'a> {
+    pub(crate) emitted: &'a mut Vec<(usize, Batch)>,
+    pub(crate) at: &'a mut Option<Seq>,
+}
+
+impl Output<'_> {
+    /// Emits on a named output, numbered in the order in which the operator declares them.
+    ///
+    /// Rows carry the order number of the record that they answer or come from; numbers ascend over all
+    /// batches emitted on a port within one call sequence, and lie in the range being processed. The batch's own
+    /// range does not matter.
+    pub fn emit(&mut self, port: usize, batch: Batch) {
+        if !batch.is_empty() {
+            self.emitted.push((port, batch));
+        }
+    }
+
+    /// Says which record is being worked on, so that a failure can name it. Cheap; per record where the
+    /// operator goes record by record.
+    #[inline]
+    pub fn working_on(&mut self, seq: Seq) {
+        *self.at = Some(seq);
+    }
+}
+
+/// Runs an operator by hand, without a runtime: for tests and for use as a library.
+///
+/// Returns what was emitted, in order, with the port.
+///
+/// # Errors
+/// What `call` returns.
+pub fn collect<T>(
+    call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>,
+) -> Result<Vec<(usize, Batch)>, Error> {
+    let mut emitted = Vec::new();
+    let mut at = None;
+    call(&mut Output { emitted: &mut emitted, at: &mut at })?;
+    Ok(emitted)
+}

@@ -1,0 +1,44 @@
+//! How a link spreads records over the tasks of the operator it leads to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thalweg_types::Batch;
+
+/// A user's own partitioning.
+pub trait Partitioner: Send + Sync {
+    /// Puts each physical row number of `batch` (in the batch's order) into the list of the task that gets it.
+    ///
+    /// `tasks` has one empty list per downstream task. The choice may depend on the records and on nothing
+    /// else, or answers would depend on batch sizes.
+    fn partition(&self, batch: &Batch, tasks: &mut [Vec<u32>]);
+}
+
+/// How a link spreads records (design section 5).
+#[derive(Clone)]
+pub enum Partitioning {
+    /// Task i sends to task i; the operators have equally many.
+    Forward,
+    /// Evenly, by runs of 4,096 order numbers: whoever runs the job again spreads it the same way.
+    Shuffle,
+    /// By the placement hash of these columns of the upstream schema.
+    Key(Vec<usize>),
+    /// Every task gets every record.
+    Broadcast,
+    /// Task 0 gets every record.
+    Global,
+    Custom(Arc<dyn Partitioner>),
+}
+
+impl fmt::Debug for Partitioning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Partitioning::Forward => f.write_str("forward"),
+            Partitioning::Shuffle => f.write_str("shuffle"),
+            Partitioning::Key(columns) => write!(f, "key({columns:?})"),
+            Partitioning::Broadcast => f.write_str("broadcast"),
+            Partitioning::Global => f.write_str("global"),
+            Partitioning::Custom(_) => f.write_str("custom"),
+        }
+    }
+}

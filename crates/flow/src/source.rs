@@ -1,0 +1,125 @@
+//! How data comes in: raw blocks of records from a source, numbered by the sequencer, then decoded in parallel.
+//!
+//! A source only finds where records begin and end; a decoder, running in as many tasks as wanted, makes them
+//! records or rejects. So order is decided before anything is understood.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, SeqRange};
+
+/// Some records of one partition, as received.
+#[derive(Clone, Debug)]
+pub struct RawBlock {
+    pub partition: PartitionId,
+    /// Offset of the first record; the block holds `count` with consecutive offsets.
+    pub first: Offset,
+    pub count: u32,
+    pub payload: Payload,
+}
+
+/// What a block carries; source and decoder agree on it.
+#[derive(Clone)]
+pub enum Payload {
+    /// Whole records one after the other. `context` is whatever the source knows that the decoder needs
+    /// (the CSV header, the first line's number).
+    Bytes { data: bytes::Bytes, context: Option<Arc<dyn Any + Send + Sync>> },
+    /// Nothing but offsets: the decoder makes the records.
+    Offsets,
+    /// Something else that both know.
+    Other { data: Arc<dyn Any + Send + Sync>, bytes: usize },
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+impl Payload {
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Bytes { data, .. } => data.len(),
+            Payload::Offsets => 0,
+            Payload::Other { bytes, .. } => *bytes,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a source has to say when asked.
+pub enum Poll {
+    Block(RawBlock),
+    /// Nothing now; the source wakes the sequencer when there is.
+    Pending,
+    /// Nothing now; ask again at this time, or when woken.
+    PendingUntil(Instant),
+    /// Nothing ever again.
+    End,
+}
+
+/// Wakes the sequencer of a job from any thread. Cheap to clone and to call.
+#[derive(Clone)]
+pub struct Waker(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+
+    pub fn wake(&self) {
+        (self.0)();
+    }
+}
+
+/// How far a source with a known size has come, in bytes (or records, for a generator).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceProgress {
+    pub done: u64,
+    pub total: Option<u64>,
+}
+
+/// Where records come from. Polled by the sequencer on a worker thread, so `poll` never waits for a socket:
+/// what talks to the network does so on the I/O runtime and hands over through a bounded channel.
+pub trait Source: Send {
+    /// Called once before the first `poll`.
+    fn start(&mut self, waker: Waker) -> Result<(), Error> {
+        let _ = waker;
+        Ok(())
+    }
+
+    /// The next block of at most about `max_bytes`; `now` is the job's clock.
+    fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error>;
+
+    /// Called with the range that the sequencer gave to the block just polled, before it is decoded.
+    /// A source that must answer (HTTP) registers who waits for which number here.
+    fn sequenced(&mut self, block: &RawBlock, range: SeqRange) {
+        let _ = (block, range);
+    }
+
+    /// Orderly end: accept nothing new, give what is there, then [`Poll::End`].
+    fn drain(&mut self);
+
+    fn progress(&self) -> Option<SourceProgress> {
+        None
+    }
+}
+
+/// What a block became.
+pub struct Decoded {
+    /// The records (output 0 of the source). Row i of the block has order number `range.start + i`; rows that
+    /// were rejected are absent.
+    pub records: Batch,
+    /// The rejects (output 1), with the schema of [`thalweg_types::rejects_schema`]; `None` where there are none.
+    pub rejects: Option<Batch>,
+}
+
+/// Makes records of a block. One instance per task; keeps no state that changes results.
+pub trait Decoder: Send {
+    /// `arrival` is the tick at which the block was numbered, microseconds since the epoch.
+    fn decode(&mut self, block: &RawBlock, range: SeqRange, arrival: Micros) -> Result<Decoded, Error>;
+}
