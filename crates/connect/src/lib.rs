@@ -1,1 +1,13 @@
-//! Formats, sources and sinks.
+//! Formats, sources and sinks: where data enters and leaves.
+//!
+//! Each plug-in is one file and one line in [`registry`]. A job file names a plug-in by `type:` or `format:`;
+//! its [`OptionSpec`]s say which keys it takes, and the job file's checks, its hints and its JSON Schema are
+//! made from them.
+
+pub mod plugin;
+pub mod registry;
+
+pub use plugin::{
+    BuiltSource, FormatPlugin, FormatSpec, Ingress, OptionKind, OptionSpec, OptionValue, Options, Reply,
+    SinkContext, SinkPlugin, SourceContext, SourcePlugin, SourceTime, SubmitError,
+};

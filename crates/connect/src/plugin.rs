@@ -1,0 +1,274 @@
+//! What a format, a source and a sink have to be.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
+use thalweg_types::{Error, Micros, Schema};
+
+/// What values a key of a job file takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OptionKind {
+    Text,
+    /// A path, relative to the current directory.
+    Path,
+    Bool,
+    Integer {
+        min: i64,
+        max: i64,
+    },
+    Number,
+    /// `500ms`, `5s`, `1h`.
+    Duration,
+    /// `64KiB`, `1GiB`.
+    Size,
+    Choice(&'static [&'static str]),
+    /// A list of texts, or one text alone.
+    TextList,
+}
+
+/// One key that a plug-in takes: what it means, for the checks, the hints and the JSON Schema.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    pub key: &'static str,
+    pub kind: OptionKind,
+    pub required: bool,
+    /// As it would be written; for the documentation only.
+    pub default: Option<&'static str>,
+    pub doc: &'static str,
+}
+
+/// A value that has been checked against its [`OptionKind`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionValue {
+    Text(String),
+    Bool(bool),
+    Integer(i64),
+    Number(f64),
+    Duration(Micros),
+    Size(u64),
+    List(Vec<String>),
+}
+
+/// The keys that were given, checked: of the right kind, none unheard of, none missing that is required.
+#[derive(Clone, Debug, Default)]
+pub struct Options(pub BTreeMap<String, OptionValue>);
+
+impl Options {
+    pub fn get(&self, key: &str) -> Option<&OptionValue> {
+        self.0.get(key)
+    }
+
+    /// Text, path or choice.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key) {
+            Some(OptionValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn flag(&self, key: &str) -> Option<bool> {
+        match self.get(key) {
+            Some(OptionValue::Bool(flag)) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    pub fn integer(&self, key: &str) -> Option<i64> {
+        match self.get(key) {
+            Some(OptionValue::Integer(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub fn number(&self, key: &str) -> Option<f64> {
+        match self.get(key) {
+            Some(OptionValue::Number(number)) => Some(*number),
+            Some(OptionValue::Integer(number)) => Some(*number as f64),
+            _ => None,
+        }
+    }
+
+    pub fn duration(&self, key: &str) -> Option<Micros> {
+        match self.get(key) {
+            Some(OptionValue::Duration(micros)) => Some(*micros),
+            _ => None,
+        }
+    }
+
+    pub fn size(&self, key: &str) -> Option<u64> {
+        match self.get(key) {
+            Some(OptionValue::Size(bytes)) => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    pub fn list(&self, key: &str) -> Option<&[String]> {
+        match self.get(key) {
+            Some(OptionValue::List(texts)) => Some(texts),
+            _ => None,
+        }
+    }
+}
+
+/// A format and the keys that were given for it (`header`, `delimiter` …).
+#[derive(Clone)]
+pub struct FormatSpec {
+    pub plugin: Arc<dyn FormatPlugin>,
+    pub options: Options,
+}
+
+/// Where a record's event time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceTime {
+    /// A timestamp field, by its place in the schema.
+    Field(usize),
+    /// The tick at which the record was numbered.
+    Arrival,
+}
+
+/// Everything a source plug-in is given.
+#[derive(Clone)]
+pub struct SourceContext {
+    pub job: Arc<str>,
+    pub name: Arc<str>,
+    /// The fields that the job file declares; empty where the plug-in makes its own.
+    pub schema: Schema,
+    /// `None` for plug-ins that need no format.
+    pub format: Option<FormatSpec>,
+    pub options: Options,
+    pub time: SourceTime,
+    /// A record further ahead of its arrival is rejected; `None` for sources that are not live.
+    pub max_ahead: Option<Micros>,
+    /// `--data-dir` of this job, for sources that keep something.
+    pub data_dir: PathBuf,
+}
+
+/// One line of the reply to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The answer of a record, as one line of JSON without the line end.
+    Answer(Bytes),
+    /// The record was not accepted.
+    Rejected { code: String, message: String, hint: Option<String> },
+}
+
+/// Why a request could not be handed to the job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    #[error("the queue of source {source_name:?} is full")]
+    Full { source_name: String },
+    #[error("source {source_name:?} takes no more records: the job is draining")]
+    Draining { source_name: String },
+    #[error("a request of {bytes} bytes is larger than the queue of source {source_name:?} ({bound} bytes)")]
+    TooLarge { source_name: String, bytes: usize, bound: usize },
+    #[error("the request holds no record")]
+    Empty,
+}
+
+/// The door of an HTTP source: the server hands in bodies, the job hands back replies.
+pub trait Ingress: Send + Sync {
+    /// Queues the records of a body (one JSON object, or one object a line).
+    ///
+    /// With `reply`, the receiver yields one [`Reply`] per record, in order, once all are there. It yields an error
+    /// if the job stops first: the outcome is unknown then.
+    fn submit(
+        &self,
+        body: Bytes,
+        reply: bool,
+    ) -> Result<Option<tokio::sync::oneshot::Receiver<Vec<Reply>>>, SubmitError>;
+}
+
+/// What a source plug-in makes.
+pub struct BuiltSource {
+    pub source: Box<dyn Source>,
+    pub decoder: TaskFactory<dyn Decoder>,
+    /// Schema of the records.
+    pub schema: Schema,
+    /// For HTTP sources: the door, and the sink that carries answers and rejects back through it.
+    /// Its input 0 takes answers, its input 1 rejects.
+    pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
+}
+
+pub trait SourcePlugin: Send + Sync {
+    /// As `type:` names it.
+    fn name(&self) -> &'static str;
+
+    /// One line for `check`, `schema` and the documentation.
+    fn doc(&self) -> &'static str;
+
+    fn options(&self) -> &'static [OptionSpec];
+
+    /// Whether `format:` and `schema:` are wanted.
+    fn takes_format(&self) -> bool {
+        true
+    }
+
+    /// Format where the job file names none.
+    fn default_format(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether records arrive as they happen, so that `max_ahead` has a default.
+    fn is_live(&self) -> bool;
+
+    /// The schema of a source that makes its own records; `None` where the job file declares it.
+    ///
+    /// # Errors
+    /// Where the options do not fit together.
+    fn own_schema(&self, options: &Options) -> Result<Option<Schema>, Error> {
+        let _ = options;
+        Ok(None)
+    }
+
+    /// # Errors
+    /// What stands in the way of opening it, with path or address.
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error>;
+}
+
+/// Everything a sink plug-in is given.
+#[derive(Clone)]
+pub struct SinkContext {
+    pub job: Arc<str>,
+    pub name: Arc<str>,
+    /// Schema of the input.
+    pub schema: Schema,
+    pub format: Option<FormatSpec>,
+    pub options: Options,
+}
+
+pub trait SinkPlugin: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    fn doc(&self) -> &'static str;
+
+    fn options(&self) -> &'static [OptionSpec];
+
+    fn takes_format(&self) -> bool {
+        true
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What it promises after a crash, as `check` prints it: `exactly-once`, `at-least-once`.
+    fn guarantee(&self) -> &'static str;
+
+    /// Opens the sink; called before the job starts, so that a path that cannot be written is reported then.
+    ///
+    /// # Errors
+    /// What stands in the way of opening it, with path or address.
+    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error>;
+}
+
+/// A format: how bytes become records and records bytes. See `crate::format` for its three parts.
+pub trait FormatPlugin: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    fn doc(&self) -> &'static str;
+
+    fn options(&self) -> &'static [OptionSpec];
+}

@@ -1,0 +1,56 @@
+//! The list of plug-ins that this build has. Users' own are added with [`Registry::add_source`] and its kin.
+
+use std::sync::Arc;
+
+use crate::{FormatPlugin, SinkPlugin, SourcePlugin};
+
+/// Plug-ins by name, in the order in which they are listed to users.
+#[derive(Clone, Default)]
+pub struct Registry {
+    sources: Vec<Arc<dyn SourcePlugin>>,
+    sinks: Vec<Arc<dyn SinkPlugin>>,
+    formats: Vec<Arc<dyn FormatPlugin>>,
+}
+
+impl Registry {
+    /// Everything that comes with this build.
+    pub fn builtin() -> Self {
+        Self::default()
+    }
+
+    pub fn add_source(&mut self, plugin: impl SourcePlugin + 'static) {
+        self.sources.push(Arc::new(plugin));
+    }
+
+    pub fn add_sink(&mut self, plugin: impl SinkPlugin + 'static) {
+        self.sinks.push(Arc::new(plugin));
+    }
+
+    pub fn add_format(&mut self, plugin: impl FormatPlugin + 'static) {
+        self.formats.push(Arc::new(plugin));
+    }
+
+    pub fn sources(&self) -> &[Arc<dyn SourcePlugin>] {
+        &self.sources
+    }
+
+    pub fn sinks(&self) -> &[Arc<dyn SinkPlugin>] {
+        &self.sinks
+    }
+
+    pub fn formats(&self) -> &[Arc<dyn FormatPlugin>] {
+        &self.formats
+    }
+
+    pub fn source(&self, name: &str) -> Option<&Arc<dyn SourcePlugin>> {
+        self.sources.iter().find(|plugin| plugin.name() == name)
+    }
+
+    pub fn sink(&self, name: &str) -> Option<&Arc<dyn SinkPlugin>> {
+        self.sinks.iter().find(|plugin| plugin.name() == name)
+    }
+
+    pub fn format(&self, name: &str) -> Option<&Arc<dyn FormatPlugin>> {
+        self.formats.iter().find(|plugin| plugin.name() == name)
+    }
+}
