@@ -1,1 +1,30 @@
 //! File-system seam, frames and the chunk store of Thalweg.
+//!
+//! * [`Fs`] and [`File`]: the only way to the disk, with [`RealFs`], [`MemFs`] and [`FaultyFs`] behind it.
+//! * [`frame`]: a length-prefixed, chained, checksummed unit in an append-only file.
+//! * [`chunk`]: one sealed, compressed, columnar piece of a task's records, as bytes.
+//! * [`ChunkStore`]: a task's chunks in files, written behind and read ahead on an [`IoPool`], cached within a
+//!   [`ChunkBudget`].
+//!
+//! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by
+//! a commit record). This crate writes and syncs; who commits is above it.
+//!
+//! Not here: what the records mean, which chunks a window still needs, when a checkpoint is due.
+
+#![deny(unsafe_code)]
+
+pub mod chunk;
+mod error;
+pub mod frame;
+mod fs;
+mod io_pool;
+mod schemas;
+mod store;
+
+pub use error::ChunkError;
+pub use fs::{Fault, FaultKind, FaultyFs, File, Fs, MemFs, OpenMode, RealFs, publish};
+pub use io_pool::IoPool;
+pub use schemas::{SchemaId, SchemaRegistry};
+pub use store::{
+    ChunkBudget, ChunkId, ChunkMeta, ChunkStats, ChunkStore, ChunkStoreOptions, Projection, Seal, SyncTicket,
+};

@@ -1,0 +1,307 @@
+//! A disk in memory that loses on a crash what was not synced.
+//!
+//! Each name points to a node, each node holds its bytes. Of both there are two versions: what a reader sees
+//! now, and what a crash leaves. `sync_data` makes a node's bytes the latter, `sync_dir` a directory's names.
+//! Directories themselves are durable at once: who loses one has lost the test's whole subject.
+//!
+//! Invariant: handles from before a crash fail afterwards, as those of a dead process do.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{File, Fs, OpenMode};
+
+/// A file system in memory; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct MemFs(Arc<Mutex<Disk>>);
+
+#[derive(Debug, Default)]
+struct Disk {
+    /// Crashes so far; handles of an earlier one are dead.
+    generation: u64,
+    next_node: u64,
+    names: BTreeMap<PathBuf, u64>,
+    durable_names: BTreeMap<PathBuf, u64>,
+    dirs: std::collections::BTreeSet<PathBuf>,
+    nodes: BTreeMap<u64, Node>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    bytes: Vec<u8>,
+    /// What was there before each unsynced change, oldest first: undone in reverse by a crash.
+    undo: Vec<Undo>,
+}
+
+/// A change of `bytes[position..]`: the length before it and the bytes that it overwrote or cut.
+#[derive(Debug)]
+struct Undo {
+    len: usize,
+    position: usize,
+    old: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct MemFile {
+    disk: Arc<Mutex<Disk>>,
+    generation: u64,
+    node: u64,
+    writable: bool,
+}
+
+impl MemFs {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Power cut: everything that was not synced is gone, names as well as bytes.
+    pub fn crash(&self) {
+        self.lock().crash(|_| false);
+    }
+
+    /// Power cut in which parts of what was not synced arrived: each 512-byte sector and each name on its own,
+    /// as `seed` decides.
+    pub fn crash_torn(&self, seed: u64) {
+        let mut random = Random(seed);
+        self.lock().crash(|_| random.next().is_multiple_of(2));
+    }
+
+    /// The bytes of a file as readers see them.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let disk = self.lock();
+        Ok(disk.nodes[&disk.find(path)?].bytes.clone())
+    }
+
+    /// Replaces a file's bytes on the disk itself, synced: how tests damage a file.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_bytes(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
+        let mut disk = self.lock();
+        let node = disk.find(path)?;
+        disk.nodes.insert(node, Node { bytes, undo: Vec::new() });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// SplitMix64, enough to choose what survives.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+impl Disk {
+    fn find(&self, path: &Path) -> io::Result<u64> {
+        self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// `arrived` decides for each unsynced name and sector whether it had reached the disk.
+    fn crash(&mut self, mut arrived: impl FnMut(usize) -> bool) {
+        self.generation += 1;
+        let all: std::collections::BTreeSet<PathBuf> =
+            self.names.keys().chain(self.durable_names.keys()).cloned().collect();
+        let mut left = BTreeMap::new();
+        for path in all {
+            let (now, durable) = (self.names.get(&path), self.durable_names.get(&path));
+            let survivor = if now != durable && arrived(0) { now } else { durable };
+            if let Some(node) = survivor {
+                left.insert(path, *node);
+            }
+        }
+        self.nodes.retain(|id, _| left.values().any(|node| node == id));
+        for node in self.nodes.values_mut() {
+            let changed = std::mem::take(&mut node.bytes);
+            let mut synced = changed.clone();
+            for undo in node.undo.drain(..).rev() {
+                synced.truncate(undo.len);
+                synced.resize(undo.len, 0);
+                synced[undo.position..undo.position + undo.old.len()].copy_from_slice(&undo.old);
+            }
+            for start in (0..changed.len()).step_by(512) {
+                let end = changed.len().min(start + 512);
+                let same = synced.get(start..end) == Some(&changed[start..end]);
+                if !same && arrived(start) {
+                    if synced.len() < end {
+                        synced.resize(end, 0);
+                    }
+                    synced[start..end].copy_from_slice(&changed[start..end]);
+                }
+            }
+            node.bytes = synced;
+        }
+        self.names.clone_from(&left);
+        self.durable_names = left;
+    }
+}
+
+impl Fs for MemFs {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let mut disk = self.lock();
+        let node = match (disk.names.get(path).copied(), mode) {
+            (None, OpenMode::Read | OpenMode::Write) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (Some(node), OpenMode::Read | OpenMode::Write) => node,
+            (_, OpenMode::Create | OpenMode::CreateNew) => {
+                if let Some(parent) = path.parent()
+                    && !parent.as_os_str().is_empty()
+                    && !disk.dirs.contains(parent)
+                {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                let node = disk.next_node;
+                disk.next_node += 1;
+                disk.nodes.insert(node, Node::default());
+                disk.names.insert(path.to_owned(), node);
+                node
+            }
+        };
+        let generation = disk.generation;
+        let writable = mode != OpenMode::Read;
+        Ok(Arc::new(MemFile { disk: Arc::clone(&self.0), generation, node, writable }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        disk.dirs.extend(path.ancestors().map(Path::to_owned));
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let disk = self.lock();
+        if !disk.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(disk
+            .names
+            .keys()
+            .filter(|path| path.parent() == Some(dir))
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        let node = disk.find(from)?;
+        disk.names.remove(from);
+        disk.names.insert(to.to_owned(), node);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        disk.find(path)?;
+        disk.names.remove(path);
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.lock();
+        if disk.names.keys().any(|name| name.starts_with(path)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        if disk.dirs.remove(path) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let disk = &mut *self.lock();
+        if !disk.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        disk.durable_names.retain(|path, _| path.parent() != Some(dir));
+        for (path, node) in disk.names.iter().filter(|(path, _)| path.parent() == Some(dir)) {
+            disk.durable_names.insert(path.clone(), *node);
+        }
+        Ok(())
+    }
+}
+
+impl MemFile {
+    fn with<T>(&self, act: impl FnOnce(&mut Node) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if disk.generation != self.generation {
+            return Err(io::Error::other("file handle from before the crash"));
+        }
+        act(disk.nodes.get_mut(&self.node).expect("a node lives as long as the generation of its handles"))
+    }
+
+    fn change<T>(&self, act: impl FnOnce(&mut Node) -> T) -> io::Result<T> {
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.with(|node| Ok(act(node)))
+    }
+}
+
+impl File for MemFile {
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.with(|node| {
+            let start = usize::try_from(position).unwrap_or(usize::MAX).min(node.bytes.len());
+            let count = buffer.len().min(node.bytes.len() - start);
+            buffer[..count].copy_from_slice(&node.bytes[start..start + count]);
+            Ok(count)
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
+        let position = usize::try_from(position).map_err(io::Error::other)?;
+        self.change(|node| {
+            let len = node.bytes.len();
+            let end = position + bytes.len();
+            let start = position.min(len);
+            node.undo.push(Undo { len, position: start, old: node.bytes[start..end.min(len)].to_vec() });
+            if len < end {
+                node.bytes.resize(end, 0);
+            }
+            node.bytes[position..end].copy_from_slice(bytes);
+            bytes.len()
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.with(|node| Ok(node.bytes.len() as u64))
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.change(|node| {
+            let before = node.bytes.len();
+            let start = len.min(before);
+            node.undo.push(Undo { len: before, position: start, old: node.bytes[start..].to_vec() });
+            node.bytes.resize(len, 0);
+        })
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        let wanted = usize::try_from(len).map_err(io::Error::other)?;
+        self.change(|node| {
+            let before = node.bytes.len();
+            if before < wanted {
+                node.undo.push(Undo { len: before, position: before, old: Vec::new() });
+                node.bytes.resize(wanted, 0);
+            }
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.with(|node| {
+            node.undo.clear();
+            Ok(())
+        })
+    }
+}

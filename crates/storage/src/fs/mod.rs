@@ -1,0 +1,139 @@
+//! The file-system seam: everything that this crate does to a disk goes through [`Fs`] and [`File`].
+//!
+//! [`RealFs`] is the disk. [`MemFs`] is a disk in memory that loses on `crash` what was not synced, stricter
+//! than a real one. [`FaultyFs`] lays errors over either.
+//!
+//! A file has one writer; readers may read below what the writer has told them is written.
+//! A name is durable once its directory was synced, bytes once their file was.
+
+mod faulty;
+mod mem;
+mod real;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use faulty::{Fault, FaultKind, FaultyFs};
+pub use mem::MemFs;
+pub use real::RealFs;
+
+/// How [`Fs::open`] treats a name that exists or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For reading; an error where it does not exist.
+    Read,
+    /// For reading and writing; an error where it does not exist.
+    Write,
+    /// For reading and writing; an error where it exists.
+    CreateNew,
+    /// For reading and writing; created, or emptied where it exists.
+    Create,
+}
+
+/// A tree of files.
+pub trait Fs: Send + Sync + fmt::Debug {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Names of the files in a directory, sorted; directories below it are left out.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Renames a file, over one that exists.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+}
+
+/// An open file. Positions are absolute; there is no cursor.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Reads up to `buffer.len()` bytes from `position` on; 0 at the end.
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
+
+    /// Writes some of `bytes` at `position` and says how many.
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize>;
+
+    fn len(&self) -> io::Result<u64>;
+
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or, with zeros, extends the file.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// Gives the file real blocks up to `len`, so that writing there cannot find the disk full.
+    fn preallocate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes the bytes (and the length) durable. After an error nothing is known about them:
+    /// stop and recover by reopening, a repeated sync proves nothing.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `position`.
+    fn write_all_at(&self, mut bytes: &[u8], mut position: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write_at(bytes, position) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    position += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` behind the last byte and returns where they begin. One writer per file.
+    fn append(&self, bytes: &[u8]) -> io::Result<u64> {
+        let position = self.len()?;
+        self.write_all_at(bytes, position)?;
+        Ok(position)
+    }
+
+    /// Fills `buffer` from `position` on; `UnexpectedEof` where the file ends before.
+    fn read_exact_at(&self, mut buffer: &mut [u8], mut position: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(buffer, position) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    position += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Publishes `bytes` under `path` atomically: after a crash the file holds the old content or the new.
+///
+/// Write beside it, sync, rename over it, sync the directory; the one place where this order is written down.
+/// Readers never see a half, and `Ok` means durable.
+///
+/// # Errors
+/// The first step that failed; the old content is then still there or the new one is, whole.
+pub fn publish(fs: &dyn Fs, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    let temporary = PathBuf::from(name);
+    let file = fs.open(&temporary, OpenMode::Create)?;
+    file.write_all_at(bytes, 0)?;
+    file.sync_data()?;
+    fs.rename(&temporary, path)?;
+    fs.sync_dir(path.parent().unwrap_or(Path::new(".")))
+}
+
+#[cfg(test)]
+mod tests;

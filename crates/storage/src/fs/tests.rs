@@ -1,0 +1,99 @@
+//! What each file system promises, and that the strict ones break what they say they break.
+
+use std::sync::Arc;
+
+use super::*;
+
+fn mem() -> MemFs {
+    let fs = MemFs::new();
+    fs.create_dir_all(Path::new("/d")).unwrap();
+    fs
+}
+
+#[test]
+fn crash_loses_unsynced_bytes_and_names() {
+    let fs = mem();
+    let path = Path::new("/d/a");
+    let file = fs.open(path, OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"kept", 0).unwrap();
+    file.sync_data().unwrap();
+    fs.sync_dir(Path::new("/d")).unwrap();
+    file.write_all_at(b"lost", 4).unwrap();
+    file.write_all_at(b"K", 0).unwrap();
+    fs.open(Path::new("/d/b"), OpenMode::CreateNew).unwrap().sync_data().unwrap();
+    assert_eq!(fs.list(Path::new("/d")).unwrap(), ["a", "b"]);
+
+    fs.crash();
+    assert_eq!(fs.list(Path::new("/d")).unwrap(), ["a"]);
+    assert_eq!(fs.bytes(path).unwrap(), b"kept");
+    assert!(file.len().is_err(), "handles die with the process");
+}
+
+#[test]
+fn publish_is_all_or_nothing_at_every_failing_call_and_crash() {
+    let path = Path::new("/d/pointer");
+    for call in 1..=8 {
+        for kind in [FaultKind::Eio, FaultKind::Enospc, FaultKind::ShortWrite] {
+            let disk = mem();
+            publish(&disk, path, b"old").unwrap();
+            let faulty = FaultyFs::new(Arc::new(disk.clone()), Some(Fault { call, kind, stays: false }));
+            let outcome = publish(&faulty, path, b"newer");
+            let now = disk.bytes(path).unwrap();
+            assert!(now == b"old" || now == b"newer", "call {call}: {now:?}");
+            disk.crash();
+            let left = disk.bytes(path).unwrap();
+            assert!(left == b"old" || left == b"newer", "call {call} and crash: {left:?}");
+            assert!(outcome.is_err() || left == b"newer", "call {call}: ok means durable");
+        }
+    }
+}
+
+#[test]
+fn a_sync_after_a_failed_one_keeps_nothing() {
+    let disk = mem();
+    let faulty =
+        FaultyFs::new(Arc::new(disk.clone()), Some(Fault { call: 3, kind: FaultKind::Eio, stays: false }));
+    let file = faulty.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+    disk.sync_dir(Path::new("/d")).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    assert!(file.sync_data().is_err());
+    assert!(file.sync_data().is_ok(), "the kernel calls the pages clean");
+    assert_eq!(faulty.hits(), 1);
+    disk.crash();
+    assert_eq!(disk.bytes(Path::new("/d/a")).unwrap(), b"");
+}
+
+#[test]
+fn torn_crash_keeps_some_sectors() {
+    let mut images = std::collections::BTreeSet::new();
+    for seed in 0..32 {
+        let fs = mem();
+        let file = fs.open(Path::new("/d/a"), OpenMode::CreateNew).unwrap();
+        fs.sync_dir(Path::new("/d")).unwrap();
+        file.write_all_at(&[7; 1500], 0).unwrap();
+        fs.crash_torn(seed);
+        images.insert(fs.bytes(Path::new("/d/a")).unwrap());
+    }
+    assert!(images.len() > 4, "{} different images", images.len());
+}
+
+#[test]
+fn real_files_read_write_cut_and_list() {
+    let dir = std::env::temp_dir().join(format!("thalweg-fs-{}", std::process::id()));
+    let fs = RealFs;
+    fs.create_dir_all(&dir).unwrap();
+    let path = dir.join("a");
+    publish(&fs, &path, b"hello").unwrap();
+    let file = fs.open(&path, OpenMode::Write).unwrap();
+    assert_eq!(file.append(b" world").unwrap(), 5);
+    file.truncate(8).unwrap();
+    file.preallocate(100_000).unwrap();
+    let mut buffer = [1; 10];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"hello wo\0\0");
+    assert_eq!(file.len().unwrap(), 100_000);
+    assert_eq!(fs.list(&dir).unwrap(), ["a"]);
+    assert_eq!(fs.open(&path, OpenMode::CreateNew).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    fs.remove(&path).unwrap();
+    fs.remove_dir(&dir).unwrap();
+}
