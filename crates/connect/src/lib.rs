@@ -4,10 +4,14 @@
 //! its [`OptionSpec`]s say which keys it takes, and the job file's checks, its hints and its JSON Schema are
 //! made from them.
 
+pub mod format;
 pub mod plugin;
 pub mod registry;
+mod report;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, OptionKind, OptionSpec, OptionValue, Options, Reply,
     SinkContext, SinkPlugin, SourceContext, SourcePlugin, SourceTime, SubmitError,
 };
+pub use registry::Registry;
+pub use report::SinkReport;

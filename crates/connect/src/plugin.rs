@@ -1,12 +1,16 @@
 //! What a format, a source and a sink have to be.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
 use thalweg_types::{Error, Micros, Schema};
+
+use crate::SinkReport;
+use crate::format::{Encoder, RecordFormat};
 
 /// What values a key of a job file takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,6 +124,20 @@ pub struct FormatSpec {
     pub options: Options,
 }
 
+impl FormatSpec {
+    /// # Errors
+    /// As [`FormatPlugin::reader`].
+    pub fn reader(&self, schema: &Schema) -> Result<Arc<dyn RecordFormat>, Error> {
+        self.plugin.reader(schema, &self.options)
+    }
+
+    /// # Errors
+    /// As [`FormatPlugin::encoder`].
+    pub fn encoder(&self, schema: &Schema) -> Result<Box<dyn Encoder>, Error> {
+        self.plugin.encoder(schema, &self.options)
+    }
+}
+
 /// Where a record's event time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceTime {
@@ -190,6 +208,8 @@ pub struct BuiltSource {
     /// For HTTP sources: the door, and the sink that carries answers and rejects back through it.
     /// Its input 0 takes answers, its input 1 rejects.
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
+    /// Where a listening source can be reached, with the port that it really got.
+    pub address: Option<SocketAddr>,
 }
 
 pub trait SourcePlugin: Send + Sync {
@@ -237,6 +257,8 @@ pub struct SinkContext {
     pub schema: Schema,
     pub format: Option<FormatSpec>,
     pub options: Options,
+    /// Where the sink says what it has taken; keep a clone to read it afterwards.
+    pub report: SinkReport,
 }
 
 pub trait SinkPlugin: Send + Sync {
@@ -271,4 +293,16 @@ pub trait FormatPlugin: Send + Sync {
     fn doc(&self) -> &'static str;
 
     fn options(&self) -> &'static [OptionSpec];
+
+    /// The reading half, bound to a schema: splitters for sources, decoders for their tasks.
+    ///
+    /// # Errors
+    /// Where an option's value has no meaning for the format, such as a delimiter of two characters.
+    fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error>;
+
+    /// The writing half, bound to a schema.
+    ///
+    /// # Errors
+    /// As [`FormatPlugin::reader`].
+    fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error>;
 }

@@ -1,0 +1,130 @@
+//! Formats: how bytes become records, and records bytes.
+//!
+//! A format has three parts, so that order can be decided before anything is understood:
+//! * a [`Splitter`] in the source finds where records begin and end, and counts them;
+//! * a [`RecordDecoder`] in the decode tasks makes typed columns of them, and rejects;
+//! * an [`Encoder`] in the sinks makes bytes of batches.
+//!
+//! Invariants
+//! * Splitter and decoder agree on what a record is: a block that was split as `count` records decodes to
+//!   exactly `count` rows and rejects, whatever its bytes.
+//! * No input makes a decoder panic; what it cannot use becomes a reject with its place and reason.
+//! * What an encoder writes, the same format's decoder reads back as the same values (fields that it leaves out
+//!   where they are null are read back as null).
+//!
+//! Texts of each type, the same in every text format, are in [`text`].
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use bytes::Bytes;
+use thalweg_types::{Batch, Error};
+
+/// Longest record that a splitter waits for by default.
+pub const DEFAULT_MAX_RECORD: usize = 16 << 20;
+
+/// What a stream says about itself before its records (the CSV header). Splitter and decoder of one format know
+/// the type.
+pub type Preamble = Arc<dyn Any + Send + Sync>;
+
+/// A format bound to a schema and to its options.
+pub trait RecordFormat: Send + Sync {
+    /// A splitter for one stream: one per file, per connection, per request.
+    fn splitter(&self) -> Box<dyn Splitter>;
+
+    /// A decoder for one task.
+    fn decoder(&self) -> Box<dyn RecordDecoder>;
+
+    /// Whether each stream opens with something that its records need (a CSV header).
+    fn has_preamble(&self) -> bool {
+        false
+    }
+
+    /// Longest record accepted, in bytes.
+    fn max_record(&self) -> usize {
+        DEFAULT_MAX_RECORD
+    }
+}
+
+/// What a splitter found at the front of a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// Bytes to drop first: a byte order mark, a header.
+    pub skip: usize,
+    /// Line ends in the skipped bytes.
+    pub skip_lines: u64,
+    /// Bytes of whole records after the skipped ones, with their line ends and the blank lines among them.
+    pub bytes: usize,
+    /// Records in those bytes.
+    pub records: u32,
+    /// Line ends in those bytes.
+    pub lines: u64,
+}
+
+/// Finds records in the bytes of one stream.
+pub trait Splitter: Send {
+    /// Looks at `data`, which begins where the last split ended.
+    ///
+    /// With `at_end` nothing follows, and a last record needs no line end. A split of nothing means that more
+    /// bytes are needed; with `at_end`, that what is there is not a whole record and never will be.
+    ///
+    /// # Errors
+    /// Where the stream as a whole cannot be read, such as a header that lacks a field.
+    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error>;
+
+    /// What the stream said about itself, once `split` has gone past it.
+    fn preamble(&self) -> Option<Preamble> {
+        None
+    }
+}
+
+/// A record that is no good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRecord {
+    /// Number of the record in its block, from 0.
+    pub index: u32,
+    /// Its bytes in the block, without the line end.
+    pub raw: Range<usize>,
+    pub code: &'static str,
+    /// What was expected and what was there.
+    pub reason: Cow<'static, str>,
+}
+
+/// What a block became: columns of the good records in order, and the bad ones.
+#[derive(Debug)]
+pub struct Columns {
+    /// One per field of the schema, each with one element per good record.
+    pub columns: Vec<ArrayRef>,
+    pub rows: usize,
+    /// Ascending by index; together with the rows there is one per record.
+    pub bad: Vec<BadRecord>,
+}
+
+/// Makes columns of records.
+pub trait RecordDecoder: Send {
+    /// Decodes a block of exactly `count` records, as a splitter cut it.
+    ///
+    /// # Errors
+    /// Only where splitter and decoder disagree about the count: a broken invariant.
+    fn decode(&mut self, data: &Bytes, count: usize, preamble: Option<&Preamble>) -> Result<Columns, Error>;
+
+    /// Where the records with these ascending numbers stand in a block, without their line ends.
+    fn locate(&self, data: &[u8], indexes: &[u32]) -> Vec<Range<usize>>;
+}
+
+/// Makes bytes of batches.
+pub trait Encoder: Send {
+    /// What comes before the first record, such as a header line.
+    fn start(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+
+    /// Appends the records of a batch, each as one line.
+    fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>);
+
+    /// Appends one record of a batch, by physical row, without a line end.
+    fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>);
+}

@@ -1,0 +1,49 @@
+//! What a sink has taken so far, readable from outside while it works and after it has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Counters of one sink, shared by its tasks and whoever shows them. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct SinkReport(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    records: AtomicU64,
+    bytes: AtomicU64,
+    digest: AtomicU64,
+    has_digest: AtomicBool,
+}
+
+// `Relaxed` throughout: each counter stands alone, and readers that want the final values read them after the
+// job has ended, which orders them.
+impl SinkReport {
+    /// Records taken.
+    pub fn records(&self) -> u64 {
+        self.0.records.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written; 0 for sinks that write none.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Digest of all rows, whatever their order; `None` for sinks that make none.
+    pub fn digest(&self) -> Option<u64> {
+        self.0.has_digest.load(Ordering::Relaxed).then(|| self.0.digest.load(Ordering::Relaxed))
+    }
+
+    pub fn add_records(&self, count: u64) {
+        self.0.records.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn add_bytes(&self, count: u64) {
+        self.0.bytes.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Adds a batch's digest (a wrapping sum over its rows, so that tasks and batches add up in any order).
+    pub fn add_digest(&self, digest: u64) {
+        self.0.has_digest.store(true, Ordering::Relaxed);
+        self.0.digest.fetch_add(digest, Ordering::Relaxed);
+    }
+}
