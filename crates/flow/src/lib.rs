@@ -10,14 +10,24 @@
 //! them in step, so what it sees does not depend on batch sizes, workers or timing.
 //! Ticks, cycle markers, commands and the end of input are numbered like records and reach every task.
 
+mod clock;
 mod graph;
+mod job;
 mod operator;
+mod order;
 mod partition;
+mod runtime;
 mod source;
+mod stats;
 
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
 };
+pub use job::{FailureError, Job, JobFailure, JobState};
 pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
+pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
+pub use runtime::Runtime;
 pub use source::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourceProgress, Waker};
+pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

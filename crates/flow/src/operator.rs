@@ -101,6 +101,7 @@ pub trait Operator: Send {
 pub struct Output<'a> {
     pub(crate) emitted: &'a mut Vec<(usize, Batch)>,
     pub(crate) at: &'a mut Option<Seq>,
+    pub(crate) range: SeqRange,
 }
 
 impl Output<'_> {
@@ -113,6 +114,12 @@ impl Output<'_> {
         if !batch.is_empty() {
             self.emitted.push((port, batch));
         }
+    }
+
+    /// The numbers that are being worked on. What is emitted in `process` and `complete` lies in it; what is
+    /// emitted in `tick`, `cycle`, `command` and `finish` gets the one number in it, whatever its rows say.
+    pub fn range(&self) -> SeqRange {
+        self.range
     }
 
     /// Says which record is being worked on, so that a failure can name it. Cheap; per record where the
@@ -134,6 +141,6 @@ pub fn collect<T>(
 ) -> Result<Vec<(usize, Batch)>, Error> {
     let mut emitted = Vec::new();
     let mut at = None;
-    call(&mut Output { emitted: &mut emitted, at: &mut at })?;
+    call(&mut Output { emitted: &mut emitted, at: &mut at, range: SeqRange::new(0, Seq::MAX) })?;
     Ok(emitted)
 }

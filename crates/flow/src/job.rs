@@ -1,0 +1,345 @@
+//! A running job as those see it who started it: its state, its end, its commands, its figures.
+//!
+//! State machine: `Running -> Draining -> Done`, and from either to `Failed` or `Aborted`; the first end wins.
+//! [`Job::wait`] returns when the job has ended *and* its last task is dropped, so files and sockets of its
+//! operators are closed by then.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use thalweg_types::{Class, Error, Retry, Seq};
+
+use crate::order::RecentRuns;
+use crate::stats::JobStats;
+use crate::{Command, Waker};
+
+/// Where a job is in its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobState {
+    Running,
+    /// Sources take nothing new; what is in flight goes to its end.
+    Draining,
+    Done,
+    Failed(JobFailure),
+    Aborted,
+}
+
+impl JobState {
+    pub fn is_final(&self) -> bool {
+        matches!(self, JobState::Done | JobState::Failed(_) | JobState::Aborted)
+    }
+}
+
+/// What stopped a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFailure {
+    /// Operator or source.
+    pub operator: Arc<str>,
+    pub task: u32,
+    /// `SOURCE@OFFSET`; the first record of the batch where the operator did not say more.
+    pub record: Option<String>,
+    /// The error and its causes, or what the panic said.
+    pub message: String,
+    pub panic: bool,
+    /// `None` for a panic.
+    pub error: Option<FailureError>,
+}
+
+/// What an operator's error said beside its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureError {
+    pub class: Class,
+    pub retry: Retry,
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for JobFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operator {:?} task {}", self.operator, self.task)?;
+        if let Some(record) = &self.record {
+            write!(f, " at record {record}")?;
+        }
+        write!(f, "{}: {}", if self.panic { " panicked" } else { "" }, self.message)
+    }
+}
+
+/// Handle of a job; the job goes on without it.
+#[derive(Clone)]
+pub struct Job {
+    pub(crate) core: Arc<JobCore>,
+}
+
+impl Job {
+    pub fn name(&self) -> &Arc<str> {
+        &self.core.name
+    }
+
+    pub fn state(&self) -> JobState {
+        self.core.lock().state.clone()
+    }
+
+    /// Orderly end: sources accept nothing new, everything flows to its sinks, operators finish.
+    pub fn drain(&self) {
+        {
+            let mut life = self.core.lock();
+            if life.state != JobState::Running {
+                return;
+            }
+            life.state = JobState::Draining;
+        }
+        self.core.wake_sequencer();
+    }
+
+    /// Ends at once; what is in flight is dropped.
+    pub fn abort(&self) {
+        self.core.end(JobState::Aborted);
+    }
+
+    /// Waits for the end of the job.
+    pub fn wait(&self) -> JobState {
+        let life = self.core.lock();
+        let life = self.core.ended.wait_while(life, |life| !life.is_over());
+        life.unwrap_or_else(PoisonError::into_inner).state.clone()
+    }
+
+    /// Waits at most this long; `None` where the job has not ended by then.
+    pub fn wait_timeout(&self, limit: Duration) -> Option<JobState> {
+        let until = Instant::now() + limit;
+        let mut life = self.core.lock();
+        while !life.is_over() {
+            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            life = self.core.ended.wait_timeout(life, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(life.state.clone())
+    }
+
+    /// Numbers a command and sends it through the job to the tasks of its operator.
+    ///
+    /// # Errors
+    /// If the job has no such operator or has ended.
+    pub fn command(&self, command: Command) -> Result<(), Error> {
+        let core = &self.core;
+        if !core.operators.contains(&command.operator) {
+            return Err(Error::user(format!(
+                "job {:?} has no operator {:?}; it has {}",
+                core.name,
+                command.operator,
+                core.operators.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+            )));
+        }
+        {
+            let mut life = core.lock();
+            if life.state.is_final() || life.sealed {
+                return Err(Error::user(format!("job {:?} has ended and takes no commands", core.name)));
+            }
+            life.commands.push(Arc::new(command));
+        }
+        core.wake_sequencer();
+        Ok(())
+    }
+
+    pub fn stats(&self) -> JobStats {
+        self.core.stats.get().map(|stats| stats()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("name", &self.core.name).field("state", &self.state()).finish()
+    }
+}
+
+/// What handle, sequencer and tasks of a job share.
+pub(crate) struct JobCore {
+    pub(crate) name: Arc<str>,
+    pub(crate) sources: Vec<Arc<str>>,
+    pub(crate) operators: Vec<Arc<str>>,
+    /// Set with the final state: tasks that see it drop themselves. Release here, acquire in the tasks.
+    stopped: AtomicBool,
+    /// Tasks that are not dropped yet, the sequencer among them.
+    alive: AtomicUsize,
+    /// Held for moments, never while an operator runs.
+    life: Mutex<Life>,
+    ended: Condvar,
+    pub(crate) recent: Mutex<RecentRuns>,
+    wakers: OnceLock<Wakers>,
+    stats: OnceLock<Box<dyn Fn() -> JobStats + Send + Sync>>,
+}
+
+struct Wakers {
+    sequencer: Waker,
+    tasks: Vec<Waker>,
+}
+
+pub(crate) struct Life {
+    state: JobState,
+    /// All tasks are gone.
+    empty: bool,
+    /// The end has been numbered: nothing can follow it.
+    sealed: bool,
+    commands: Vec<Arc<Command>>,
+}
+
+impl Life {
+    fn is_over(&self) -> bool {
+        self.empty && self.state.is_final()
+    }
+}
+
+/// What the sequencer is asked to do.
+pub(crate) struct Requests {
+    pub commands: Vec<Arc<Command>>,
+    pub drain: bool,
+}
+
+impl JobCore {
+    pub(crate) fn new(
+        name: Arc<str>,
+        sources: Vec<Arc<str>>,
+        operators: Vec<Arc<str>>,
+        tasks: usize,
+    ) -> Self {
+        Self {
+            name,
+            sources,
+            operators,
+            stopped: AtomicBool::new(false),
+            alive: AtomicUsize::new(tasks),
+            life: Mutex::new(Life {
+                state: JobState::Running,
+                empty: false,
+                sealed: false,
+                commands: Vec::new(),
+            }),
+            ended: Condvar::new(),
+            recent: Mutex::default(),
+            wakers: OnceLock::new(),
+            stats: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn wire(
+        &self,
+        sequencer: Waker,
+        tasks: Vec<Waker>,
+        stats: impl Fn() -> JobStats + Send + Sync + 'static,
+    ) {
+        let _ = self.wakers.set(Wakers { sequencer, tasks });
+        let _ = self.stats.set(Box::new(stats));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_sequencer(&self) {
+        if let Some(wakers) = self.wakers.get() {
+            wakers.sequencer.wake();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Commands in the order in which they were given, and whether to drain.
+    pub(crate) fn requests(&self) -> Requests {
+        let mut life = self.lock();
+        Requests { commands: std::mem::take(&mut life.commands), drain: life.state == JobState::Draining }
+    }
+
+    /// Nothing more is numbered, unless a command came in between: then `false`.
+    pub(crate) fn seal(&self) -> bool {
+        let mut life = self.lock();
+        life.sealed = life.commands.is_empty();
+        life.sealed
+    }
+
+    /// Ends the job in this state unless it has ended already, and has its tasks dropped.
+    pub(crate) fn end(&self, state: JobState) {
+        {
+            let mut life = self.lock();
+            if life.state.is_final() {
+                return;
+            }
+            if let JobState::Failed(failure) = &state {
+                tracing::error!(job = %self.name, %failure, "job failed");
+            }
+            life.state = state;
+            self.stopped.store(true, Ordering::Release);
+            if life.empty {
+                self.ended.notify_all();
+            }
+        }
+        if let Some(wakers) = self.wakers.get() {
+            for waker in &wakers.tasks {
+                waker.wake();
+            }
+        }
+    }
+
+    /// A task is dropped; with the last one a job that nothing stopped is done.
+    pub(crate) fn task_gone(&self) {
+        if self.alive.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let mut life = self.lock();
+        life.empty = true;
+        life.commands.clear();
+        if !life.state.is_final() {
+            life.state = JobState::Done;
+        }
+        self.ended.notify_all();
+    }
+
+    /// `SOURCE@OFFSET` of a record, as long as its run is remembered. Partitions above 0 are named too.
+    pub(crate) fn record_name(&self, seq: Seq) -> Option<String> {
+        let place = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(seq)?;
+        let source = &self.sources[place.source];
+        Some(match place.partition {
+            0 => format!("{source}@{}", place.offset),
+            partition => format!("{source}[{partition}]@{}", place.offset),
+        })
+    }
+
+    pub(crate) fn fail(&self, operator: &Arc<str>, task: u32, seq: Option<Seq>, cause: Cause) {
+        let (message, panic, error) = match cause {
+            Cause::Error(error) => (
+                error.chain(),
+                false,
+                Some(FailureError {
+                    class: error.class(),
+                    retry: error.retry(),
+                    hint: error.hint().map(str::to_owned),
+                }),
+            ),
+            Cause::Panic(message) => (message, true, None),
+        };
+        let record = seq.and_then(|seq| self.record_name(seq));
+        self.end(JobState::Failed(JobFailure {
+            operator: Arc::clone(operator),
+            task,
+            record,
+            message,
+            panic,
+            error,
+        }));
+    }
+}
+
+pub(crate) enum Cause {
+    Error(Error),
+    Panic(String),
+}
+
+impl Cause {
+    /// What a caught panic said.
+    pub(crate) fn panic(payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        Cause::Panic(text.unwrap_or_else(|| "a panic without a message".to_owned()))
+    }
+}

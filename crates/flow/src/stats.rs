@@ -1,0 +1,119 @@
+//! What a running job shows of itself, and the counters behind it.
+//!
+//! Each counter has one writer, the task that it belongs to; readers see a recent value.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use thalweg_types::Micros;
+
+use crate::SourceProgress;
+
+/// A look at a job while it runs; all counts are since its start, so rates are differences.
+#[derive(Clone, Debug, Default)]
+pub struct JobStats {
+    /// Records that the sources gave.
+    pub records: u64,
+    /// Rows on the sources' output 1.
+    pub rejects: u64,
+    /// Number of the last cycle marker, 0 before the first.
+    pub cycles: u64,
+    /// The last tick.
+    pub tick: Micros,
+    pub sources: Vec<SourceStats>,
+    pub operators: Vec<OperatorStats>,
+    pub links: Vec<LinkStats>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SourceStats {
+    pub name: Arc<str>,
+    pub records: u64,
+    pub bytes: u64,
+    pub rejects: u64,
+    pub progress: Option<SourceProgress>,
+    pub ended: bool,
+    /// Held up because its decoders' rings are full.
+    pub blocked: bool,
+    /// Its decoders.
+    pub tasks: Vec<TaskStats>,
+}
+
+#[derive(Clone, Debug)]
+pub struct OperatorStats {
+    pub name: Arc<str>,
+    pub tasks: Vec<TaskStats>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct TaskStats {
+    pub records_in: u64,
+    pub records_out: u64,
+    pub batches_in: u64,
+    /// Time spent in the operator's own calls.
+    pub busy_nanos: u64,
+    /// What waits in the rings that lead to the task, and what it has in hand.
+    pub queued_bytes: u64,
+    /// As of the last tick.
+    pub state_bytes: u64,
+    /// Held up because a ring that it writes to is full.
+    pub blocked: bool,
+    pub worker: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct LinkStats {
+    pub from: Arc<str>,
+    pub output: usize,
+    pub to: Arc<str>,
+    /// As the job file writes it, with columns by number.
+    pub partitioning: String,
+    /// Sent over the link so far.
+    pub bytes: u64,
+    pub queued_bytes: u64,
+    /// How often a ring of the link became full.
+    pub high_watermark_hits: u64,
+    /// Both ends run as one task, so nothing is queued.
+    pub chained: bool,
+}
+
+/// A counter with one writer: no locked instruction is needed.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, by: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of one task of one operator or decoder.
+#[derive(Default)]
+pub(crate) struct TaskCounters {
+    pub records_in: Counter,
+    pub records_out: Counter,
+    pub batches_in: Counter,
+    pub busy_nanos: Counter,
+    pub state_bytes: Counter,
+    pub blocked: AtomicBool,
+    /// Rows on output 1, for decoders.
+    pub rejects: Counter,
+}
+
+/// Counters of one source, written by the sequencer.
+#[derive(Default)]
+pub(crate) struct SourceCounters {
+    pub records: Counter,
+    pub bytes: Counter,
+    pub ended: AtomicBool,
+    pub blocked: AtomicBool,
+}
