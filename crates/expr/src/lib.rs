@@ -1,1 +1,47 @@
 //! SQL scalar expressions over records: parse, bind, evaluate by columns.
+//!
+//! ```text
+//! text --Expr::parse--> Expr --bind(&Schema)--> Bound --evaluate(&RecordBatch)--> ArrayRef
+//! ```
+//!
+//! # The language
+//!
+//! * Literals: `1`, `1.5`, `1e3`, `'text'`, `TRUE`, `FALSE`, `NULL`, `TIMESTAMP '2024-02-29 13:45:00'`.
+//!   A number with a point is a float64 unless it meets a decimal, an integer takes the type that it meets.
+//! * Fields by name as the schema writes them (case counts); `"quoted"` where a name is no plain word;
+//!   `stream.field`, and `card_1h.spent` for members of an answer.
+//! * `+ - * / %`, unary `-`, `||`, `= <> != < <= > >=`, `IS [NOT] NULL | TRUE | FALSE | DISTINCT FROM`,
+//!   `AND OR NOT`, `[NOT] BETWEEN`, `[NOT] IN (…)`, `[NOT] LIKE | ILIKE … [ESCAPE '!']`, `CASE`, `CAST`, `TRY_CAST`.
+//! * `ABS CEIL FLOOR ROUND SIGN SQRT LN LOG10 EXP POWER MOD ISNAN ISINF ISFINITE`,
+//!   `LOWER UPPER LENGTH SUBSTR TRIM LTRIM RTRIM CONCAT REPLACE STARTS_WITH ENDS_WITH CONTAINS STRPOS`,
+//!   `DATE_TRUNC EXTRACT EPOCH EPOCH_MS EPOCH_US EPOCH_NS`, `COALESCE NULLIF GREATEST LEAST IF`.
+//!
+//! # Rules that differ between databases
+//!
+//! * **Nothing fails while a stream runs.** Integer and decimal overflow, division by zero and a cast without
+//!   counterpart give null for that row; `CAST` is `TRY_CAST`. Float division by zero is IEEE's ±inf or NaN.
+//! * `int / int` is an integer and truncates toward zero, as in PostgreSQL; so does a cast of a float to an integer.
+//! * int64 with uint64 gives int64 (null where it does not fit), compared they are exact. Anything with float64
+//!   is float64. Decimals with integers are decimals (see `bind::types`).
+//! * NaN equals NaN and is above every number, −0 equals 0, as in design section 3.
+//! * Logic is three-valued; a filter takes null as false.
+//! * Text is compared by code points. An `ip` and a timestamp compare with text literals, read when bound.
+//! * Timestamps are UTC; units that differ meet at the finer one.
+//!
+//! An expression has no clock and no chance: equal records give equal values.
+
+#![deny(unsafe_code)]
+
+mod ast;
+mod bind;
+mod bound;
+mod error;
+mod eval;
+mod function;
+mod parse;
+mod tokens;
+
+pub use ast::Expr;
+pub use bound::Bound;
+pub use error::{SqlError, nearest};
+pub use tokens::{MAX_DEPTH, MAX_OPERATORS, MAX_TEXT, Spanned, tokenize};

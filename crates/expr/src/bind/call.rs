@@ -1,0 +1,263 @@
+//! Signatures of the scalar functions.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, Int64Array};
+use thalweg_types::DataType;
+
+use super::coerce::{Draft, Literal};
+use super::{compare, fold, same_type, types};
+use crate::SqlError;
+use crate::ast::CompareOp;
+use crate::bound::{Op, Typed};
+use crate::function::{Function, Part};
+
+/// How many arguments a function takes, and how it is written.
+fn signature(function: Function) -> (usize, usize, &'static str) {
+    match function {
+        Function::Abs => (1, 1, "ABS(number)"),
+        Function::Ceil => (1, 1, "CEIL(number)"),
+        Function::Coalesce => (1, usize::MAX, "COALESCE(x, y, …)"),
+        Function::Concat => (1, usize::MAX, "CONCAT(x, y, …)"),
+        Function::Contains => (2, 2, "CONTAINS(text, wanted)"),
+        Function::DateTrunc => (2, 2, "DATE_TRUNC('hour', timestamp)"),
+        Function::EndsWith => (2, 2, "ENDS_WITH(text, end)"),
+        Function::Epoch => (1, 1, "EPOCH(timestamp)"),
+        Function::EpochMs => (1, 1, "EPOCH_MS(timestamp)"),
+        Function::EpochNs => (1, 1, "EPOCH_NS(timestamp)"),
+        Function::EpochUs => (1, 1, "EPOCH_US(timestamp)"),
+        Function::Exp => (1, 1, "EXP(number)"),
+        Function::Floor => (1, 1, "FLOOR(number)"),
+        Function::Greatest => (1, usize::MAX, "GREATEST(x, y, …)"),
+        Function::If => (3, 3, "IF(condition, then, else)"),
+        Function::IsFinite => (1, 1, "ISFINITE(number)"),
+        Function::IsInf => (1, 1, "ISINF(number)"),
+        Function::IsNan => (1, 1, "ISNAN(number)"),
+        Function::Least => (1, usize::MAX, "LEAST(x, y, …)"),
+        Function::Length => (1, 1, "LENGTH(text)"),
+        Function::Ln => (1, 1, "LN(number)"),
+        Function::Log10 => (1, 1, "LOG10(number)"),
+        Function::Lower => (1, 1, "LOWER(text)"),
+        Function::LeftTrim => (1, 2, "LTRIM(text[, characters])"),
+        Function::NullIf => (2, 2, "NULLIF(x, y)"),
+        Function::Power => (2, 2, "POWER(number, exponent)"),
+        Function::Remainder => (2, 2, "MOD(number, divisor)"),
+        Function::Replace => (3, 3, "REPLACE(text, from, to)"),
+        Function::Round => (1, 2, "ROUND(number[, digits])"),
+        Function::RightTrim => (1, 2, "RTRIM(text[, characters])"),
+        Function::Sign => (1, 1, "SIGN(number)"),
+        Function::Sqrt => (1, 1, "SQRT(number)"),
+        Function::StartsWith => (2, 2, "STARTS_WITH(text, start)"),
+        Function::StrPos => (2, 2, "STRPOS(text, wanted)"),
+        Function::Substring => (2, 3, "SUBSTR(text, from[, count])"),
+        Function::Trim => (1, 2, "TRIM(text[, characters])"),
+        Function::Upper => (1, 1, "UPPER(text)"),
+    }
+}
+
+pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>) -> Result<Typed, SqlError> {
+    let (least, most, shape) = signature(function);
+    if args.len() < least || args.len() > most {
+        return Err(SqlError::new(format!("{} does not take {} arguments", function.name(), args.len()))
+            .at(span.clone())
+            .expected(shape));
+    }
+    let name = function.name();
+    match function {
+        Function::Abs | Function::Ceil | Function::Floor | Function::Sign => {
+            number(function, args.remove(0), shape)
+        }
+        Function::Round => round(args, shape),
+        Function::Sqrt | Function::Ln | Function::Log10 | Function::Exp | Function::Power => {
+            let args = floats(args, shape)?;
+            Ok(call(function, args, DataType::Float64))
+        }
+        Function::IsNan | Function::IsInf | Function::IsFinite => {
+            let args = floats(args, shape)?;
+            Ok(call(function, args, DataType::Bool))
+        }
+        Function::Lower
+        | Function::Upper
+        | Function::Trim
+        | Function::LeftTrim
+        | Function::RightTrim
+        | Function::Replace => Ok(call(function, texts(args, name)?, DataType::String)),
+        Function::StartsWith | Function::EndsWith | Function::Contains => {
+            Ok(call(function, texts(args, name)?, DataType::Bool))
+        }
+        Function::StrPos => Ok(call(function, texts(args, name)?, DataType::Int64)),
+        Function::Length if *args[0].data_type() == DataType::Bytes => {
+            Ok(call(function, vec![args.remove(0).settle()?], DataType::Int64))
+        }
+        Function::Length => Ok(call(function, texts(args, name)?, DataType::Int64)),
+        Function::Substring => {
+            let mut typed = vec![args.remove(0).expect_text(name)?];
+            for place in args {
+                let at = place.span.clone();
+                if !place.is_null() && *place.data_type() != DataType::Int64 {
+                    return Err(SqlError::new(format!("{name} counts in int64, not {}", place.data_type()))
+                        .at(at)
+                        .expected(shape));
+                }
+                typed.push(place.coerce(&DataType::Int64)?);
+            }
+            Ok(call(function, typed, DataType::String))
+        }
+        Function::Concat => {
+            let args = args.into_iter().map(Draft::into_text).collect::<Result<Vec<_>, _>>()?;
+            Ok(Typed { op: Op::Call(function, args), data_type: DataType::String, nullable: false })
+        }
+        Function::DateTrunc => truncate(args, shape),
+        Function::Epoch | Function::EpochMs | Function::EpochUs | Function::EpochNs => {
+            let arg = args.remove(0).expect_timestamp(name)?;
+            let typed = call(function, vec![arg], DataType::Int64);
+            Ok(Typed { nullable: typed.nullable || function != Function::Epoch, ..typed })
+        }
+        Function::Coalesce => {
+            let args = same_type(args, name, span)?;
+            let nullable = args.iter().all(|arg| arg.nullable);
+            Ok(Typed { nullable, ..call_of_first(function, args) })
+        }
+        Function::Greatest | Function::Least => {
+            let args = same_type(args, name, span)?;
+            if matches!(args[0].data_type, DataType::List(_) | DataType::Struct(_)) {
+                return Err(
+                    SqlError::new(format!("{name} cannot compare {}", args[0].data_type)).at(span.clone())
+                );
+            }
+            let nullable = args.iter().all(|arg| arg.nullable);
+            Ok(Typed { nullable, ..call_of_first(function, args) })
+        }
+        Function::NullIf => {
+            let b = args.pop().expect("two arguments");
+            let a = args.pop().expect("two arguments");
+            let equal = fold(compare(CompareOp::Equal, a.clone(), b, span)?)?;
+            let typed = call_of_first(function, vec![a.settle()?, equal]);
+            Ok(Typed { nullable: true, ..typed })
+        }
+        Function::If => {
+            let condition = args.remove(0).expect_bool(name)?;
+            let mut results = same_type(args, name, span)?;
+            let otherwise = results.pop().expect("two results");
+            let then = results.pop().expect("two results");
+            let nullable = then.nullable || otherwise.nullable;
+            let data_type = then.data_type.clone();
+            Ok(Typed {
+                op: Op::Case { branches: vec![(condition, then)], otherwise: Box::new(otherwise) },
+                data_type,
+                nullable,
+            })
+        }
+        Function::Remainder => Err(SqlError::new("MOD takes two arguments").at(span.clone()).expected(shape)),
+    }
+}
+
+/// A call that is null where an argument is.
+fn call(function: Function, args: Vec<Typed>, data_type: DataType) -> Typed {
+    let nullable = args.iter().any(|arg| arg.nullable);
+    Typed { op: Op::Call(function, args), data_type, nullable }
+}
+
+fn call_of_first(function: Function, args: Vec<Typed>) -> Typed {
+    let data_type = args[0].data_type.clone();
+    call(function, args, data_type)
+}
+
+fn texts(args: Vec<Draft>, name: &str) -> Result<Vec<Typed>, SqlError> {
+    args.into_iter().map(|arg| arg.expect_text(name)).collect()
+}
+
+fn floats(args: Vec<Draft>, shape: &str) -> Result<Vec<Typed>, SqlError> {
+    args.into_iter().map(|arg| expect_number(arg, shape)?.coerce(&DataType::Float64)).collect()
+}
+
+fn expect_number(arg: Draft, shape: &str) -> Result<Draft, SqlError> {
+    if arg.is_null() || arg.data_type().is_numeric() {
+        return Ok(arg);
+    }
+    Err(SqlError::new(format!("a number is expected, not a {}", arg.data_type()))
+        .at(arg.span)
+        .expected(shape))
+}
+
+/// `ABS`, `CEIL`, `FLOOR`, `SIGN`: of every numeric type.
+fn number(function: Function, arg: Draft, shape: &str) -> Result<Typed, SqlError> {
+    let arg = expect_number(arg, shape)?;
+    let arg = if arg.is_null() { arg.coerce(&DataType::Float64)? } else { arg.settle()? };
+    let is_integer = matches!(arg.data_type, DataType::Int64 | DataType::UInt64);
+    Ok(match (function, arg.data_type.clone()) {
+        (Function::Ceil | Function::Floor, _) if is_integer => arg,
+        (Function::Abs, DataType::UInt64) => arg,
+        (Function::Ceil | Function::Floor, DataType::Decimal { precision, scale }) => {
+            let to = types::decimal(i32::from(precision) - i32::from(scale) + 1, 0);
+            call(function, vec![arg], to)
+        }
+        (Function::Sign, DataType::Float64) => call(function, vec![arg], DataType::Float64),
+        (Function::Sign, _) => call(function, vec![arg], DataType::Int64),
+        (_, data_type) => {
+            let may_overflow = data_type == DataType::Int64;
+            let typed = call(function, vec![arg], data_type);
+            Typed { nullable: typed.nullable || may_overflow, ..typed }
+        }
+    })
+}
+
+/// `ROUND(x[, d])`; `d` is constant because a decimal's type depends on it.
+fn round(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlError> {
+    let digits = match args.get(1) {
+        None => 0,
+        Some(Draft { literal: Some(Literal::Integer(digits)), .. }) => {
+            i64::try_from(*digits).unwrap_or(i64::MAX).clamp(-400, 400)
+        }
+        Some(other) => match other.typed.constant() {
+            Some(constant) if other.data_type() == &DataType::Int64 && constant.is_valid(0) => {
+                constant.as_primitive::<arrow_array::types::Int64Type>().value(0).clamp(-400, 400)
+            }
+            _ => {
+                return Err(SqlError::new("the digits of ROUND are a constant integer")
+                    .at(other.span.clone())
+                    .expected(shape));
+            }
+        },
+    };
+    let arg = expect_number(args.remove(0), shape)?;
+    let arg = if arg.is_null() { arg.coerce(&DataType::Float64)? } else { arg.settle()? };
+    let to = match arg.data_type {
+        DataType::Int64 | DataType::UInt64 if digits >= 0 => return Ok(arg),
+        DataType::Decimal { scale, .. } if digits >= i64::from(scale) => return Ok(arg),
+        DataType::Decimal { precision, scale } => {
+            let kept = i8::try_from(digits.max(0)).expect("below the scale");
+            types::decimal(i32::from(precision) - i32::from(scale) + 1 + i32::from(kept), kept)
+        }
+        ref other => other.clone(),
+    };
+    let may_overflow = to != DataType::Float64;
+    let nullable = arg.nullable || may_overflow;
+    let digits = Typed {
+        op: Op::Constant(Arc::new(Int64Array::from(vec![digits]))),
+        data_type: DataType::Int64,
+        nullable: false,
+    };
+    Ok(Typed { op: Op::Call(Function::Round, vec![arg, digits]), data_type: to, nullable })
+}
+
+fn truncate(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlError> {
+    let unit = match &args[0].literal {
+        Some(Literal::String(unit)) => Part::parse(unit, args[0].span.clone())?,
+        _ => {
+            return Err(SqlError::new("the unit of DATE_TRUNC is a text in quotes")
+                .at(args[0].span.clone())
+                .expected(shape));
+        }
+    };
+    if !unit.is_unit() {
+        return Err(SqlError::new(format!("a timestamp cannot be cut at {}", unit.name()))
+            .at(args[0].span.clone())
+            .expected("year, quarter, month, week, day, hour, minute, second, millisecond or microsecond"));
+    }
+    let arg = args.remove(1).expect_timestamp("DATE_TRUNC")?;
+    let (data_type, nullable) = (arg.data_type.clone(), arg.nullable);
+    Ok(Typed { op: Op::Truncate(unit, Box::new(arg)), data_type, nullable })
+}

@@ -1,0 +1,354 @@
+//! Type checking: an expression meets a schema.
+//!
+//! Literals have no type of their own until they meet something that has: `1` beside a decimal is a decimal, text
+//! beside a timestamp is read as one. A [`Draft`] carries that freedom up one level; [`Draft::settle`] ends it.
+//! Whatever is constant is evaluated here, once.
+
+mod call;
+mod coerce;
+mod resolve;
+pub(crate) mod types;
+
+use std::ops::Range;
+
+use arrow_array::Array as _;
+use thalweg_types::{DataType, Schema};
+
+use crate::SqlError;
+use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
+use crate::bound::{Bound, Op, Typed};
+use crate::eval::{self, in_list::Members};
+pub(crate) use coerce::parse_ip;
+use coerce::{Draft, Literal};
+
+impl Expr {
+    /// Checks the expression against a stream's fields.
+    ///
+    /// # Errors
+    /// On fields that do not exist and on operands of the wrong type.
+    pub fn bind(&self, schema: &Schema) -> Result<Bound, SqlError> {
+        self.bind_stream(schema, None)
+    }
+
+    /// As [`Expr::bind`], and fields may be written `stream.field`.
+    ///
+    /// # Errors
+    /// As [`Expr::bind`].
+    pub fn bind_stream(&self, schema: &Schema, stream: Option<&str>) -> Result<Bound, SqlError> {
+        Binder { schema, stream }.bind(self)?.settle().map(Bound::new)
+    }
+}
+
+struct Binder<'a> {
+    schema: &'a Schema,
+    stream: Option<&'a str>,
+}
+
+impl Binder<'_> {
+    fn bind(&self, expr: &Expr) -> Result<Draft, SqlError> {
+        let span = expr.span();
+        let typed = match &expr.node {
+            Node::Null => return Ok(Draft::literal(Literal::Null, span)),
+            Node::Bool(value) => coerce::bool_constant(*value),
+            Node::Number(text) => return Ok(Draft::literal(Literal::number(text), span)),
+            Node::String(text) => return Ok(Draft::literal(Literal::String(text.clone()), span)),
+            Node::Timestamp(nanos) => return Ok(Draft::literal(Literal::Timestamp(*nanos), span)),
+            Node::Field(path) => resolve::field(self.schema, self.stream, path, &span)?,
+            Node::Negate(inner) => return self.negate(inner, span),
+            Node::Not(inner) => {
+                let inner = self.condition(inner, "NOT")?;
+                let nullable = inner.nullable;
+                Typed { op: Op::Not(Box::new(inner)), data_type: DataType::Bool, nullable }
+            }
+            Node::And(items) => self.logic(items, "AND", Op::And)?,
+            Node::Or(items) => self.logic(items, "OR", Op::Or)?,
+            Node::Arithmetic(op, a, b) => self.arithmetic(*op, self.bind(a)?, self.bind(b)?, &span)?,
+            Node::Concat(items) => self.concat(items, &span)?,
+            Node::Compare(op, a, b) => compare(*op, self.bind(a)?, self.bind(b)?, &span)?,
+            Node::Is { what, negated, expr } => self.is(*what, *negated, expr)?,
+            Node::Between { expr, low, high, negated } => {
+                let drafts = vec![self.bind(expr)?, self.bind(low)?, self.bind(high)?];
+                let typed = comparable(drafts, &span)?;
+                let nullable = typed.iter().any(|typed| typed.nullable);
+                let [expr, low, high] = boxes(typed);
+                Typed {
+                    op: Op::Between { expr, low, high, negated: *negated },
+                    data_type: DataType::Bool,
+                    nullable,
+                }
+            }
+            Node::InList { expr, list, negated } => self.in_list(expr, list, *negated, &span)?,
+            Node::Like { expr, pattern, escape, fold_case, negated } => {
+                let expr = self.bind(expr)?.expect_text("LIKE")?;
+                let draft = self.bind(pattern)?;
+                let pattern_span = draft.span.clone();
+                let mut pattern = draft.expect_text("LIKE")?;
+                if let Some(escape) = escape {
+                    pattern = coerce::unescape_pattern(&pattern, *escape)
+                        .ok_or_else(|| SqlError::new("ESCAPE needs a constant pattern").at(pattern_span))?;
+                }
+                let nullable = expr.nullable || pattern.nullable;
+                Typed {
+                    op: Op::Like {
+                        expr: Box::new(expr),
+                        pattern: Box::new(pattern),
+                        fold_case: *fold_case,
+                        negated: *negated,
+                    },
+                    data_type: DataType::Bool,
+                    nullable,
+                }
+            }
+            Node::Case { operand, branches, otherwise } => {
+                self.case(operand.as_deref(), branches, otherwise.as_deref(), &span)?
+            }
+            Node::Cast(inner, to) => coerce::explicit_cast(self.bind(inner)?, to)?,
+            Node::Extract(part, inner) => {
+                let inner = self.bind(inner)?.expect_timestamp("EXTRACT")?;
+                let nullable = inner.nullable;
+                Typed { op: Op::Extract(*part, Box::new(inner)), data_type: DataType::Int64, nullable }
+            }
+            Node::Call(function, args) => {
+                let args = args.iter().map(|arg| self.bind(arg)).collect::<Result<Vec<_>, _>>()?;
+                call::bind(*function, args, &span)?
+            }
+        };
+        Ok(Draft { typed: fold(typed)?, literal: None, span })
+    }
+
+    fn condition(&self, expr: &Expr, place: &str) -> Result<Typed, SqlError> {
+        self.bind(expr)?.expect_bool(place)
+    }
+
+    fn logic(&self, items: &[Expr], name: &str, op: fn(Vec<Typed>) -> Op) -> Result<Typed, SqlError> {
+        let items = items.iter().map(|item| self.condition(item, name)).collect::<Result<Vec<_>, _>>()?;
+        let nullable = items.iter().any(|item| item.nullable);
+        Ok(Typed { op: op(items), data_type: DataType::Bool, nullable })
+    }
+
+    fn negate(&self, inner: &Expr, span: Range<usize>) -> Result<Draft, SqlError> {
+        let inner = self.bind(inner)?;
+        if let Some(literal) = inner.literal.as_ref().and_then(Literal::negated) {
+            return Ok(Draft::literal(literal, span));
+        }
+        let data_type = inner.data_type().clone();
+        let typed = match data_type {
+            DataType::UInt64 => inner.coerce(&DataType::Int64)?,
+            ref other if other.is_numeric() => inner.settle()?,
+            other => {
+                return Err(SqlError::new(format!("a {other} has no negative"))
+                    .at(span)
+                    .expected("a number"));
+            }
+        };
+        let data_type = typed.data_type.clone();
+        let nullable = typed.nullable || data_type == DataType::Int64;
+        let typed = fold(Typed { op: Op::Negate(Box::new(typed)), data_type, nullable })?;
+        Ok(Draft { typed, literal: None, span })
+    }
+
+    fn arithmetic(
+        &self,
+        op: ArithmeticOp,
+        a: Draft,
+        b: Draft,
+        span: &Range<usize>,
+    ) -> Result<Typed, SqlError> {
+        for side in [&a, &b] {
+            let data_type = side.data_type();
+            if side.is_null() || data_type.is_numeric() {
+                continue;
+            }
+            let error = SqlError::new(format!("operator {} takes numbers, not {data_type}", op.symbol()))
+                .at(side.span.clone())
+                .expected("int64, uint64, float64 or decimal");
+            return Err(match data_type {
+                DataType::String if op == ArithmeticOp::Add => error.hint("texts are joined with ||"),
+                DataType::Timestamp(_) => {
+                    error.hint("take the difference of EPOCH_MS(…) or EPOCH_US(…), which are int64")
+                }
+                _ => error,
+            });
+        }
+        let common = types::common(&[&a, &b], types::Mixed::Int64).unwrap_or(DataType::Int64);
+        let (a, b, data_type) = if matches!(common, DataType::Decimal { .. }) {
+            let (a, b) = (a.own_decimal()?, b.own_decimal()?);
+            let data_type = types::decimal_result(op, &a.data_type, &b.data_type)
+                .ok_or_else(|| types::too_wide(op, &a.data_type, &b.data_type).at(span.clone()))?;
+            (a, b, data_type)
+        } else {
+            (a.coerce(&common)?, b.coerce(&common)?, common)
+        };
+        let nullable = a.nullable || b.nullable || data_type != DataType::Float64;
+        Ok(Typed { op: Op::Arithmetic(op, Box::new(a), Box::new(b)), data_type, nullable })
+    }
+
+    fn concat(&self, items: &[Expr], span: &Range<usize>) -> Result<Typed, SqlError> {
+        let drafts = items.iter().map(|item| self.bind(item)).collect::<Result<Vec<_>, _>>()?;
+        let any_text = drafts.iter().any(|draft| draft.is_null() || *draft.data_type() == DataType::String);
+        if !any_text {
+            return Err(SqlError::new(format!("|| joins texts, not {}", drafts[0].data_type()))
+                .at(span.clone())
+                .hint("CAST(x AS string) makes one of its operands a text"));
+        }
+        let items = drafts.into_iter().map(Draft::into_text).collect::<Result<Vec<_>, _>>()?;
+        let nullable = items.iter().any(|item| item.nullable);
+        Ok(Typed { op: Op::Concat(items), data_type: DataType::String, nullable })
+    }
+
+    fn is(&self, what: Is, negated: bool, expr: &Expr) -> Result<Typed, SqlError> {
+        let draft = self.bind(expr)?;
+        let expr = match what {
+            Is::Null if draft.is_null() => draft.coerce(&DataType::Bool)?,
+            Is::Null => draft.settle()?,
+            Is::True | Is::False => draft.expect_bool(&format!("IS {}", what.name()))?,
+        };
+        Ok(Typed {
+            op: Op::Is { what, negated, expr: Box::new(expr) },
+            data_type: DataType::Bool,
+            nullable: false,
+        })
+    }
+
+    fn in_list(
+        &self,
+        expr: &Expr,
+        list: &[Expr],
+        negated: bool,
+        span: &Range<usize>,
+    ) -> Result<Typed, SqlError> {
+        let mut drafts = vec![self.bind(expr)?];
+        for item in list {
+            drafts.push(self.bind(item)?);
+        }
+        let mut typed = comparable(drafts, span)?;
+        let expr = typed.remove(0);
+        let nullable = expr.nullable || typed.iter().any(|item| item.nullable);
+        let members = Members::of(&expr.data_type, &typed);
+        Ok(Typed {
+            op: Op::InList { expr: Box::new(expr), list: typed, members, negated },
+            data_type: DataType::Bool,
+            nullable,
+        })
+    }
+
+    fn case(
+        &self,
+        operand: Option<&Expr>,
+        branches: &[(Expr, Expr)],
+        otherwise: Option<&Expr>,
+        span: &Range<usize>,
+    ) -> Result<Typed, SqlError> {
+        let operand = operand.map(|operand| self.bind(operand)).transpose()?;
+        let mut conditions = Vec::with_capacity(branches.len());
+        let mut results = Vec::with_capacity(branches.len() + 1);
+        for (condition, result) in branches {
+            conditions.push(match &operand {
+                None => self.condition(condition, "WHEN")?,
+                Some(operand) => {
+                    let condition = self.bind(condition)?;
+                    let both = operand.span.start..condition.span.end.max(operand.span.start);
+                    fold(compare(CompareOp::Equal, operand.clone(), condition, &both)?)?
+                }
+            });
+            results.push(self.bind(result)?);
+        }
+        results.push(match otherwise {
+            Some(otherwise) => self.bind(otherwise)?,
+            None => Draft::literal(Literal::Null, span.clone()),
+        });
+        let mut results = same_type(results, "CASE", span)?;
+        let otherwise = results.pop().expect("the ELSE result was pushed last");
+        let nullable = otherwise.nullable || results.iter().any(|result| result.nullable);
+        let data_type = otherwise.data_type.clone();
+        let branches = conditions.into_iter().zip(results).collect();
+        Ok(Typed { op: Op::Case { branches, otherwise: Box::new(otherwise) }, data_type, nullable })
+    }
+}
+
+fn boxes(typed: Vec<Typed>) -> [Box<Typed>; 3] {
+    let three: [Typed; 3] = typed.try_into().expect("as many as were put in");
+    three.map(Box::new)
+}
+
+/// A comparison of two drafts, in the type where it is exact.
+fn compare(op: CompareOp, a: Draft, b: Draft, span: &Range<usize>) -> Result<Typed, SqlError> {
+    let mut both = comparable(vec![a, b], span)?;
+    let (b, a) = (both.pop().expect("two"), both.pop().expect("two"));
+    let never_null = matches!(op, CompareOp::Distinct | CompareOp::NotDistinct);
+    let nullable = !never_null && (a.nullable || b.nullable);
+    Ok(Typed { op: Op::Compare(op, Box::new(a), Box::new(b)), data_type: DataType::Bool, nullable })
+}
+
+/// The drafts in one type that compares them exactly.
+fn comparable(drafts: Vec<Draft>, span: &Range<usize>) -> Result<Vec<Typed>, SqlError> {
+    let refs: Vec<&Draft> = drafts.iter().collect();
+    if refs.iter().all(|draft| draft.is_null()) {
+        return drafts.into_iter().map(|draft| draft.coerce(&DataType::Bool)).collect();
+    }
+    let Some(common) = types::common(&refs, types::Mixed::Exact) else {
+        return Err(mismatch("compared", &drafts, span));
+    };
+    if matches!(common, DataType::List(_) | DataType::Struct(_)) {
+        return Err(SqlError::new(format!("values of type {common} cannot be compared"))
+            .at(span.clone())
+            .hint("compare a member: card_1h.spent > 10"));
+    }
+    drafts.into_iter().map(|draft| draft.coerce(&common)).collect()
+}
+
+/// The drafts in one type, for results that stand for each other.
+fn same_type(drafts: Vec<Draft>, place: &str, span: &Range<usize>) -> Result<Vec<Typed>, SqlError> {
+    let refs: Vec<&Draft> = drafts.iter().collect();
+    if refs.iter().all(|draft| draft.is_null()) {
+        return Err(coerce::untyped_null(span.clone()));
+    }
+    match types::common(&refs, types::Mixed::Int64) {
+        Some(common) => drafts.into_iter().map(|draft| draft.coerce(&common)).collect(),
+        None => Err(mismatch(&format!("mixed in {place}"), &drafts, span)),
+    }
+}
+
+/// Names the first two drafts whose types do not go together.
+fn mismatch(verb: &str, drafts: &[Draft], span: &Range<usize>) -> SqlError {
+    for (index, a) in drafts.iter().enumerate() {
+        for b in &drafts[index + 1..] {
+            if types::common(&[a, b], types::Mixed::Exact).is_some() {
+                continue;
+            }
+            let (first, second) = (a.data_type(), b.data_type());
+            let error = SqlError::new(format!("{first} and {second} cannot be {verb}")).at(a
+                .span
+                .start
+                .min(b.span.start)
+                ..a.span.end.max(b.span.end));
+            return match (first, second) {
+                (DataType::String, other) | (other, DataType::String) if other.is_numeric() => {
+                    let text = if *first == DataType::String { a } else { b };
+                    match &text.literal {
+                        Some(Literal::String(_)) => error.hint("numbers are written without quotes"),
+                        _ => error.hint(format!("CAST(… AS {other}) reads a number from a text")),
+                    }
+                }
+                (DataType::String, DataType::Timestamp(_) | DataType::Ip)
+                | (DataType::Timestamp(_) | DataType::Ip, DataType::String) => {
+                    error.hint("CAST(… AS timestamp(us)) or CAST(… AS ip) reads a text")
+                }
+                (DataType::Timestamp(_), other) | (other, DataType::Timestamp(_)) if other.is_numeric() => {
+                    error.hint("EPOCH_MS(ts) is a number; TIMESTAMP '2024-02-29 13:45' is a timestamp")
+                }
+                _ => error,
+            };
+        }
+    }
+    SqlError::new(format!("these values cannot be {verb}")).at(span.clone())
+}
+
+/// Evaluates what is constant.
+fn fold(typed: Typed) -> Result<Typed, SqlError> {
+    if matches!(typed.op, Op::Column { .. } | Op::Constant(_)) || !typed.all_constant() {
+        return Ok(typed);
+    }
+    let array = eval::evaluate_constant(&typed)?;
+    Ok(Typed { nullable: array.is_null(0), data_type: typed.data_type, op: Op::Constant(array) })
+}

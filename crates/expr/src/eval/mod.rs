@@ -1,0 +1,158 @@
+//! Evaluation by columns: every node turns its operands' columns into one column of all physical rows.
+//!
+//! Constants stay one row long ([`Column::Scalar`]) until the end. Nothing here fails for a value: what cannot be
+//! computed is null. Every branch of `CASE` and every operand of `AND` may therefore be evaluated for all rows.
+
+pub(crate) mod arithmetic;
+pub(crate) mod cast;
+pub(crate) mod choose;
+pub(crate) mod column;
+pub(crate) mod compare;
+pub(crate) mod decimal;
+pub(crate) mod in_list;
+pub(crate) mod logic;
+pub(crate) mod math;
+pub(crate) mod text;
+pub(crate) mod time;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::{ArrowError, Schema};
+use arrow_select::nullif::nullif;
+
+use crate::SqlError;
+use crate::ast::quote_name;
+use crate::bound::{Op, Typed};
+use crate::function::Function;
+pub(crate) use column::Column;
+
+pub(crate) fn evaluate(node: &Typed, records: &RecordBatch) -> Result<Column, SqlError> {
+    let eval = |node: &Typed| evaluate(node, records);
+    let all = |nodes: &[Typed]| nodes.iter().map(eval).collect::<Result<Vec<_>, _>>();
+    let rows = records.num_rows();
+    match &node.op {
+        Op::Column { index, path, name } => field(node, records, *index, path, name),
+        Op::Constant(array) => Ok(Column::Scalar(Arc::clone(array))),
+        Op::Negate(a) => arithmetic::negate(&eval(a)?),
+        Op::Not(a) => logic::not(&eval(a)?),
+        Op::And(items) => logic::chain(items, records, logic::Chain::And),
+        Op::Or(items) => logic::chain(items, records, logic::Chain::Or),
+        Op::Arithmetic(op, a, b) => arithmetic::binary(*op, &eval(a)?, &eval(b)?, &node.data_type),
+        Op::Compare(op, a, b) => compare::compare(*op, &eval(a)?, &eval(b)?),
+        Op::Is { what, negated, expr } => logic::is(*what, *negated, &eval(expr)?),
+        Op::Between { expr, low, high, negated } => {
+            compare::between(&eval(expr)?, &eval(low)?, &eval(high)?, *negated)
+        }
+        Op::InList { expr, list, members, negated } => match members {
+            Some(members) => members.contains(&eval(expr)?, *negated),
+            None => in_list::any_equal(&eval(expr)?, &all(list)?, *negated, rows),
+        },
+        Op::Like { expr, pattern, fold_case, negated } => {
+            text::like(&eval(expr)?, &eval(pattern)?, *fold_case, *negated)
+        }
+        Op::Case { branches, otherwise } => choose::case(branches, otherwise, records),
+        Op::Cast(a) => cast::cast(&eval(a)?, &a.data_type, &node.data_type),
+        Op::Concat(items) => text::concat(&all(items)?, text::Nulls::Propagate, rows),
+        Op::Extract(part, a) => time::extract(*part, &eval(a)?),
+        Op::Truncate(part, a) => time::truncate(*part, &eval(a)?),
+        Op::Call(function, args) => {
+            let args = all(args)?;
+            match function {
+                Function::Coalesce => choose::coalesce(&args, rows),
+                Function::Greatest => choose::extreme(&args, compare_greater(), rows),
+                Function::Least => choose::extreme(&args, compare_less(), rows),
+                Function::NullIf => choose::null_if(&args[0], &args[1], rows),
+                Function::Concat => text::concat(&args, text::Nulls::Skip, rows),
+                Function::Lower
+                | Function::Upper
+                | Function::Trim
+                | Function::LeftTrim
+                | Function::RightTrim
+                | Function::Replace
+                | Function::Length
+                | Function::Substring
+                | Function::StartsWith
+                | Function::EndsWith
+                | Function::Contains
+                | Function::StrPos => text::call(*function, &args, rows),
+                Function::Epoch | Function::EpochMs | Function::EpochUs | Function::EpochNs => {
+                    time::epoch(*function, &args[0])
+                }
+                _ => math::call(*function, &args, &node.data_type),
+            }
+        }
+    }
+}
+
+fn compare_greater() -> crate::ast::CompareOp {
+    crate::ast::CompareOp::Greater
+}
+
+fn compare_less() -> crate::ast::CompareOp {
+    crate::ast::CompareOp::Less
+}
+
+/// The value of a node whose operands are all constant, as one row.
+pub(crate) fn evaluate_constant(node: &Typed) -> Result<ArrayRef, SqlError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let nothing = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)
+        .map_err(internal)?;
+    evaluate(node, &nothing)?.into_array(1)
+}
+
+pub(crate) fn evaluate_filter(node: &Typed, records: &RecordBatch) -> Result<BooleanBuffer, SqlError> {
+    let array = evaluate(node, records)?.into_array(records.num_rows())?;
+    match array.as_boolean_opt() {
+        Some(array) => Ok(true_rows(array)),
+        None => {
+            Err(SqlError::new(format!("a filter is a condition, not a {}", node.data_type)).expected("bool"))
+        }
+    }
+}
+
+/// Rows that are true and not null.
+pub(crate) fn true_rows(array: &BooleanArray) -> BooleanBuffer {
+    match array.nulls() {
+        Some(nulls) if nulls.null_count() > 0 => array.values() & nulls.inner(),
+        _ => array.values().clone(),
+    }
+}
+
+fn field(
+    node: &Typed,
+    records: &RecordBatch,
+    index: usize,
+    path: &[usize],
+    name: &str,
+) -> Result<Column, SqlError> {
+    let absent = || SqlError::new(format!("the records have no column {} as bound", quote_name(name)));
+    let mut array: ArrayRef = records.columns().get(index).map(Arc::clone).ok_or_else(absent)?;
+    for member in path {
+        let parent = array.as_struct_opt().ok_or_else(absent)?;
+        let child = Arc::clone(parent.columns().get(*member).ok_or_else(absent)?);
+        array = match parent.nulls() {
+            Some(nulls) if nulls.null_count() > 0 => {
+                let is_null = BooleanArray::new(!nulls.inner(), None);
+                nullif(&child, &is_null).map_err(internal)?
+            }
+            _ => child,
+        };
+    }
+    let expected = node.data_type.to_arrow();
+    if !array.data_type().equals_datatype(&expected) {
+        return Err(SqlError::new(format!(
+            "column {} is {} where {expected} was bound",
+            quote_name(name),
+            array.data_type()
+        )));
+    }
+    Ok(Column::Array(array))
+}
+
+/// A kernel refused its operands: the binder let something through that it should not have.
+pub(crate) fn internal(error: ArrowError) -> SqlError {
+    SqlError::new(format!("evaluation failed: {error}"))
+}

@@ -1,0 +1,522 @@
+//! From `sqlparser`'s syntax tree to ours: what the language has, and a message for what it has not.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    self, BinaryOperator, CaseWhen, CastKind, DuplicateTreatment, ExactNumberInfo, FunctionArg,
+    FunctionArgExpr, FunctionArguments, ObjectNamePart, TimezoneInfo, TrimWhereField, UnaryOperator, Value,
+};
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Location, Token};
+use thalweg_types::{DataType, TimeUnit, parse_timestamp};
+
+use crate::SqlError;
+use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
+use crate::error::nearest;
+use crate::function::{Function, Part};
+use crate::tokens::{self, Lines, MAX_DEPTH, Spanned, lower_first};
+
+/// Longest chain of operators that are not AND, OR or ||, which are flat.
+const MAX_CHAIN: usize = 200;
+
+impl Expr {
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// On text that is no expression of the language, with the place and a hint where there is one.
+    pub fn parse(text: &str) -> Result<Self, SqlError> {
+        Self::from_tokens(text, &tokens::tokenize(text)?, text.len()..text.len())
+    }
+
+    /// Parses an expression that is all of `tokens`, which stand in `text`; `end` is where more was expected.
+    ///
+    /// # Errors
+    /// As [`Expr::parse`].
+    pub fn from_tokens(text: &str, tokens: &[Spanned], end: Range<usize>) -> Result<Self, SqlError> {
+        if tokens.is_empty() {
+            return Err(SqlError::new("an expression is missing").at(end));
+        }
+        let lines = Lines::new(text);
+        let mut parser = Parser::new(&tokens::ThalwegSql)
+            .with_recursion_limit(MAX_DEPTH)
+            .with_tokens_with_locations(tokens::for_parser(tokens)?);
+        let parsed = parser.parse_expr().map_err(|error| parser_error(error, &lines, &end))?;
+        let next = parser.peek_token();
+        if next.token != Token::EOF {
+            let span = lines.range(next.span);
+            let error = SqlError::new(format!("the expression ends before {}", next.token)).at(span);
+            return Err(match next.token {
+                Token::SingleQuotedString(_) => error.hint("names are written without quotes or in \"…\""),
+                Token::Word(_) => error.hint("an operator is missing here"),
+                _ => error,
+            });
+        }
+        Converter { lines }.expr(&parsed, 0)
+    }
+
+    /// Converts a parsed expression; `text` is what it was parsed from, for the places in messages.
+    ///
+    /// # Errors
+    /// On syntax that the language does not have.
+    pub fn from_ast(parsed: &ast::Expr, text: &str) -> Result<Self, SqlError> {
+        Converter { lines: Lines::new(text) }.expr(parsed, 0)
+    }
+}
+
+/// Splits `sqlparser`'s one line of text into message, expectation and place.
+fn parser_error(error: ParserError, lines: &Lines<'_>, end: &Range<usize>) -> SqlError {
+    let text = match error {
+        ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+        ParserError::RecursionLimitExceeded => {
+            return SqlError::new("the expression is nested too deeply")
+                .expected(format!("at most {MAX_DEPTH} levels"));
+        }
+    };
+    let (message, span) = match text.rsplit_once(" at Line: ") {
+        Some((message, place)) => (message, parse_place(place).map(|place| lines.offset(place))),
+        None => (text.as_str(), None),
+    };
+    let (message, expected) =
+        match message.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: ")) {
+            Some((expected, found)) if found == "EOF" => {
+                return SqlError::new("the expression is incomplete").expected(expected).at(end.clone());
+            }
+            Some((expected, found)) => (format!("{found} cannot stand here"), Some(expected.to_owned())),
+            None => (lower_first(message), None),
+        };
+    let span = span.map_or_else(|| end.clone(), |start| start..start + 1);
+    SqlError { message, expected, hint: None, span: Some(span) }
+}
+
+/// `3, Column: 14`.
+fn parse_place(place: &str) -> Option<Location> {
+    let (line, column) = place.split_once(", Column: ")?;
+    Some(Location::new(line.parse().ok()?, column.trim().parse().ok()?))
+}
+
+struct Converter<'a> {
+    lines: Lines<'a>,
+}
+
+impl Converter<'_> {
+    fn boxed(&self, expr: &ast::Expr, depth: usize) -> Result<Box<Expr>, SqlError> {
+        self.expr(expr, depth).map(Box::new)
+    }
+
+    fn expr(&self, expr: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
+        if depth > MAX_CHAIN {
+            return Err(SqlError::new("the expression is nested too deeply")
+                .expected(format!("at most {MAX_CHAIN} operators in a chain")));
+        }
+        let depth = depth + 1;
+        match expr {
+            ast::Expr::Nested(inner) => self.expr(inner, depth),
+            ast::Expr::Identifier(name) => {
+                Ok(Expr::new(Node::Field(vec![name.value.clone()]), self.lines.range(name.span)))
+            }
+            ast::Expr::CompoundIdentifier(names) => {
+                let span = names.iter().map(|name| self.lines.range(name.span)).reduce(join).unwrap_or(0..0);
+                Ok(Expr::new(Node::Field(names.iter().map(|name| name.value.clone()).collect()), span))
+            }
+            ast::Expr::Value(value) => self.literal(&value.value, self.lines.range(value.span)),
+            ast::Expr::TypedString(typed) => self.typed_string(typed),
+            ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr, depth),
+            ast::Expr::BinaryOp { left, op, right } => self.binary(expr, left, op, right, depth),
+            ast::Expr::IsNull(inner) | ast::Expr::IsUnknown(inner) => self.is(inner, Is::Null, false, depth),
+            ast::Expr::IsNotNull(inner) | ast::Expr::IsNotUnknown(inner) => {
+                self.is(inner, Is::Null, true, depth)
+            }
+            ast::Expr::IsTrue(inner) => self.is(inner, Is::True, false, depth),
+            ast::Expr::IsNotTrue(inner) => self.is(inner, Is::True, true, depth),
+            ast::Expr::IsFalse(inner) => self.is(inner, Is::False, false, depth),
+            ast::Expr::IsNotFalse(inner) => self.is(inner, Is::False, true, depth),
+            ast::Expr::IsDistinctFrom(a, b) => self.compare(CompareOp::Distinct, a, b, depth),
+            ast::Expr::IsNotDistinctFrom(a, b) => self.compare(CompareOp::NotDistinct, a, b, depth),
+            ast::Expr::Between { expr, negated, low, high } => {
+                let (expr, low, high) =
+                    (self.boxed(expr, depth)?, self.boxed(low, depth)?, self.boxed(high, depth)?);
+                let span = join(expr.span(), high.span());
+                Ok(Expr::new(Node::Between { expr, low, high, negated: *negated }, span))
+            }
+            ast::Expr::InList { expr, list, negated } => {
+                let expr = self.boxed(expr, depth)?;
+                let list = list.iter().map(|item| self.expr(item, depth)).collect::<Result<Vec<_>, _>>()?;
+                let span = list.iter().map(Expr::span).fold(expr.span(), join);
+                let span = self.close(span);
+                Ok(Expr::new(Node::InList { expr, list, negated: *negated }, span))
+            }
+            ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char.as_ref(), (false, *negated), depth)
+            }
+            ast::Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char.as_ref(), (true, *negated), depth)
+            }
+            ast::Expr::Case { case_token, end_token, operand, conditions, else_result } => {
+                let operand = operand.as_ref().map(|operand| self.boxed(operand, depth)).transpose()?;
+                let branches = conditions
+                    .iter()
+                    .map(|CaseWhen { condition, result }| {
+                        Ok((self.expr(condition, depth)?, self.expr(result, depth)?))
+                    })
+                    .collect::<Result<Vec<_>, SqlError>>()?;
+                let otherwise = else_result.as_ref().map(|result| self.boxed(result, depth)).transpose()?;
+                let span = join(self.lines.range(case_token.0.span), self.lines.range(end_token.0.span));
+                Ok(Expr::new(Node::Case { operand, branches, otherwise }, span))
+            }
+            ast::Expr::Cast { kind, expr, data_type, array: false, format: None } => {
+                let expr = self.boxed(expr, depth)?;
+                let span = expr.span();
+                let to = cast_type(data_type).map_err(|error| error.at(span.clone()))?;
+                // Both spellings give null where the value has no counterpart: the engine goes on.
+                match kind {
+                    CastKind::Cast | CastKind::TryCast | CastKind::SafeCast | CastKind::DoubleColon => {
+                        Ok(Expr::new(Node::Cast(expr, to), span))
+                    }
+                }
+            }
+            ast::Expr::Extract { field, expr, .. } => {
+                let expr = self.boxed(expr, depth)?;
+                let part = Part::parse(&field.to_string(), expr.span())?;
+                let span = self.close(expr.span());
+                Ok(Expr::new(Node::Extract(part, expr), span))
+            }
+            ast::Expr::Substring { expr, substring_from, substring_for, .. } => {
+                let text = self.expr(expr, depth)?;
+                let from = match substring_from {
+                    Some(from) => self.expr(from, depth)?,
+                    None => Expr::new(Node::Number("1".to_owned()), text.span()),
+                };
+                let mut args = vec![text, from];
+                if let Some(count) = substring_for {
+                    args.push(self.expr(count, depth)?);
+                }
+                Ok(self.call(Function::Substring, args, None))
+            }
+            ast::Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let function = match trim_where {
+                    None | Some(TrimWhereField::Both) => Function::Trim,
+                    Some(TrimWhereField::Leading) => Function::LeftTrim,
+                    Some(TrimWhereField::Trailing) => Function::RightTrim,
+                };
+                let mut args = vec![self.expr(expr, depth)?];
+                if let Some(what) = trim_what {
+                    args.push(self.expr(what, depth)?);
+                }
+                for what in trim_characters.iter().flatten() {
+                    args.push(self.expr(what, depth)?);
+                }
+                Ok(self.call(function, args, None))
+            }
+            ast::Expr::Function(function) => self.function(function, depth),
+            other => Err(unsupported(other)),
+        }
+    }
+
+    fn literal(&self, value: &Value, span: Range<usize>) -> Result<Expr, SqlError> {
+        let node = match value {
+            Value::Null => Node::Null,
+            Value::Boolean(value) => Node::Bool(*value),
+            Value::Number(text, _) => {
+                if text.parse::<f64>().is_err() {
+                    return Err(SqlError::new(format!("{text} is no number")).at(span));
+                }
+                Node::Number(text.to_ascii_lowercase())
+            }
+            Value::SingleQuotedString(text) => Node::String(text.clone()),
+            _ => {
+                return Err(SqlError::new("this kind of literal is not part of the language")
+                    .at(span)
+                    .expected("a number, 'text', TRUE, FALSE, NULL or TIMESTAMP '…'"));
+            }
+        };
+        Ok(Expr::new(node, span))
+    }
+
+    fn typed_string(&self, typed: &ast::TypedString) -> Result<Expr, SqlError> {
+        let span = self.lines.range(typed.value.span);
+        let text = match &typed.value.value {
+            Value::SingleQuotedString(text) => text,
+            _ => return Err(SqlError::new("a text in single quotes is missing").at(span)),
+        };
+        let is_timestamp = matches!(
+            typed.data_type,
+            ast::DataType::Timestamp(..)
+                | ast::DataType::TimestampNtz(_)
+                | ast::DataType::Date
+                | ast::DataType::Datetime(_)
+        );
+        if !is_timestamp {
+            return Err(SqlError::new(format!("{} literals are not part of the language", typed.data_type))
+                .at(span)
+                .hint(format!("write CAST('…' AS {})", typed.data_type)));
+        }
+        match parse_timestamp(text) {
+            Some(nanos) => Ok(Expr::new(Node::Timestamp(nanos), span)),
+            None => Err(timestamp_error(text).at(span)),
+        }
+    }
+
+    fn unary(&self, op: UnaryOperator, operand: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
+        let operand = self.boxed(operand, depth)?;
+        let span = operand.span();
+        match op {
+            UnaryOperator::Plus => Ok(*operand),
+            UnaryOperator::Minus => {
+                let start = self.lines.before(span.start, "-");
+                Ok(Expr::new(Node::Negate(operand), start..span.end))
+            }
+            UnaryOperator::Not => {
+                let start = self.lines.before(span.start, "NOT");
+                Ok(Expr::new(Node::Not(operand), start..span.end))
+            }
+            other => Err(SqlError::new(format!("operator {other} is not part of the language")).at(span)),
+        }
+    }
+
+    fn binary(
+        &self,
+        whole: &ast::Expr,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+        depth: usize,
+    ) -> Result<Expr, SqlError> {
+        let arithmetic = |op| {
+            let (left, right) = (self.boxed(left, depth)?, self.boxed(right, depth)?);
+            let span = join(left.span(), right.span());
+            Ok(Expr::new(Node::Arithmetic(op, left, right), span))
+        };
+        match op {
+            BinaryOperator::And | BinaryOperator::Or | BinaryOperator::StringConcat => {
+                let items = self.chain(whole, op, depth)?;
+                let span = items.iter().map(Expr::span).reduce(join).unwrap_or(0..0);
+                let node = match op {
+                    BinaryOperator::And => Node::And(items),
+                    BinaryOperator::Or => Node::Or(items),
+                    _ => Node::Concat(items),
+                };
+                Ok(Expr::new(node, span))
+            }
+            BinaryOperator::Plus => arithmetic(ArithmeticOp::Add),
+            BinaryOperator::Minus => arithmetic(ArithmeticOp::Subtract),
+            BinaryOperator::Multiply => arithmetic(ArithmeticOp::Multiply),
+            BinaryOperator::Divide => arithmetic(ArithmeticOp::Divide),
+            BinaryOperator::Modulo => arithmetic(ArithmeticOp::Remainder),
+            BinaryOperator::Eq => self.compare(CompareOp::Equal, left, right, depth),
+            BinaryOperator::NotEq => self.compare(CompareOp::NotEqual, left, right, depth),
+            BinaryOperator::Lt => self.compare(CompareOp::Less, left, right, depth),
+            BinaryOperator::LtEq => self.compare(CompareOp::LessOrEqual, left, right, depth),
+            BinaryOperator::Gt => self.compare(CompareOp::Greater, left, right, depth),
+            BinaryOperator::GtEq => self.compare(CompareOp::GreaterOrEqual, left, right, depth),
+            other => Err(SqlError::new(format!("operator {other} is not part of the language"))
+                .at(self.expr(left, depth)?.span())),
+        }
+    }
+
+    /// The operands of a chain of one operator. The left spine is walked, not recursed into: it may be long.
+    fn chain(&self, whole: &ast::Expr, wanted: &BinaryOperator, depth: usize) -> Result<Vec<Expr>, SqlError> {
+        let mut items = Vec::new();
+        let mut rest = whole;
+        loop {
+            match rest {
+                ast::Expr::BinaryOp { left, op, right } if op == wanted => {
+                    items.push(self.expr(right, depth)?);
+                    rest = left;
+                }
+                first => {
+                    items.push(self.expr(first, depth)?);
+                    break;
+                }
+            }
+        }
+        items.reverse();
+        // `a AND (b AND c)` is the same chain.
+        let mut flat = Vec::with_capacity(items.len());
+        for item in items {
+            match (item.node, wanted) {
+                (Node::And(inner), BinaryOperator::And)
+                | (Node::Or(inner), BinaryOperator::Or)
+                | (Node::Concat(inner), BinaryOperator::StringConcat) => flat.extend(inner),
+                (node, _) => flat.push(Expr::new(node, item.span)),
+            }
+        }
+        Ok(flat)
+    }
+
+    fn compare(&self, op: CompareOp, a: &ast::Expr, b: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
+        let (a, b) = (self.boxed(a, depth)?, self.boxed(b, depth)?);
+        let span = join(a.span(), b.span());
+        Ok(Expr::new(Node::Compare(op, a, b), span))
+    }
+
+    fn is(&self, inner: &ast::Expr, what: Is, negated: bool, depth: usize) -> Result<Expr, SqlError> {
+        let expr = self.boxed(inner, depth)?;
+        let span = expr.span();
+        Ok(Expr::new(Node::Is { what, negated, expr }, span))
+    }
+
+    fn like(
+        &self,
+        expr: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::ValueWithSpan>,
+        (fold_case, negated): (bool, bool),
+        depth: usize,
+    ) -> Result<Expr, SqlError> {
+        let (expr, pattern) = (self.boxed(expr, depth)?, self.boxed(pattern, depth)?);
+        let escape = match escape {
+            None => None,
+            Some(literal) => {
+                let one = match &literal.value {
+                    Value::SingleQuotedString(text) => {
+                        Some(text.chars()).filter(|text| text.clone().count() == 1)
+                    }
+                    _ => None,
+                };
+                let one = one.and_then(|mut text| text.next());
+                Some(one.ok_or_else(|| {
+                    SqlError::new("ESCAPE takes one character")
+                        .at(self.lines.range(literal.span))
+                        .expected("a text of one character, such as '!'")
+                })?)
+            }
+        };
+        let span = join(expr.span(), pattern.span());
+        Ok(Expr::new(Node::Like { expr, pattern, escape, fold_case, negated }, span))
+    }
+
+    fn function(&self, function: &ast::Function, depth: usize) -> Result<Expr, SqlError> {
+        let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else {
+            return Err(SqlError::new(format!("there is no function {}", function.name)));
+        };
+        let span = self.lines.range(name.span);
+        let kind = Function::parse(&name.value, span.clone())?;
+        if function.over.is_some() || function.filter.is_some() || !function.within_group.is_empty() {
+            return Err(SqlError::new(format!("{} is a function of one record", kind.name()))
+                .at(span)
+                .hint("OVER, FILTER and WITHIN GROUP belong to queries"));
+        }
+        let FunctionArguments::List(list) = &function.args else {
+            return Err(SqlError::new(format!("{} takes arguments in parentheses", kind.name())).at(span));
+        };
+        if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) || !list.clauses.is_empty() {
+            return Err(SqlError::new(format!("{} takes plain arguments", kind.name())).at(span));
+        }
+        let mut args = Vec::with_capacity(list.args.len());
+        for arg in &list.args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => args.push(self.expr(expr, depth)?),
+                other => {
+                    return Err(SqlError::new(format!("{} takes no argument {other}", kind.name()))
+                        .at(span)
+                        .expected("expressions, split by commas"));
+                }
+            }
+        }
+        Ok(self.call(kind, args, Some(span)))
+    }
+
+    fn call(&self, function: Function, mut args: Vec<Expr>, name: Option<Range<usize>>) -> Expr {
+        let span = args.iter().map(Expr::span).chain(name).reduce(join).unwrap_or(0..0);
+        let span = self.close(span);
+        if function == Function::Remainder && args.len() == 2 {
+            let right = args.pop().map(Box::new).expect("two arguments");
+            let left = args.pop().map(Box::new).expect("two arguments");
+            return Expr::new(Node::Arithmetic(ArithmeticOp::Remainder, left, right), span);
+        }
+        Expr::new(Node::Call(function, args), span)
+    }
+
+    /// The span with the closing parenthesis that follows it.
+    fn close(&self, span: Range<usize>) -> Range<usize> {
+        self.lines.with_closing_paren(span)
+    }
+}
+
+fn join(a: Range<usize>, b: Range<usize>) -> Range<usize> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
+pub(crate) fn timestamp_error(text: &str) -> SqlError {
+    SqlError::new(format!("{text:?} is no timestamp"))
+        .expected("such as '2024-02-29', '2024-02-29 13:45:00' or '2024-02-29T13:45:00.25Z'")
+}
+
+fn unsupported(expr: &ast::Expr) -> SqlError {
+    let (what, hint) = match expr {
+        ast::Expr::Subquery(_) | ast::Expr::InSubquery { .. } | ast::Expr::Exists { .. } => {
+            ("a subquery", "join or enrich in an operator before")
+        }
+        ast::Expr::Tuple(_) => ("a list in parentheses", "lists stand after IN: x IN (1, 2)"),
+        ast::Expr::Wildcard(_) | ast::Expr::QualifiedWildcard(..) => ("*", "name the field"),
+        ast::Expr::Interval(_) => ("INTERVAL", "compare EPOCH_MS(a) - EPOCH_MS(b) with a number"),
+        _ => ("this syntax", "see the list of operators and functions in the manual"),
+    };
+    SqlError::new(format!("{what} is not part of the language of expressions")).hint(hint)
+}
+
+/// The type that is meant by SQL's and our own names.
+fn cast_type(sql: &ast::DataType) -> Result<DataType, SqlError> {
+    use ast::DataType as Sql;
+    let decimal = |info: &ExactNumberInfo| {
+        let (precision, scale) = match info {
+            ExactNumberInfo::None => (38, 9),
+            ExactNumberInfo::Precision(precision) => (*precision, 0),
+            ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+        };
+        DataType::parse(&format!("decimal({precision},{scale})")).map_err(|_| {
+            SqlError::new(format!("there is no type decimal({precision},{scale})"))
+                .expected("a precision of 1 to 76 and a scale of 0 to the precision")
+        })
+    };
+    Ok(match sql {
+        Sql::Bool | Sql::Boolean => DataType::Bool,
+        Sql::Int(None) | Sql::Integer(None) | Sql::BigInt(None) | Sql::Int8(None) | Sql::Int64 => {
+            DataType::Int64
+        }
+        Sql::UInt64 | Sql::BigIntUnsigned(None) | Sql::UBigInt => DataType::UInt64,
+        Sql::Float(ExactNumberInfo::None)
+        | Sql::Double(ExactNumberInfo::None)
+        | Sql::DoublePrecision
+        | Sql::Float8
+        | Sql::Float64 => DataType::Float64,
+        Sql::Decimal(info) | Sql::Numeric(info) | Sql::Dec(info) => decimal(info)?,
+        Sql::Text
+        | Sql::String(None)
+        | Sql::Varchar(None)
+        | Sql::CharacterVarying(None)
+        | Sql::CharVarying(None) => DataType::String,
+        Sql::Bytes(None) | Sql::Bytea | Sql::Varbinary(None) => DataType::Bytes,
+        Sql::Timestamp(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+        | Sql::TimestampNtz(digits) => DataType::Timestamp(match digits {
+            Some(0) => TimeUnit::Second,
+            Some(3) => TimeUnit::Milli,
+            None | Some(6) => TimeUnit::Micro,
+            Some(9) => TimeUnit::Nano,
+            Some(other) => {
+                return Err(SqlError::new(format!("there is no type timestamp({other})")).expected(
+                    "timestamp(s), timestamp(ms), timestamp(us), timestamp(ns), or 0, 3, 6, 9 digits",
+                ));
+            }
+        }),
+        other => {
+            let text = other.to_string();
+            let name = text.trim_matches('"').to_ascii_lowercase();
+            DataType::parse(&name).map_err(|_| {
+                let error = SqlError::new(format!("there is no type {text}")).expected(
+                    "bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip",
+                );
+                let near = nearest(&name, DataType::NAMES);
+                match near {
+                    _ if name.starts_with("varchar") || name.starts_with("char") => {
+                        error.hint("write string")
+                    }
+                    _ if name.contains("int") => error.hint("integers are int64 or uint64"),
+                    _ if name.contains("real") || name.contains("float") => error.hint("write float64"),
+                    Some(near) => error.hint(format!("did you mean {near}?")),
+                    None => error,
+                }
+            })?
+        }
+    })
+}
