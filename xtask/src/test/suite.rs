@@ -1,0 +1,88 @@
+//! The suites, in the order in which they run.
+
+use anyhow::Result;
+
+use super::{Tally, libtest};
+use crate::project;
+
+/// One suite of `cargo xtask test`.
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    /// Whether skipping it is a failure in CI.
+    pub(super) required: bool,
+    pub(super) run: fn() -> Result<Tally>,
+}
+
+/// Tests that read real data carry this in their path and are `#[ignore]`d, so that a plain `cargo test` needs
+/// nothing beside the repository.
+const REAL_DATA: &str = "real_data";
+
+pub(super) const NAMES: [&str; 3] = ["workspace", "real-data", "services"];
+
+pub(super) const SUITES: &[Suite] = &[
+    Suite { name: "workspace", required: true, run: workspace },
+    Suite { name: "real-data", required: false, run: real_data },
+    Suite { name: "services", required: true, run: services },
+];
+
+fn workspace() -> Result<Tally> {
+    let mut command = project::cargo();
+    command.args(["test", "--workspace", "--no-fail-fast", "--", "--skip", REAL_DATA]);
+    libtest::run(command)
+}
+
+fn real_data() -> Result<Tally> {
+    let tests = |more: &[&str]| {
+        let mut command = project::cargo();
+        command.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+        command.args(["--", "--ignored", REAL_DATA]).args(more);
+        command
+    };
+    let data = project::data();
+    if data.is_dir() {
+        let mut command = tests(&["--format", "pretty"]);
+        command.env("THALWEG_DATA", data.canonicalize()?);
+        return libtest::run(command);
+    }
+    let mut tally = Tally::default();
+    for name in libtest::list(tests(&["--list"]))? {
+        tally.skip(format!("{name}: no folder {}", data.display()));
+    }
+    Ok(tally)
+}
+
+/// A real component that tests talk to, and how to tell whether it can be had here.
+struct Service {
+    name: &'static str,
+    /// Why it cannot be had, if so.
+    missing: fn() -> Option<String>,
+    run: fn() -> Result<Tally>,
+}
+
+/// Nothing that is built so far talks to another system.
+const SERVICES: &[Service] = &[];
+
+fn services() -> Result<Tally> {
+    let mut tally = Tally::default();
+    for service in SERVICES {
+        match (service.missing)() {
+            Some(reason) => tally.skip(format!("{}: {reason}", service.name)),
+            None => {
+                let found = (service.run)()?;
+                tally.add(&found);
+                tally.notes.extend(found.notes);
+            }
+        }
+    }
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_can_be_asked_for() {
+        assert_eq!(SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>(), NAMES);
+    }
+}
