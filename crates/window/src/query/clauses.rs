@@ -1,0 +1,292 @@
+//! The clauses of a query, in order.
+//!
+//! The text is cut at the keywords that stand outside parentheses; the pieces between them are outputs, a
+//! condition, names, and a window.
+
+use std::ops::Range;
+
+use sqlparser::tokenizer::Token;
+use thalweg_expr::{Expr, Spanned, SqlError, tokenize};
+
+use super::{Query, output, span};
+
+/// A place among the tokens of a query.
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    tokens: &'a [Spanned],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn peek(&self) -> Option<&'a Spanned> {
+        self.tokens.get(self.at)
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'a Spanned> {
+        let token = self.tokens.get(self.at)?;
+        self.at += 1;
+        Some(token)
+    }
+
+    /// Takes the keyword if it is next.
+    pub(super) fn take(&mut self, keyword: &str) -> bool {
+        let is_next = self.peek().is_some_and(|token| token.is_keyword(keyword));
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// Where the text ends.
+    pub(super) fn end(&self) -> Range<usize> {
+        let end = self.tokens.last().map_or(0, |token| token.span.end);
+        end..end
+    }
+
+    /// Where the next token stands.
+    pub(super) fn here(&self) -> Range<usize> {
+        self.peek().map_or_else(|| self.end(), |token| token.span.clone())
+    }
+
+    /// Where the token before stands.
+    pub(super) fn last(&self) -> Range<usize> {
+        self.at.checked_sub(1).map_or(0..0, |at| self.tokens[at].span.clone())
+    }
+
+    pub(super) fn text_of(&self, span: &Range<usize>) -> &'a str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
+    /// The tokens up to the first one outside parentheses at which `stop` holds; the stop itself stays.
+    fn until(&mut self, stop: impl Fn(&[Spanned]) -> bool) -> Result<&'a [Spanned], SqlError> {
+        let start = self.at;
+        let mut open: Vec<usize> = Vec::new();
+        while let Some(token) = self.peek() {
+            match token.token {
+                Token::LParen => open.push(self.at),
+                Token::RParen if open.pop().is_none() => {
+                    return Err(SqlError::new("this parenthesis closes nothing").at(token.span.clone()));
+                }
+                _ if open.is_empty() && stop(&self.tokens[self.at..]) => break,
+                _ => {}
+            }
+            self.at += 1;
+        }
+        match open.last() {
+            Some(at) => {
+                Err(SqlError::new("this parenthesis is never closed").at(self.tokens[*at].span.clone()))
+            }
+            None => Ok(&self.tokens[start..self.at]),
+        }
+    }
+}
+
+/// Splits at commas outside parentheses.
+pub(super) fn split_at_commas(tokens: &[Spanned]) -> Vec<&[Spanned]> {
+    let mut depth = 0_usize;
+    tokens
+        .split(|token| {
+            match token.token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0 && token.token == Token::Comma
+        })
+        .collect()
+}
+
+pub(super) fn parse(text: &str) -> Result<Query, SqlError> {
+    let mut tokens = tokenize(text)?;
+    if tokens.last().is_some_and(|token| token.token == Token::SemiColon) {
+        tokens.pop();
+    }
+    let mut cursor = Cursor { text, tokens: &tokens, at: 0 };
+    if !cursor.take("SELECT") {
+        return Err(SqlError::new("a query starts with SELECT").at(cursor.here()).hint(
+            "SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR",
+        ));
+    }
+    if let Some(token) = cursor.peek().filter(|token| token.is_keyword("DISTINCT")) {
+        return Err(SqlError::new("SELECT DISTINCT is not part of queries")
+            .at(token.span.clone())
+            .hint("every record has one answer; count(DISTINCT x) counts different values"));
+    }
+
+    let outputs = cursor.until(|rest| is_clause(rest).is_some())?;
+    if !cursor.take("FROM") {
+        return Err(SqlError::new("FROM is missing after the outputs")
+            .at(cursor.here())
+            .expected("FROM and a stream"));
+    }
+    let outputs = output::list(text, outputs, cursor.last())?;
+    let stream = stream(&mut cursor)?;
+
+    let mut filter = None;
+    if cursor.take("WHERE") {
+        let start = cursor.last();
+        let condition = cursor.until(|rest| is_clause(rest).is_some_and(|clause| clause != "FROM"))?;
+        let end = condition.last().map_or(start, |token| token.span.end..token.span.end);
+        filter = Some(Expr::from_tokens(text, condition, end)?);
+    }
+    let mut group_by = Vec::new();
+    if cursor.take("GROUP") {
+        if !cursor.take("BY") {
+            return Err(SqlError::new("GROUP takes BY").at(cursor.here()).expected("GROUP BY and fields"));
+        }
+        let start = cursor.last();
+        let names = cursor.until(|rest| is_clause(rest).is_some())?;
+        group_by = fields(text, &stream, names, start)?;
+    }
+
+    if !cursor.take("OVER") {
+        return Err(no_over(&cursor));
+    }
+    let window = span::window(&mut cursor)?;
+    let mut delay = 0;
+    if cursor.take("DELAYED") {
+        if !cursor.take("BY") {
+            return Err(SqlError::new("DELAYED takes BY").at(cursor.here()).expected("DELAYED BY 1 MINUTE"));
+        }
+        delay = span::span(&mut cursor, "DELAYED BY")?;
+    }
+    let width = match window {
+        super::Window::Sliding(width) | super::Window::Tumbling(width) => width,
+        super::Window::Infinite | super::Window::Rows(_) => 0,
+    };
+    if width.checked_add(delay).is_none() {
+        return Err(SqlError::new("window and delay together exceed 292,000 years").at(cursor.last()));
+    }
+    if let Some(token) = cursor.peek() {
+        return Err(trailing(&cursor, token));
+    }
+    Ok(Query { outputs, stream, filter, group_by, window, delay, text: text.to_owned() })
+}
+
+/// The keyword that starts a clause here, ours or another SQL's.
+fn is_clause(rest: &[Spanned]) -> Option<&'static str> {
+    let next_is = |keyword: &str| rest.get(1).is_some_and(|next| next.is_keyword(keyword));
+    let keyword = rest.first()?.keyword()?;
+    Some(match keyword.as_str() {
+        "FROM" => "FROM",
+        "WHERE" => "WHERE",
+        "OVER" => "OVER",
+        "GROUP" if next_is("BY") => "GROUP",
+        "ORDER" if next_is("BY") => "ORDER",
+        "HAVING" => "HAVING",
+        "LIMIT" if rest.get(1).is_some_and(|next| matches!(next.token, Token::Number(..))) => "LIMIT",
+        "UNION" => "UNION",
+        _ => return None,
+    })
+}
+
+fn stream(cursor: &mut Cursor<'_>) -> Result<String, SqlError> {
+    let Some(token) = cursor.next() else {
+        return Err(SqlError::new("the stream is missing").at(cursor.end()).expected("FROM and a stream"));
+    };
+    let name = match &token.token {
+        Token::Word(word) => word.value.clone(),
+        Token::LParen => {
+            return Err(SqlError::new("a query reads a stream, not another query")
+                .at(token.span.clone())
+                .hint("chain operators: the output of one is the input of the next"));
+        }
+        Token::SingleQuotedString(name) => {
+            return Err(SqlError::new("a stream is named without single quotes")
+                .at(token.span.clone())
+                .hint(format!("write {name} or \"{name}\"")));
+        }
+        other => return Err(SqlError::new(format!("{other} is no stream")).at(token.span.clone())),
+    };
+    let Some(next) = cursor.peek() else { return Ok(name) };
+    let error = |message: &str| Err(SqlError::new(message).at(next.span.clone()));
+    match next.keyword().as_deref() {
+        Some("JOIN" | "INNER" | "LEFT" | "RIGHT" | "FULL" | "CROSS" | "NATURAL" | "OUTER") => {
+            Err(SqlError::new("a query reads one stream")
+                .at(next.span.clone())
+                .hint("join in an operator before: type: join or type: lookup"))
+        }
+        Some("AS") => error("a stream has no alias here"),
+        Some(_) if is_clause(&cursor.tokens[cursor.at..]).is_some() => Ok(name),
+        Some(
+            "GROUP" | "ORDER" | "LIMIT" | "DELAYED" | "WINDOW" | "SLIDING" | "TUMBLING" | "INFINITE" | "ROWS",
+        ) => Ok(name),
+        _ => match &next.token {
+            Token::Comma => Err(SqlError::new("a query reads one stream")
+                .at(next.span.clone())
+                .hint("give the operator several inputs: input: [a, b]")),
+            Token::Period => error("a stream has one name, without a point"),
+            Token::Word(_) => error("a stream has no alias here"),
+            _ => Ok(name),
+        },
+    }
+}
+
+/// The names after GROUP BY; the stream's name may stand in front of each.
+fn fields(
+    text: &str,
+    stream: &str,
+    tokens: &[Spanned],
+    after: Range<usize>,
+) -> Result<Vec<(String, Range<usize>)>, SqlError> {
+    let mut fields: Vec<(String, Range<usize>)> = Vec::new();
+    for item in split_at_commas(tokens) {
+        let (Some(first), Some(last)) = (item.first(), item.last()) else {
+            return Err(SqlError::new("a field is missing in GROUP BY").at(after));
+        };
+        let span = first.span.start..last.span.end;
+        let expr = Expr::from_tokens(text, item, span.end..span.end)?;
+        let Some(path) = expr.as_field() else {
+            return Err(SqlError::new("GROUP BY takes fields, not expressions")
+                .at(span)
+                .hint("compute the value in an operator before and group by its field"));
+        };
+        let path = match path {
+            [first, rest @ ..] if first == stream && !rest.is_empty() => rest,
+            path => path,
+        };
+        let name = path.join(".");
+        if fields.iter().any(|(known, _)| *known == name) {
+            return Err(SqlError::new(format!("{name:?} is grouped by twice")).at(span));
+        }
+        fields.push((name, span));
+    }
+    Ok(fields)
+}
+
+fn no_over(cursor: &Cursor<'_>) -> SqlError {
+    let Some(token) = cursor.peek() else {
+        return SqlError::new("the window is missing").at(cursor.end()).hint("add OVER SLIDING 1 HOUR");
+    };
+    match token.keyword().as_deref() {
+        Some("WHERE") => SqlError::new("WHERE stands before GROUP BY, once").at(token.span.clone()),
+        Some("SLIDING" | "TUMBLING" | "INFINITE" | "ROWS" | "DELAYED") => {
+            SqlError::new("OVER is missing before the window")
+                .at(token.span.clone())
+                .hint("write OVER SLIDING 1 HOUR")
+        }
+        _ => {
+            let error = trailing(cursor, token);
+            if error.hint.is_some() { error } else { error.hint("the window is next: OVER SLIDING 1 HOUR") }
+        }
+    }
+}
+
+/// Something stands where the query could have ended, or where another clause had to come.
+fn trailing(cursor: &Cursor<'_>, token: &Spanned) -> SqlError {
+    let error = |message: String| SqlError::new(message).at(token.span.clone());
+    let keyword = token.keyword().unwrap_or_default();
+    match keyword.as_str() {
+        "HAVING" => error("HAVING is not part of queries".to_owned())
+            .hint("every record has its answer; filter answers in an operator after"),
+        "ORDER" => error("ORDER BY is not part of queries".to_owned())
+            .hint("answers leave in the order of their records"),
+        "LIMIT" => error("LIMIT is not part of queries".to_owned()).hint("a stream has no end to count to"),
+        "UNION" | "INTERSECT" | "EXCEPT" => error(format!("{keyword} is not part of queries"))
+            .hint("give the operator several inputs: input: [a, b]"),
+        "WHERE" => error("WHERE stands after FROM and before GROUP BY".to_owned()),
+        "GROUP" => error("GROUP BY stands before OVER".to_owned()),
+        "FROM" => error("FROM stands after the outputs, once".to_owned()),
+        "OVER" => error("a query has one window".to_owned()),
+        "DELAYED" => error("DELAYED BY stands after the window, once".to_owned()),
+        _ => error(format!("the query ends before {}", cursor.text_of(&token.span))),
+    }
+}

@@ -1,0 +1,120 @@
+//! Queries: `SELECT sum(amount) AS spent FROM payments WHERE … GROUP BY card OVER SLIDING 1 HOUR`.
+//!
+//! ```text
+//! query  = SELECT output [, output]… FROM stream [WHERE condition] [GROUP BY field [, field]…]
+//!          OVER window [DELAYED BY span]
+//! output = aggregate [[AS] alias]
+//! window = SLIDING span | TUMBLING span | INFINITE | ROWS n
+//! span   = 1 HOUR | 90 SECONDS | 1h | '1h'          (MICROSECOND to WEEK, us ms s m h d w)
+//! ```
+//!
+//! Keywords and function names are free in case, names of fields, streams and aliases are not.
+//! An output without alias is named after its function and the names in its argument: `sum_amount`, `count`.
+//! Expressions are those of `thalweg-expr`.
+//!
+//! Parsing knows no schema; [`Query::bind`] checks fields and types. All errors point into the query's text.
+
+mod aggregate;
+mod bind;
+mod clauses;
+mod output;
+mod span;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use thalweg_expr::{Expr, SqlError};
+use thalweg_types::{Micros, format_duration};
+
+pub use aggregate::AggregateName;
+pub use bind::{BoundOutput, BoundQuery};
+
+/// A parsed query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// At least one, with different aliases.
+    pub outputs: Vec<Output>,
+    pub stream: String,
+    pub filter: Option<Expr>,
+    /// Names of top-level fields and where they stand; empty for one group of all records.
+    pub group_by: Vec<(String, Range<usize>)>,
+    pub window: Window,
+    /// 0 where there is no DELAYED BY.
+    pub delay: Micros,
+    /// As it was written.
+    pub text: String,
+}
+
+/// One aggregate column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    pub alias: String,
+    pub function: AggregateName,
+    /// `None` for `count(*)` alone.
+    pub arg: Option<Expr>,
+    /// The aggregate and its alias in the text.
+    pub span: Range<usize>,
+}
+
+/// Which records a query sees (design section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// Width above 0.
+    Sliding(Micros),
+    /// Width above 0.
+    Tumbling(Micros),
+    Infinite,
+    /// At least 1.
+    Rows(u64),
+}
+
+impl Query {
+    /// Parses a query.
+    ///
+    /// # Errors
+    /// On text that is no query, with the place, what was expected and what to do.
+    pub fn parse(text: &str) -> Result<Self, SqlError> {
+        clauses::parse(text)
+    }
+
+    /// Canonical text: queries of equal text have equal state over equal streams.
+    ///
+    /// Blanks, case of keywords, spare parentheses, synonyms and units do not show, nor do aliases: an output may be
+    /// renamed without losing what its window holds.
+    pub fn fingerprint(&self) -> String {
+        let mut out = String::from("SELECT ");
+        for (index, output) in self.outputs.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            let arg = output.arg.as_ref();
+            write!(out, "{separator}{}", output.function.call(arg)).expect(NEVER_FAILS);
+        }
+        write!(out, " FROM {:?}", self.stream).expect(NEVER_FAILS);
+        if let Some(filter) = &self.filter {
+            write!(out, " WHERE {filter}").expect(NEVER_FAILS);
+        }
+        for (index, (name, _)) in self.group_by.iter().enumerate() {
+            let separator = if index == 0 { " GROUP BY " } else { ", " };
+            write!(out, "{separator}{name:?}").expect(NEVER_FAILS);
+        }
+        write!(out, " OVER {}", self.window).expect(NEVER_FAILS);
+        if self.delay != 0 {
+            write!(out, " DELAYED BY {}", format_duration(self.delay)).expect(NEVER_FAILS);
+        }
+        out
+    }
+}
+
+const NEVER_FAILS: &str = "writing to a string cannot fail";
+
+impl std::fmt::Display for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Window::Sliding(width) => write!(f, "SLIDING {}", format_duration(*width)),
+            Window::Tumbling(width) => write!(f, "TUMBLING {}", format_duration(*width)),
+            Window::Infinite => f.write_str("INFINITE"),
+            Window::Rows(count) => write!(f, "ROWS {count}"),
+        }
+    }
+}

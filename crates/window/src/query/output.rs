@@ -1,0 +1,219 @@
+//! The outputs of a query: aggregates, their arguments, their aliases.
+
+use std::ops::Range;
+
+use sqlparser::tokenizer::Token;
+use thalweg_expr::{Expr, Spanned, SqlError};
+
+use super::aggregate::Called;
+use super::clauses::split_at_commas;
+use super::{AggregateName, Output};
+
+/// The outputs between SELECT and FROM, which stands at `from`.
+pub(super) fn list(text: &str, tokens: &[Spanned], from: Range<usize>) -> Result<Vec<Output>, SqlError> {
+    let mut outputs: Vec<Output> = Vec::new();
+    let mut end = from;
+    for item in split_at_commas(tokens) {
+        let (Some(first), Some(last)) = (item.first(), item.last()) else {
+            return Err(SqlError::new("an output is missing")
+                .at(end)
+                .expected("an aggregate, such as sum(amount)"));
+        };
+        end = last.span.clone();
+        let output = one(text, item, first.span.start..last.span.end)?;
+        if outputs.iter().any(|known| known.alias == output.alias) {
+            return Err(SqlError::new(format!("two outputs are named {:?}", output.alias))
+                .at(output.span)
+                .hint("give one of them another name: AS …"));
+        }
+        outputs.push(output);
+    }
+    Ok(outputs)
+}
+
+fn one(text: &str, item: &[Spanned], span: Range<usize>) -> Result<Output, SqlError> {
+    let (name, args, rest) = split_call(text, item, &span)?;
+    let call_end = rest
+        .first()
+        .map_or(span.end, |token| item[item.len() - rest.len() - 1].span.end.min(token.span.start));
+    let call = text.get(span.start..call_end).unwrap_or_default();
+    let called = Called::parse(&written(name, text), name.span.clone(), call)?;
+    let close = call_end.saturating_sub(1)..call_end;
+    let (function, arg) = arguments(text, called, args, close)?;
+    let alias = match alias(rest)? {
+        Some(alias) => alias,
+        None => default_alias(function, args),
+    };
+    Ok(Output { alias, function, arg, span })
+}
+
+/// Function name, tokens of the arguments, tokens behind the closing parenthesis.
+fn split_call<'a>(
+    text: &str,
+    item: &'a [Spanned],
+    span: &Range<usize>,
+) -> Result<(&'a Spanned, &'a [Spanned], &'a [Spanned]), SqlError> {
+    if let [name, open, rest @ ..] = item
+        && matches!(name.token, Token::Word(_))
+        && open.token == Token::LParen
+    {
+        let mut depth = 1_usize;
+        for (index, token) in rest.iter().enumerate() {
+            match token.token {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return Ok((name, &rest[..index], &rest[index + 1..]));
+            }
+        }
+    }
+    let error = SqlError::new("an output is an aggregate").at(span.clone());
+    Err(match item {
+        [star] if star.token == Token::Mul => error
+            .hint("the record's own fields are in its answer already; select aggregates such as count(*)"),
+        [name, ..] if name.is_keyword("CASE") || matches!(name.token, Token::LParen | Token::Number(..)) => {
+            error.hint("expressions stand inside an aggregate: sum(amount * 2)")
+        }
+        _ => {
+            let name = text.get(span.clone()).unwrap_or_default();
+            let name = name.split_whitespace().next().unwrap_or_default();
+            error.hint(format!(
+                "the record's own fields are in its answer already; select aggregates such as last({name})"
+            ))
+        }
+    })
+}
+
+fn written(token: &Spanned, text: &str) -> String {
+    match &token.token {
+        Token::Word(word) => word.value.clone(),
+        _ => text.get(token.span.clone()).unwrap_or_default().to_owned(),
+    }
+}
+
+fn arguments(
+    text: &str,
+    called: Called,
+    args: &[Spanned],
+    close: Range<usize>,
+) -> Result<(AggregateName, Option<Expr>), SqlError> {
+    let name = match called {
+        Called::Count => "count",
+        Called::Quantile => "quantile",
+        Called::Of(function) => function.name(),
+    };
+    if let [star] = args
+        && star.token == Token::Mul
+    {
+        return match called {
+            Called::Count => Ok((AggregateName::CountAll, None)),
+            _ => Err(SqlError::new(format!("{name} takes one expression"))
+                .at(star.span.clone())
+                .hint("only count takes *")),
+        };
+    }
+    let Some(first) = args.first() else {
+        let error = SqlError::new(format!("{name} takes an argument")).at(close);
+        return Err(if called == Called::Count { error.hint("count(*) counts records") } else { error });
+    };
+    let distinct = first.is_keyword("DISTINCT") && args.len() > 1;
+    let args = if distinct { &args[1..] } else { args };
+    let parts = split_at_commas(args);
+    let expr = |part: &[Spanned]| {
+        let end = part.last().map_or_else(|| close.clone(), |token| token.span.end..token.span.end);
+        Expr::from_tokens(text, part, end)
+    };
+    if distinct && !matches!(called, Called::Count | Called::Of(AggregateName::CountDistinct)) {
+        let error =
+            SqlError::new(format!("{name}(DISTINCT …) is not part of queries")).at(first.span.clone());
+        return Err(error.hint("count(DISTINCT x) is; min and max do not need it"));
+    }
+    match (called, parts.as_slice()) {
+        (Called::Quantile, [value, rank]) => {
+            let rank_span =
+                rank.first().map_or(close.clone(), |token| token.span.start..rank[rank.len() - 1].span.end);
+            let number = expr(rank)?.as_number().filter(|number| (0.0..=1.0).contains(number));
+            let Some(number) = number else {
+                return Err(SqlError::new("the rank of a quantile is a constant")
+                    .at(rank_span)
+                    .expected("a number from 0 to 1, such as 0.99"));
+            };
+            // −0.0 and 0.0 are one rank.
+            Ok((AggregateName::Quantile(number + 0.0), Some(expr(value)?)))
+        }
+        (Called::Quantile, _) => {
+            Err(SqlError::new("quantile takes two arguments").at(close).expected("quantile(amount, 0.99)"))
+        }
+        (_, [value]) => {
+            let function = match called {
+                Called::Count if distinct => AggregateName::CountDistinct,
+                Called::Count => AggregateName::Count,
+                Called::Of(function) => function,
+                Called::Quantile => unreachable!("handled above"),
+            };
+            Ok((function, Some(expr(value)?)))
+        }
+        (_, [_, second, ..]) => {
+            let span = second.first().map_or(close, |token| token.span.clone());
+            Err(SqlError::new(format!("{name} takes one argument")).at(span))
+        }
+        (_, []) => unreachable!("splitting gives at least one part"),
+    }
+}
+
+/// `[AS] name`.
+fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
+    let Some((first, more)) = rest.split_first() else { return Ok(None) };
+    let (name, more) = if first.is_keyword("AS") {
+        let Some((name, more)) = more.split_first() else {
+            return Err(SqlError::new("the alias is missing after AS").at(first.span.clone()));
+        };
+        (name, more)
+    } else {
+        (first, more)
+    };
+    let Token::Word(word) = &name.token else {
+        let error = SqlError::new("an alias is a name").at(name.span.clone());
+        return Err(match &name.token {
+            Token::SingleQuotedString(text) => error.hint(format!("write \"{text}\"")),
+            _ if std::ptr::eq(name, first) => SqlError::new("an output is one aggregate")
+                .at(name.span.clone())
+                .hint("arithmetic stands inside an aggregate, as in sum(a * b), or in an operator after"),
+            _ => error,
+        });
+    };
+    if let Some(extra) = more.first() {
+        return Err(SqlError::new("an output ends with its alias")
+            .at(extra.span.clone())
+            .expected("a comma or FROM"));
+    }
+    if word.value.is_empty() {
+        return Err(SqlError::new("an alias is not empty").at(name.span.clone()));
+    }
+    Ok(Some(word.value.clone()))
+}
+
+/// The function and the words of its argument: `sum_amount`, `count`, `count_distinct_merchant`.
+fn default_alias(function: AggregateName, args: &[Spanned]) -> String {
+    let mut alias = function.name().to_owned();
+    let first = match function {
+        AggregateName::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
+        _ => args,
+    };
+    for token in first {
+        match &token.token {
+            Token::Word(word) if !token.is_keyword("DISTINCT") => {
+                alias.push('_');
+                alias.push_str(&word.value);
+            }
+            Token::Number(number, _) => {
+                alias.push('_');
+                alias.push_str(&number.replace('.', "_"));
+            }
+            _ => {}
+        }
+    }
+    alias
+}
