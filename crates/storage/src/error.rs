@@ -1,15 +1,17 @@
 //! What can go wrong with chunks on disk, with the place where it did.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow_schema::DataType;
 use thalweg_types::{Class, Error, Retry};
 
 use crate::ChunkId;
+use crate::chunk::CodecError;
 
-/// An error of the chunk store.
-#[derive(Debug, thiserror::Error)]
+/// An error of the chunk store. Cheap to clone: a failed write is told to its store and to who waits for a sync.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
     /// `action` is a present-tense verb: `write`, `sync`, `open`.
@@ -18,7 +20,7 @@ pub enum ChunkError {
         action: &'static str,
         path: PathBuf,
         #[source]
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
     Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
@@ -26,10 +28,15 @@ pub enum ChunkError {
     Missing { dir: PathBuf, id: ChunkId, first: ChunkId, next: ChunkId },
     #[error("column {name:?} is stored as {stored} and cannot be read as {wanted}")]
     Type { name: String, stored: DataType, wanted: DataType },
+    /// A stored value, widened as asked, does not fit.
+    #[error("value {value} of column {name:?} at row {row}, stored as {stored}, does not fit {wanted}")]
+    Overflow { name: String, row: usize, value: i64, stored: DataType, wanted: DataType },
     #[error("column {name:?} of type {data_type} has no stored form")]
     Unsupported { name: String, data_type: DataType },
     #[error("a chunk holds 1 to {max} rows, got {rows}")]
     RowCount { rows: usize, max: usize },
+    #[error("a column of a chunk holds at most 2 GiB, got {bytes} bytes in {id}")]
+    TooLarge { id: ChunkId, bytes: usize },
     /// An earlier write or sync failed (or a background task panicked) and has been reported; nothing that came
     /// after it can be trusted to reach the disk.
     #[error("chunk store {dir:?} stopped after an earlier failure: {reason}")]
@@ -39,7 +46,24 @@ pub enum ChunkError {
 impl ChunkError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| ChunkError::Io { action, path, source }
+        move |source| ChunkError::Io { action, path, source: Arc::new(source) }
+    }
+
+    /// An error of the codec in a file, where the chunk begins at `start`; `name` is the column that it concerns.
+    pub(crate) fn codec(error: CodecError, path: &Path, start: u64, id: ChunkId, name: &str) -> Self {
+        let name = name.to_owned();
+        match error {
+            CodecError::Damaged { pos, what, expected, got } => {
+                ChunkError::Damaged { path: path.to_owned(), pos: start + pos, what, expected, got }
+            }
+            CodecError::Type { stored, wanted } => ChunkError::Type { name, stored, wanted },
+            CodecError::Overflow { row, value, stored, wanted } => {
+                ChunkError::Overflow { name, row, value, stored, wanted }
+            }
+            CodecError::Unsupported { data_type } => ChunkError::Unsupported { name, data_type },
+            CodecError::RowCount { rows } => ChunkError::RowCount { rows, max: crate::chunk::MAX_ROWS },
+            CodecError::TooLarge { bytes } => ChunkError::TooLarge { id, bytes },
+        }
     }
 
     /// Whose turn it is.
@@ -47,7 +71,9 @@ impl ChunkError {
         match self {
             ChunkError::Io { .. } | ChunkError::Poisoned { .. } => Class::External,
             ChunkError::Damaged { .. } => Class::Corrupt,
-            ChunkError::Type { .. } => Class::User,
+            ChunkError::Type { .. } | ChunkError::Overflow { .. } | ChunkError::TooLarge { .. } => {
+                Class::User
+            }
             ChunkError::Missing { .. } | ChunkError::Unsupported { .. } | ChunkError::RowCount { .. } => {
                 Class::Internal
             }
@@ -62,20 +88,10 @@ impl From<ChunkError> for Error {
             Class::External => Retry::OutcomeUnknown,
             _ => Retry::Never,
         };
-        Error::new(error.class(), error.to_string()).with_retry(retry).with_source_of(error)
-    }
-}
-
-/// Keeps only the cause: the message of the error itself is already in front.
-trait WithSourceOf {
-    fn with_source_of(self, error: ChunkError) -> Self;
-}
-
-impl WithSourceOf for Error {
-    fn with_source_of(self, error: ChunkError) -> Self {
+        let converted = Error::new(error.class(), error.to_string()).with_retry(retry);
         match error {
-            ChunkError::Io { source, .. } => self.with_source(source),
-            _ => self,
+            ChunkError::Io { source, .. } => converted.with_source(source),
+            _ => converted,
         }
     }
 }

@@ -24,7 +24,7 @@ mod store;
 pub use error::ChunkError;
 pub use fs::{Fault, FaultKind, FaultyFs, File, Fs, MemFs, OpenMode, RealFs, publish};
 pub use io_pool::IoPool;
-pub use schemas::{SchemaId, SchemaRegistry};
+pub use schemas::{SchemaId, SchemaRegistry, StoredField};
 pub use store::{
     ChunkBudget, ChunkId, ChunkMeta, ChunkStats, ChunkStore, ChunkStoreOptions, Projection, Seal, SyncTicket,
 };

@@ -34,9 +34,6 @@ const ENTRY: usize = 12;
 /// Bytes that tell how long the head is.
 pub(crate) const PREFIX: usize = 12;
 
-/// The longest head there can be.
-pub(crate) const MAX_HEAD: usize = FIXED + ENTRY * u16::MAX as usize + 4;
-
 /// What a chunk is told about its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
