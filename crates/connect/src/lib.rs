@@ -5,9 +5,12 @@
 //! made from them.
 
 pub mod format;
+pub mod generate;
 pub mod plugin;
 pub mod registry;
 mod report;
+pub mod sink;
+pub mod source;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, OptionKind, OptionSpec, OptionValue, Options, Reply,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{FormatPlugin, SinkPlugin, SourcePlugin};
+use crate::{FormatPlugin, SinkPlugin, SourcePlugin, format, sink, source};
 
 /// Plug-ins by name, in the order in which they are listed to users.
 #[derive(Clone, Default)]
@@ -15,7 +15,15 @@ pub struct Registry {
 impl Registry {
     /// Everything that comes with this build.
     pub fn builtin() -> Self {
-        Self::default()
+        let mut registry = Self::default();
+        registry.add_format(format::csv::Csv);
+        registry.add_format(format::ndjson::Ndjson);
+        registry.add_source(source::file::FilePlugin);
+        registry.add_source(source::generator::GeneratorPlugin);
+        registry.add_sink(sink::file::FilePlugin);
+        registry.add_sink(sink::stdout::StdoutPlugin);
+        registry.add_sink(sink::null::NullPlugin);
+        registry
     }
 
     pub fn add_source(&mut self, plugin: impl SourcePlugin + 'static) {

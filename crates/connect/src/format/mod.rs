@@ -12,7 +12,15 @@
 //! * What an encoder writes, the same format's decoder reads back as the same values (fields that it leaves out
 //!   where they are null are read back as null).
 //!
-//! Texts of each type, the same in every text format, are in [`text`].
+//! How a value of each type stands in text, the same in every text format, is said in `text.rs`.
+
+mod base64;
+mod cells;
+mod column;
+pub mod csv;
+pub mod ndjson;
+mod scan;
+mod text;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -22,6 +30,26 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use bytes::Bytes;
 use thalweg_types::{Batch, Error};
+
+use crate::{OptionKind, OptionSpec, Options};
+
+/// The byte order mark that some programs put before UTF-8.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// The option that all text formats take.
+const MAX_RECORD: OptionSpec = OptionSpec {
+    key: "max_record",
+    kind: OptionKind::Size,
+    required: false,
+    default: Some("16MiB"),
+    doc: "longest record accepted; a longer one goes to rejects",
+};
+
+fn max_record(options: &Options) -> usize {
+    options
+        .size("max_record")
+        .map_or(DEFAULT_MAX_RECORD, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, 1 << 30))
+}
 
 /// Longest record that a splitter waits for by default.
 pub const DEFAULT_MAX_RECORD: usize = 16 << 20;
@@ -127,4 +155,9 @@ pub trait Encoder: Send {
 
     /// Appends one record of a batch, by physical row, without a line end.
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>);
+}
+
+/// Line ends in a piece of text.
+pub(crate) fn line_ends(data: &[u8]) -> u64 {
+    scan::lines(data)
 }

@@ -1,0 +1,313 @@
+//! Columns under construction: typed values appended row by row, and taken back when the row turns out bad.
+//!
+//! Strings become views: up to 12 bytes inside the view, longer ones as a place in the block they were read
+//! from, which the column then shares. Texts that had to be unescaped live in a second buffer of their own.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_array::types::{
+    Decimal128Type, Decimal256Type, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType,
+};
+use arrow_array::{
+    ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Float64Array, Int64Array, PrimitiveArray,
+    StringViewArray, UInt64Array,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
+use bytes::Bytes;
+use thalweg_types::{DataType, Error, Field, TimeUnit};
+
+use super::base64;
+use super::text::{self, Problem};
+
+/// Bytes that a view holds itself.
+pub(crate) const INLINE: usize = 12;
+
+/// Views of texts: buffer 0 is the block, buffer 1 what had to be copied.
+#[derive(Default)]
+pub(crate) struct Views {
+    pub(crate) views: Vec<u128>,
+    copied: Vec<u8>,
+    has_long: bool,
+}
+
+impl Views {
+    /// Appends the text at `start..start + len` of the block.
+    #[inline]
+    pub(crate) fn push_block(&mut self, block: &[u8], start: usize, len: usize) {
+        let text = &block[start..start + len];
+        let view = if len <= INLINE { inline_view(text) } else { self.long_view(text, 0, start) };
+        self.views.push(view);
+    }
+
+    /// Appends a text that is not in the block as it is.
+    pub(crate) fn push_copy(&mut self, text: &[u8]) {
+        let view = if text.len() <= INLINE {
+            inline_view(text)
+        } else {
+            let offset = self.copied.len();
+            self.copied.extend_from_slice(text);
+            self.long_view(text, 1, offset)
+        };
+        self.views.push(view);
+    }
+
+    fn long_view(&mut self, text: &[u8], buffer: u128, offset: usize) -> u128 {
+        self.has_long = true;
+        let prefix = u32::from_le_bytes([text[0], text[1], text[2], text[3]]);
+        let offset = u32::try_from(offset).expect("blocks stay far below 4 GiB");
+        text.len() as u128 | u128::from(prefix) << 32 | buffer << 64 | u128::from(offset) << 96
+    }
+
+    fn buffers(&mut self, block: &Bytes) -> Vec<Buffer> {
+        if !std::mem::take(&mut self.has_long) {
+            self.copied.clear();
+            return Vec::new();
+        }
+        vec![Buffer::from(block.clone()), Buffer::from(std::mem::take(&mut self.copied))]
+    }
+}
+
+#[inline]
+fn inline_view(text: &[u8]) -> u128 {
+    let mut view = [0_u8; 16];
+    view[0] = text.len() as u8;
+    view[4..4 + text.len()].copy_from_slice(text);
+    u128::from_le_bytes(view)
+}
+
+pub(crate) enum Values {
+    Bool(Vec<bool>),
+    Int64(Vec<i64>),
+    UInt64(Vec<u64>),
+    Float64(Vec<f64>),
+    Decimal128 { values: Vec<i128>, precision: u8, scale: i8 },
+    Decimal256 { values: Vec<i256>, precision: u8, scale: i8 },
+    String(Views),
+    Bytes(Views),
+    Time { values: Vec<i64>, unit: TimeUnit },
+    Ip(Vec<u8>),
+}
+
+pub(crate) struct Column {
+    pub(crate) values: Values,
+    pub(crate) nullable: bool,
+    name: String,
+    data_type: DataType,
+    /// Rows that are null, ascending: rare enough that the other rows should pay nothing for them.
+    nulls: Vec<u32>,
+    scratch: Vec<u8>,
+}
+
+impl Column {
+    /// # Errors
+    /// Where the field has a type that only answers have.
+    pub(crate) fn new(field: &Field) -> Result<Self, Error> {
+        let values = match &field.data_type {
+            DataType::Bool => Values::Bool(Vec::new()),
+            DataType::Int64 => Values::Int64(Vec::new()),
+            DataType::UInt64 => Values::UInt64(Vec::new()),
+            DataType::Float64 => Values::Float64(Vec::new()),
+            DataType::Decimal { precision, scale } if *precision <= 38 => {
+                Values::Decimal128 { values: Vec::new(), precision: *precision, scale: *scale }
+            }
+            DataType::Decimal { precision, scale } => {
+                Values::Decimal256 { values: Vec::new(), precision: *precision, scale: *scale }
+            }
+            DataType::String => Values::String(Views::default()),
+            DataType::Bytes => Values::Bytes(Views::default()),
+            DataType::Timestamp(unit) => Values::Time { values: Vec::new(), unit: *unit },
+            DataType::Ip => Values::Ip(Vec::new()),
+            DataType::List(_) | DataType::Struct(_) => {
+                return Err(Error::user(format!(
+                    "field {:?} has type {}, which a source cannot read",
+                    field.name, field.data_type
+                )));
+            }
+        };
+        Ok(Self {
+            values,
+            nullable: field.nullable,
+            name: field.name.clone(),
+            data_type: field.data_type.clone(),
+            nulls: Vec::new(),
+            scratch: Vec::new(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match &self.values {
+            Values::Bool(values) => values.len(),
+            Values::Int64(values) | Values::Time { values, .. } => values.len(),
+            Values::UInt64(values) => values.len(),
+            Values::Float64(values) => values.len(),
+            Values::Decimal128 { values, .. } => values.len(),
+            Values::Decimal256 { values, .. } => values.len(),
+            Values::String(views) | Values::Bytes(views) => views.views.len(),
+            Values::Ip(octets) => octets.len() / 16,
+        }
+    }
+
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Bool(values) => values.reserve(rows),
+            Values::Int64(values) | Values::Time { values, .. } => values.reserve(rows),
+            Values::UInt64(values) => values.reserve(rows),
+            Values::Float64(values) => values.reserve(rows),
+            Values::Decimal128 { values, .. } => values.reserve(rows),
+            Values::Decimal256 { values, .. } => values.reserve(rows),
+            Values::String(views) | Values::Bytes(views) => views.views.reserve(rows),
+            Values::Ip(octets) => octets.reserve(rows * 16),
+        }
+    }
+
+    /// Takes back rows from `rows` on.
+    pub(crate) fn truncate(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Bool(values) => values.truncate(rows),
+            Values::Int64(values) | Values::Time { values, .. } => values.truncate(rows),
+            Values::UInt64(values) => values.truncate(rows),
+            Values::Float64(values) => values.truncate(rows),
+            Values::Decimal128 { values, .. } => values.truncate(rows),
+            Values::Decimal256 { values, .. } => values.truncate(rows),
+            Values::String(views) | Values::Bytes(views) => views.views.truncate(rows),
+            Values::Ip(octets) => octets.truncate(rows * 16),
+        }
+        while self.nulls.last().is_some_and(|row| *row as usize >= rows) {
+            self.nulls.pop();
+        }
+    }
+
+    pub(crate) fn push_null(&mut self) -> Result<(), Problem> {
+        if !self.nullable {
+            return Err(Problem::Missing);
+        }
+        self.nulls.push(self.len() as u32);
+        match &mut self.values {
+            Values::Bool(values) => values.push(false),
+            Values::Int64(values) | Values::Time { values, .. } => values.push(0),
+            Values::UInt64(values) => values.push(0),
+            Values::Float64(values) => values.push(0.0),
+            Values::Decimal128 { values, .. } => values.push(0),
+            Values::Decimal256 { values, .. } => values.push(i256::ZERO),
+            Values::String(views) | Values::Bytes(views) => views.views.push(0),
+            Values::Ip(octets) => octets.extend_from_slice(&[0; 16]),
+        }
+        Ok(())
+    }
+
+    /// Appends what `text` stands for (see [`text`]). `at` is its place in the block, if it has one.
+    pub(crate) fn push_text(&mut self, text: &[u8], at: Option<usize>) -> Result<(), Problem> {
+        match &mut self.values {
+            Values::Bool(values) => values.push(text::parse_bool(text)?),
+            Values::Int64(values) => values.push(text::parse_i64(text)?),
+            Values::UInt64(values) => values.push(text::parse_u64(text)?),
+            Values::Float64(values) => values.push(text::parse_f64(text)?),
+            Values::Decimal128 { values, precision, scale } => {
+                let value = text::parse_decimal(text, *precision, *scale)?;
+                values.push(value.to_i128().ok_or(Problem::Range)?);
+            }
+            Values::Decimal256 { values, precision, scale } => {
+                values.push(text::parse_decimal(text, *precision, *scale)?);
+            }
+            Values::String(views) => match at {
+                Some(start) if text.len() > INLINE => {
+                    let view = views.long_view(text, 0, start);
+                    views.views.push(view);
+                }
+                _ => views.push_copy(text),
+            },
+            Values::Bytes(views) => {
+                self.scratch.clear();
+                base64::decode(text, &mut self.scratch).ok_or(Problem::Expected)?;
+                views.push_copy(&self.scratch);
+            }
+            Values::Time { values, unit } => values.push(text::parse_time(text, *unit)?),
+            Values::Ip(octets) => octets.extend_from_slice(&text::parse_ip(text)?),
+        }
+        Ok(())
+    }
+
+    /// The finished column; the builder is empty afterwards.
+    pub(crate) fn finish(&mut self, block: &Bytes) -> ArrayRef {
+        let rows = self.len();
+        let nulls = (!self.nulls.is_empty()).then(|| {
+            let mut valid = vec![true; rows];
+            for row in self.nulls.drain(..) {
+                valid[row as usize] = false;
+            }
+            NullBuffer::from(valid)
+        });
+        match &mut self.values {
+            Values::Bool(values) => {
+                Arc::new(BooleanArray::new(BooleanBuffer::from(std::mem::take(values)), nulls))
+            }
+            Values::Int64(values) => Arc::new(Int64Array::new(std::mem::take(values).into(), nulls)),
+            Values::UInt64(values) => Arc::new(UInt64Array::new(std::mem::take(values).into(), nulls)),
+            Values::Float64(values) => Arc::new(Float64Array::new(std::mem::take(values).into(), nulls)),
+            Values::Decimal128 { values, precision, scale } => Arc::new(
+                PrimitiveArray::<Decimal128Type>::new(std::mem::take(values).into(), nulls)
+                    .with_data_type(arrow_schema::DataType::Decimal128(*precision, *scale)),
+            ),
+            Values::Decimal256 { values, precision, scale } => Arc::new(
+                PrimitiveArray::<Decimal256Type>::new(std::mem::take(values).into(), nulls)
+                    .with_data_type(arrow_schema::DataType::Decimal256(*precision, *scale)),
+            ),
+            Values::String(views) => {
+                let buffers = views.buffers(block);
+                let views = ScalarBuffer::from(std::mem::take(&mut views.views));
+                Arc::new(
+                    StringViewArray::try_new(views, buffers, nulls)
+                        .expect("texts were checked for UTF-8 and their views made from them"),
+                )
+            }
+            Values::Bytes(views) => {
+                let buffers = views.buffers(block);
+                let views = ScalarBuffer::from(std::mem::take(&mut views.views));
+                Arc::new(BinaryViewArray::try_new(views, buffers, nulls).expect("views made from the bytes"))
+            }
+            Values::Time { values, unit } => {
+                let values = ScalarBuffer::from(std::mem::take(values));
+                match unit {
+                    TimeUnit::Second => {
+                        Arc::new(PrimitiveArray::<TimestampSecondType>::new(values, nulls)) as ArrayRef
+                    }
+                    TimeUnit::Milli => {
+                        Arc::new(PrimitiveArray::<TimestampMillisecondType>::new(values, nulls))
+                    }
+                    TimeUnit::Micro => {
+                        Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls))
+                    }
+                    TimeUnit::Nano => Arc::new(PrimitiveArray::<TimestampNanosecondType>::new(values, nulls)),
+                }
+            }
+            Values::Ip(octets) => {
+                Arc::new(FixedSizeBinaryArray::new(16, Buffer::from(std::mem::take(octets)), nulls))
+            }
+        }
+    }
+
+    /// The sentence for a reject: what was expected here, and what was there.
+    #[cold]
+    pub(crate) fn describe(&self, problem: Problem, got: &[u8]) -> Cow<'static, str> {
+        let (name, expected) = (&self.name, &self.data_type);
+        let got = shorten(got);
+        Cow::Owned(match problem {
+            Problem::Missing => format!("field {name:?}: expected {expected}, got nothing"),
+            Problem::Expected => format!("field {name:?}: expected {expected}, got {got:?}"),
+            Problem::Range => format!("field {name:?}: {got:?} is out of range for {expected}"),
+            Problem::Inexact => format!("field {name:?}: {got:?} has more places than {expected} keeps"),
+        })
+    }
+}
+
+/// At most 60 characters of a text, for messages.
+pub(crate) fn shorten(text: &[u8]) -> String {
+    let head = String::from_utf8_lossy(&text[..text.len().min(240)]);
+    let mut short: String = head.chars().take(60).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,220 @@
+//! CSV (RFC 4180): one record a line, fields between delimiters, `"` around fields that need it.
+//!
+//! * With a header (the default) columns are matched by name, in any order; columns that the schema does not
+//!   name are ignored. A field that the header lacks is an error, unless it is nullable. A record with more
+//!   fields than the header is a reject, because its values may have moved.
+//! * Without one fields are matched by place and columns past the schema's last are ignored.
+//! * A record that ends early has its missing fields null where they are nullable, and is a reject otherwise.
+//! * An empty field, quoted or not, is null where the field is nullable, the empty string for a `string`, and a
+//!   reject otherwise. Blanks around a value that is no string or bytes are free.
+//! * A quote opens a quoted field only at the field's start; elsewhere it is a character like any other.
+//!   Text after a closing quote is a reject. Blank lines are no records. Lines end in `\n` or `\r\n`.
+//! * Written are a header, then the fields of struct columns as columns of their own (`card_1h.spent`), lists
+//!   as JSON. Null is the empty field. Fields that are left out where they are null are never columns.
+
+mod decode;
+mod encode;
+mod split;
+
+use std::sync::Arc;
+
+use thalweg_types::{Error, Schema};
+
+use self::decode::CsvDecoder;
+use self::encode::CsvEncoder;
+use self::split::CsvSplitter;
+use super::{DEFAULT_MAX_RECORD, Encoder, RecordDecoder, RecordFormat, Splitter};
+use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
+
+/// The plug-in.
+pub struct Csv;
+
+impl FormatPlugin for Csv {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn doc(&self) -> &'static str {
+        "comma-separated values (RFC 4180)"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[
+            OptionSpec {
+                key: "header",
+                kind: OptionKind::Bool,
+                required: false,
+                default: Some("true"),
+                doc: "whether the first line names the columns; without it fields are matched by place",
+            },
+            OptionSpec {
+                key: "delimiter",
+                kind: OptionKind::Text,
+                required: false,
+                default: Some(","),
+                doc: "the character between fields; \\t for a tab",
+            },
+            super::MAX_RECORD,
+        ]
+    }
+
+    fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
+        let format = CsvFormat {
+            schema: schema.clone(),
+            header: options.flag("header").unwrap_or(true),
+            delimiter: delimiter(options)?,
+            max_record: super::max_record(options),
+        };
+        // Made once here, so that a schema which cannot be read is reported before the start.
+        CsvDecoder::new(&format)?;
+        Ok(Arc::new(format))
+    }
+
+    fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error> {
+        let header = options.flag("header").unwrap_or(true);
+        Ok(Box::new(CsvEncoder::new(schema, delimiter(options)?, header)))
+    }
+}
+
+fn delimiter(options: &Options) -> Result<u8, Error> {
+    match options.text("delimiter").map(str::as_bytes) {
+        None => Ok(b','),
+        Some(b"\\t" | b"tab") => Ok(b'\t'),
+        Some([byte]) if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(*byte),
+        Some(other) => Err(Error::user(format!(
+            "delimiter: expected one ASCII character other than a quote or a line end, got {:?}",
+            String::from_utf8_lossy(other)
+        ))
+        .with_hint("write delimiter: \"\\t\" for tab-separated values")),
+    }
+}
+
+struct CsvFormat {
+    schema: Schema,
+    header: bool,
+    delimiter: u8,
+    max_record: usize,
+}
+
+impl RecordFormat for CsvFormat {
+    fn splitter(&self) -> Box<dyn Splitter> {
+        Box::new(CsvSplitter::new(self))
+    }
+
+    fn decoder(&self) -> Box<dyn RecordDecoder> {
+        Box::new(CsvDecoder::new(self).expect("the schema was checked when the format was made"))
+    }
+
+    fn has_preamble(&self) -> bool {
+        self.header
+    }
+
+    fn max_record(&self) -> usize {
+        self.max_record
+    }
+}
+
+impl Default for CsvFormat {
+    fn default() -> Self {
+        Self { schema: Schema::empty(), header: true, delimiter: b',', max_record: DEFAULT_MAX_RECORD }
+    }
+}
+
+/// Which field each column of the stream is: what a header says, or the schema's own order.
+#[derive(Debug)]
+struct Layout {
+    /// By column of the stream, the field that it fills.
+    fields: Vec<Option<usize>>,
+    /// Fields that the stream lacks; all nullable.
+    absent: Vec<usize>,
+    /// Whether more columns than these are a mistake.
+    exact: bool,
+}
+
+impl Layout {
+    fn by_place(schema: &Schema) -> Self {
+        Self { fields: (0..schema.fields().len()).map(Some).collect(), absent: Vec::new(), exact: false }
+    }
+
+    /// # Errors
+    /// Where the header lacks a field that is not nullable, or names one twice.
+    fn by_name(schema: &Schema, names: &[String]) -> Result<Self, Error> {
+        let mut fields = Vec::with_capacity(names.len());
+        for (place, name) in names.iter().enumerate() {
+            let field = schema.field(name).map(|(index, _)| index);
+            if field.is_some() && names[..place].contains(name) {
+                return Err(Error::user(format!("the CSV header names column {name:?} twice")));
+            }
+            fields.push(field);
+        }
+        let absent: Vec<usize> =
+            (0..schema.fields().len()).filter(|field| !fields.contains(&Some(*field))).collect();
+        let missing: Vec<String> = absent
+            .iter()
+            .map(|field| &schema.fields()[*field])
+            .filter(|field| !field.nullable)
+            .map(|field| format!("{:?}", field.name))
+            .collect();
+        if !missing.is_empty() {
+            return Err(Error::user(format!(
+                "the CSV header lacks {} {}: it has {}",
+                if missing.len() == 1 { "field" } else { "fields" },
+                missing.join(", "),
+                names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+            ))
+            .with_hint("name the fields as the header does, mark them nullable with `?`, or set header: false if the file has none"));
+        }
+        Ok(Self { fields, absent, exact: true })
+    }
+}
+
+/// End of the record that begins at `at`: the place after its line end. `None` if the data ends first.
+///
+/// This is the grammar by which splitter and decoder agree.
+fn record_end(data: &[u8], at: usize, delimiter: u8) -> Option<usize> {
+    let mut at = at;
+    // Without a quote before the line end there is nothing to be careful about.
+    match memchr::memchr2(b'\n', b'"', data.get(at..)?) {
+        Some(found) if data[at + found] == b'\n' => return Some(at + found + 1),
+        Some(_) => {}
+        None => return None,
+    }
+    loop {
+        if data.get(at) == Some(&b'"') {
+            at = quoted_end(data, at)?;
+        }
+        let found = at + memchr::memchr2(b'\n', delimiter, data.get(at..)?)?;
+        at = found + 1;
+        if data[found] == b'\n' {
+            return Some(at);
+        }
+    }
+}
+
+/// The place after the closing quote of the field whose opening quote is at `at`.
+fn quoted_end(data: &[u8], at: usize) -> Option<usize> {
+    let mut at = at + 1;
+    loop {
+        let quote = at + memchr::memchr(b'"', data.get(at..)?)?;
+        if data.get(quote + 1) != Some(&b'"') {
+            return Some(quote + 1);
+        }
+        at = quote + 2;
+    }
+}
+
+/// Length of a blank line at `at`, with its line end; 0 where there is none.
+#[inline(always)]
+fn blank_line(data: &[u8], at: usize) -> usize {
+    match data.get(at) {
+        Some(b'\n') => 1,
+        Some(b'\r') if data.get(at + 1) == Some(&b'\n') => 2,
+        _ => 0,
+    }
+}
+
+/// Bytes of a record without its line end.
+fn trim_line_end(record: &[u8]) -> &[u8] {
+    let record = record.strip_suffix(b"\n").unwrap_or(record);
+    record.strip_suffix(b"\r").unwrap_or(record)
+}

@@ -1,0 +1,104 @@
+//! Newline-delimited JSON: one object a line.
+//!
+//! * Fields are matched by name, in any order; keys that the schema does not name are checked and ignored. Where
+//!   a key is there twice the last one counts.
+//! * A field named `user.id` reads the key `"user.id"` if there is one, else `{"user":{"id":…}}`.
+//! * A key that is missing or null is null where the field is nullable, and a reject otherwise.
+//! * Numbers for `int64`, `uint64`, `float64`, `decimal`, `timestamp`; decimals are read from the digits as they
+//!   stand, never through a float. Strings for `string`, `bytes`, `ip`, and also for decimals, timestamps
+//!   (a date, or a number of the unit) and for the floats `NaN`, `Infinity` and `-Infinity`.
+//! * Lines of nothing but blanks are no records. Lines end in `\n` or `\r\n`.
+//! * Written compactly, one object a line, in the order of the schema: struct columns as objects, lists as
+//!   arrays, timestamps as numbers of their unit, decimals, NaN and the infinities as strings.
+
+mod decode;
+mod json;
+mod split;
+
+use std::sync::Arc;
+
+use thalweg_types::{Batch, Error, Schema};
+
+use self::decode::NdjsonDecoder;
+use self::split::NdjsonSplitter;
+use super::cells::{Key, record_cells, write_record};
+use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
+use crate::{FormatPlugin, OptionSpec, Options};
+
+pub(crate) use self::json::object_ends;
+
+/// The plug-in.
+pub struct Ndjson;
+
+impl FormatPlugin for Ndjson {
+    fn name(&self) -> &'static str {
+        "ndjson"
+    }
+
+    fn doc(&self) -> &'static str {
+        "newline-delimited JSON, one object a line"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[super::MAX_RECORD]
+    }
+
+    fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
+        // Made once here, so that a schema which cannot be read is reported before the start.
+        NdjsonDecoder::new(schema)?;
+        Ok(Arc::new(NdjsonFormat { schema: schema.clone(), max_record: super::max_record(options) }))
+    }
+
+    fn encoder(&self, schema: &Schema, _: &Options) -> Result<Box<dyn Encoder>, Error> {
+        Ok(Box::new(NdjsonEncoder::new(schema)))
+    }
+}
+
+struct NdjsonFormat {
+    schema: Schema,
+    max_record: usize,
+}
+
+impl RecordFormat for NdjsonFormat {
+    fn splitter(&self) -> Box<dyn Splitter> {
+        Box::new(NdjsonSplitter::default())
+    }
+
+    fn decoder(&self) -> Box<dyn RecordDecoder> {
+        Box::new(NdjsonDecoder::new(&self.schema).expect("the schema was checked when the format was made"))
+    }
+
+    fn max_record(&self) -> usize {
+        self.max_record
+    }
+}
+
+/// Batches as lines of JSON.
+pub(crate) struct NdjsonEncoder {
+    keys: Vec<Key>,
+}
+
+impl NdjsonEncoder {
+    pub(crate) fn new(schema: &Schema) -> Self {
+        Self { keys: Key::of(schema.fields()) }
+    }
+}
+
+impl Encoder for NdjsonEncoder {
+    fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+        let fields = record_cells(batch.records(), &self.keys);
+        for row in batch.row_numbers() {
+            write_record(&fields, row as usize, out);
+            out.push(b'\n');
+        }
+    }
+
+    fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
+        write_record(&record_cells(batch.records(), &self.keys), row as usize, out);
+    }
+}
+
+/// Whether a line is no record.
+fn is_blank(line: &[u8]) -> bool {
+    line.trim_ascii().is_empty()
+}

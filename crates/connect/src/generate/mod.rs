@@ -1,0 +1,147 @@
+//! Made-up records for benchmarks, examples and tests.
+//!
+//! Every record is a function of the seed and its offset alone, so any of them can be made without those before
+//! it, in any task, and twice the same.
+
+mod payments;
+mod readings;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use thalweg_types::{Error, Micros, Offset, Schema};
+
+use self::payments::Payments;
+use self::readings::Readings;
+
+/// What to make; see [`GeneratorSpec::build`].
+#[derive(Clone, Debug)]
+pub struct GeneratorSpec {
+    /// One of [`Generator::KINDS`].
+    pub kind: String,
+    pub seed: u64,
+    /// Only the first fields; `None`: four for payments, all for readings.
+    pub fields: Option<usize>,
+    /// Payments: event time from one record to the next, in whole milliseconds.
+    pub gap: Micros,
+    /// Payments: how many cards there are.
+    pub cards: u64,
+    /// Payments: how many merchants there are.
+    pub merchants: u64,
+    /// Payments: exponent of the distribution of cards; 0 is even, 1 is Zipf's law.
+    pub zipf: f64,
+    /// Payments: share of the records that go to card 0 on top of its own.
+    pub hot: f64,
+}
+
+impl GeneratorSpec {
+    /// The defaults for a kind.
+    pub fn new(kind: impl Into<String>) -> Self {
+        Self {
+            kind: kind.into(),
+            seed: 1,
+            fields: None,
+            gap: 4_000,
+            cards: 100_000,
+            merchants: 10_000,
+            zipf: 0.5,
+            hot: 0.0,
+        }
+    }
+
+    /// # Errors
+    /// Where the kind is none of ours or a number is out of range.
+    pub fn build(&self) -> Result<Generator, Error> {
+        let check = |ok: bool, key: &str, expected: &str| {
+            if ok { Ok(()) } else { Err(Error::user(format!("generator: expected {key} {expected}"))) }
+        };
+        check(self.gap >= 1_000 && self.gap % 1_000 == 0, "gap", "of whole milliseconds, at least 1ms")?;
+        check((1..=1 << 32).contains(&self.cards), "cards", "between 1 and 4294967296")?;
+        check((1..=1 << 32).contains(&self.merchants), "merchants", "between 1 and 4294967296")?;
+        check(self.zipf.is_finite() && (0.0..=10.0).contains(&self.zipf), "zipf", "between 0 and 10")?;
+        check((0.0..=1.0).contains(&self.hot), "hot", "between 0 and 1")?;
+        let (kind, all, default) = match self.kind.as_str() {
+            "payments" => (Kind::Payments(Payments::new(self)), payments::fields(), 4),
+            "readings" => (Kind::Readings(Readings::new(self.seed)), readings::fields(), usize::MAX),
+            other => {
+                return Err(Error::user(format!(
+                    "generator: expected kind {}, got {other:?}",
+                    Generator::KINDS.join(" or ")
+                )));
+            }
+        };
+        let wanted = self.fields.unwrap_or(default.min(all.len()));
+        if !(1..=all.len()).contains(&wanted) {
+            return Err(Error::user(format!(
+                "generator: expected fields between 1 and {} for {}, got {wanted}",
+                all.len(),
+                self.kind
+            )));
+        }
+        Ok(Generator { kind, schema: Schema::new(&all[..wanted]) })
+    }
+}
+
+/// Makes records.
+#[derive(Debug)]
+pub struct Generator {
+    kind: Kind,
+    schema: Schema,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Payments(Payments),
+    Readings(Readings),
+}
+
+impl Generator {
+    /// What [`GeneratorSpec::kind`] may be.
+    pub const KINDS: &'static [&'static str] = &["payments", "readings"];
+
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The records `first..first + count`.
+    pub fn batch(&self, first: Offset, count: usize) -> RecordBatch {
+        let width = self.schema.fields().len();
+        let columns: Vec<ArrayRef> = match &self.kind {
+            Kind::Payments(payments) => payments.columns(first, count, width),
+            Kind::Readings(readings) => readings.columns(first, count, width),
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(Arc::clone(self.schema.arrow()), columns, &options)
+            .expect("columns are made in the order of the schema")
+    }
+}
+
+/// 64 random bits that belong to `(seed, stream, offset)` (the finalizer of SplitMix64, twice).
+#[inline(always)]
+fn random(seed: u64, stream: u64, offset: u64) -> u64 {
+    let key = mix(seed.wrapping_add(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    mix(key ^ offset.wrapping_mul(0xd1b5_4a32_d192_ed03))
+}
+
+#[inline(always)]
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// A number in 0..1 (53 bits of it).
+#[inline(always)]
+fn unit(random: u64) -> f64 {
+    (random >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A number in `0..bound`.
+#[inline(always)]
+fn below(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
+/// Microseconds since the epoch of 2026-01-01T00:00:00Z, when all made-up records begin.
+const BASE: Micros = 1_767_225_600_000_000;

@@ -1,0 +1,34 @@
+//! Sinks: where records leave.
+
+mod digest;
+pub mod file;
+pub mod null;
+pub mod stdout;
+
+pub use digest::digest;
+
+use thalweg_flow::TaskInfo;
+use thalweg_types::Error;
+
+use crate::SinkContext;
+use crate::format::Encoder;
+
+/// The format that the sink was given, bound to its schema.
+fn encoder_of(context: &SinkContext) -> Result<Box<dyn Encoder>, Error> {
+    let format = context
+        .format
+        .as_ref()
+        .ok_or_else(|| Error::internal(format!("sink {:?} was built without a format", context.name)))?;
+    format.encoder(&context.schema).map_err(|error| error.context(format!("sink {:?}", context.name)))
+}
+
+/// Refuses a second task of a sink whose output cannot be shared.
+fn only_task(context: &SinkContext, info: &TaskInfo) -> Result<(), Error> {
+    if info.tasks > 1 {
+        return Err(Error::user(format!(
+            "sink {:?} writes one output and takes one task, got parallelism {}",
+            context.name, info.tasks
+        )));
+    }
+    Ok(())
+}

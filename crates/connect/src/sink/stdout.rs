@@ -1,0 +1,95 @@
+//! Records to standard output. A reader that goes away (`| head`) is no failure: what follows is counted and
+//! not written.
+
+use std::io::{ErrorKind, Write};
+
+use thalweg_flow::{InputId, Operator, Output, TaskFactory};
+use thalweg_types::{Batch, Error, Micros};
+
+use super::{encoder_of, file::BUFFER, only_task};
+use crate::format::Encoder;
+use crate::{OptionSpec, SinkContext, SinkPlugin, SinkReport};
+
+/// The plug-in.
+pub struct StdoutPlugin;
+
+impl SinkPlugin for StdoutPlugin {
+    fn name(&self) -> &'static str {
+        "stdout"
+    }
+
+    fn doc(&self) -> &'static str {
+        "records to standard output"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        Some("ndjson")
+    }
+
+    fn guarantee(&self) -> &'static str {
+        "at-least-once"
+    }
+
+    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
+        Ok(Box::new(move |info| {
+            only_task(&context, info)?;
+            let mut encoder = encoder_of(&context)?;
+            let mut buffer = Vec::new();
+            encoder.start(&mut buffer);
+            Ok(Box::new(StreamSink {
+                stream: Some(std::io::stdout()),
+                encoder,
+                buffer,
+                report: context.report.clone(),
+            }))
+        }))
+    }
+}
+
+/// Writes to a stream until its reader goes away.
+struct StreamSink<W> {
+    /// `None` once nobody reads any more.
+    stream: Option<W>,
+    encoder: Box<dyn Encoder>,
+    buffer: Vec<u8>,
+    report: SinkReport,
+}
+
+impl<W: Write> StreamSink<W> {
+    fn flush(&mut self) -> Result<(), Error> {
+        if let Some(stream) = &mut self.stream
+            && !self.buffer.is_empty()
+        {
+            match stream.write_all(&self.buffer).and_then(|()| stream.flush()) {
+                Ok(()) => self.report.add_bytes(self.buffer.len() as u64),
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => self.stream = None,
+                Err(error) => return Err(Error::external("write to standard output").with_source(error)),
+            }
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> Operator for StreamSink<W> {
+    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+        self.report.add_records(batch.len() as u64);
+        if self.stream.is_none() {
+            return Ok(());
+        }
+        self.encoder.encode(&batch, &mut self.buffer);
+        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+    }
+
+    fn tick(&mut self, _: Micros, _: &mut Output<'_>) -> Result<(), Error> {
+        self.flush()
+    }
+
+    fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+        self.flush()
+    }
+}

@@ -1,0 +1,171 @@
+//! Cutting a stream of bytes into blocks of whole records.
+//!
+//! Invariants
+//! * The blocks of a stream hold the same records wherever its bytes were cut on arrival.
+//! * Not much more than `max_record` bytes wait for a record's end. A record that is longer, or whose quote is
+//!   never closed, costs one reject: its first line. Reading goes on after that line.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use thalweg_flow::Payload;
+use thalweg_types::{Error, format_size};
+
+use crate::format::{Preamble, RecordFormat, Splitter};
+
+/// Raw bytes kept of a record that is too long.
+const KEPT_OF_TOO_LONG: usize = 64 << 10;
+
+/// What a source knows of a block that its decoder needs.
+#[derive(Clone, Default)]
+pub struct BlockContext {
+    /// Number of the block's first line in its file, from 1; `None` where lines have no place.
+    pub first_line: Option<u64>,
+    /// What the stream said about itself before its records.
+    pub preamble: Option<Preamble>,
+    /// The block is one record that cannot be read at all: code and reason.
+    pub refused: Option<(&'static str, Cow<'static, str>)>,
+}
+
+/// Some whole records.
+pub(crate) struct Cut {
+    pub(crate) data: Bytes,
+    pub(crate) count: u32,
+    pub(crate) context: Option<Arc<BlockContext>>,
+}
+
+impl Cut {
+    pub(crate) fn into_payload(self) -> Payload {
+        Payload::Bytes { data: self.data, context: self.context.map(|context| context as _) }
+    }
+}
+
+/// Cuts one stream.
+pub(crate) struct Cutter {
+    splitter: Box<dyn Splitter>,
+    has_preamble: bool,
+    max_record: usize,
+    buffer: BytesMut,
+    /// Line ends before the buffer; `None` where lines do not matter.
+    lines: Option<u64>,
+    /// The rest of a line that was refused is still to come.
+    is_skipping: bool,
+}
+
+impl Cutter {
+    /// A cutter that counts lines.
+    pub(crate) fn new(format: &dyn RecordFormat) -> Self {
+        Self {
+            splitter: format.splitter(),
+            has_preamble: format.has_preamble(),
+            max_record: format.max_record(),
+            buffer: BytesMut::new(),
+            lines: Some(0),
+            is_skipping: false,
+        }
+    }
+
+    /// A cutter for streams whose lines have no place that anyone could look up.
+    pub(crate) fn without_lines(format: &dyn RecordFormat) -> Self {
+        Self { lines: None, ..Self::new(format) }
+    }
+
+    /// The buffer to append to.
+    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// How many bytes to read next, so that a block is about `block` bytes, and a record which does not fit is
+    /// waited for in steps that double up to the longest one.
+    pub(crate) fn wanted(&self, block: usize) -> usize {
+        let have = self.buffer.len();
+        let aim = if have < block / 2 { block } else { have * 2 };
+        aim.min(self.max_record.saturating_add(2).max(block)).saturating_sub(have).max(1)
+    }
+
+    /// The next whole records. `None` means that more bytes are needed, or with `at_end` that all is given.
+    ///
+    /// # Errors
+    /// Where the stream as a whole cannot be read.
+    pub(crate) fn next(&mut self, at_end: bool) -> Result<Option<Cut>, Error> {
+        loop {
+            if self.is_skipping {
+                match memchr::memchr(b'\n', &self.buffer) {
+                    Some(end) => {
+                        self.advance(end + 1, 1);
+                        self.is_skipping = false;
+                    }
+                    None => self.buffer.clear(),
+                }
+            }
+            if self.buffer.is_empty() {
+                return Ok(None);
+            }
+            let split = self.splitter.split(&self.buffer, at_end)?;
+            self.advance(split.skip, split.skip_lines);
+            if split.records > 0 {
+                let context = self.context(None);
+                let data = self.buffer.split_to(split.bytes).freeze();
+                self.advance(0, split.lines);
+                return Ok(Some(Cut { data, count: split.records, context }));
+            }
+            self.advance(split.bytes, split.lines);
+            if split.skip + split.bytes > 0 {
+                continue;
+            }
+            if at_end || self.buffer.len() > self.max_record {
+                return self.give_up(at_end).map(Some);
+            }
+            return Ok(None);
+        }
+    }
+
+    /// Refuses the first line of the buffer.
+    fn give_up(&mut self, at_end: bool) -> Result<Cut, Error> {
+        let limit = format_size(self.max_record as u64);
+        if self.has_preamble && self.splitter.preamble().is_none() {
+            return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
+        }
+        let refused = if self.buffer.len() > self.max_record {
+            ("too_long", Cow::Owned(format!("expected a record of at most {limit}, got a longer one")))
+        } else {
+            ("parse", Cow::Borrowed("expected a closing quote, got the end of the input"))
+        };
+        let context = self.context(Some(refused));
+        let end = memchr::memchr(b'\n', &self.buffer);
+        let len = end.unwrap_or(self.buffer.len());
+        let data = Bytes::copy_from_slice(&self.buffer[..len.min(KEPT_OF_TOO_LONG)]);
+        self.is_skipping = end.is_none() && !at_end;
+        self.advance(end.map_or(len, |end| end + 1), u64::from(end.is_some()));
+        Ok(Cut { data, count: 1, context })
+    }
+
+    fn advance(&mut self, bytes: usize, lines: u64) {
+        self.buffer.advance(bytes);
+        if let Some(count) = &mut self.lines {
+            *count += lines;
+        }
+    }
+
+    fn context(&self, refused: Option<(&'static str, Cow<'static, str>)>) -> Option<Arc<BlockContext>> {
+        let preamble = self.splitter.preamble();
+        let first_line = self.lines.map(|lines| lines + 1);
+        let says_nothing = preamble.is_none() && first_line.is_none() && refused.is_none();
+        (!says_nothing).then(|| Arc::new(BlockContext { first_line, preamble, refused }))
+    }
+}
+
+/// Cuts a text that is all there, such as a datagram or the body of a request.
+///
+/// # Errors
+/// Where the text as a whole cannot be read.
+pub(crate) fn cut_all(format: &dyn RecordFormat, text: &[u8]) -> Result<Vec<Cut>, Error> {
+    let mut cutter = Cutter::without_lines(format);
+    cutter.buffer.extend_from_slice(text);
+    let mut cuts = Vec::new();
+    while let Some(cut) = cutter.next(true)? {
+        cuts.push(cut);
+    }
+    Ok(cuts)
+}

@@ -1,0 +1,302 @@
+//! From blocks to records: what every format and every source have in common.
+//!
+//! The format's decoder makes columns; here each record gets its event time and its order number, and what
+//! cannot be used becomes a line of rejects with its place and raw bytes.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::{DataType as ArrowType, TimeUnit as ArrowUnit};
+use arrow_select::take::take;
+use bytes::Bytes;
+use thalweg_flow::{Decoded, Decoder, Payload, RawBlock};
+use thalweg_types::{
+    Batch, Error, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_duration, format_timestamp,
+    rejects_schema,
+};
+
+use super::BlockContext;
+use crate::format::{Columns, RecordDecoder};
+use crate::{SourceContext, SourceTime};
+
+/// Decodes the blocks of one source.
+pub struct SourceDecoder {
+    source: Arc<str>,
+    schema: Schema,
+    format: Box<dyn RecordDecoder>,
+    clock: EventClock,
+}
+
+/// Where event times come from and which are accepted.
+pub(crate) struct EventClock {
+    schema: Schema,
+    time: SourceTime,
+    max_ahead: Option<Micros>,
+}
+
+/// A record without a line in the columns.
+struct Refused {
+    index: u32,
+    raw: Range<usize>,
+    code: &'static str,
+    reason: Cow<'static, str>,
+}
+
+impl SourceDecoder {
+    pub fn new(context: &SourceContext, format: Box<dyn RecordDecoder>) -> Self {
+        Self {
+            source: Arc::clone(&context.name),
+            schema: context.schema.clone(),
+            format,
+            clock: EventClock::new(&context.schema, context),
+        }
+    }
+
+    fn decode_bytes(
+        &mut self,
+        block: &RawBlock,
+        data: &Bytes,
+        context: Option<&BlockContext>,
+        range: SeqRange,
+        arrival: Micros,
+    ) -> Result<Decoded, Error> {
+        let place = Place { source: &self.source, first: block.first, range, arrival, context };
+        if let Some((code, reason)) = context.and_then(|context| context.refused.clone()) {
+            let refused = Refused { index: 0, raw: 0..data.len(), code, reason };
+            let rejects = place.rejects(&[refused], data)?;
+            return Ok(Decoded { records: Batch::empty(range, self.schema.arrow()), rejects: Some(rejects) });
+        }
+        let preamble = context.and_then(|context| context.preamble.as_ref());
+        let Columns { mut columns, mut rows, bad } =
+            self.format.decode(data, block.count as usize, preamble)?;
+        let mut refused: Vec<Refused> = bad
+            .into_iter()
+            .map(|bad| Refused { index: bad.index, raw: bad.raw, code: bad.code, reason: bad.reason })
+            .collect();
+        let mut indexes = None;
+        let (mut times, untimely) = self.clock.times(&columns, rows, arrival);
+        if !refused.is_empty() || !untimely.is_empty() {
+            let mut kept = good_indexes(block.count, &refused);
+            if !untimely.is_empty() {
+                let late_indexes: Vec<u32> = untimely.iter().map(|(row, ..)| kept[*row as usize]).collect();
+                let places = self.format.locate(data, &late_indexes);
+                let rows_kept = rows_without(rows, untimely.iter().map(|(row, ..)| *row));
+                for (((_, code, reason), index), raw) in untimely.into_iter().zip(late_indexes).zip(places) {
+                    refused.push(Refused { index, raw, code, reason });
+                }
+                refused.sort_by_key(|refused| refused.index);
+                kept = rows_kept.iter().map(|row| kept[*row as usize]).collect();
+                times = rows_kept.iter().map(|row| times[*row as usize]).collect();
+                rows = rows_kept.len();
+                let rows_kept = UInt32Array::from(rows_kept);
+                for column in &mut columns {
+                    *column = take(column, &rows_kept, None).map_err(|error| {
+                        Error::internal("take the good rows of a block").with_source(error)
+                    })?;
+                }
+            }
+            indexes = Some(kept);
+        }
+        let records = record_batch(&self.schema, columns, rows)?;
+        let seqs = match indexes {
+            None => Seqs::Dense(range.start),
+            Some(kept) => Seqs::Each(kept.iter().map(|index| range.start + Seq::from(*index)).collect()),
+        };
+        let rejects = if refused.is_empty() { None } else { Some(place.rejects(&refused, data)?) };
+        Ok(Decoded { records: Batch::new(range, records, times.into(), seqs), rejects })
+    }
+}
+
+impl Decoder for SourceDecoder {
+    fn decode(&mut self, block: &RawBlock, range: SeqRange, arrival: Micros) -> Result<Decoded, Error> {
+        if range.len() != u64::from(block.count) {
+            return Err(Error::internal(format!(
+                "a block of {} records was given the order range {range}",
+                block.count
+            )));
+        }
+        match &block.payload {
+            Payload::Bytes { data, context } => {
+                let context = context.as_ref().and_then(|context| context.downcast_ref::<BlockContext>());
+                self.decode_bytes(block, data, context, range, arrival)
+            }
+            _ => Err(Error::internal("a decoder of bytes was given a block of something else")),
+        }
+    }
+}
+
+pub(crate) fn record_batch(
+    schema: &Schema,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, Error> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema.arrow()), columns, &options)
+        .map_err(|error| Error::internal("make a batch of decoded columns").with_source(error))
+}
+
+/// Rows with a time that cannot be used: row, code, reason.
+type Untimely = Vec<(u32, &'static str, Cow<'static, str>)>;
+
+impl EventClock {
+    pub(crate) fn new(schema: &Schema, context: &SourceContext) -> Self {
+        Self { schema: schema.clone(), time: context.time, max_ahead: context.max_ahead }
+    }
+
+    /// Event time of each row in microseconds, and the rows that have none that can be used.
+    pub(crate) fn times(
+        &self,
+        columns: &[ArrayRef],
+        rows: usize,
+        arrival: Micros,
+    ) -> (Vec<Micros>, Untimely) {
+        let SourceTime::Field(field) = self.time else { return (vec![arrival; rows], Vec::new()) };
+        let column = &columns[field];
+        let Some((values, unit)) = time_values(column) else { return (vec![arrival; rows], Vec::new()) };
+        let bound = self.max_ahead.map_or(Micros::MAX, |ahead| arrival.saturating_add(ahead));
+        let (low, high) = values
+            .iter()
+            .fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
+        let fits = rows == 0
+            || (column.null_count() == 0
+                && unit.to_micros(low).is_some()
+                && unit.to_micros(high).is_some_and(|high| high <= bound));
+        if fits {
+            let times = match unit {
+                TimeUnit::Second => values.iter().map(|value| value * 1_000_000).collect(),
+                TimeUnit::Milli => values.iter().map(|value| value * 1_000).collect(),
+                TimeUnit::Micro => values.to_vec(),
+                TimeUnit::Nano => values.iter().map(|value| value.div_euclid(1_000)).collect(),
+            };
+            return (times, Vec::new());
+        }
+        self.careful_times(field, column, values, unit, arrival, bound)
+    }
+
+    #[cold]
+    fn careful_times(
+        &self,
+        field: usize,
+        column: &ArrayRef,
+        values: &[i64],
+        unit: TimeUnit,
+        arrival: Micros,
+        bound: Micros,
+    ) -> (Vec<Micros>, Untimely) {
+        let name = &self.schema.fields()[field].name;
+        let mut untimely = Untimely::new();
+        let mut times = Vec::with_capacity(values.len());
+        for (row, value) in values.iter().enumerate() {
+            let (time, problem) = match unit.to_micros(*value) {
+                _ if column.is_null(row) => {
+                    (0, Some(("time", format!("field {name:?}: expected the event time, got null"))))
+                }
+                None => (
+                    0,
+                    Some((
+                        "time",
+                        format!("field {name:?}: {value} {} is out of range for an event time", unit.name()),
+                    )),
+                ),
+                Some(time) if time > bound => (
+                    time,
+                    Some((
+                        "ahead",
+                        format!(
+                            "field {name:?}: event time {} is more than {} ahead of its arrival at {}",
+                            format_timestamp(time),
+                            format_duration(self.max_ahead.unwrap_or_default()),
+                            format_timestamp(arrival)
+                        ),
+                    )),
+                ),
+                Some(time) => (time, None),
+            };
+            times.push(time);
+            if let Some((code, reason)) = problem {
+                untimely.push((row as u32, code, Cow::Owned(reason)));
+            }
+        }
+        (times, untimely)
+    }
+}
+
+/// The counts of a timestamp column and their unit.
+fn time_values(column: &ArrayRef) -> Option<(&[i64], TimeUnit)> {
+    let ArrowType::Timestamp(unit, _) = column.data_type() else { return None };
+    Some(match unit {
+        ArrowUnit::Second => (column.as_primitive::<TimestampSecondType>().values(), TimeUnit::Second),
+        ArrowUnit::Millisecond => {
+            (column.as_primitive::<TimestampMillisecondType>().values(), TimeUnit::Milli)
+        }
+        ArrowUnit::Microsecond => {
+            (column.as_primitive::<TimestampMicrosecondType>().values(), TimeUnit::Micro)
+        }
+        ArrowUnit::Nanosecond => (column.as_primitive::<TimestampNanosecondType>().values(), TimeUnit::Nano),
+    })
+}
+
+/// Numbers of the records that are not refused; `refused` ascends.
+fn good_indexes(count: u32, refused: &[Refused]) -> Vec<u32> {
+    let mut refused = refused.iter().map(|refused| refused.index).peekable();
+    (0..count).filter(|index| refused.next_if_eq(index).is_none()).collect()
+}
+
+fn rows_without(rows: usize, without: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut without = without.peekable();
+    (0..rows as u32).filter(|row| without.next_if_eq(row).is_none()).collect()
+}
+
+/// Where a block stands, for its rejects.
+struct Place<'a> {
+    source: &'a str,
+    first: u64,
+    range: SeqRange,
+    arrival: Micros,
+    context: Option<&'a BlockContext>,
+}
+
+impl Place<'_> {
+    /// The stream of rejects for records that are refused, in ascending order.
+    fn rejects(&self, refused: &[Refused], data: &Bytes) -> Result<Batch, Error> {
+        let mut source = StringViewBuilder::new();
+        let mut offset = UInt64Builder::new();
+        let mut line = UInt64Builder::new();
+        let mut code = StringViewBuilder::new();
+        let mut reason = StringViewBuilder::new();
+        let mut raw = BinaryViewBuilder::new();
+        let mut lines_at = (0, 0_u64);
+        for record in refused {
+            source.append_value(self.source);
+            offset.append_value(self.first + u64::from(record.index));
+            let start = record.raw.start.max(lines_at.0);
+            lines_at = (start, lines_at.1 + crate::format::line_ends(&data[lines_at.0..start]));
+            let first_line = self.context.and_then(|context| context.first_line);
+            line.append_option(first_line.map(|first| first + lines_at.1));
+            code.append_value(record.code);
+            reason.append_value(&record.reason);
+            raw.append_value(&data[record.raw.clone()]);
+        }
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(source.finish()),
+            Arc::new(offset.finish()),
+            Arc::new(line.finish()),
+            Arc::new(code.finish()),
+            Arc::new(reason.finish()),
+            Arc::new(raw.finish()),
+        ];
+        let records = record_batch(&rejects_schema(), columns, refused.len())?;
+        let seqs: Arc<[Seq]> =
+            refused.iter().map(|record| self.range.start + Seq::from(record.index)).collect();
+        let times = ScalarBuffer::from(vec![self.arrival; refused.len()]);
+        Ok(Batch::new(self.range, records, times, Seqs::Each(seqs)))
+    }
+}

@@ -1,0 +1,204 @@
+//! Made-up records as a source: blocks are nothing but offsets, the records are made in the decode tasks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thalweg_flow::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourceProgress};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
+
+use super::decoder::EventClock;
+use crate::generate::{Generator, GeneratorSpec};
+use crate::{BuiltSource, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
+
+/// The plug-in.
+pub struct GeneratorPlugin;
+
+impl SourcePlugin for GeneratorPlugin {
+    fn name(&self) -> &'static str {
+        "generator"
+    }
+
+    fn doc(&self) -> &'static str {
+        "made-up records, the same ones for the same seed"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        const fn option(
+            key: &'static str,
+            kind: OptionKind,
+            default: Option<&'static str>,
+            doc: &'static str,
+        ) -> OptionSpec {
+            OptionSpec { key, kind, required: false, default, doc }
+        }
+        const POSITIVE: OptionKind = OptionKind::Integer { min: 1, max: i64::MAX };
+        const OPTIONS: &[OptionSpec] = &[
+            option("kind", OptionKind::Choice(Generator::KINDS), Some("payments"), "which records to make"),
+            option(
+                "seed",
+                OptionKind::Integer { min: 0, max: i64::MAX },
+                Some("1"),
+                "other seeds, other records",
+            ),
+            option(
+                "fields",
+                OptionKind::Integer { min: 1, max: 103 },
+                None,
+                "only the first fields of the record",
+            ),
+            option("count", POSITIVE, None, "how many records to make; without it there is no end"),
+            option(
+                "rate",
+                OptionKind::Number,
+                None,
+                "records per second; without it as fast as they are taken",
+            ),
+            option("gap", OptionKind::Duration, Some("4ms"), "payments: event time between two records"),
+            option("cards", POSITIVE, Some("100000"), "payments: how many cards there are"),
+            option("merchants", POSITIVE, Some("10000"), "payments: how many merchants there are"),
+            option("zipf", OptionKind::Number, Some("0.5"), "payments: how uneven cards are; 0 is even"),
+            option(
+                "hot",
+                OptionKind::Number,
+                Some("0"),
+                "payments: share of the records that go to one card",
+            ),
+        ];
+        OPTIONS
+    }
+
+    fn takes_format(&self) -> bool {
+        false
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    fn own_schema(&self, options: &Options) -> Result<Option<Schema>, Error> {
+        Ok(Some(spec(options)?.build()?.schema().clone()))
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let options = &context.options;
+        let generator = spec(options)
+            .and_then(|spec| spec.build())
+            .map_err(|error| error.context(format!("source {:?}", context.name)))?;
+        let rate = options.number("rate");
+        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return Err(Error::user(format!("source {:?}: rate must be above 0", context.name)));
+        }
+        let schema = generator.schema().clone();
+        let source = GeneratorSource {
+            next: 0,
+            count: options.integer("count").map(i64::unsigned_abs),
+            rate,
+            started: None,
+            is_draining: false,
+        };
+        Ok(BuiltSource {
+            source: Box::new(source),
+            decoder: decoders(generator, &context),
+            schema,
+            ingress: None,
+            address: None,
+        })
+    }
+}
+
+fn decoders(generator: Generator, context: &SourceContext) -> thalweg_flow::TaskFactory<dyn Decoder> {
+    let generator = Arc::new(generator);
+    let context = context.clone();
+    Box::new(move |_| {
+        let clock = EventClock::new(generator.schema(), &context);
+        Ok(Box::new(GeneratorDecoder { generator: Arc::clone(&generator), clock }))
+    })
+}
+
+fn spec(options: &Options) -> Result<GeneratorSpec, Error> {
+    let mut spec = GeneratorSpec::new(options.text("kind").unwrap_or("payments"));
+    let positive = |key| options.integer(key).map(i64::unsigned_abs);
+    if let Some(seed) = positive("seed") {
+        spec.seed = seed;
+    }
+    spec.fields = positive("fields").map(|fields| fields as usize);
+    if let Some(gap) = options.duration("gap") {
+        spec.gap = gap;
+    }
+    if let Some(cards) = positive("cards") {
+        spec.cards = cards;
+    }
+    if let Some(merchants) = positive("merchants") {
+        spec.merchants = merchants;
+    }
+    if let Some(zipf) = options.number("zipf") {
+        spec.zipf = zipf;
+    }
+    if let Some(hot) = options.number("hot") {
+        spec.hot = hot;
+    }
+    Ok(spec)
+}
+
+/// Bytes that a made record is taken for, when blocks are sized.
+const RECORD_BYTES: usize = 64;
+
+struct GeneratorSource {
+    next: Offset,
+    count: Option<u64>,
+    /// Records per second.
+    rate: Option<f64>,
+    /// Job time of the first poll.
+    started: Option<Micros>,
+    is_draining: bool,
+}
+
+impl Source for GeneratorSource {
+    fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
+        let left = self.count.map_or(u64::MAX, |count| count - self.next);
+        if left == 0 || self.is_draining {
+            return Ok(Poll::End);
+        }
+        let mut count = ((max_bytes / RECORD_BYTES) as u64).clamp(1, 1 << 16).min(left);
+        if let Some(rate) = self.rate {
+            let started = *self.started.get_or_insert(now);
+            let due = ((now - started).max(0) as f64 / 1e6 * rate) as u64 + 1;
+            if due <= self.next {
+                let wait = (self.next as f64 / rate - (now - started) as f64 / 1e6).clamp(0.000_2, 1.0);
+                return Ok(Poll::PendingUntil(Instant::now() + Duration::from_secs_f64(wait)));
+            }
+            count = count.min(due - self.next);
+        }
+        let first = self.next;
+        self.next += count;
+        Ok(Poll::Block(RawBlock { partition: 0, first, count: count as u32, payload: Payload::Offsets }))
+    }
+
+    fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    fn progress(&self) -> Option<SourceProgress> {
+        Some(SourceProgress { done: self.next, total: self.count })
+    }
+}
+
+struct GeneratorDecoder {
+    generator: Arc<Generator>,
+    clock: EventClock,
+}
+
+impl Decoder for GeneratorDecoder {
+    fn decode(&mut self, block: &RawBlock, range: SeqRange, arrival: Micros) -> Result<Decoded, Error> {
+        let records = self.generator.batch(block.first, block.count as usize);
+        let (times, untimely) = self.clock.times(records.columns(), records.num_rows(), arrival);
+        if let Some((_, _, reason)) = untimely.into_iter().next() {
+            return Err(Error::user(format!(
+                "the generator made a record that the source refuses: {reason}"
+            ))
+            .with_hint("set max_ahead: none, or a smaller gap"));
+        }
+        let batch = Batch::new(range, records, times.into(), Seqs::Dense(range.start));
+        Ok(Decoded { records: batch, rejects: None })
+    }
+}

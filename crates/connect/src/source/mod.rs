@@ -1,0 +1,36 @@
+//! Sources: where records come from.
+//!
+//! A source cuts what it receives into blocks of whole records ([`cut`]); [`SourceDecoder`] makes records and
+//! rejects of them in the decode tasks. The two share nothing but the block and its [`BlockContext`].
+//! Sources that talk to the network do so on the I/O runtime and hand over through a bounded queue.
+
+pub(crate) mod cut;
+mod decoder;
+pub mod file;
+pub mod generator;
+
+pub use cut::BlockContext;
+pub use decoder::SourceDecoder;
+
+use std::sync::Arc;
+
+use thalweg_flow::{Decoder, TaskFactory};
+use thalweg_types::Error;
+
+use crate::SourceContext;
+use crate::format::RecordFormat;
+
+/// The format that the source was given, bound to its schema.
+fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
+    let format = context
+        .format
+        .as_ref()
+        .ok_or_else(|| Error::internal(format!("source {:?} was built without a format", context.name)))?;
+    format.reader(&context.schema).map_err(|error| error.context(format!("source {:?}", context.name)))
+}
+
+/// Decode tasks for a source that reads a format.
+fn decoders_of(context: &SourceContext, format: Arc<dyn RecordFormat>) -> TaskFactory<dyn Decoder> {
+    let context = context.clone();
+    Box::new(move |_| Ok(Box::new(SourceDecoder::new(&context, format.decoder()))))
+}
