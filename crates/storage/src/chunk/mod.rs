@@ -1,19 +1,19 @@
 //! A chunk: one sealed, compressed, columnar piece of a task's records, as bytes.
 //!
-//! Layout: head ([`head`]), then the columns' bytes in the order of the directory ([`column`]). The head comes
+//! Layout: head (`head`), then the columns' bytes in the order of the directory (`column`). The head comes
 //! first and knows each column's length and checksum, so the index of a store is rebuilt from heads alone and a
 //! projection reads only its columns.
 //!
 //! | type | stored as |
 //! |---|---|
-//! | integers, timestamps, u32 | one value, or blocks of base + packed bits, of values or of their deltas ([`pack`]) |
-//! | float64 | one value, whole numbers over a power of ten packed as integers ([`float`]), or raw |
+//! | integers, timestamps, u32 | one value, or blocks of base + packed bits, of values or of their deltas (`pack`) |
+//! | float64 | one value, whole numbers over a power of ten packed as integers (`float`), or raw |
 //! | decimals | packed integers where all fit 64 bits, else raw words |
-//! | string, bytes | dictionary and packed codes where few are distinct, else packed lengths and all bytes ([`text`]) |
+//! | string, bytes | dictionary and packed codes where few are distinct, else packed lengths and all bytes (`text`) |
 //! | bool | bitmap |
 //! | 16-byte addresses | IPv4 as packed integers, else raw |
 //!
-//! over which LZ4 goes where a sample says that it pays ([`squeeze`]). Speed goes before ratio: a chunk is decoded
+//! over which LZ4 goes where a sample says that it pays (`squeeze`). Speed goes before ratio: a chunk is decoded
 //! once for each window edge that passes it, and the disk is read ahead.
 //!
 //! Invariants

@@ -1,6 +1,8 @@
 //! Strings and bytes: a dictionary where few are distinct, else lengths and all the bytes.
 //!
-//! Layout of a plain form (little-endian): byte count 4, the bytes, packed lengths.
+//! Layout of a plain form (little-endian): prefix length 1, the prefix that all texts begin with (at most 16 bytes),
+//! byte count 4, the bytes behind the prefixes, packed lengths of those. Keys mostly share a prefix (`card-0000…`),
+//! and cutting it off is many times faster than letting LZ4 find it.
 //! Layout of a dictionary: entry count 4, the entries in plain form in order of first use, packed codes.
 //! Null rows have length 0 or code 0.
 //!
@@ -29,12 +31,16 @@ const ROWS_PER_ENTRY: usize = 3;
 /// Rows after which a column that hardly repeats is given up early.
 const PROBE: usize = 2048;
 
-/// The texts of a column, null ones empty.
-fn texts<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> impl Iterator<Item = &[u8]>
+/// The longest prefix that is cut off: with it a reader allocates at most 16 bytes for each row beside the bytes that
+/// it is given, as much as for the row's view.
+const MAX_PREFIX: usize = 16;
+
+/// The texts of a column.
+fn texts<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> impl Iterator<Item = Option<&[u8]>>
 where
     T::Native: AsRef<[u8]>,
 {
-    (0..array.len()).map(|row| if array.is_null(row) { &[][..] } else { array.value(row).as_ref() })
+    (0..array.len()).map(|row| array.is_valid(row).then(|| array.value(row).as_ref()))
 }
 
 /// Appends a dictionary form, or nothing where it does not suit.
@@ -47,17 +53,15 @@ where
 {
     let most = MAX_ENTRIES.min(array.len() / ROWS_PER_ENTRY);
     let mut numbers: HashMap<&[u8], u32> = HashMap::new();
-    let mut entries: Vec<&[u8]> = Vec::new();
+    let mut entries: Vec<Option<&[u8]>> = Vec::new();
     let mut codes: Vec<u32> = Vec::with_capacity(array.len());
     for (row, text) in texts(array).enumerate() {
-        let code = if array.is_null(row) {
-            0
-        } else {
+        let code = text.map_or(0, |text| {
             *numbers.entry(text).or_insert_with(|| {
-                entries.push(text);
+                entries.push(Some(text));
                 entries.len() as u32 - 1
             })
-        };
+        });
         codes.push(code);
         if entries.len() > most || (row == PROBE && entries.len() > PROBE / 10 * 9) {
             return false;
@@ -83,19 +87,44 @@ where
     encode_plain(&texts(array).collect::<Vec<_>>(), out)
 }
 
-fn encode_plain(texts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), CodecError> {
-    let bytes: usize = texts.iter().map(|text| text.len()).sum();
+fn encode_plain(texts: &[Option<&[u8]>], out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
     if bytes > i32::MAX as usize {
         return Err(CodecError::TooLarge { bytes });
     }
-    out.reserve(4 + bytes);
-    out.extend_from_slice(&(bytes as u32).to_le_bytes());
+    let prefix = common_prefix(texts);
+    out.reserve(32 + bytes);
+    out.push(prefix.len() as u8);
+    out.extend_from_slice(prefix);
+    let len_at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let mut lengths: Vec<u32> = Vec::with_capacity(texts.len());
     for text in texts {
-        out.extend_from_slice(text);
+        let rest = text.map_or(&[][..], |text| &text[prefix.len()..]);
+        out.extend_from_slice(rest);
+        lengths.push(rest.len() as u32);
     }
-    let lengths: Vec<u32> = texts.iter().map(|text| text.len() as u32).collect();
+    let len = (out.len() - len_at - 4) as u32;
+    out[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
     pack_u32(&lengths, out);
     Ok(())
+}
+
+/// What all texts begin with, at most [`MAX_PREFIX`] bytes.
+fn common_prefix<'a>(texts: &[Option<&'a [u8]>]) -> &'a [u8] {
+    let mut texts = texts.iter().flatten();
+    let Some(first) = texts.next() else { return &[] };
+    let mut prefix = &first[..first.len().min(MAX_PREFIX)];
+    for text in texts {
+        if !text.starts_with(prefix) {
+            let common = prefix.iter().zip(*text).take_while(|(a, b)| a == b).count();
+            prefix = &prefix[..common];
+        }
+        if prefix.is_empty() {
+            break;
+        }
+    }
+    prefix
 }
 
 fn pack_u32(values: &[u32], out: &mut Vec<u8>) {
@@ -138,24 +167,47 @@ pub(super) fn decode_plain<T: Text>(
     rows: usize,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, CodecError> {
+    let prefix_pos = cursor.pos();
+    let prefix_len = usize::from(cursor.u8("prefix length")?);
+    if prefix_len > MAX_PREFIX {
+        return Err(damaged(prefix_pos, "prefix length", format_args!("at most {MAX_PREFIX}"), prefix_len));
+    }
+    let prefix = cursor.take(prefix_len, "prefix")?;
     let pos = cursor.pos();
     let len = cursor.u32("text bytes")? as usize;
     let bytes = cursor.take(len, "text bytes")?;
     let lengths_pos = cursor.pos();
     let lengths = unpack_u32(cursor, rows)?;
+    let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+    if total != len as u64 {
+        return Err(damaged(lengths_pos, "sum of text lengths", len, total));
+    }
+    let whole = len + rows * prefix_len;
+    if i32::try_from(whole).is_err() {
+        return Err(damaged(pos, "text bytes with prefixes", format_args!("at most {}", i32::MAX), whole));
+    }
     let mut offsets = Vec::with_capacity(rows + 1);
-    let mut end = 0_u64;
     offsets.push(0_i32);
-    for length in lengths {
-        end += u64::from(length);
-        // Offsets past the end are refused below; saturating keeps them ascending until then.
-        offsets.push(i32::try_from(end).unwrap_or(i32::MAX));
+    let mut end = 0;
+    for length in &lengths {
+        end += prefix_len as i32 + *length as i32;
+        offsets.push(end);
     }
-    if end != len as u64 || end > i32::MAX as u64 {
-        return Err(damaged(lengths_pos, "sum of text lengths", len, end));
-    }
+    let bytes = if prefix_len == 0 {
+        Buffer::from(bytes)
+    } else {
+        let mut texts = Vec::with_capacity(whole);
+        let mut rest = bytes;
+        for length in lengths {
+            let (text, behind) = rest.split_at(length as usize);
+            texts.extend_from_slice(prefix);
+            texts.extend_from_slice(text);
+            rest = behind;
+        }
+        Buffer::from(texts)
+    };
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    let array = GenericByteArray::<T>::try_new(offsets, Buffer::from(bytes), nulls)
+    let array = GenericByteArray::<T>::try_new(offsets, bytes, nulls)
         .map_err(|error| damaged(pos + 4, "text bytes", "UTF-8", error))?;
     Ok(T::views(&array))
 }
@@ -180,4 +232,53 @@ pub(super) fn decode_dictionary<T: Text>(
     let codes = UInt32Array::new(codes.into(), nulls);
     arrow_select::take::take(&dictionary, &codes, None)
         .map_err(|error| damaged(codes_pos, "dictionary codes", "codes of entries", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(texts: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_plain(&texts.iter().map(|text| Some(text.as_bytes())).collect::<Vec<_>>(), &mut bytes)
+            .unwrap();
+        bytes
+    }
+
+    fn read(bytes: &[u8], rows: usize) -> Result<Vec<String>, CodecError> {
+        use arrow_array::cast::AsArray;
+        let array = decode_plain::<Utf8Type>(&mut Cursor::new(bytes, 0), rows, None)?;
+        Ok(array.as_string_view().iter().map(|text| text.unwrap().to_owned()).collect())
+    }
+
+    #[test]
+    fn a_common_prefix_is_stored_once() {
+        for (texts, prefix) in [
+            (vec!["card-0017", "card-0042", "card-0000000000000"], "card-00"),
+            (vec!["aaaaaaaaaaaaaaaaaaaaaaaaaaaa1", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa2"], "aaaaaaaaaaaaaaaa"),
+            (vec!["same", "same"], "same"),
+            (vec!["", "x"], ""),
+            (vec!["one"], "one"),
+        ] {
+            let bytes = plain(&texts);
+            assert_eq!(&bytes[1..=usize::from(bytes[0])], prefix.as_bytes());
+            assert_eq!(read(&bytes, texts.len()).unwrap(), texts);
+        }
+        // A prefix may end within a character: only the whole is text.
+        assert_eq!(read(&plain(&["ä", "ö"]), 2).unwrap(), ["ä", "ö"]);
+        let mut broken = plain(&["ä", "ö"]);
+        broken[1] = 0x41;
+        assert!(matches!(read(&broken, 2), Err(CodecError::Damaged { .. })));
+    }
+
+    #[test]
+    fn codes_without_an_entry_are_refused() {
+        for (codes, is_whole) in [([0, 1], true), ([0, 2], false), ([u32::MAX, 0], false)] {
+            let mut bytes = 2_u32.to_le_bytes().to_vec();
+            bytes.extend_from_slice(&plain(&["x", "y"]));
+            pack_u32(&codes, &mut bytes);
+            let read = decode_dictionary::<Utf8Type>(&mut Cursor::new(&bytes, 0), 2, None);
+            assert_eq!(read.is_ok(), is_whole, "{codes:?}");
+        }
+    }
 }

@@ -151,3 +151,25 @@ fn dropped_doubled_swapped_and_zeroed_pieces_are_damage() {
     fs.remove(file).unwrap();
     assert!(matches!(examine(&fs, None), Err(ChunkError::Damaged { path, .. }) if path == files[2]));
 }
+
+#[test]
+fn a_chunk_of_an_earlier_life_of_the_file_is_not_taken_for_the_next() {
+    let (fs, files) = store_of(3);
+    let [file] = &files[..] else { panic!("one file, got {files:?}") };
+    let old = fs.bytes(file).unwrap();
+    let old_store = open(&fs, &IoPool::inline(), None).unwrap();
+    let old_end = old.len() - old_store.meta(ChunkId(2)).unwrap().bytes as usize;
+    drop(old_store);
+    // Chunk 1 is written again with other times; the old chunk 2 still stands behind it.
+    let mut store = open(&fs, &IoPool::inline(), Some(ChunkId(0)..ChunkId(1))).unwrap();
+    let (again, batch) = sealed(1);
+    store.seal(Seal { first_time: again.first_time - 1, ..again }, batch).unwrap();
+    store.close().unwrap();
+    let mut bytes = fs.bytes(file).unwrap();
+    assert_eq!(bytes.len(), old_end);
+    bytes.extend_from_slice(&old[old_end..]);
+    fs.set_bytes(file, bytes).unwrap();
+    let found = open(&fs, &IoPool::inline(), None).unwrap_err();
+    assert!(found.to_string().contains("checksum of the previous head"), "{found}");
+    assert_eq!(open(&fs, &IoPool::inline(), Some(ChunkId(0)..ChunkId(2))).unwrap().next(), ChunkId(2));
+}

@@ -11,6 +11,7 @@ fn workload(fs: &FaultyFs) -> (u64, Option<ChunkError>) {
             let budget = ChunkBudget::new(20_000);
             let mut store =
                 ChunkStore::open(Arc::new(fs.clone()), DIR, IoPool::inline(), budget, options(None))?;
+            assert!(store.next().0 >= synced, "opening has cut what was synced");
             for round in 0..6 {
                 let (seal, batch) = sealed(store.next().0);
                 let sealed_id = store.seal(Seal { keep: round == 3, ..seal }, batch)?;
@@ -101,4 +102,33 @@ fn a_failed_write_poisons_the_store_and_reading_goes_on() {
     assert!(store.begin_sync().is_err() && store.delete_before(ChunkId(1)).is_err());
     assert_whole(&mut store);
     assert_eq!(store.index().len(), 4, "what was sealed before the failure is readable");
+}
+
+#[test]
+fn an_interrupted_deletion_leaves_no_gap() {
+    let mut interrupted = 0;
+    for call in 1..200 {
+        let disk = disk();
+        let mut store = open(&disk, &IoPool::inline(), None).unwrap();
+        seal(&mut store, 60);
+        store.close().unwrap();
+        let faulty =
+            FaultyFs::new(Arc::new(disk.clone()), Some(Fault { call, kind: FaultKind::Eio, stays: true }));
+        let budget = ChunkBudget::new(1 << 20);
+        if let Ok(mut store) =
+            ChunkStore::open(Arc::new(faulty.clone()), DIR, IoPool::inline(), budget, options(None))
+        {
+            let count = store.delete_before(ChunkId(56)).unwrap();
+            assert!(count > 30, "several files go at once");
+            interrupted += u64::from(store.check().is_err());
+        }
+        disk.crash_torn(call);
+        let mut store = open(&disk, &IoPool::inline(), None).unwrap();
+        assert_eq!(store.next(), ChunkId(60));
+        assert_whole(&mut store);
+        if faulty.hits() == 0 {
+            break;
+        }
+    }
+    assert!(interrupted > 6, "{interrupted}");
 }
