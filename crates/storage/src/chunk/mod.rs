@@ -146,7 +146,7 @@ impl<'a> ChunkReader<'a> {
         &self.head
     }
 
-    /// Decodes one column as `wanted`: its stored type or one that it widens to ([`widen`]).
+    /// Decodes one column as `wanted`: its stored type or one that it widens to ([`widen()`]).
     ///
     /// # Errors
     /// [`CodecError`].

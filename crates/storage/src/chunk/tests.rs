@@ -175,8 +175,6 @@ fn seeds() -> impl Strategy<Value = Vec<Option<i64>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
     #[test]
     fn every_type_reads_back_bit_for_bit(seeds in seeds()) {
         round_trip(&batch(&seeds));
@@ -256,6 +254,12 @@ fn what_has_no_stored_form_is_refused_by_name() {
     let batch = RecordBatch::try_from_iter([("n", array)]).unwrap();
     assert_eq!(encode(&INFO, &batch), Err(CodecError::Unsupported { data_type: DataType::Int32 }));
     assert_eq!(encode(&INFO, &batch.slice(0, 0)), Err(CodecError::RowCount { rows: 0 }));
+}
+
+#[test]
+fn a_null_beside_texts_that_share_half_a_character_reads_back() {
+    let texts: ArrayRef = Arc::new(StringViewArray::from(vec![Some("ä1"), None, Some("ö2"), Some("ü3")]));
+    round_trip(&RecordBatch::try_from_iter_with_nullable([("text", texts, true)]).unwrap());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! byte count 4, the bytes behind the prefixes, packed lengths of those. Keys mostly share a prefix (`card-0000…`),
 //! and cutting it off is many times faster than letting LZ4 find it.
 //! Layout of a dictionary: entry count 4, the entries in plain form in order of first use, packed codes.
-//! Null rows have length 0 or code 0.
+//! Null rows have no prefix and length 0, or code 0.
 //!
 //! Reading makes views: short texts stand in them, longer ones share one buffer that is checked as a whole, and a
 //! dictionary's views are only copied.
@@ -182,15 +182,19 @@ pub(super) fn decode_plain<T: Text>(
     if total != len as u64 {
         return Err(damaged(lengths_pos, "sum of text lengths", len, total));
     }
-    let whole = len + rows * prefix_len;
+    // A null row has no prefix: alone it may end within a character.
+    let prefix_of =
+        |row: usize| if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) { prefix } else { &[] };
+    let null_count = nulls.as_ref().map_or(0, NullBuffer::null_count);
+    let whole = len + (rows - null_count) * prefix_len;
     if i32::try_from(whole).is_err() {
         return Err(damaged(pos, "text bytes with prefixes", format_args!("at most {}", i32::MAX), whole));
     }
     let mut offsets = Vec::with_capacity(rows + 1);
     offsets.push(0_i32);
     let mut end = 0;
-    for length in &lengths {
-        end += prefix_len as i32 + *length as i32;
+    for (row, length) in lengths.iter().enumerate() {
+        end += prefix_of(row).len() as i32 + *length as i32;
         offsets.push(end);
     }
     let bytes = if prefix_len == 0 {
@@ -198,9 +202,9 @@ pub(super) fn decode_plain<T: Text>(
     } else {
         let mut texts = Vec::with_capacity(whole);
         let mut rest = bytes;
-        for length in lengths {
+        for (row, length) in lengths.into_iter().enumerate() {
             let (text, behind) = rest.split_at(length as usize);
-            texts.extend_from_slice(prefix);
+            texts.extend_from_slice(prefix_of(row));
             texts.extend_from_slice(text);
             rest = behind;
         }

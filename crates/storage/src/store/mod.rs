@@ -1,6 +1,6 @@
 //! A task's chunks: sealed batches in append-only files, written behind, read ahead, cached within a budget.
 //!
-//! A folder holds `chunks-<first chunk>.thc` ([`file`]), rolled by size and unchanged from then on, and
+//! A folder holds `chunks-<first chunk>.thc` ([`mod@file`]), rolled by size and unchanged from then on, and
 //! `schemas.ths` ([`crate::schemas`]). One owner calls [`ChunkStore`]; encoding, writing and read-ahead happen on the
 //! [`IoPool`] ([`shared`]).
 //!

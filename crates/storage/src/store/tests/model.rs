@@ -136,8 +136,6 @@ fn run(steps: &[Step], threads: usize, budget_bytes: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-
     #[test]
     fn any_steps_inline(steps in proptest::collection::vec(step(), 1..80), small in any::<bool>()) {
         run(&steps, 0, if small { 8_000 } else { 1 << 20 });
