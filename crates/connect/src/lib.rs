@@ -9,6 +9,7 @@ pub mod generate;
 pub mod plugin;
 pub mod registry;
 mod report;
+mod schema;
 pub mod sink;
 pub mod source;
 

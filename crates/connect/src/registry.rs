@@ -19,6 +19,10 @@ impl Registry {
         registry.add_format(format::csv::Csv);
         registry.add_format(format::ndjson::Ndjson);
         registry.add_source(source::file::FilePlugin);
+        registry.add_source(source::stdin::StdinPlugin);
+        registry.add_source(source::http::HttpPlugin);
+        registry.add_source(source::tcp::TcpPlugin);
+        registry.add_source(source::udp::UdpPlugin);
         registry.add_source(source::generator::GeneratorPlugin);
         registry.add_sink(sink::file::FilePlugin);
         registry.add_sink(sink::stdout::StdoutPlugin);

@@ -47,7 +47,7 @@ pub(crate) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
         }
         word <<= 6 * (4 - chunk.len());
         let count = chunk.len() * 6 / 8;
-        if chunk.len() == 1 || word << (8 * (count + 1)) != 0 {
+        if chunk.len() == 1 || word.unbounded_shl(8 * (count as u32 + 1)) != 0 {
             out.truncate(before);
             return None;
         }

@@ -14,8 +14,8 @@
 //!
 //! How a value of each type stands in text, the same in every text format, is said in `text.rs`.
 
-mod base64;
-mod cells;
+pub(crate) mod base64;
+pub(crate) mod cells;
 mod column;
 pub mod csv;
 pub mod ndjson;

@@ -3,6 +3,7 @@
 mod digest;
 pub mod file;
 pub mod null;
+pub mod rejects;
 pub mod stdout;
 
 pub use digest::digest;

@@ -8,6 +8,11 @@ pub(crate) mod cut;
 mod decoder;
 pub mod file;
 pub mod generator;
+pub(crate) mod handover;
+pub mod http;
+pub mod stdin;
+pub mod tcp;
+pub mod udp;
 
 pub use cut::BlockContext;
 pub use decoder::SourceDecoder;
@@ -17,8 +22,24 @@ use std::sync::Arc;
 use thalweg_flow::{Decoder, TaskFactory};
 use thalweg_types::Error;
 
-use crate::SourceContext;
 use crate::format::RecordFormat;
+use crate::{OptionKind, OptionSpec, SourceContext};
+
+const LISTEN: OptionSpec = OptionSpec {
+    key: "listen",
+    kind: OptionKind::Text,
+    required: true,
+    default: None,
+    doc: "address and port to listen on; port 0 takes any that is free",
+};
+
+const QUEUE: OptionSpec = OptionSpec {
+    key: "queue",
+    kind: OptionKind::Size,
+    required: false,
+    default: Some("16MiB"),
+    doc: "bytes that may wait for the job",
+};
 
 /// The format that the source was given, bound to its schema.
 fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {

@@ -1,0 +1,207 @@
+//! The bounded queue between the I/O runtime and a source: where the two kinds of threads meet.
+//!
+//! Bounded in bytes. Who puts something in chooses what happens when it is full: wait (TCP, stdin), be refused
+//! (HTTP), or drop and count (UDP). Small pieces that need no context of their own leave together as one block.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::BytesMut;
+use thalweg_flow::Waker;
+use thalweg_types::Error;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+
+use super::cut::Cut;
+
+/// Bytes that a piece takes in the queue on top of its data, so that empty ones are bounded too.
+const OVERHEAD: usize = 64;
+
+/// Default bound of a queue.
+pub(crate) const DEFAULT_QUEUE: usize = 16 << 20;
+
+/// The runtime of all sockets of this process: one thread, because it only moves bytes.
+///
+/// # Errors
+/// Where the thread cannot be started.
+pub(crate) fn io_runtime() -> Result<&'static Runtime, Error> {
+    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+    RUNTIME
+        .get_or_init(|| {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .thread_name("connect:io")
+                .enable_all()
+                .build()
+        })
+        .as_ref()
+        .map_err(|error| Error::external(format!("start the I/O runtime: {error}")))
+}
+
+/// Waits until the source is drained or gone.
+pub(crate) async fn drained(drain: &mut watch::Receiver<bool>) {
+    let _ = drain.wait_for(|drain| *drain).await;
+}
+
+/// A queue of pieces, each with a tag that the source gets back.
+pub(crate) struct Handover<T> {
+    /// Held for moments only, never across an await.
+    queue: Mutex<Queue<T>>,
+    room: Semaphore,
+    bound: usize,
+    waker: OnceLock<Waker>,
+}
+
+struct Queue<T> {
+    pieces: VecDeque<(Cut, T)>,
+    /// Nobody puts anything in any more.
+    is_closed: bool,
+    failure: Option<Error>,
+}
+
+/// What a look into the queue gives.
+pub(crate) enum Taken<T> {
+    /// One block, and per piece in it how many records it holds and its tag.
+    Block(Cut, Vec<(u32, T)>),
+    Nothing,
+    Closed,
+}
+
+/// The queue is full.
+pub(crate) struct Full;
+
+impl<T> Handover<T> {
+    pub(crate) fn new(bound: usize) -> Self {
+        let bound = bound.clamp(1 << 10, 1 << 30);
+        Self {
+            queue: Mutex::new(Queue { pieces: VecDeque::new(), is_closed: false, failure: None }),
+            room: Semaphore::new(bound),
+            bound,
+            waker: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn bound(&self) -> usize {
+        self.bound
+    }
+
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
+        // A panic elsewhere leaves the queue whole: every change of it is one call.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room that a piece takes; one larger than the queue takes all of it.
+    fn cost(&self, bytes: usize) -> u32 {
+        (bytes + OVERHEAD).min(self.bound) as u32
+    }
+
+    /// Puts a piece in, waiting for room.
+    pub(crate) async fn send(&self, cut: Cut, tag: T) {
+        let permit = self.room.acquire_many(self.cost(cut.data.len())).await;
+        permit.expect("the semaphore is never closed").forget();
+        self.lock().pieces.push_back((cut, tag));
+        self.wake();
+    }
+
+    /// Puts pieces in that stay next to each other, or none of them.
+    pub(crate) fn try_send(&self, pieces: Vec<(Cut, T)>) -> Result<(), Full> {
+        let cost = pieces.iter().map(|(cut, _)| cut.data.len() + OVERHEAD).sum::<usize>();
+        // Taken back piece by piece: a sum above the bound could never be had.
+        let costs: usize = pieces.iter().map(|(cut, _)| self.cost(cut.data.len()) as usize).sum();
+        if cost > self.bound && pieces.len() > 1 {
+            return Err(Full);
+        }
+        match self.room.try_acquire_many(costs as u32) {
+            Ok(permit) => permit.forget(),
+            Err(_) => return Err(Full),
+        }
+        self.lock().pieces.extend(pieces);
+        self.wake();
+        Ok(())
+    }
+
+    /// No more pieces come.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.wake();
+    }
+
+    /// No more pieces come, and this is why.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut queue = self.lock();
+        queue.is_closed = true;
+        queue.failure.get_or_insert(error);
+        drop(queue);
+        self.wake();
+    }
+
+    /// Takes what is there, about `max_bytes` of it.
+    ///
+    /// # Errors
+    /// What [`Handover::fail`] was told, once everything before it is taken.
+    pub(crate) fn take(&self, max_bytes: usize) -> Result<Taken<T>, Error> {
+        let mut queue = self.lock();
+        let Some((first, tag)) = queue.pieces.pop_front() else {
+            return match queue.failure.take() {
+                Some(error) => Err(error),
+                None if queue.is_closed => Ok(Taken::Closed),
+                None => Ok(Taken::Nothing),
+            };
+        };
+        let mut freed = self.cost(first.data.len()) as usize;
+        let mut tags = vec![(first.count, tag)];
+        let mut bytes = first.data.len();
+        let mut more = Vec::new();
+        while let Some((next, _)) = queue.pieces.front() {
+            let fits = bytes + next.data.len() < max_bytes && tags.len() < 1 << 16;
+            if first.context.is_some() || next.context.is_some() || !fits {
+                break;
+            }
+            let (next, tag) = queue.pieces.pop_front().expect("the front was just looked at");
+            freed += self.cost(next.data.len()) as usize;
+            bytes += next.data.len() + 1;
+            tags.push((next.count, tag));
+            more.push(next);
+        }
+        drop(queue);
+        self.room.add_permits(freed);
+        Ok(Taken::Block(join(first, more), tags))
+    }
+
+    /// Throws away what is queued.
+    pub(crate) fn clear(&self) {
+        let pieces = std::mem::take(&mut self.lock().pieces);
+        let freed = pieces.iter().map(|(cut, _)| self.cost(cut.data.len()) as usize).sum();
+        self.room.add_permits(freed);
+    }
+}
+
+/// Pieces as one, each record on lines of its own.
+fn join(first: Cut, more: Vec<Cut>) -> Cut {
+    if more.is_empty() {
+        return first;
+    }
+    let bytes = first.data.len() + more.iter().map(|cut| cut.data.len() + 1).sum::<usize>();
+    let mut data = BytesMut::with_capacity(bytes + 1);
+    let mut count = first.count;
+    data.extend_from_slice(&first.data);
+    for cut in more {
+        if data.last() != Some(&b'\n') {
+            data.extend_from_slice(b"\n");
+        }
+        data.extend_from_slice(&cut.data);
+        count += cut.count;
+    }
+    Cut { data: data.freeze(), count, context: None }
+}

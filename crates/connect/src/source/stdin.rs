@@ -1,0 +1,132 @@
+//! Records from standard input. A thread of its own reads, because reading there cannot be interrupted.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use thalweg_flow::{Poll, RawBlock, Source, Waker};
+use thalweg_types::{Error, Micros, Offset};
+
+use super::cut::Cutter;
+use super::handover::{DEFAULT_QUEUE, Handover, Taken, io_runtime};
+use super::{decoders_of, reader_of};
+use crate::format::RecordFormat;
+use crate::{BuiltSource, OptionSpec, SourceContext, SourcePlugin};
+
+/// Bytes read at a time at most.
+const READ: usize = 256 << 10;
+
+/// The plug-in.
+pub struct StdinPlugin;
+
+impl SourcePlugin for StdinPlugin {
+    fn name(&self) -> &'static str {
+        "stdin"
+    }
+
+    fn doc(&self) -> &'static str {
+        "records from standard input"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        Some("ndjson")
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let format = reader_of(&context)?;
+        let input: Box<dyn Read + Send> = Box::new(std::io::stdin());
+        let source = ReaderSource::new(input, Arc::clone(&format), "standard input");
+        Ok(BuiltSource {
+            source: Box::new(source),
+            decoder: decoders_of(&context, format),
+            schema: context.schema,
+            ingress: None,
+            address: None,
+        })
+    }
+}
+
+/// Reads any stream of bytes, on a thread of its own.
+pub struct ReaderSource {
+    input: Option<Box<dyn Read + Send>>,
+    format: Arc<dyn RecordFormat>,
+    name: &'static str,
+    handover: Arc<Handover<()>>,
+    next: Offset,
+}
+
+impl ReaderSource {
+    pub fn new(input: Box<dyn Read + Send>, format: Arc<dyn RecordFormat>, name: &'static str) -> Self {
+        Self { input: Some(input), format, name, handover: Arc::new(Handover::new(DEFAULT_QUEUE)), next: 0 }
+    }
+}
+
+impl Source for ReaderSource {
+    fn start(&mut self, waker: Waker) -> Result<(), Error> {
+        self.handover.set_waker(waker);
+        let Some(input) = self.input.take() else { return Ok(()) };
+        let runtime = io_runtime()?;
+        let (handover, format, name) = (Arc::clone(&self.handover), Arc::clone(&self.format), self.name);
+        let send = move |cut| runtime.block_on(handover.send(cut, ()));
+        let handover = Arc::clone(&self.handover);
+        let run = move || match read_all(input, &*format, send) {
+            Ok(()) => handover.close(),
+            Err(error) => handover.fail(error.context(format!("read {name}"))),
+        };
+        std::thread::Builder::new()
+            .name("connect:stdin".to_owned())
+            .spawn(run)
+            .map(drop)
+            .map_err(|error| Error::external(format!("start a thread to read {name}")).with_source(error))
+    }
+
+    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+        Ok(match self.handover.take(max_bytes)? {
+            Taken::Block(cut, _) => {
+                let (first, count) = (self.next, cut.count);
+                self.next += u64::from(count);
+                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
+            }
+            Taken::Nothing => Poll::Pending,
+            Taken::Closed => Poll::End,
+        })
+    }
+
+    fn drain(&mut self) {
+        // The thread may wait in a read for ever; what it still sends is not looked at.
+        self.handover.close();
+    }
+}
+
+fn read_all(
+    mut input: Box<dyn Read + Send>,
+    format: &dyn RecordFormat,
+    mut send: impl FnMut(super::cut::Cut),
+) -> Result<(), Error> {
+    let mut cutter = Cutter::new(format);
+    let mut at_end = false;
+    while !at_end {
+        let wanted = cutter.wanted(READ);
+        let buffer = cutter.buffer();
+        let len = buffer.len();
+        buffer.resize(len + wanted, 0);
+        let result = input.read(&mut buffer[len..]);
+        buffer.truncate(len + result.as_ref().map_or(0, |count| *count));
+        match result {
+            Ok(count) => at_end = count == 0,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::external("read").with_source(error)),
+        }
+        while let Some(cut) = cutter.next(at_end)? {
+            send(cut);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Records over TCP: any number of connections, each a stream of its own (with a header of its own, where the
+//! format has one).
+//!
+//! A last line without a line end counts when the connection closes. When the queue is full connections are
+//! not read, so their senders wait. There is no acknowledgement. Drained, the source accepts no connection any
+//! more and reads what has already arrived.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use thalweg_flow::{Poll, RawBlock, Source, Waker};
+use thalweg_types::{Error, Micros, Offset};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::{debug, info, warn};
+
+use super::cut::Cutter;
+use super::handover::{DEFAULT_QUEUE, Handover, Taken, drained, io_runtime};
+use super::{LISTEN, QUEUE, decoders_of, reader_of};
+use crate::format::RecordFormat;
+use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
+
+/// Bytes read from a connection at a time at most.
+const READ: usize = 64 << 10;
+
+const DEFAULT_CONNECTIONS: usize = 1024;
+
+/// The plug-in.
+pub struct TcpPlugin;
+
+impl SourcePlugin for TcpPlugin {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn doc(&self) -> &'static str {
+        "records over TCP connections"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[
+            LISTEN,
+            QUEUE,
+            OptionSpec {
+                key: "connections",
+                kind: OptionKind::Integer { min: 1, max: 65_536 },
+                required: false,
+                default: Some("1024"),
+                doc: "connections at a time; others wait to be accepted",
+            },
+        ]
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        Some("ndjson")
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let format = reader_of(&context)?;
+        let listen = context.options.text("listen").unwrap_or_default();
+        let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
+        let connections = context.options.integer("connections").map_or(DEFAULT_CONNECTIONS, |n| n as usize);
+        let source = TcpSource::bind(listen, Arc::clone(&format), queue, connections)
+            .map_err(|error| error.context(format!("source {:?}", context.name)))?;
+        let address = source.address();
+        info!(source = %context.name, %address, "listening on tcp");
+        Ok(BuiltSource {
+            source: Box::new(source),
+            decoder: decoders_of(&context, format),
+            schema: context.schema,
+            ingress: None,
+            address: Some(address),
+        })
+    }
+}
+
+/// Listens on one address.
+pub struct TcpSource {
+    listener: Option<TcpListener>,
+    address: SocketAddr,
+    format: Arc<dyn RecordFormat>,
+    handover: Arc<Handover<()>>,
+    connections: usize,
+    drain: watch::Sender<bool>,
+    task: Option<AbortHandle>,
+    next: Offset,
+}
+
+impl TcpSource {
+    /// # Errors
+    /// Where the address cannot be bound.
+    pub fn bind(
+        listen: &str,
+        format: Arc<dyn RecordFormat>,
+        queue: usize,
+        connections: usize,
+    ) -> Result<Self, Error> {
+        let failed =
+            |error: std::io::Error| Error::external(format!("listen on tcp {listen:?}")).with_source(error);
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener: Some(listener),
+            address,
+            format,
+            handover: Arc::new(Handover::new(queue)),
+            connections,
+            drain: watch::channel(false).0,
+            task: None,
+            next: 0,
+        })
+    }
+
+    /// Where it listens, with the port that it really got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Source for TcpSource {
+    fn start(&mut self, waker: Waker) -> Result<(), Error> {
+        self.handover.set_waker(waker);
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        let runtime = io_runtime()?;
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)
+                .map_err(|error| Error::external("hand a socket to the I/O runtime").with_source(error))?
+        };
+        let (format, handover) = (Arc::clone(&self.format), Arc::clone(&self.handover));
+        let (drain, connections) = (self.drain.subscribe(), self.connections);
+        let accepting = async move {
+            accept(listener, &format, &handover, drain, connections).await;
+            handover.close();
+        };
+        self.task = Some(runtime.spawn(accepting).abort_handle());
+        Ok(())
+    }
+
+    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+        Ok(match self.handover.take(max_bytes)? {
+            Taken::Block(cut, _) => {
+                let (first, count) = (self.next, cut.count);
+                self.next += u64::from(count);
+                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
+            }
+            Taken::Nothing => Poll::Pending,
+            Taken::Closed => Poll::End,
+        })
+    }
+
+    fn drain(&mut self) {
+        self.drain.send_replace(true);
+        if self.task.is_none() {
+            self.handover.close();
+        }
+    }
+}
+
+impl Drop for TcpSource {
+    fn drop(&mut self) {
+        // Connections are in the task's own set and end with it.
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    format: &Arc<dyn RecordFormat>,
+    handover: &Arc<Handover<()>>,
+    mut drain: watch::Receiver<bool>,
+    connections: usize,
+) {
+    let mut open = JoinSet::new();
+    let for_connections = drain.clone();
+    loop {
+        tokio::select! {
+            _ = drained(&mut drain) => break,
+            Some(_) = open.join_next() => {}
+            accepted = listener.accept(), if open.len() < connections => match accepted {
+                Ok((stream, peer)) => {
+                    debug!(%peer, "connection opened");
+                    let (format, handover) = (Arc::clone(format), Arc::clone(handover));
+                    let drain = for_connections.clone();
+                    open.spawn(async move {
+                        if let Err(error) = read(stream, &*format, &handover, drain).await {
+                            warn!(%peer, error = error.chain(), "connection closed early");
+                        }
+                    });
+                }
+                // Out of descriptors, or the peer has gone: neither is a reason to stop listening.
+                Err(error) => {
+                    warn!(%error, "accept failed");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
+}
+
+/// Reads one connection to its end, or to what has arrived when the source is drained.
+async fn read(
+    mut stream: TcpStream,
+    format: &dyn RecordFormat,
+    handover: &Handover<()>,
+    mut drain: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::external("read a connection").with_source(error);
+    let mut cutter = Cutter::without_lines(format);
+    loop {
+        let wanted = cutter.wanted(READ);
+        let buffer = cutter.buffer();
+        buffer.reserve(wanted);
+        let count = tokio::select! {
+            biased;
+            count = stream.read_buf(buffer) => count.map_err(failed)?,
+            _ = drained(&mut drain) => break,
+        };
+        while let Some(cut) = cutter.next(count == 0)? {
+            handover.send(cut, ()).await;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+    }
+    let left = cutter.buffer().len();
+    if left > 0 {
+        warn!(bytes = left, "drained in the middle of a record, which is not taken");
+    }
+    Ok(())
+}

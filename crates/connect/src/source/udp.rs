@@ -1,0 +1,382 @@
+//! Records over UDP: a datagram is one or more lines, and no line goes over two.
+//!
+//! UDP cannot wait: a datagram that finds the queue full is dropped and counted for its sender. `allow` names
+//! who may send; datagrams of others are counted and dropped. A format whose streams have a header is refused,
+//! because a datagram is no stream.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use thalweg_flow::{Poll, RawBlock, Source, Waker};
+use thalweg_types::{Error, Micros, Offset};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+use super::cut::{Cut, cut_all};
+use super::handover::{DEFAULT_QUEUE, Full, Handover, Taken, drained, io_runtime};
+use super::{LISTEN, QUEUE, decoders_of, reader_of};
+use crate::format::{RecordFormat, Splitter};
+use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
+
+/// The largest datagram there is.
+const DATAGRAM: usize = 65_535;
+
+/// Senders that are counted apart; more of them share one counter, so that forged addresses cost no memory.
+const MAX_SENDERS: usize = 65_536;
+
+/// How often drops are reported at most.
+const REPORT: Duration = Duration::from_secs(10);
+
+/// The plug-in.
+pub struct UdpPlugin;
+
+impl SourcePlugin for UdpPlugin {
+    fn name(&self) -> &'static str {
+        "udp"
+    }
+
+    fn doc(&self) -> &'static str {
+        "records in UDP datagrams"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[
+            LISTEN,
+            QUEUE,
+            OptionSpec {
+                key: "allow",
+                kind: OptionKind::TextList,
+                required: false,
+                default: None,
+                doc: "addresses or networks (10.0.0.0/8) that may send; without it all may",
+            },
+        ]
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        Some("ndjson")
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
+        let format = reader_of(&context)?;
+        let listen = context.options.text("listen").unwrap_or_default();
+        let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
+        let allow = context.options.list("allow").map(Network::parse_all).transpose().map_err(in_source)?;
+        let source = UdpSource::bind(listen, Arc::clone(&format), queue, allow).map_err(in_source)?;
+        let address = source.address();
+        info!(source = %context.name, %address, "listening on udp");
+        Ok(BuiltSource {
+            source: Box::new(source),
+            decoder: decoders_of(&context, format),
+            schema: context.schema,
+            ingress: None,
+            address: Some(address),
+        })
+    }
+}
+
+/// What one sender has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderCounters {
+    /// Datagrams received, those dropped and refused among them.
+    pub datagrams: u64,
+    /// Records taken.
+    pub records: u64,
+    /// Datagrams that found the queue full.
+    pub dropped_datagrams: u64,
+    pub dropped_records: u64,
+    /// Datagrams of a sender that may not send.
+    pub refused_datagrams: u64,
+}
+
+/// Counters by sender, shared with whoever shows them. Senders past the first 65,536 are counted as `0.0.0.0`.
+#[derive(Clone, Debug, Default)]
+pub struct UdpCounters(Arc<Mutex<BTreeMap<IpAddr, SenderCounters>>>);
+
+impl UdpCounters {
+    pub fn by_sender(&self) -> BTreeMap<IpAddr, SenderCounters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn total(&self) -> SenderCounters {
+        self.by_sender().values().fold(SenderCounters::default(), |sum, one| SenderCounters {
+            datagrams: sum.datagrams + one.datagrams,
+            records: sum.records + one.records,
+            dropped_datagrams: sum.dropped_datagrams + one.dropped_datagrams,
+            dropped_records: sum.dropped_records + one.dropped_records,
+            refused_datagrams: sum.refused_datagrams + one.refused_datagrams,
+        })
+    }
+
+    fn update(&self, sender: IpAddr, change: impl FnOnce(&mut SenderCounters)) {
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_counted = counters.len() < MAX_SENDERS || counters.contains_key(&sender);
+        let sender = if is_counted { sender } else { IpAddr::from([0, 0, 0, 0]) };
+        change(counters.entry(sender).or_default());
+    }
+}
+
+/// Addresses with the same first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: u128,
+    /// Leading bits that count, of the address as IPv6.
+    bits: u32,
+}
+
+impl Network {
+    /// Parses `10.1.2.3`, `10.0.0.0/8`, `fe80::/10`.
+    ///
+    /// # Errors
+    /// A sentence with the text and what was expected.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::user(format!("allow: expected an address or a network such as 10.0.0.0/8, got {text:?}"))
+        };
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(width);
+        if bits > width {
+            return Err(wrong());
+        }
+        Ok(Self { address: as_v6(address), bits: bits + 128 - width })
+    }
+
+    fn parse_all(texts: &[String]) -> Result<Vec<Self>, Error> {
+        texts.iter().map(|text| Self::parse(text)).collect()
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let differing = as_v6(address) ^ self.address;
+        differing.leading_zeros() >= self.bits
+    }
+}
+
+fn as_v6(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// Listens on one address.
+pub struct UdpSource {
+    socket: Option<UdpSocket>,
+    address: SocketAddr,
+    receiver: Option<Receiver>,
+    handover: Arc<Handover<()>>,
+    counters: UdpCounters,
+    drain: watch::Sender<bool>,
+    task: Option<AbortHandle>,
+    next: Offset,
+}
+
+impl UdpSource {
+    /// # Errors
+    /// Where the address cannot be bound, or the format needs a header.
+    pub fn bind(
+        listen: &str,
+        format: Arc<dyn RecordFormat>,
+        queue: usize,
+        allow: Option<Vec<Network>>,
+    ) -> Result<Self, Error> {
+        if format.has_preamble() {
+            return Err(Error::user("a datagram has no header").with_hint("set header: false"));
+        }
+        let failed =
+            |error: std::io::Error| Error::external(format!("listen on udp {listen:?}")).with_source(error);
+        let socket = UdpSocket::bind(listen).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        let handover = Arc::new(Handover::new(queue));
+        let counters = UdpCounters::default();
+        let receiver = Receiver {
+            splitter: format.splitter(),
+            format,
+            handover: Arc::clone(&handover),
+            counters: counters.clone(),
+            allow,
+        };
+        Ok(Self {
+            socket: Some(socket),
+            address,
+            receiver: Some(receiver),
+            handover,
+            counters,
+            drain: watch::channel(false).0,
+            task: None,
+            next: 0,
+        })
+    }
+
+    /// Where it listens, with the port that it really got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What each sender has sent so far.
+    pub fn counters(&self) -> UdpCounters {
+        self.counters.clone()
+    }
+}
+
+impl Source for UdpSource {
+    fn start(&mut self, waker: Waker) -> Result<(), Error> {
+        self.handover.set_waker(waker);
+        let (Some(socket), Some(receiver)) = (self.socket.take(), self.receiver.take()) else {
+            return Ok(());
+        };
+        let runtime = io_runtime()?;
+        let socket = {
+            let _entered = runtime.enter();
+            tokio::net::UdpSocket::from_std(socket)
+                .map_err(|error| Error::external("hand a socket to the I/O runtime").with_source(error))?
+        };
+        let (handover, drain) = (Arc::clone(&self.handover), self.drain.subscribe());
+        let receiving = async move {
+            match receive(socket, receiver, drain).await {
+                Ok(()) => handover.close(),
+                Err(error) => handover.fail(Error::external("receive datagrams").with_source(error)),
+            }
+        };
+        self.task = Some(runtime.spawn(receiving).abort_handle());
+        Ok(())
+    }
+
+    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+        Ok(match self.handover.take(max_bytes)? {
+            Taken::Block(cut, _) => {
+                let (first, count) = (self.next, cut.count);
+                self.next += u64::from(count);
+                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
+            }
+            Taken::Nothing => Poll::Pending,
+            Taken::Closed => Poll::End,
+        })
+    }
+
+    fn drain(&mut self) {
+        self.drain.send_replace(true);
+        if self.task.is_none() {
+            self.handover.close();
+        }
+    }
+}
+
+impl Drop for UdpSource {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+        let total = self.counters.total();
+        if total.datagrams > 0 {
+            info!(
+                datagrams = total.datagrams,
+                records = total.records,
+                dropped_datagrams = total.dropped_datagrams,
+                dropped_records = total.dropped_records,
+                refused_datagrams = total.refused_datagrams,
+                "udp source ended"
+            );
+        }
+    }
+}
+
+/// Receives until the source is drained, then what has already arrived.
+async fn receive(
+    socket: tokio::net::UdpSocket,
+    mut receiver: Receiver,
+    mut drain: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let mut datagram = vec![0; DATAGRAM];
+    let mut reported = (Instant::now(), 0);
+    loop {
+        let is_draining = tokio::select! {
+            biased;
+            ready = socket.readable() => {
+                ready?;
+                false
+            }
+            _ = drained(&mut drain) => true,
+        };
+        loop {
+            match socket.try_recv_from(&mut datagram) {
+                Ok((len, sender)) => receiver.take(&datagram[..len], sender.ip()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                // An earlier answer of ours could not be delivered; nothing is wrong with the socket.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if is_draining || *drain.borrow() {
+            return Ok(());
+        }
+        if reported.0.elapsed() >= REPORT {
+            let dropped = receiver.counters.total().dropped_datagrams;
+            if dropped > reported.1 {
+                warn!(dropped = dropped - reported.1, "datagrams dropped: the queue was full");
+            }
+            reported = (Instant::now(), dropped);
+        }
+    }
+}
+
+struct Receiver {
+    format: Arc<dyn RecordFormat>,
+    splitter: Box<dyn Splitter>,
+    handover: Arc<Handover<()>>,
+    counters: UdpCounters,
+    allow: Option<Vec<Network>>,
+}
+
+impl Receiver {
+    fn take(&mut self, datagram: &[u8], sender: IpAddr) {
+        let may_send =
+            self.allow.as_ref().is_none_or(|allow| allow.iter().any(|network| network.contains(sender)));
+        if !may_send {
+            self.counters.update(sender, |counters| {
+                counters.datagrams += 1;
+                counters.refused_datagrams += 1;
+            });
+            return;
+        }
+        let cuts = self.cut(datagram);
+        let records = cuts.iter().map(|cut| u64::from(cut.count)).sum::<u64>();
+        let sent = self.handover.try_send(cuts.into_iter().map(|cut| (cut, ())).collect());
+        self.counters.update(sender, |counters| {
+            counters.datagrams += 1;
+            match sent {
+                Ok(()) => counters.records += records,
+                Err(Full) => {
+                    counters.dropped_datagrams += 1;
+                    counters.dropped_records += records;
+                }
+            }
+        });
+    }
+
+    fn cut(&mut self, datagram: &[u8]) -> Vec<Cut> {
+        // One splitter serves all datagrams that hold whole records, which is nearly all of them.
+        if let Ok(split) = self.splitter.split(datagram, true)
+            && split.records > 0
+            && split.skip + split.bytes == datagram.len()
+        {
+            let data = Bytes::copy_from_slice(&datagram[split.skip..]);
+            return vec![Cut { data, count: split.records, context: None }];
+        }
+        cut_all(&*self.format, datagram).unwrap_or_default()
+    }
+}
