@@ -100,7 +100,7 @@ pub(super) fn open(
         }
         active => active,
     };
-    let writer = Writer {
+    let mut writer = Writer {
         fs,
         dir,
         file_bytes: options.file_bytes,
@@ -110,6 +110,11 @@ pub(super) fn open(
         is_dirty: true,
         is_name_dirty: true,
     };
+    // Without a file only the commit would know the next number, and who opens without one would begin at 0 again.
+    if writer.active.is_none() && next > ChunkId(0) {
+        writer.create(options.task, next)?;
+        writer.sync()?;
+    }
     Ok(Recovered { writer, schemas, index, places, next })
 }
 

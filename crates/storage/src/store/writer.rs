@@ -3,6 +3,7 @@
 //! Order of things
 //! * A file is synced, and its name with it, before its successor is made: only the last one can be torn.
 //! * Files are unlinked oldest first, each unlink synced before the next: what is left is always without gaps.
+//! * Before that the active file is synced: were it lost after its predecessors, numbers would begin at 0 again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,18 +47,10 @@ impl Writer {
             self.sync()?;
             self.active = None;
         }
-        let active = match &mut self.active {
-            Some(active) => active,
-            none => {
-                let path = file::path(&self.dir, id);
-                let file =
-                    self.fs.open(&path, OpenMode::CreateNew).map_err(ChunkError::io("create", &path))?;
-                self.is_name_dirty = true;
-                let (header, chain) = file::header(info.task, id);
-                file.write_all_at(&header, 0).map_err(ChunkError::io("write", &path))?;
-                none.insert(Active { file, first: id, len: HEADER, chain })
-            }
-        };
+        if self.active.is_none() {
+            self.create(info.task, id)?;
+        }
+        let active = self.active.as_mut().expect("a file was made where there was none");
         info.previous = active.chain;
         let (bytes, chain) = columns.finish(&info);
         self.is_dirty = true;
@@ -73,6 +66,18 @@ impl Writer {
         active.len += bytes.len() as u64;
         active.chain = chain;
         Ok(place)
+    }
+
+    /// Makes the file that begins with chunk `first`.
+    pub(super) fn create(&mut self, task: u64, first: ChunkId) -> Result<(), ChunkError> {
+        let path = file::path(&self.dir, first);
+        let file = self.fs.open(&path, OpenMode::CreateNew).map_err(ChunkError::io("create", &path))?;
+        self.is_name_dirty = true;
+        self.is_dirty = true;
+        let (header, chain) = file::header(task, first);
+        file.write_all_at(&header, 0).map_err(ChunkError::io("write", &path))?;
+        self.active = Some(Active { file, first, len: HEADER, chain });
+        Ok(())
     }
 
     pub(super) fn add_schema(&mut self, payload: &[u8]) -> Result<(), ChunkError> {
@@ -95,6 +100,7 @@ impl Writer {
     }
 
     pub(super) fn unlink(&mut self, files: &[ChunkId]) -> Result<(), ChunkError> {
+        self.sync()?;
         unlink(self.fs.as_ref(), &self.dir, files)
     }
 }
