@@ -330,16 +330,15 @@ impl JobCore {
     }
 }
 
+/// Why a job stops.
 pub(crate) enum Cause {
     Error(Error),
     Panic(String),
 }
 
-impl Cause {
-    /// What a caught panic said.
-    pub(crate) fn panic(payload: &(dyn std::any::Any + Send)) -> Self {
-        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        Cause::Panic(text.unwrap_or_else(|| "a panic without a message".to_owned()))
-    }
+/// What a caught panic said.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -20,6 +20,23 @@ mod runtime;
 mod source;
 mod stats;
 
+mod build;
+mod gauge;
+mod link;
+mod merge;
+mod ready;
+mod ring;
+mod sequencer;
+mod shell;
+mod stage;
+mod task;
+mod worker;
+
+/// What `gauge` and `ready` are built from, so that loom can put its own in their place.
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+}
+
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,

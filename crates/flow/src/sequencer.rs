@@ -1,0 +1,433 @@
+//! The one place where a job's order is decided: polls the sources, numbers what they give, and mixes in
+//! ticks, cycle markers, commands and the end.
+//!
+//! Sources are asked in turn, each as long as the decoder whose turn it is has room; one that has nothing is
+//! asked again when it wakes the sequencer or when its time has come, and holds nothing up. A block goes to
+//! one decoder; the others learn that its numbers are not for them from the next item that they get, or, where
+//! a task further down waits for several inputs, at the end of the run.
+//!
+//! A tick comes first, so that operators know the time before the first record. Before the end comes a last
+//! cycle marker, so that everything belongs to a cycle.
+//!
+//! Not here: what a block means (decoders), what happens to the order log.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use thalweg_types::{Error, Micros, Seq, SeqRange};
+
+use crate::job::JobCore;
+use crate::order::Place;
+use crate::ring::{Control, Data, Item, Sender, Sequenced};
+use crate::stats::{Counter, SourceCounters};
+use crate::worker::Verdict;
+use crate::{
+    Clock, Command, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll, RawBlock, Source, SourceProgress,
+};
+
+/// As for tasks: others of the worker have their turn after this long.
+const TURN: Duration = Duration::from_micros(300);
+
+pub(crate) struct Sequencer {
+    core: Arc<JobCore>,
+    clock: Arc<dyn Clock>,
+    /// The clock moves by hand, and ticks with it.
+    by_hand: bool,
+    options: JobOptions,
+    log: Box<dyn OrderLog>,
+    feeds: Vec<Feed>,
+    /// Which source is asked first.
+    turn: usize,
+    /// The source that is being asked, for naming a failure.
+    asking: Option<usize>,
+    /// The next number.
+    next: Seq,
+    /// The job's clock: never goes back.
+    now: Micros,
+    tick: Pace,
+    cycle: Pace,
+    cycle_number: u64,
+    cycle_bytes: u64,
+    cycle_records: u64,
+    draining: bool,
+    ended: bool,
+    figures: Arc<Figures>,
+}
+
+/// What statistics show of the sequencer.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub tick: Counter,
+    pub cycles: Counter,
+}
+
+/// When something regular was done last.
+#[derive(Clone, Copy)]
+struct Pace {
+    at: Instant,
+    clock: Micros,
+}
+
+/// A source and the rings to its decoders.
+pub(crate) struct Feed {
+    pub name: Arc<str>,
+    pub source: Box<dyn Source>,
+    /// Set by the source's waker.
+    pub woken: Arc<AtomicBool>,
+    pub rings: Vec<FeedRing>,
+    /// Ranges without a block are told at the end of every run.
+    pub prompt: bool,
+    pub counters: Arc<SourceCounters>,
+    /// Written at most once per run.
+    pub progress: Arc<Mutex<Option<SourceProgress>>>,
+    turn: usize,
+    state: FeedState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FeedState {
+    Ready,
+    Waiting(Option<Instant>),
+    Ended,
+}
+
+pub(crate) struct FeedRing {
+    sender: Sender,
+    /// Up to where items were made.
+    made: Seq,
+    /// Items that found no slot.
+    queue: VecDeque<Item>,
+}
+
+impl Feed {
+    pub(crate) fn new(
+        name: Arc<str>,
+        source: Box<dyn Source>,
+        woken: Arc<AtomicBool>,
+        senders: Vec<Sender>,
+        prompt: bool,
+    ) -> Self {
+        let rings =
+            senders.into_iter().map(|sender| FeedRing { sender, made: 0, queue: VecDeque::new() }).collect();
+        Self {
+            name,
+            source,
+            woken,
+            rings,
+            prompt,
+            counters: Arc::default(),
+            progress: Arc::default(),
+            turn: 0,
+            state: FeedState::Ready,
+        }
+    }
+
+    /// Whether it makes sense to ask the source now.
+    fn is_ready(&self, now: Instant) -> bool {
+        match self.state {
+            FeedState::Ready => true,
+            FeedState::Ended => false,
+            FeedState::Waiting(until) => {
+                self.woken.load(Ordering::Acquire) || until.is_some_and(|until| until <= now)
+            }
+        }
+    }
+}
+
+impl FeedRing {
+    /// Sends, or puts into the queue what there is no slot for.
+    fn send(&mut self, item: Item) {
+        self.made = item.end;
+        if let Err(item) = self.sender.push(item) {
+            self.queue.push_back(item);
+        } else {
+            self.sender.wake();
+        }
+    }
+
+    fn unstick(&mut self) -> bool {
+        while let Some(item) = self.queue.pop_front() {
+            if !self.sender.is_open() {
+                self.queue.push_front(item);
+                return false;
+            }
+            if let Err(item) = self.sender.push(item) {
+                self.queue.push_front(item);
+                return false;
+            }
+            self.sender.wake();
+        }
+        true
+    }
+}
+
+impl Sequencer {
+    pub(crate) fn new(
+        core: Arc<JobCore>,
+        clock: Arc<dyn Clock>,
+        by_hand: bool,
+        options: JobOptions,
+        log: Box<dyn OrderLog>,
+        feeds: Vec<Feed>,
+    ) -> Self {
+        let now = clock.now();
+        let pace = Pace { at: Instant::now(), clock: now };
+        Self {
+            core,
+            clock,
+            by_hand,
+            options,
+            log,
+            feeds,
+            turn: 0,
+            asking: None,
+            next: 0,
+            now,
+            tick: pace,
+            cycle: pace,
+            cycle_number: 0,
+            cycle_bytes: 0,
+            cycle_records: 0,
+            draining: false,
+            ended: false,
+            figures: Arc::default(),
+        }
+    }
+
+    pub(crate) fn figures(&self) -> &Arc<Figures> {
+        &self.figures
+    }
+
+    pub(crate) fn feeds(&self) -> &[Feed] {
+        &self.feeds
+    }
+
+    /// The source that a failure is to be blamed on.
+    pub(crate) fn asking(&self) -> Option<&Arc<str>> {
+        self.asking.map(|feed| &self.feeds[feed].name)
+    }
+
+    pub(crate) fn run(&mut self, now: Instant) -> Result<Verdict, Error> {
+        if !self.unstick() {
+            return Ok(Verdict::Idle(None));
+        }
+        if self.ended {
+            return Ok(Verdict::Finished);
+        }
+        self.look_at_clock();
+        if self.next == 0 {
+            self.make_tick(now)?;
+        }
+        self.take_requests()?;
+        let until = now + TURN;
+        let mut time = now;
+        let mut more = true;
+        while more && time < until && !self.is_stuck() {
+            if self.is_due(self.tick, Some(self.options.tick), time) {
+                self.make_tick(time)?;
+            }
+            if self.is_due(self.cycle, self.options.cycle.every, time) {
+                self.make_cycle(time)?;
+            }
+            more = self.ask_once(time)?;
+            time = Instant::now();
+            self.look_at_clock();
+        }
+        for feed in &mut self.feeds {
+            if feed.state != FeedState::Ended {
+                *feed.progress.lock().unwrap_or_else(PoisonError::into_inner) = feed.source.progress();
+            }
+        }
+        if self.feeds.iter().all(|feed| feed.state == FeedState::Ended) && !self.is_stuck() {
+            if self.core.seal() {
+                self.make_cycle(time)?;
+                self.control(OrderEvent::End, &Control::End)?;
+                self.ended = true;
+            } else {
+                more = true;
+            }
+        }
+        self.tell_ranges();
+        if self.is_stuck() {
+            return Ok(if self.unstick() { Verdict::Again } else { Verdict::Idle(None) });
+        }
+        Ok(match (self.ended, more) {
+            (true, _) => Verdict::Finished,
+            (_, true) => Verdict::Again,
+            _ => Verdict::Idle(self.next_timer()),
+        })
+    }
+
+    fn look_at_clock(&mut self) {
+        self.now = self.now.max(self.clock.now());
+    }
+
+    fn take_requests(&mut self) -> Result<(), Error> {
+        let requests = self.core.requests();
+        for command in requests.commands {
+            self.make_command(command)?;
+        }
+        if requests.drain && !self.draining {
+            self.draining = true;
+            for (index, feed) in self.feeds.iter_mut().enumerate() {
+                if feed.state != FeedState::Ended {
+                    self.asking = Some(index);
+                    feed.source.drain();
+                    feed.state = FeedState::Ready;
+                }
+            }
+            self.asking = None;
+        }
+        Ok(())
+    }
+
+    /// Asks every source once that may have something; whether any had.
+    fn ask_once(&mut self, now: Instant) -> Result<bool, Error> {
+        let count = self.feeds.len();
+        let mut more = false;
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            let feed = &mut self.feeds[index];
+            if !feed.is_ready(now) {
+                continue;
+            }
+            let turn = feed.turn;
+            let open = feed.rings[turn].sender.is_open();
+            feed.counters.blocked.store(!open, Ordering::Relaxed);
+            if !open {
+                continue;
+            }
+            // Before the source looks: a wake that comes while it looks is not lost.
+            feed.woken.store(false, Ordering::Release);
+            self.asking = Some(index);
+            match feed.source.poll(self.options.block_bytes, self.now)? {
+                Poll::Block(block) => {
+                    feed.state = FeedState::Ready;
+                    more = true;
+                    if block.count > 0 {
+                        self.number(index, block, now)?;
+                    }
+                }
+                Poll::Pending => feed.state = FeedState::Waiting(None),
+                Poll::PendingUntil(until) => feed.state = FeedState::Waiting(Some(until)),
+                Poll::End => {
+                    feed.state = FeedState::Ended;
+                    feed.counters.ended.store(true, Ordering::Relaxed);
+                    *feed.progress.lock().unwrap_or_else(PoisonError::into_inner) = feed.source.progress();
+                }
+            }
+            self.asking = None;
+        }
+        self.turn = (self.turn + 1) % count.max(1);
+        Ok(more)
+    }
+
+    /// Gives a block its range and sends it to the decoder whose turn it is.
+    fn number(&mut self, index: usize, block: RawBlock, now: Instant) -> Result<(), Error> {
+        let range = SeqRange::new(self.next, self.next + u64::from(block.count));
+        let place = Place { source: index, partition: block.partition, offset: block.first };
+        let event = OrderEvent::Run {
+            source: index,
+            partition: block.partition,
+            offset: block.first,
+            arrival: self.now,
+        };
+        self.log.append(OrderEntry { range, event })?;
+        self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
+        self.next = range.end;
+        let feed = &mut self.feeds[index];
+        feed.source.sequenced(&block, range);
+        let bytes = block.payload.len() as u64;
+        feed.counters.records.add(range.len());
+        feed.counters.bytes.add(bytes);
+        let data = Data::Block(Box::new(Sequenced { block, range, arrival: self.now }));
+        feed.rings[feed.turn].send(Item { end: range.end, data, control: None });
+        feed.turn = (feed.turn + 1) % feed.rings.len();
+
+        self.cycle_bytes += bytes;
+        self.cycle_records += range.len();
+        let settings = &self.options.cycle;
+        if settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
+            || settings.records.is_some_and(|limit| self.cycle_records >= limit)
+        {
+            self.make_cycle(now)?;
+        }
+        Ok(())
+    }
+
+    fn make_tick(&mut self, at: Instant) -> Result<(), Error> {
+        self.tick = Pace { at, clock: self.now };
+        self.figures.tick.set(self.now as u64);
+        self.control(OrderEvent::Tick { now: self.now }, &Control::Tick(self.now))
+    }
+
+    fn make_cycle(&mut self, at: Instant) -> Result<(), Error> {
+        self.cycle = Pace { at, clock: self.now };
+        (self.cycle_bytes, self.cycle_records) = (0, 0);
+        self.cycle_number += 1;
+        self.figures.cycles.set(self.cycle_number);
+        self.control(OrderEvent::Cycle { number: self.cycle_number }, &Control::Cycle(self.cycle_number))
+    }
+
+    fn make_command(&mut self, command: Arc<Command>) -> Result<(), Error> {
+        self.control(OrderEvent::Command, &Control::Command(command))
+    }
+
+    /// Gives a tick or its like its number and sends it everywhere, full rings or not.
+    fn control(&mut self, event: OrderEvent, control: &Control) -> Result<(), Error> {
+        let range = SeqRange::new(self.next, self.next + 1);
+        self.log.append(OrderEntry { range, event })?;
+        self.next = range.end;
+        for ring in self.feeds.iter_mut().flat_map(|feed| &mut feed.rings) {
+            ring.send(Item { end: range.end, data: Data::Nothing, control: Some(control.clone()) });
+        }
+        Ok(())
+    }
+
+    /// Tells decoders about numbers that were not for them.
+    fn tell_ranges(&mut self) {
+        let end = self.next;
+        for feed in self.feeds.iter_mut().filter(|feed| feed.prompt) {
+            for ring in &mut feed.rings {
+                if ring.made < end && ring.queue.is_empty() && ring.sender.is_open() {
+                    ring.send(Item { end, data: Data::Nothing, control: None });
+                }
+            }
+        }
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.feeds.iter().flat_map(|feed| &feed.rings).any(|ring| !ring.queue.is_empty())
+    }
+
+    fn unstick(&mut self) -> bool {
+        self.feeds.iter_mut().flat_map(|feed| &mut feed.rings).fold(true, |free, ring| ring.unstick() && free)
+    }
+
+    fn is_due(&self, pace: Pace, every: Option<Duration>, now: Instant) -> bool {
+        let Some(every) = every else { return false };
+        if self.by_hand {
+            let passed = u64::try_from(self.now - pace.clock).unwrap_or(0);
+            Duration::from_micros(passed) >= every && passed > 0
+        } else {
+            now >= pace.at + every
+        }
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let sources = self.feeds.iter().filter_map(|feed| match feed.state {
+            // Held up by a full ring: the ring wakes.
+            FeedState::Waiting(until) if !feed.counters.blocked.load(Ordering::Relaxed) => until,
+            _ => None,
+        });
+        let regular = if self.by_hand {
+            None
+        } else {
+            let tick = self.tick.at + self.options.tick;
+            Some(self.options.cycle.every.map_or(tick, |every| tick.min(self.cycle.at + every)))
+        };
+        sources.chain(regular).min()
+    }
+}

@@ -1,0 +1,235 @@
+//! One operator or decoder inside a task: calls it, checks and sorts what it emits, hands it on.
+//!
+//! A task is a *chain* of stages: the first takes what the rings bring, each other one takes one output of a
+//! stage before it, called directly. Emitted rows go port by port to the links, and to the next stage.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use thalweg_types::{Batch, Error, Seq, SeqRange};
+
+use crate::link::Link;
+use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
+use crate::ring::{Control, Sequenced};
+use crate::stats::{Counter, TaskCounters};
+use crate::{Decoder, InputId, Operator, Output};
+
+pub(crate) enum Body {
+    Decoder(Box<dyn Decoder>),
+    Operator(Box<dyn Operator>),
+}
+
+/// What an output leads to.
+#[derive(Default)]
+pub(crate) struct Port {
+    pub links: Vec<Link>,
+    /// A later stage of the same task, and the bytes that went there.
+    pub chained: Option<(usize, Arc<Counter>)>,
+}
+
+pub(crate) struct Stage {
+    pub name: Arc<str>,
+    pub index: u32,
+    pub body: Body,
+    pub ports: Vec<Port>,
+    pub counters: Arc<TaskCounters>,
+    /// What a stage before this one emitted in the present range.
+    pub inbox: Vec<Batch>,
+    pub emitted: Vec<(usize, Batch)>,
+    /// The record that the operator says it works on.
+    pub at: Option<Seq>,
+    /// The first record of the batch that it was given.
+    pub first: Option<Seq>,
+}
+
+impl Stage {
+    pub(crate) fn new(
+        name: Arc<str>,
+        index: u32,
+        body: Body,
+        ports: Vec<Port>,
+        counters: Arc<TaskCounters>,
+    ) -> Self {
+        Self {
+            name,
+            index,
+            body,
+            ports,
+            counters,
+            inbox: Vec::new(),
+            emitted: Vec::new(),
+            at: None,
+            first: None,
+        }
+    }
+
+    /// The record to name if the stage fails now.
+    pub(crate) fn record(&self) -> Option<Seq> {
+        self.at.or(self.first)
+    }
+
+    pub(crate) fn decode(&mut self, sequenced: &Sequenced) -> Result<(), Error> {
+        let Body::Decoder(decoder) = &mut self.body else {
+            return Err(Error::internal(format!("a source's block reached operator {:?}", self.name)));
+        };
+        let range = sequenced.range;
+        self.first = Some(range.start);
+        self.counters.records_in.add(range.len());
+        self.counters.batches_in.add(1);
+        let decoded = decoder.decode(&sequenced.block, range, sequenced.arrival)?;
+        self.emitted.push((0, decoded.records));
+        if let Some(rejects) = decoded.rejects {
+            self.counters.rejects.add(rejects.len() as u64);
+            self.emitted.push((1, rejects));
+        }
+        self.first = None;
+        Ok(())
+    }
+
+    /// Gives the operator batches of one range.
+    pub(crate) fn process(
+        &mut self,
+        pieces: impl Iterator<Item = (InputId, Batch)>,
+        range: SeqRange,
+    ) -> Result<(), Error> {
+        let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+        for (input, batch) in pieces {
+            self.counters.records_in.add(batch.len() as u64);
+            self.counters.batches_in.add(1);
+            self.first = bounds(&batch).map(|(first, _)| first);
+            self.at = None;
+            let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range };
+            operator.process(input, batch, &mut out)?;
+        }
+        self.first = None;
+        self.at = None;
+        let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range };
+        operator.complete(range, &mut out)
+    }
+
+    /// Gives the operator what the stage before it emitted in `range`: batch by batch where their numbers allow
+    /// it, else as one.
+    pub(crate) fn process_inbox(
+        &mut self,
+        range: SeqRange,
+        now: Instant,
+        handed: &mut Vec<(usize, Batch)>,
+    ) -> Result<(), Error> {
+        let only = InputId { port: 0, task: 0 };
+        let mut inbox = std::mem::take(&mut self.inbox);
+        if !stand_apart(&inbox) {
+            let all = merge(&inbox, range)?;
+            inbox.clear();
+            inbox.push(all);
+        }
+        let mut start = range.start;
+        let mut batches = inbox.drain(..).peekable();
+        loop {
+            let batch = batches.next();
+            let end = batches.peek().and_then(bounds).map_or(range.end, |(first, _)| first);
+            let part = SeqRange::new(start, end);
+            self.process(batch.map(|batch| (only, batch.with_range(part))).into_iter(), part)?;
+            self.hand_on(part, now, handed)?;
+            start = end;
+            if end == range.end {
+                break;
+            }
+        }
+        drop(batches);
+        self.inbox = inbox;
+        Ok(())
+    }
+
+    /// Passes a tick or its like to the operator, as number `seq`.
+    pub(crate) fn control(&mut self, control: &Control, seq: Seq) -> Result<(), Error> {
+        let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+        self.at = None;
+        let mut out =
+            Output { emitted: &mut self.emitted, at: &mut self.at, range: SeqRange::new(seq, seq + 1) };
+        match control {
+            Control::Tick(now) => {
+                operator.tick(*now, &mut out)?;
+                self.counters.state_bytes.set(operator.state_bytes() as u64);
+            }
+            Control::Cycle(cycle) => operator.cycle(*cycle, &mut out)?,
+            Control::Command(command) if command.operator == self.name => {
+                operator.command(command, &mut out)?;
+            }
+            Control::Command(_) => {}
+            Control::End => operator.finish(&mut out)?,
+        }
+        for (_, batch) in &mut self.emitted {
+            *batch = renumber(batch, seq);
+        }
+        Ok(())
+    }
+
+    /// Hands on what was emitted while `range` was worked on; for a later stage of the chain it goes into
+    /// `handed`.
+    pub(crate) fn hand_on(
+        &mut self,
+        range: SeqRange,
+        now: Instant,
+        handed: &mut Vec<(usize, Batch)>,
+    ) -> Result<(), Error> {
+        if let [(_, _)] = self.emitted.as_slice() {
+            // Nearly always: one batch on one port.
+            if let Some((port, batch)) = self.emitted.pop() {
+                self.hand_on_batch(port, batch, range, now, handed)?;
+            }
+            return Ok(());
+        }
+        while !self.emitted.is_empty() {
+            let port = self.emitted[0].0;
+            let batches: Vec<Batch> =
+                self.emitted.extract_if(.., |(other, _)| *other == port).map(|(_, batch)| batch).collect();
+            if ascend(&batches) {
+                for batch in batches {
+                    self.hand_on_batch(port, batch, range, now, handed)?;
+                }
+            } else {
+                // Ports of a union overlap, for one: in order here, so that the operator need not care.
+                let merged = merge(&batches, range)?;
+                self.hand_on_batch(port, merged, range, now, handed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_on_batch(
+        &mut self,
+        number: usize,
+        batch: Batch,
+        range: SeqRange,
+        now: Instant,
+        handed: &mut Vec<(usize, Batch)>,
+    ) -> Result<(), Error> {
+        let Some((first, last)) = bounds(&batch) else { return Ok(()) };
+        let port_count = self.ports.len();
+        let Some(port) = self.ports.get_mut(number) else {
+            return Err(Error::internal(format!(
+                "{:?} emitted on output {number}; it has {port_count}",
+                self.name
+            )));
+        };
+        if first < range.start || last >= range.end || !ascends(&batch) {
+            return Err(Error::internal(format!(
+                "{:?} emitted order numbers {first} to {last}{} while it worked on {range}",
+                self.name,
+                if ascends(&batch) { "" } else { ", not ascending," }
+            )));
+        }
+        self.counters.records_out.add(batch.len() as u64);
+        let batch = batch.with_range(range);
+        if let Some((stage, bytes)) = &port.chained {
+            bytes.add(batch.bytes() as u64);
+            handed.push((*stage, batch));
+            return Ok(());
+        }
+        let Some((last, others)) = port.links.split_last_mut() else { return Ok(()) };
+        for link in others {
+            link.add(batch.clone(), now)?;
+        }
+        last.add(batch, now)
+    }
+}

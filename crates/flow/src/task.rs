@@ -1,0 +1,418 @@
+//! A task: takes what its rings bring in step, runs its chain of stages over it, and sends what they emit.
+//!
+//! # In step
+//! Per ring the task holds one item, the *head*. All heads cover the order up to at least the least end of
+//! them, `m`; so everything up to `m` is there. The task takes the rows below `m` from every head, gives them
+//! to its first stage, and goes on with the heads that are used up. Ticks and their like stand at the end of
+//! an item, with the same number on every ring, so all heads reach them together.
+//!
+//! # Why rings that are full cannot hold each other up
+//! A task that finds a ring full stops taking input until the ring is at its low watermark. In a diamond one
+//! branch may be full while the task where they meet waits for the other. Let `p(T)` be how far a task has
+//! come in the order, and look at the tasks from which a task with several rings can be reached (call them
+//! `S`; it holds every task upstream of its members). Suppose nothing can go on.
+//!
+//! * Of the tasks of `S` with the least `p`, take the one furthest upstream, `T`. All that feed it are further
+//!   than `p(T)`. None of their rings to `T` is empty: a ring that is empty takes an item, and a task that
+//!   stops for a full ring first sends all others what it has, were it only "nothing here" (`flush_all`). So `T` has a
+//!   head on every ring that reaches beyond `p(T)`: it could run. So one of its own rings is full, to `V` say.
+//! * What is in that ring ends at or below `p(T)` and is not used up by `V`, so `p(V) < p(T)`. Then `V` is
+//!   not in `S`: it has one ring, which is not empty, so it could run unless one of its rings is full; and so
+//!   on downstream, until a task without outputs, which can run.
+//!
+//! The sequencer counts as a task here.
+//!
+//! That leaves what waits for a timer: buffers for their age, tasks for their schedule. It would come in the end, but a branch
+//! that is full would move at the pace of the other's timers. So a task that lacks a head on some ring while
+//! the producer of another waits for room *hurries* those that it lacks: their producers send what they have
+//! and run although it is not their time, or pass the hurry on to the rings that they lack themselves.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use thalweg_types::{Batch, Error, Seq, SeqRange};
+
+use crate::merge::{bounds, merge};
+use crate::ring::{Control, Cost, Data, Receiver};
+use crate::stage::Stage;
+use crate::worker::Verdict;
+use crate::{InputId, InputOrder, Schedule};
+
+/// A task gives way to others of its worker after this long; long against the cost of a switch (about a
+/// microsecond), short against what a person or a `flush` notices.
+const TURN: Duration = Duration::from_micros(300);
+/// Scheduled by count only, a task still runs when something has waited this long: its rings may be what a
+/// task with several inputs waits for.
+const COUNT_ONLY_WAIT: Duration = Duration::from_secs(1);
+/// Pieces of at least this many rows are given one after the other instead of being copied together, where
+/// they do not overlap.
+const LARGE: usize = 256;
+
+pub(crate) struct Inlet {
+    pub port: usize,
+    pub task: u32,
+    pub receiver: Receiver,
+    head: Option<Head>,
+}
+
+struct Head {
+    end: Seq,
+    data: Data,
+    control: Option<Control>,
+    cost: Cost,
+}
+
+impl Inlet {
+    pub(crate) fn new(port: usize, task: u32, receiver: Receiver) -> Self {
+        Self { port, task, receiver, head: None }
+    }
+
+    /// Has a head, if need be from the ring.
+    #[inline]
+    fn fill(&mut self) -> bool {
+        if self.head.is_none()
+            && let Some((item, cost)) = self.receiver.pop()
+        {
+            self.head = Some(Head { end: item.end, data: item.data, control: item.control, cost });
+        }
+        self.head.is_some()
+    }
+}
+
+pub(crate) struct Task {
+    /// By port, then by upstream task.
+    inlets: Vec<Inlet>,
+    order: InputOrder,
+    /// Every stage stands behind the one that feeds it.
+    stages: Vec<Stage>,
+    gate: Option<Gate>,
+    /// Up to where everything has been worked on.
+    position: Seq,
+    /// The stage that works right now.
+    working: usize,
+    ended: bool,
+    stuck: bool,
+    pieces: Vec<(InputId, Batch)>,
+    handed: Vec<(usize, Batch)>,
+    /// Heads that are used up in the present step, and what they hold.
+    used: Vec<(usize, Cost)>,
+}
+
+impl Task {
+    pub(crate) fn new(
+        inlets: Vec<Inlet>,
+        order: InputOrder,
+        stages: Vec<Stage>,
+        schedule: Schedule,
+        now: Instant,
+    ) -> Self {
+        let gate =
+            (schedule != Schedule::default()).then(|| Gate { schedule, base: now, due: None, open: false });
+        Self {
+            inlets,
+            order,
+            stages,
+            gate,
+            position: 0,
+            working: 0,
+            ended: false,
+            stuck: false,
+            pieces: Vec::new(),
+            handed: Vec::new(),
+            used: Vec::new(),
+        }
+    }
+
+    /// The stage that works, for naming a failure.
+    pub(crate) fn working(&self) -> &Stage {
+        &self.stages[self.working]
+    }
+
+    pub(crate) fn run(&mut self, now: Instant, stopped: impl Fn() -> bool) -> Result<Verdict, Error> {
+        if self.stuck && !self.unstick() {
+            return Ok(Verdict::Idle(None));
+        }
+        if self.ended {
+            return Ok(Verdict::Finished);
+        }
+        let hurried = links(&mut self.stages).any(|link| link.is_hurried());
+        if let Some(gate) = &mut self.gate
+            && !hurried
+            && let Some(wait) = gate.wait(&self.inlets, now)
+        {
+            return self.rest(now, wait);
+        }
+        let until = now + TURN;
+        let mut more = true;
+        let mut time = now;
+        while more && !self.stuck && !self.ended && time < until {
+            more = self.inlets.iter_mut().fold(true, |all, inlet| inlet.fill() && all);
+            if more {
+                if stopped() {
+                    return Ok(Verdict::Finished);
+                }
+                time = self.step(time)?;
+            }
+        }
+        if !more {
+            if let Some(gate) = &mut self.gate {
+                gate.open = false;
+            }
+            if hurried || self.inlets.iter().any(|inlet| inlet.receiver.producer_waits()) {
+                for inlet in self.inlets.iter().filter(|inlet| inlet.head.is_none()) {
+                    inlet.receiver.hurry();
+                }
+            }
+        }
+        if more && !self.ended {
+            // More to do: buffers that are not full yet may still grow, but none grows old.
+            let idle = self.rest(time, None)?;
+            return Ok(if self.stuck { idle } else { Verdict::Again });
+        }
+        self.rest(time, None)
+    }
+
+    /// Sends what is due before the task stops for now. `wait` is when it wants to run again in any case.
+    fn rest(&mut self, now: Instant, wait: Option<Instant>) -> Result<Verdict, Error> {
+        let end = self.position;
+        let mut next = wait;
+        for link in links(&mut self.stages) {
+            if let Some(due) = link.flush(end, now)? {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            }
+        }
+        if self.look_for_stuck() {
+            for link in links(&mut self.stages) {
+                link.flush_all(end)?;
+            }
+            return Ok(Verdict::Idle(None));
+        }
+        Ok(if self.ended { Verdict::Finished } else { Verdict::Idle(next) })
+    }
+
+    fn look_for_stuck(&mut self) -> bool {
+        let stuck = links(&mut self.stages).any(|link| link.is_stuck());
+        self.mark_stuck(stuck);
+        stuck
+    }
+
+    fn unstick(&mut self) -> bool {
+        let free = links(&mut self.stages).fold(true, |free, link| link.unstick() && free);
+        self.mark_stuck(!free);
+        free
+    }
+
+    fn mark_stuck(&mut self, stuck: bool) {
+        if stuck != self.stuck {
+            self.stuck = stuck;
+            for stage in &self.stages {
+                stage.counters.blocked.store(stuck, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Works on everything up to the least end of the heads; there is one on every inlet.
+    fn step(&mut self, now: Instant) -> Result<Instant, Error> {
+        self.working = 0;
+        let (end, block, control) =
+            if self.inlets.len() == 1 { self.take_one() } else { self.take_in_step()? };
+        let range = SeqRange::new(self.position, end);
+        let mut time = now;
+        for number in 0..self.stages.len() {
+            self.working = number;
+            let stage = &mut self.stages[number];
+            // Calls are timed with what hands their output on: partitioning is part of what an operator costs.
+            match &block {
+                Data::Block(sequenced) if number == 0 => {
+                    stage.decode(sequenced)?;
+                    stage.hand_on(range, time, &mut self.handed)?;
+                }
+                _ if number == 0 => {
+                    stage.process(self.pieces.drain(..), range)?;
+                    stage.hand_on(range, time, &mut self.handed)?;
+                }
+                _ => stage.process_inbox(range, time, &mut self.handed)?,
+            }
+            if let Some(control) = &control {
+                // Rows that came with the tick's own number are before it, here as on every ring.
+                stage.control(control, end - 1)?;
+                stage.hand_on(range, time, &mut self.handed)?;
+            }
+            for link in stage.ports.iter_mut().flat_map(|port| &mut port.links) {
+                match &control {
+                    Some(control) => link.control(end, control)?,
+                    None => link.settle(end)?,
+                }
+            }
+            for (to, batch) in self.handed.drain(..) {
+                self.stages[to].inbox.push(batch);
+            }
+            let done = Instant::now();
+            let nanos = done.saturating_duration_since(time).as_nanos() as u64;
+            self.stages[number].counters.busy_nanos.add(nanos);
+            time = done;
+        }
+        self.position = end;
+        for (inlet, cost) in self.used.drain(..) {
+            self.inlets[inlet].receiver.release(cost);
+        }
+        if matches!(control, Some(Control::End)) {
+            self.ended = true;
+        }
+        self.look_for_stuck();
+        Ok(time)
+    }
+
+    /// One ring: its head as it is.
+    fn take_one(&mut self) -> (Seq, Data, Option<Control>) {
+        let inlet = &mut self.inlets[0];
+        let head = inlet.head.take().expect("a step begins when every inlet has a head");
+        self.used.push((0, head.cost));
+        match head.data {
+            Data::Batch(batch) => {
+                let task = if self.order == InputOrder::Grouped { inlet.task } else { 0 };
+                if !batch.is_empty() {
+                    self.pieces.push((InputId { port: inlet.port, task }, batch));
+                }
+                (head.end, Data::Nothing, head.control)
+            }
+            other => (head.end, other, head.control),
+        }
+    }
+
+    /// Several rings: rows below the least end of the heads, port by port.
+    fn take_in_step(&mut self) -> Result<(Seq, Data, Option<Control>), Error> {
+        let mut end = Seq::MAX;
+        for inlet in &self.inlets {
+            end = end.min(inlet.head.as_ref().map_or(Seq::MAX, |head| head.end));
+        }
+        if self.order == InputOrder::Merged {
+            end = self.before_overlap(end);
+        }
+        let mut control = None;
+        for (number, inlet) in self.inlets.iter_mut().enumerate() {
+            let Some(head) = &mut inlet.head else { continue };
+            let whole = head.end == end;
+            if let Data::Batch(batch) = &mut head.data
+                && let Some((first, last)) = bounds(batch)
+            {
+                let id = InputId { port: inlet.port, task: inlet.task };
+                if last < end {
+                    let Data::Batch(batch) = std::mem::replace(&mut head.data, Data::Nothing) else {
+                        continue;
+                    };
+                    self.pieces.push((id, batch));
+                } else if first < end {
+                    let (before, after) = batch.split(end);
+                    *batch = after;
+                    self.pieces.push((id, before));
+                }
+            }
+            if whole {
+                if let Some(head) = inlet.head.take() {
+                    control = control.or(head.control);
+                    self.used.push((number, head.cost));
+                }
+            }
+        }
+        if control.is_some() && self.inlets.iter().any(|inlet| inlet.head.is_some()) {
+            return Err(Error::internal(format!(
+                "number {} is a tick or its like on one link and something else on another",
+                end - 1
+            )));
+        }
+        if self.order == InputOrder::Merged {
+            self.merge_pieces(SeqRange::new(self.position, end))?;
+        }
+        Ok((end, Data::Nothing, control))
+    }
+
+    /// Where large pieces of one port follow each other without overlapping (blocks that several decoders
+    /// took in turn), they are given one after the other: this is the end of the first.
+    fn before_overlap(&self, end: Seq) -> Seq {
+        let mut cut = end;
+        let mut first_of_port: Option<(usize, Seq, Seq, usize)> = None;
+        for inlet in &self.inlets {
+            let Some(Head { data: Data::Batch(batch), .. }) = &inlet.head else { continue };
+            let Some((first, last)) = bounds(batch).filter(|(first, _)| *first < cut) else { continue };
+            match first_of_port {
+                Some((port, other_first, other_last, rows)) if port == inlet.port => {
+                    if other_last < first && rows >= LARGE {
+                        cut = first;
+                    } else if last < other_first && batch.len() >= LARGE {
+                        cut = other_first;
+                        first_of_port = Some((port, first, last, batch.len()));
+                    } else if first < other_first {
+                        first_of_port = Some((port, first, last, batch.len()));
+                    }
+                }
+                _ => first_of_port = Some((inlet.port, first, last, batch.len())),
+            }
+        }
+        cut
+    }
+
+    /// One batch per port, merged by order number and upstream task.
+    fn merge_pieces(&mut self, range: SeqRange) -> Result<(), Error> {
+        let mut from = 0;
+        while from < self.pieces.len() {
+            let port = self.pieces[from].0.port;
+            let same = self.pieces[from..].iter().take_while(|(id, _)| id.port == port).count();
+            if same > 1 {
+                let batches: Vec<Batch> =
+                    self.pieces[from..from + same].iter().map(|(_, batch)| batch.clone()).collect();
+                self.pieces[from].1 = merge(&batches, range)?;
+                self.pieces.drain(from + 1..from + same);
+            }
+            self.pieces[from].0.task = 0;
+            from += 1;
+        }
+        Ok(())
+    }
+}
+
+fn links(stages: &mut [Stage]) -> impl Iterator<Item = &mut crate::link::Link> {
+    stages.iter_mut().flat_map(|stage| &mut stage.ports).flat_map(|port| &mut port.links)
+}
+
+/// Keeps a scheduled task from running before its time.
+struct Gate {
+    schedule: Schedule,
+    /// Timers fire at whole multiples of the interval from here.
+    base: Instant,
+    /// When the task runs although not enough records wait.
+    due: Option<Instant>,
+    /// It runs until nothing waits any more.
+    open: bool,
+}
+
+impl Gate {
+    /// `None` if the task may run, else when it has to be asked again (or only when woken).
+    fn wait(&mut self, inlets: &[Inlet], now: Instant) -> Option<Option<Instant>> {
+        if self.open {
+            return None;
+        }
+        let waiting = inlets.iter().any(|inlet| inlet.head.is_some() || !inlet.receiver.is_empty());
+        if !waiting {
+            self.due = None;
+            return Some(None);
+        }
+        let enough = self.schedule.records.is_some_and(|wanted| {
+            inlets.iter().map(|inlet| inlet.receiver.waiting_records()).sum::<u64>() >= wanted
+        });
+        let due = *self.due.get_or_insert_with(|| match self.schedule.every {
+            None => now + COUNT_ONLY_WAIT,
+            Some(every) => {
+                let every = every.max(Duration::from_micros(1));
+                let passed = now.saturating_duration_since(self.base).as_nanos() / every.as_nanos() + 1;
+                self.base + Duration::from_nanos(u64::try_from(passed * every.as_nanos()).unwrap_or(u64::MAX))
+            }
+        });
+        if enough || due <= now || inlets.iter().any(|inlet| inlet.receiver.is_urgent()) {
+            self.open = true;
+            self.due = None;
+            return None;
+        }
+        Some(Some(due))
+    }
+}

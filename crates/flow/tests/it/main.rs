@@ -1,0 +1,11 @@
+//! Jobs run by the runtime, from graphs built out of closures.
+
+mod harness;
+
+mod backpressure;
+mod control;
+mod failure;
+mod loom;
+mod order;
+mod placement;
+mod schedule;
