@@ -1,1 +1,26 @@
 //! Reads job files, builds their graphs and runs them.
+//!
+//! A job file goes through three steps, each of which can be used alone:
+//! [`JobFile::read`] makes a tree with places of it, [`JobFile::check`] makes a [`CheckedJob`] or all its
+//! mistakes as [`Diagnostics`], and [`Node::start`] runs it.
+//!
+//! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
+//! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
+//! * [`metrics`]: how queries are spread over keyed stages.
+//! * [`graph`]: a checked job as the runtime takes it.
+//! * [`node`]: many jobs in one process, their data directories and summaries.
+
+pub mod data_dir;
+pub mod describe;
+pub mod diagnostic;
+pub mod graph;
+pub mod job_file;
+pub mod metrics;
+pub mod node;
+pub mod operator;
+pub mod skip;
+
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use job_file::{CheckOptions, CheckedJob, JobFile, json_schema};
+pub use node::{JobEnd, Node, NodeOptions, RunningJob, Summary};
+pub use operator::Operators;

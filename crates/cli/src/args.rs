@@ -1,0 +1,146 @@
+//! What is typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use thalweg_node::skip::Skip;
+
+/// Exact answers about a stream, as of each of its records.
+#[derive(Parser)]
+#[command(name = "thalweg", version, about)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    /// Run jobs until their sources end, or until they are interrupted.
+    Run(Run),
+    /// Check a job file; print its graph and each query's plan.
+    Check(JobArgs),
+    /// Print the plan of a job's queries, what it costs and what may pile up.
+    Explain(Explain),
+    /// Print the JSON Schema of job files.
+    Schema,
+    /// Write made-up records, the same ones for the same seed.
+    Gen(Gen),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Run {
+    /// Job files, YAML or JSON.
+    #[arg(required = true, value_name = "JOB")]
+    pub(crate) jobs: Vec<PathBuf>,
+    /// Folder for everything that outlives the run; without it, a temporary one.
+    #[arg(long, value_name = "D")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Serve HTTP on this address, or on this port of the loopback.
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Threads that compute; as many as there are cores where not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+    /// Give a key of the job file another value, as in sources.payments.path=x.csv.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// No progress, only the summary.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Send a record that a job stumbled over to rejects.
+    #[arg(long = "skip", value_name = "SOURCE@OFFSET")]
+    pub(crate) skips: Vec<Skip>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct JobArgs {
+    /// A job file, YAML or JSON.
+    #[arg(value_name = "JOB")]
+    pub(crate) job: PathBuf,
+    /// Give a key of the job file another value.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub(crate) overrides: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// One query alone.
+    #[arg(value_name = "QUERY")]
+    pub(crate) query: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Gen {
+    /// What to make: payments or readings.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Other seeds, other records.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How many records.
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) count: u64,
+    /// Only the first fields of each record.
+    #[arg(long, value_name = "N")]
+    pub(crate) fields: Option<usize>,
+    /// csv or ndjson.
+    #[arg(long, default_value = "csv")]
+    pub(crate) format: String,
+    /// Payments: how many cards there are.
+    #[arg(long)]
+    pub(crate) cards: Option<u64>,
+    /// Payments: how many merchants there are.
+    #[arg(long)]
+    pub(crate) merchants: Option<u64>,
+    /// Payments: how uneven cards are; 0 is even, 1 is Zipf's law.
+    #[arg(long)]
+    pub(crate) zipf: Option<f64>,
+    /// Payments: share of the records that go to one card.
+    #[arg(long)]
+    pub(crate) hot: Option<f64>,
+    /// Payments: event time from one record to the next, such as 4ms.
+    #[arg(long, value_parser = thalweg_types::parse_duration)]
+    pub(crate) gap: Option<i64>,
+}
+
+/// `127.0.0.1:8080`, `[::]:8080`, or `8080` and `:8080` for the loopback.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.strip_prefix("localhost").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1{port}"));
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let port = text.strip_prefix(':').unwrap_or(&text).parse::<u16>();
+    match port {
+        Ok(port) => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        Err(_) => Err("expected an address such as 127.0.0.1:8080, or a port".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_port_alone_is_on_the_loopback() {
+        for (text, expected) in [
+            ("8080", "127.0.0.1:8080"),
+            (":8080", "127.0.0.1:8080"),
+            ("localhost:0", "127.0.0.1:0"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(parse_address(text).unwrap().to_string(), expected);
+        }
+        assert!(parse_address("here").is_err());
+    }
+}

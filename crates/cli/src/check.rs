@@ -1,0 +1,35 @@
+//! `check`, `explain`, `schema`.
+
+use thalweg_node::{CheckOptions, CheckedJob, JobFile, Node, describe, json_schema};
+
+use crate::Outcome;
+use crate::args::{Explain, JobArgs};
+use crate::output::{Failure, talk, write};
+
+pub(crate) fn check(args: &JobArgs) -> Outcome {
+    let job = read(args)?;
+    write(&describe::describe(&job))
+}
+
+pub(crate) fn explain(args: &Explain) -> Outcome {
+    let job = read(&args.job)?;
+    let text =
+        describe::explain(&job, args.query.as_deref()).map_err(|error| Failure::at_start(&error))?;
+    write(&text)
+}
+
+pub(crate) fn schema() -> Outcome {
+    let CheckOptions { registry, operators, .. } = Node::builder().check_options();
+    let text = serde_json::to_string_pretty(&json_schema(&registry, &operators))
+        .map_err(|error| Failure::Run(format!("error: {error}")))?;
+    write(&format!("{text}\n"))
+}
+
+fn read(args: &JobArgs) -> Result<CheckedJob, Failure> {
+    let file = JobFile::read(&args.job, &args.overrides)?;
+    let job = file.check(&Node::builder().check_options())?;
+    for warning in &job.warnings {
+        talk(warning.to_string().trim_end());
+    }
+    Ok(job)
+}

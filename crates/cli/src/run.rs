@@ -1,0 +1,143 @@
+//! `run`: jobs from start to end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_flow::JobState;
+use thalweg_node::{CheckedJob, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
+use thalweg_types::Class;
+
+use crate::Outcome;
+use crate::args::Run;
+use crate::listen::listen;
+use crate::output::{Failure, talk, with_hint};
+use crate::progress::Progress;
+use crate::signals::Signals;
+
+/// How often progress is drawn and signals are looked at; the end of a job is seen at once.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: Run) -> Outcome {
+    let signals = Signals::watch();
+    let mut options = Node::builder();
+    if let Some(folder) = &args.data_dir {
+        options = options.data_dir(folder);
+    }
+    if let Some(workers) = args.workers {
+        options = options.workers(usize::from(workers));
+    }
+    let jobs = check_all(&args, &options.check_options())?;
+    for skip in &args.skips {
+        if !jobs.iter().any(|job| job.sources.iter().any(|source| *source.name == *skip.source)) {
+            return Err(Failure::Usage(format!(
+                "error: --skip {}@{}: no job has a source {:?}",
+                skip.source, skip.offset, skip.source
+            )));
+        }
+    }
+
+    let node = Arc::new(options.open().map_err(|error| Failure::at_start(&error))?);
+    let mut running = Vec::new();
+    for job in jobs {
+        let name = Arc::clone(&job.name);
+        let started = node.start(job, &args.skips);
+        running.push(started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?);
+    }
+    let server = match args.listen {
+        Some(address) => Some(listen(address, &node)?),
+        None => None,
+    };
+    let progress = Progress::start(args.quiet, &running);
+    let ends = wait(&running, &signals, &progress);
+    progress.finish();
+    drop(server);
+    conclude(&node, &running, &ends, signals.count())
+}
+
+/// Checks every job file, and tells the mistakes of all of them.
+fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<CheckedJob>, Failure> {
+    let mut jobs: Vec<CheckedJob> = Vec::new();
+    let mut mistakes = Vec::new();
+    for path in &args.jobs {
+        match JobFile::read(path, &args.overrides).and_then(|file| file.check(options)) {
+            Ok(job) => jobs.push(job),
+            Err(found) => mistakes.extend(found.0),
+        }
+    }
+    if !mistakes.is_empty() {
+        return Err(Diagnostics(mistakes).into());
+    }
+    for (index, job) in jobs.iter().enumerate() {
+        if jobs[..index].iter().any(|other| other.name == job.name) {
+            return Err(Failure::Usage(format!("error: two jobs are called {:?}", job.name)));
+        }
+        for warning in job.warnings.iter().filter(|_| !args.quiet) {
+            talk(warning.to_string().trim_end());
+        }
+    }
+    Ok(jobs)
+}
+
+/// Waits for all jobs, draining them at the first signal and ending them at the second.
+fn wait(running: &[Arc<RunningJob>], signals: &Signals, progress: &Progress) -> Vec<JobEnd> {
+    let mut asked = 0;
+    let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
+    loop {
+        let Some(next) = ends.iter().position(Option::is_none) else { break };
+        ends[next] = running[next].wait_timeout(LOOK);
+        if let Some(failure) = ends[next].as_ref().and_then(JobEnd::failure) {
+            // Told when it happens: other jobs may run for long.
+            let hint = failure.error.as_ref().and_then(|error| error.hint.as_deref());
+            talk(&with_hint(&format!("job {:?}: {failure}", running[next].name()), hint));
+        }
+        let count = signals.count();
+        if count > asked {
+            if asked == 0 {
+                talk("draining; a second signal ends at once");
+                running.iter().for_each(|job| job.drain());
+            }
+            if count > 1 {
+                running.iter().for_each(|job| job.abort());
+            }
+            asked = count;
+        }
+        progress.draw(running);
+    }
+    ends.into_iter().flatten().collect()
+}
+
+/// The summary, as the last line, and the exit code.
+fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: usize) -> Outcome {
+    for (job, end) in running.iter().zip(ends) {
+        if end.summary.rejects > 0 {
+            tell_rejects(node, job);
+        }
+        if running.len() > 1 {
+            talk(&format!("job {}: {}", job.name(), end.summary));
+        }
+    }
+    if node.is_temporary() {
+        talk("state was kept in a temporary folder, which is gone now; --data-dir D keeps it");
+    }
+    let total = ends.iter().fold(Summary::default(), |total, end| total.and(end.summary));
+    talk(&total.to_string());
+
+    if ends.iter().any(|end| end.class() == Some(Class::Corrupt)) {
+        return Err(Failure::Damaged(String::new()));
+    }
+    let failed = ends.iter().any(|end| end.failure().is_some());
+    let aborted = signals > 1 && ends.iter().any(|end| end.state == JobState::Aborted);
+    if failed || aborted { Err(Failure::Run(String::new())) } else { Ok(()) }
+}
+
+/// Where the rejects are, and what they are about.
+fn tell_rejects(node: &Node, job: &RunningJob) {
+    for (source, codes) in job.rejects().by_source() {
+        let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+        let place = match node.is_temporary() {
+            true => String::new(),
+            false => format!(", see {}", job.folder().rejects().display()),
+        };
+        talk(&format!("rejects of source {source}: {}{place}", codes.join(", ")));
+    }
+}

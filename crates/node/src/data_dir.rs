@@ -1,0 +1,176 @@
+//! The folder that a node keeps its jobs in, and the one of each job.
+//!
+//! ```text
+//! D/lock                        held while a process uses D
+//! D/jobs/NAME/job.json          the job file as it was started, overrides and all
+//!             order/ journal/   what came in, in which order
+//!             rejects/          rejects-N.ndjson, one per run that had any
+//!             tasks/OPERATOR/PARTITION/   reservoirs and state
+//!             tables/
+//! ```
+//!
+//! Without `--data-dir` all this is a temporary folder that goes away with the node.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use thalweg_types::Error;
+
+/// A node's folder, locked for this process.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// Unlocked when it is closed. Declared before the folder, so that it is closed before that is removed.
+    _lock: File,
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl DataDir {
+    /// Opens the folder, making it where it is not there; `None` is a temporary one.
+    ///
+    /// # Errors
+    /// If it cannot be made, or another process holds its lock.
+    pub fn open(path: Option<&Path>) -> Result<Self, Error> {
+        let (path, temporary) = match path {
+            Some(path) => (path.to_owned(), None),
+            None => {
+                let folder = tempfile::Builder::new().prefix("thalweg-").tempdir().map_err(|error| {
+                    Error::external("create a temporary data directory").with_source(error)
+                })?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let failed = |action: &str, error: std::io::Error| {
+            Error::external(format!("{action} data directory {path:?}")).with_source(error)
+        };
+        std::fs::create_dir_all(path.join("jobs")).map_err(|error| failed("create", error))?;
+        let lock = File::options()
+            .create(true)
+            .append(true)
+            .open(path.join("lock"))
+            .map_err(|error| failed("lock", error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock, temporary }),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::user(format!("data directory {path:?} is in use by another process"))
+                    .with_hint("one process at a time: end the other one, or name another --data-dir"))
+            }
+            Err(TryLockError::Error(error)) => Err(failed("lock", error)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
+    }
+
+    /// The folder of a job, made where it is not there, with its job file written into it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn job(&self, name: &str, job_file: &serde_json::Value) -> Result<JobDir, Error> {
+        let folder = JobDir { path: self.path.join("jobs").join(name) };
+        let failed = |error: std::io::Error| {
+            Error::external(format!("create job folder {:?}", folder.path)).with_source(error)
+        };
+        std::fs::create_dir_all(&folder.path).map_err(failed)?;
+        let mut text = serde_json::to_string_pretty(job_file).unwrap_or_default();
+        text.push('\n');
+        // Written beside and moved, so that nobody reads half a file.
+        let beside = folder.path.join("job.json.new");
+        std::fs::write(&beside, text).map_err(failed)?;
+        std::fs::rename(&beside, folder.path.join("job.json")).map_err(failed)?;
+        Ok(folder)
+    }
+}
+
+/// The folder of one job.
+#[derive(Clone, Debug)]
+pub struct JobDir {
+    path: PathBuf,
+}
+
+impl JobDir {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn order(&self) -> PathBuf {
+        self.path.join("order")
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+
+    pub fn rejects(&self) -> PathBuf {
+        self.path.join("rejects")
+    }
+
+    pub fn tables(&self) -> PathBuf {
+        self.path.join("tables")
+    }
+
+    /// Folder of one task. Field names may hold anything, so what a path could trip over is written as `%2F`.
+    pub fn task(&self, operator: &str, partition: u32) -> PathBuf {
+        let mut path = self.path.join("tasks");
+        for part in operator.split_inclusive('/') {
+            path.push(folder_name(part.strip_suffix('/').unwrap_or(part)));
+        }
+        path.join(partition.to_string())
+    }
+}
+
+fn folder_name(text: &str) -> String {
+    if text.bytes().all(|b| b == b'.') {
+        return "%2E".repeat(text.len());
+    }
+    let mut name = String::new();
+    for c in text.chars() {
+        if c.is_control() || matches!(c, '/' | '\\' | ':' | '%') {
+            let mut bytes = [0; 4];
+            name.extend(c.encode_utf8(&mut bytes).bytes().map(|b| format!("%{b:02X}")));
+        } else {
+            name.push(c);
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = DataDir::open(Some(folder.path())).unwrap();
+        let error = DataDir::open(Some(folder.path())).unwrap_err();
+        assert!(error.message().contains("in use by another process"), "{error}");
+        drop(first);
+        assert!(!DataDir::open(Some(folder.path())).unwrap().is_temporary());
+    }
+
+    #[test]
+    fn a_temporary_folder_goes_away() {
+        let dir = DataDir::open(None).unwrap();
+        let path = dir.path().to_owned();
+        let job = dir.job("payments", &serde_json::json!({ "name": "payments" })).unwrap();
+        assert!(job.path().join("job.json").is_file() && dir.is_temporary());
+        drop(dir);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn task_folders_hold_any_field_name() {
+        let job = JobDir { path: PathBuf::from("D/jobs/x") };
+        let name = |operator: &str| job.task(operator, 3).display().to_string();
+        assert_eq!(name("features/card"), "D/jobs/x/tasks/features/card/3");
+        assert_eq!(name("features/card,merchant"), "D/jobs/x/tasks/features/card,merchant/3");
+        assert_eq!(name("features/.."), "D/jobs/x/tasks/features/%2E%2E/3");
+        assert_eq!(name("a:b%"), "D/jobs/x/tasks/a%3Ab%25/3");
+    }
+}

@@ -1,0 +1,213 @@
+//! A checked job in words, for `check` and `explain`.
+
+use std::fmt::Write as _;
+
+use thalweg_connect::SourceTime;
+use thalweg_types::{Error, format_duration};
+
+use crate::diagnostic::nearest;
+use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSource, Spread};
+use crate::metrics::{LatePolicy, MetricsSpec, StageQuery, StageSpec};
+use crate::operator::Tasks;
+
+const NEVER_FAILS: &str = "writing to a string cannot fail";
+
+/// The graph and each query's plan, as `check` prints them.
+pub fn describe(job: &CheckedJob) -> String {
+    let mut out = String::new();
+    writeln!(out, "job {}", job.name).expect(NEVER_FAILS);
+    for source in &job.sources {
+        describe_source(&mut out, source);
+    }
+    for operator in &job.operators {
+        describe_operator(&mut out, operator);
+    }
+    for sink in &job.sinks {
+        let format = sink.format.as_ref().map(|format| format!(", {}", format.plugin.name()));
+        writeln!(
+            out,
+            "sink {} ({}{}, {}) <- {}",
+            sink.name,
+            sink.plugin.name(),
+            format.unwrap_or_default(),
+            sink.plugin.guarantee(),
+            inputs(&sink.inputs)
+        )
+        .expect(NEVER_FAILS);
+    }
+    out
+}
+
+fn describe_source(out: &mut String, source: &CheckedSource) {
+    let format = source.format.as_ref().map(|format| format!(", {}", format.plugin.name()));
+    writeln!(
+        out,
+        "source {} ({}{}) {}",
+        source.name,
+        source.plugin.name(),
+        format.unwrap_or_default(),
+        tasks(source.tasks)
+    )
+    .expect(NEVER_FAILS);
+    let fields: Vec<String> = source
+        .schema
+        .fields()
+        .iter()
+        .map(|field| format!("{}: {}{}", field.name, field.data_type, if field.nullable { "?" } else { "" }))
+        .collect();
+    writeln!(out, "  fields {}", fields.join(", ")).expect(NEVER_FAILS);
+    let time = match source.time {
+        SourceTime::Field(place) => format!("field {}", source.schema.fields()[place].name),
+        SourceTime::Arrival => "arrival".to_owned(),
+    };
+    let late = match source.late {
+        LatePolicy::Reject => "rejected",
+        LatePolicy::Clamp => "clamped",
+    };
+    write!(out, "  time by {time}, late after {} and {late}", format_duration(source.lateness)).expect(NEVER_FAILS);
+    if let Some(ahead) = source.max_ahead {
+        write!(out, ", at most {} ahead", format_duration(ahead)).expect(NEVER_FAILS);
+    }
+    if let (Some(id), Some(span)) = (source.id, source.dedup) {
+        let id = &source.schema.fields()[id].name;
+        write!(out, ", duplicates by {id} within {}", format_duration(span)).expect(NEVER_FAILS);
+    }
+    out.push('\n');
+}
+
+fn describe_operator(out: &mut String, operator: &CheckedOperator) {
+    write!(out, "operator {} ({}) ", operator.name, operator.plugin.name()).expect(NEVER_FAILS);
+    if operator.prepared.metrics.is_none() {
+        write!(out, "{} ", tasks(operator.output_tasks())).expect(NEVER_FAILS);
+    }
+    writeln!(out, "<- {}", inputs(&operator.inputs)).expect(NEVER_FAILS);
+    if let Some(spec) = &operator.prepared.metrics {
+        for (index, stage) in spec.stages.iter().enumerate() {
+            let part = &operator.prepared.parts[index];
+            describe_stage(out, spec, stage, operator.part_tasks(part.tasks), part.tasks);
+        }
+    } else {
+        for output in &operator.prepared.outputs {
+            let fields: Vec<&str> = output.schema.names().collect();
+            writeln!(out, "  output {}: {}", output.name, fields.join(", ")).expect(NEVER_FAILS);
+        }
+    }
+}
+
+fn describe_stage(out: &mut String, spec: &MetricsSpec, stage: &StageSpec, count: u32, kind: Tasks) {
+    match kind {
+        Tasks::Partitions => {
+            let s = if count == 1 { "" } else { "s" };
+            writeln!(out, "  stage {}: {count} partition{s}", stage.label).expect(NEVER_FAILS);
+        }
+        _ => writeln!(out, "  stage {}: one task", stage.label).expect(NEVER_FAILS),
+    }
+    for query in &stage.queries {
+        writeln!(out, "    query {}: {}", query.name, plan(spec, query)).expect(NEVER_FAILS);
+    }
+}
+
+/// `window -> filter -> group by -> aggregates` of one query.
+fn plan(spec: &MetricsSpec, query: &StageQuery) -> String {
+    let parsed = &query.query;
+    let mut plan = format!("window {}", parsed.window);
+    if parsed.delay != 0 {
+        write!(plan, " DELAYED BY {}", format_duration(parsed.delay)).expect(NEVER_FAILS);
+    }
+    if let Some(filter) = &parsed.filter {
+        write!(plan, " -> filter {filter}").expect(NEVER_FAILS);
+    }
+    let names: Vec<&str> =
+        query.group_by().iter().map(|place| spec.input.fields()[*place].name.as_str()).collect();
+    if !names.is_empty() {
+        write!(plan, " -> group by {}", names.join(", ")).expect(NEVER_FAILS);
+    }
+    let outputs: Vec<String> = parsed
+        .outputs
+        .iter()
+        .map(|output| format!("{} AS {}", parsed.text[output.span.clone()].trim(), output.alias))
+        .collect();
+    let outputs: Vec<&str> = parsed
+        .outputs
+        .iter()
+        .zip(&outputs)
+        .map(|(output, aliased)| {
+            let written = parsed.text[output.span.clone()].trim();
+            // The span holds the alias where one is written.
+            if written.ends_with(&output.alias) && written != output.alias { written } else { aliased.as_str() }
+        })
+        .collect();
+    write!(plan, " -> {}", outputs.join(", ")).expect(NEVER_FAILS);
+    plan
+}
+
+fn tasks(count: u32) -> String {
+    if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
+}
+
+fn inputs(inputs: &[CheckedInput]) -> String {
+    let named: Vec<String> = inputs
+        .iter()
+        .map(|input| match &input.spread {
+            None => input.name.clone(),
+            Some(spread) => format!("{} ({})", input.name, spread_name(spread)),
+        })
+        .collect();
+    named.join(", ")
+}
+
+fn spread_name(spread: &Spread) -> &'static str {
+    match spread {
+        Spread::Forward => "forward",
+        Spread::Shuffle => "shuffle",
+        Spread::Key(_) => "key",
+        Spread::Broadcast => "broadcast",
+        Spread::Global => "global",
+        Spread::Custom(_) => "custom",
+    }
+}
+
+/// Stages and queries in full, as `explain` prints them; `wanted` is one query alone.
+///
+/// # Errors
+/// If there is no such query.
+pub fn explain(job: &CheckedJob, wanted: Option<&str>) -> Result<String, Error> {
+    let specs: Vec<&MetricsSpec> =
+        job.operators.iter().filter_map(|operator| operator.prepared.metrics.as_deref()).collect();
+    let names: Vec<&str> = specs
+        .iter()
+        .flat_map(|spec| &spec.stages)
+        .flat_map(|stage| &stage.queries)
+        .map(|query| query.name.as_str())
+        .collect();
+    if let Some(wanted) = wanted
+        && !names.contains(&wanted)
+    {
+        let error = Error::user(format!("job {:?} has no query {wanted:?}", job.name));
+        return Err(match nearest(wanted, names.iter().copied()) {
+            Some(near) => error.with_hint(format!("did you mean {near:?}?")),
+            None => error.with_hint(format!("its queries are {}", names.join(", "))),
+        });
+    }
+    let mut out = String::new();
+    for spec in specs {
+        for stage in &spec.stages {
+            let queries: Vec<&StageQuery> = stage
+                .queries
+                .iter()
+                .filter(|query| wanted.is_none_or(|wanted| wanted == query.name))
+                .collect();
+            if queries.is_empty() {
+                continue;
+            }
+            writeln!(out, "operator {} stage {}", spec.name, stage.label).expect(NEVER_FAILS);
+            for query in &queries {
+                writeln!(out, "  query {}: {}", query.name, plan(spec, query)).expect(NEVER_FAILS);
+            }
+            for line in crate::metrics::explain(spec, &queries)? {
+                writeln!(out, "  {line}").expect(NEVER_FAILS);
+            }
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,341 @@
+//! A checked job as the runtime takes it: names become numbers, plug-ins are opened.
+//!
+//! Order of the operators: those of the job file with their unions and parts, then sinks, then what carries
+//! replies back to requests, and last the one that writes rejects.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_connect::sink::rejects::{RejectCounts, RejectsSettings, rejects_writer};
+use thalweg_connect::{Ingress, SinkContext, SinkReport, SourceContext};
+use thalweg_flow::{
+    Graph, Input, JobOptions, NodeId, Operator, OperatorNode, Partitioning, Schedule, SourceNode, TaskFactory,
+};
+use thalweg_types::{Error, Micros};
+
+use crate::data_dir::JobDir;
+use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, Endpoint, NodeRef};
+use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
+use crate::skip::{Skip, skipping};
+
+/// A graph that can be started, and what stays outside it.
+pub struct BuiltJob {
+    pub graph: Graph,
+    pub options: JobOptions,
+    /// Doors of HTTP sources.
+    pub ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
+    /// Where listening sources can be reached.
+    pub addresses: BTreeMap<Arc<str>, SocketAddr>,
+    /// By their names in the graph.
+    pub sinks: Vec<(Arc<str>, SinkReport)>,
+    pub rejects: RejectCounts,
+    /// Operators whose output 0 is answers.
+    pub answering: Vec<Arc<str>>,
+}
+
+/// Opens everything that the job names and lays out its graph.
+///
+/// # Errors
+/// What a source or a sink says when it is opened.
+pub fn build(
+    job: &CheckedJob,
+    folder: &JobDir,
+    services: &Services,
+    skips: &[Skip],
+) -> Result<BuiltJob, Error> {
+    let mut builder = Builder {
+        job,
+        folder,
+        services,
+        names: Vec::new(),
+        operators: Vec::new(),
+        outputs: Vec::new(),
+        ingresses: BTreeMap::new(),
+        addresses: BTreeMap::new(),
+        replies: Vec::new(),
+    };
+    let sources = builder.sources(skips)?;
+    let mut rejecting: Vec<Endpoint> = (0..sources.len())
+        .map(|source| Endpoint { node: NodeRef::Source(source), output: 1 })
+        .collect();
+    let mut answering = Vec::new();
+    for (place, operator) in job.operators.iter().enumerate() {
+        builder.operator(operator);
+        if let Some(output) = operator.prepared.rejects {
+            rejecting.push(Endpoint { node: NodeRef::Operator(place), output });
+        }
+        if operator.prepared.metrics.is_some() {
+            answering.push(Arc::clone(&operator.name));
+        }
+    }
+    let mut sinks = Vec::new();
+    for sink in &job.sinks {
+        let report = SinkReport::default();
+        let context = SinkContext {
+            job: Arc::clone(&job.name),
+            name: Arc::clone(&sink.name),
+            schema: sink.schema.clone(),
+            format: sink.format.clone(),
+            options: sink.options.clone(),
+            report: report.clone(),
+        };
+        let factory =
+            sink.plugin.build(context).map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
+        let name = builder.sink(&sink.name, &sink.inputs, sink.union.as_ref(), factory);
+        sinks.push((name, report));
+    }
+    builder.replies();
+    let rejects = RejectCounts::default();
+    builder.rejects(&rejecting, rejects.clone());
+    Ok(BuiltJob {
+        options: JobOptions { cycle: job.cycle, ..JobOptions::default() },
+        ingresses: builder.ingresses,
+        addresses: builder.addresses,
+        sinks,
+        rejects,
+        answering,
+        graph: Graph { job: Arc::clone(&job.name), sources, operators: builder.operators },
+    })
+}
+
+struct Builder<'a> {
+    job: &'a CheckedJob,
+    folder: &'a JobDir,
+    services: &'a Services,
+    /// Names taken in the graph.
+    names: Vec<Arc<str>>,
+    operators: Vec<OperatorNode>,
+    /// Where each checked operator's outputs are, and how many tasks emit them.
+    outputs: Vec<(NodeId, u32)>,
+    ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
+    addresses: BTreeMap<Arc<str>, SocketAddr>,
+    /// Source and the operator that carries its replies.
+    replies: Vec<(usize, TaskFactory<dyn Operator>)>,
+}
+
+impl Builder<'_> {
+    fn sources(&mut self, skips: &[Skip]) -> Result<Vec<SourceNode>, Error> {
+        let mut nodes = Vec::new();
+        for (place, source) in self.job.sources.iter().enumerate() {
+            let context = SourceContext {
+                job: Arc::clone(&self.job.name),
+                name: Arc::clone(&source.name),
+                schema: source.schema.clone(),
+                format: source.format.clone(),
+                options: source.options.clone(),
+                time: source.time,
+                max_ahead: source.max_ahead,
+                data_dir: self.folder.path().to_owned(),
+            };
+            let built = source
+                .plugin
+                .build(context)
+                .map_err(|error| error.context(format!("open source {:?}", source.name)))?;
+            let mut decoder = built.decoder;
+            let offsets: Vec<u64> = skips
+                .iter()
+                .filter(|skip| *skip.source == *source.name)
+                .map(|skip| skip.offset)
+                .collect();
+            if !offsets.is_empty() {
+                decoder = skipping(decoder, Arc::clone(&source.name), offsets, built.schema.clone());
+            }
+            if let Some((ingress, replies)) = built.ingress {
+                self.ingresses.insert(Arc::clone(&source.name), ingress);
+                self.replies.push((place, replies));
+            }
+            if let Some(address) = built.address {
+                self.addresses.insert(Arc::clone(&source.name), address);
+            }
+            let name = self.unique(&source.name, "source");
+            nodes.push(SourceNode {
+                name,
+                source: built.source,
+                decoder,
+                parallelism: source.tasks,
+                schema: built.schema,
+            });
+        }
+        Ok(nodes)
+    }
+
+    /// The name, marked where something else in the graph has it: sinks may be called like operators.
+    fn unique(&mut self, name: &str, kind: &str) -> Arc<str> {
+        let mut name: Arc<str> = name.into();
+        while self.names.contains(&name) {
+            name = format!("{name} ({kind})").into();
+        }
+        self.names.push(Arc::clone(&name));
+        name
+    }
+
+    fn upstream(&self, endpoint: Endpoint) -> (NodeId, u32) {
+        match endpoint.node {
+            NodeRef::Source(source) => (NodeId::Source(source), self.job.sources[source].tasks),
+            NodeRef::Operator(operator) => self.outputs[operator],
+        }
+    }
+
+    /// A link as declared, into an operator of so many tasks.
+    fn link(&self, input: &CheckedInput, tasks: u32) -> Input {
+        let (from, upstream) = self.upstream(input.endpoint);
+        let partitioning = match &input.spread {
+            Some(spread) => spread.partitioning(),
+            None if tasks == upstream => Partitioning::Forward,
+            None if tasks == 1 => Partitioning::Global,
+            None => Partitioning::Shuffle,
+        };
+        buffered(Input::new(from, input.endpoint.output, partitioning), input)
+    }
+
+    /// Puts the union before an operator of one input that has a list of them; what reads it then reads this.
+    fn union(&mut self, name: &str, inputs: &[CheckedInput], union: &Prepared) -> NodeId {
+        let links = inputs.iter().map(|input| self.link(input, 1)).collect();
+        let name = self.unique(&format!("{name}/input"), "union");
+        self.part(name, &union.parts[0], links, 1, None, Schedule::default())
+    }
+
+    fn operator(&mut self, operator: &CheckedOperator) {
+        let united =
+            operator.union.as_ref().map(|union| self.union(&operator.name, &operator.inputs, union));
+        let mut parts: Vec<NodeId> = Vec::new();
+        let count = operator.prepared.parts.len();
+        for (index, part) in operator.prepared.parts.iter().enumerate() {
+            let tasks = operator.part_tasks(part.tasks);
+            let links = part.inputs.iter().map(|input| match input {
+                PartInput::Declared { port } => match united {
+                    Some(union) if tasks == 1 => Input::new(union, 0, Partitioning::Forward),
+                    Some(union) => Input::new(union, 0, Partitioning::Shuffle),
+                    None => self.link(&operator.inputs[*port], tasks),
+                },
+                PartInput::Outer { port, partitioning } => match united {
+                    Some(union) => Input::new(union, 0, partitioning.clone()),
+                    None => {
+                        let input = &operator.inputs[*port];
+                        let (from, _) = self.upstream(input.endpoint);
+                        buffered(Input::new(from, input.endpoint.output, partitioning.clone()), input)
+                    }
+                },
+                PartInput::Part { index, output, partitioning } => {
+                    Input::new(parts[*index], *output, partitioning.clone())
+                }
+            });
+            let links: Vec<Input> = links.collect();
+            let name = match &part.label {
+                None => self.unique(&operator.name, "operator"),
+                Some(label) => self.unique(&format!("{}/{label}", operator.name), "operator"),
+            };
+            // A schedule is the operator's own: its stages keep pace with their input.
+            let schedule = if index + 1 == count { operator.schedule } else { Schedule::default() };
+            parts.push(self.part(name, part, links, tasks, operator.parallelism, schedule));
+        }
+        let last = parts.last().copied().expect("every operator has a part");
+        self.outputs.push((last, operator.output_tasks()));
+    }
+
+    fn part(
+        &mut self,
+        name: Arc<str>,
+        part: &Part,
+        inputs: Vec<Input>,
+        tasks: u32,
+        parallelism: Option<u32>,
+        schedule: Schedule,
+    ) -> NodeId {
+        let factory = Arc::clone(&part.factory);
+        let services = self.services.clone();
+        let folder = self.folder.clone();
+        let factory: TaskFactory<dyn Operator> = Box::new(move |info| {
+            let folder = folder.task(&info.operator, info.index);
+            factory(&TaskContext { info, folder, services: &services })
+        });
+        self.push(OperatorNode {
+            name,
+            inputs,
+            outputs: part.outputs.clone(),
+            factory,
+            tasks,
+            parallelism,
+            schedule,
+        })
+    }
+
+    fn push(&mut self, node: OperatorNode) -> NodeId {
+        self.operators.push(node);
+        NodeId::Operator(self.operators.len() - 1)
+    }
+
+    fn sink(
+        &mut self,
+        name: &str,
+        inputs: &[CheckedInput],
+        union: Option<&Prepared>,
+        factory: TaskFactory<dyn Operator>,
+    ) -> Arc<str> {
+        let inputs = match union {
+            Some(union) => vec![Input::new(self.union(name, inputs, union), 0, Partitioning::Forward)],
+            None => inputs.iter().map(|input| self.link(input, 1)).collect(),
+        };
+        let name = self.unique(name, "sink");
+        self.end(Arc::clone(&name), inputs, factory);
+        name
+    }
+
+    /// An operator of one task that emits nothing.
+    fn end(&mut self, name: Arc<str>, inputs: Vec<Input>, factory: TaskFactory<dyn Operator>) {
+        self.push(OperatorNode {
+            name,
+            inputs,
+            outputs: Vec::new(),
+            factory,
+            tasks: 1,
+            parallelism: None,
+            schedule: Schedule::default(),
+        });
+    }
+
+    fn replies(&mut self) {
+        for (source, factory) in std::mem::take(&mut self.replies) {
+            let answers = self.job.reply_of(source);
+            let (from, _) = self.upstream(answers);
+            let inputs = vec![
+                Input::new(from, answers.output, Partitioning::Global),
+                Input::new(NodeId::Source(source), 1, Partitioning::Global),
+            ];
+            let name = self.unique(&format!("{}/reply", self.job.sources[source].name), "replies");
+            self.end(name, inputs, factory);
+        }
+    }
+
+    fn rejects(&mut self, rejecting: &[Endpoint], counts: RejectCounts) {
+        let limits = self.job.sources.iter();
+        let limits =
+            limits.filter_map(|source| Some((source.name.to_string(), source.reject_limit?))).collect();
+        let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts };
+        let inputs = rejecting
+            .iter()
+            .map(|endpoint| {
+                let (from, _) = self.upstream(*endpoint);
+                Input::new(from, endpoint.output, Partitioning::Global)
+            })
+            .collect();
+        let name = self.unique("rejects", "writer");
+        self.end(name, inputs, rejects_writer(settings));
+    }
+}
+
+fn buffered(mut link: Input, input: &CheckedInput) -> Input {
+    if let Some(bytes) = input.buffer {
+        link.buffer = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+    if let Some(micros) = input.flush {
+        link.flush = duration(micros);
+    }
+    link
+}
+
+fn duration(micros: Micros) -> Duration {
+    Duration::from_micros(micros.unsigned_abs())
+}

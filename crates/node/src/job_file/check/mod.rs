@@ -1,0 +1,326 @@
+//! The checks of a job file: a tree in, a [`CheckedJob`] or every mistake out.
+//!
+//! Order of the checks: each source by itself, the names of all inputs, loops, then operators and sinks from the
+//! sources down, since each needs the schemas of what it reads. What depends on something that is wrong already
+//! is not judged, so that one mistake is one message.
+
+mod input;
+mod operator;
+mod sink;
+mod source;
+mod spread;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_flow::CycleSettings;
+use thalweg_types::Micros;
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts};
+use crate::operator::Stream;
+
+use super::CheckOptions;
+use super::keys::{self, KeySpec};
+use super::section::{Report, Section, is_name};
+use super::tree::{Node, Style, Value};
+
+pub use input::{CheckedInput, Endpoint, NodeRef, Spread};
+pub use operator::CheckedOperator;
+pub use sink::CheckedSink;
+pub use source::{Ack, CheckedSource};
+
+/// A job without mistakes, ready to be built.
+#[derive(Clone)]
+pub struct CheckedJob {
+    pub name: Arc<str>,
+    pub cycle: CycleSettings,
+    pub state: StateSettings,
+    pub sources: Vec<CheckedSource>,
+    /// Each after those that it reads.
+    pub operators: Vec<CheckedOperator>,
+    pub sinks: Vec<CheckedSink>,
+    pub warnings: Vec<Diagnostic>,
+    /// The job file with its overrides.
+    pub json: serde_json::Value,
+}
+
+impl CheckedJob {
+    /// What answers requests to a source that is a door: what `reply` names, else the first `metrics` operator
+    /// that reads it, else the accepted records themselves.
+    pub fn reply_of(&self, source: usize) -> Endpoint {
+        if let Some(reply) = self.sources[source].reply {
+            return reply;
+        }
+        let below = operator::below(NodeRef::Source(source), &self.operators);
+        let metrics = below.into_iter().find(|place| self.operators[*place].prepared.metrics.is_some());
+        match metrics {
+            Some(place) => Endpoint { node: NodeRef::Operator(place), output: 0 },
+            None => Endpoint { node: NodeRef::Source(source), output: 0 },
+        }
+    }
+}
+
+/// `state:` of the job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSettings {
+    pub backend: String,
+    pub memory: Option<u64>,
+    pub chunk_memory: Option<u64>,
+    pub retention: Option<Micros>,
+}
+
+/// What all checks share.
+pub(super) struct Context<'a> {
+    pub(super) report: &'a Report,
+    pub(super) options: &'a CheckOptions,
+    /// Streams by name of the source or operator and number of the output.
+    pub(super) streams: BTreeMap<(String, usize), Stream>,
+    /// Names of an operator's outputs.
+    pub(super) outputs: BTreeMap<String, Vec<String>>,
+    /// Names of everything above an operator.
+    pub(super) above: BTreeMap<String, Vec<String>>,
+}
+
+impl Context<'_> {
+    pub(super) fn output_names(&self, operator: &str) -> Vec<String> {
+        self.outputs.get(operator).cloned().unwrap_or_default()
+    }
+
+    /// The inputs by name, and everything that is above them.
+    fn names_above(&self, inputs: &[input::RawInput]) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for input in inputs {
+            let own = [input.node().to_owned()];
+            for name in own.iter().chain(self.above.get(input.node()).into_iter().flatten()) {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+        }
+        names
+    }
+}
+
+pub(super) fn check(texts: Texts, root: &Node, options: &CheckOptions) -> Result<CheckedJob, Diagnostics> {
+    let report = Report::new(texts);
+    let checked = check_root(&report, root, options);
+    let (mistakes, warnings) = report.finish();
+    match checked {
+        Some(mut job) if mistakes.0.is_empty() => {
+            job.warnings = warnings;
+            Ok(job)
+        }
+        _ => {
+            assert!(!mistakes.0.is_empty(), "a job that is refused has a mistake that says why");
+            Err(mistakes)
+        }
+    }
+}
+
+fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<CheckedJob> {
+    let top = Section::of(report, "the job file", Span { end: root.span.start, ..root.span }, root)?;
+    top.refuse_other_than(keys::TOP);
+    top.integer("version", 1, 1);
+    let name = top.require("name", "a name such as payments").and_then(|_| top.name("name"));
+    if let Some((name, span)) = &name {
+        require_name(report, "the job", name, *span);
+    }
+    let cycle = check_cycle(&top);
+    let state = check_state(&top);
+
+    let mut context = Context { report, options, streams: BTreeMap::new(), outputs: BTreeMap::new(), above: BTreeMap::new() };
+    let named = Named::collect(&top);
+    let sources: Vec<Option<CheckedSource>> = named
+        .sources
+        .iter()
+        .map(|(name, span, node)| source::check(&mut context, name, *span, node))
+        .collect();
+    if top.get("sources").is_none() || named.sources.is_empty() && named.sources_fine {
+        top.require("sources", "at least one source");
+        if top.get("sources").is_some() {
+            report.at(top.key_span("sources"), "the job has no source").expected("at least one source").report();
+        }
+    }
+    let (operators, sinks) = operator::check_graph(&mut context, &named);
+    let mut sources: Vec<CheckedSource> = sources.into_iter().collect::<Option<_>>()?;
+    let mut operators: Vec<CheckedOperator> = operators?;
+    let sinks: Vec<CheckedSink> = sinks?;
+    spread::check(&context, &mut sources, &mut operators, &sinks);
+    source::check_replies(&context, &mut sources, &operators, &named);
+    warn_unread(&context, &sources, &operators, &sinks, &named);
+    Some(CheckedJob {
+        name: name?.0.into(),
+        cycle,
+        state,
+        sources,
+        operators,
+        sinks,
+        warnings: Vec::new(),
+        json: to_json(root),
+    })
+}
+
+/// The three maps of named things, with well-formed and unique names.
+pub(super) struct Named<'a> {
+    pub(super) sources: Vec<(String, Span, &'a Node)>,
+    pub(super) operators: Vec<(String, Span, &'a Node)>,
+    pub(super) sinks: Vec<(String, Span, &'a Node)>,
+    sources_fine: bool,
+}
+
+impl<'a> Named<'a> {
+    fn collect(top: &Section<'a>) -> Self {
+        let list = |key: &str, kind: &str| -> Option<Vec<(String, Span, &'a Node)>> {
+            let node = match top.get(key) {
+                Some(node) => node,
+                None => return Some(Vec::new()),
+            };
+            let section = Section::of(top.report, format!("{key:?}"), top.key_span(key), node)?;
+            let entries = section.entries().iter();
+            Some(
+                entries
+                    .map(|(name, node)| {
+                        require_name(top.report, kind, &name.text, name.span);
+                        (name.text.clone(), name.span, node)
+                    })
+                    .collect(),
+            )
+        };
+        let sources = list("sources", "a source");
+        let operators = list("operators", "an operator").unwrap_or_default();
+        let sinks = list("sinks", "a sink").unwrap_or_default();
+        let sources_fine = sources.is_some();
+        let sources = sources.unwrap_or_default();
+        for (name, span, _) in &operators {
+            if sources.iter().any(|(source, ..)| source == name) {
+                top.report
+                    .at(*span, format!("{name:?} is a source and an operator"))
+                    .hint("`input` could mean either; give one of them another name")
+                    .report();
+            }
+        }
+        Self { sources, operators, sinks, sources_fine }
+    }
+}
+
+fn require_name(report: &Report, kind: &str, name: &str, span: Span) {
+    if !is_name(name) {
+        report
+            .at(span, format!("{name:?} is no name for {kind}"))
+            .expected("a letter or _, then letters, digits, _ and -")
+            .report();
+    }
+}
+
+fn check_cycle(top: &Section<'_>) -> CycleSettings {
+    let mut cycle = CycleSettings::default();
+    let Some(section) = subsection(top, "cycle", keys::CYCLE) else { return cycle };
+    let every = positive_duration(&section, "every");
+    cycle.bytes = section.size("bytes");
+    cycle.records = section.integer("records", 1, i64::MAX).map(i64::unsigned_abs);
+    if every.is_some() {
+        cycle.every = every;
+    } else if section.get("every").is_none() && (cycle.bytes.is_some() || cycle.records.is_some()) {
+        cycle.every = None;
+    }
+    cycle
+}
+
+fn check_state(top: &Section<'_>) -> StateSettings {
+    let mut state =
+        StateSettings { backend: "indexed".to_owned(), memory: None, chunk_memory: None, retention: None };
+    let Some(section) = subsection(top, "state", keys::STATE) else { return state };
+    if let Some(backend) = section.choice("backend", &["indexed", "files", "redis", "hbase", "memory"]) {
+        state.backend = backend;
+    }
+    state.memory = section.size("memory");
+    state.chunk_memory = section.size("chunk_memory");
+    state.retention = section.duration("retention");
+    state
+}
+
+/// The section behind a key, with its keys checked against a table.
+pub(super) fn subsection<'a>(
+    of: &Section<'a>,
+    key: &'static str,
+    specs: &'static [KeySpec],
+) -> Option<Section<'a>> {
+    let node = of.get(key)?;
+    let section = Section::of(of.report, format!("{key:?} of {}", of.what), of.key_span(key), node)?;
+    section.refuse_other_than(specs);
+    Some(section)
+}
+
+/// A duration that is more than nothing.
+pub(super) fn positive_duration(section: &Section<'_>, key: &str) -> Option<Duration> {
+    let micros = section.duration(key)?;
+    if micros == 0 {
+        let node = section.get(key)?;
+        section
+            .report
+            .at(node.span, format!("{key:?} of {} is zero", section.what))
+            .expected("a duration above zero")
+            .report();
+        return None;
+    }
+    Some(to_duration(micros))
+}
+
+pub(super) fn to_duration(micros: Micros) -> Duration {
+    Duration::from_micros(micros.unsigned_abs())
+}
+
+fn warn_unread(
+    context: &Context<'_>,
+    sources: &[CheckedSource],
+    operators: &[CheckedOperator],
+    sinks: &[CheckedSink],
+    named: &Named<'_>,
+) {
+    let reads = |node: NodeRef| {
+        operators.iter().flat_map(|operator| &operator.inputs).any(|input| input.endpoint.node == node)
+            || sinks.iter().flat_map(|sink| &sink.inputs).any(|input| input.endpoint.node == node)
+            || sources.iter().any(|source| source.reply.is_some_and(|reply| reply.node == node))
+    };
+    for (index, source) in sources.iter().enumerate() {
+        if !reads(NodeRef::Source(index)) {
+            warn(context, &named.sources, &source.name, "nothing reads source");
+        }
+    }
+    for (index, operator) in operators.iter().enumerate() {
+        // The values of `metrics` can be read by HTTP.
+        if operator.prepared.metrics.is_none() && !reads(NodeRef::Operator(index)) {
+            warn(context, &named.operators, &operator.name, "nothing reads operator");
+        }
+    }
+}
+
+fn warn(context: &Context<'_>, named: &[(String, Span, &Node)], name: &str, message: &str) {
+    if let Some((_, span, _)) = named.iter().find(|(known, ..)| known == name) {
+        context.report.at(*span, format!("{message} {name:?}")).warning().report();
+    }
+}
+
+/// Scalars become what YAML's core schema says.
+pub(super) fn to_json(node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::List(items) => items.iter().map(to_json).collect(),
+        Value::Map(entries) => serde_json::Value::Object(
+            entries.iter().map(|(key, node)| (key.text.clone(), to_json(node))).collect(),
+        ),
+        Value::Scalar(scalar) if scalar.is_null() => serde_json::Value::Null,
+        Value::Scalar(scalar) if scalar.is_bool() => (scalar.text == "true").into(),
+        Value::Scalar(scalar) if scalar.style == Style::Plain => {
+            match (scalar.text.parse::<i64>(), scalar.is_number()) {
+                (Ok(number), true) => number.into(),
+                (Err(_), true) => match scalar.text.parse::<f64>().ok().and_then(serde_json::Number::from_f64) {
+                    Some(number) => number.into(),
+                    None => scalar.text.clone().into(),
+                },
+                _ => scalar.text.clone().into(),
+            }
+        }
+        Value::Scalar(scalar) => scalar.text.clone().into(),
+    }
+}

@@ -1,0 +1,394 @@
+//! `operators:` and the graph that their inputs make.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use thalweg_flow::Schedule;
+
+use crate::diagnostic::{Span, one_of};
+use crate::job_file::keys::{self, KeySpec};
+use crate::job_file::section::Section;
+use crate::job_file::tree::Node;
+use crate::operator::{
+    Inputs, OperatorCheck, OperatorPlugin, Prepared, Stream, Tasks, plain_options, union,
+};
+
+use super::input::{self, CheckedInput, Endpoint, NodeRef, RawInput};
+use super::sink::{self, CheckedSink};
+use super::{Context, Named, positive_duration, subsection};
+
+/// An operator without mistakes.
+#[derive(Clone)]
+pub struct CheckedOperator {
+    pub name: Arc<str>,
+    pub plugin: Arc<dyn OperatorPlugin>,
+    pub inputs: Vec<CheckedInput>,
+    pub prepared: Prepared,
+    /// The fields of a union that stands before an operator of one input with a list of them.
+    pub(crate) union: Option<Prepared>,
+    /// Tasks of the parts that leave it open.
+    pub tasks: u32,
+    /// Tasks of the parts that are keyed.
+    pub partitions: u32,
+    /// Over how many workers keyed tasks are spread at most.
+    pub parallelism: Option<u32>,
+    pub schedule: Schedule,
+}
+
+const DEFAULT_PARTITIONS: u32 = 4;
+
+/// An operator whose own keys have not been looked at.
+struct Raw<'a> {
+    name: &'a str,
+    section: Section<'a>,
+    plugin: Option<Arc<dyn OperatorPlugin>>,
+    inputs: Option<Vec<RawInput>>,
+    /// The source or operator of every input, where all are known.
+    nodes: Option<Vec<Target>>,
+}
+
+/// What a name means, by its place in the job file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Source(usize),
+    Operator(usize),
+}
+
+/// Checks operators and sinks; `None` for a list with mistakes.
+pub(super) fn check_graph(
+    context: &mut Context<'_>,
+    named: &Named<'_>,
+) -> (Option<Vec<CheckedOperator>>, Option<Vec<CheckedSink>>) {
+    let raws: Vec<Option<Raw<'_>>> = named
+        .operators
+        .iter()
+        .map(|(name, span, node)| read(context, named, name, *span, node))
+        .collect();
+    let order = order(context, &raws);
+    // Place in the job file to place in the checked list.
+    let mut places: Vec<Option<usize>> = vec![None; raws.len()];
+    let mut checked = Vec::new();
+    let mut fine = order.len() == raws.len();
+    for place in order {
+        let Some(raw) = &raws[place] else { continue };
+        match finish(context, raw, &places) {
+            Some(operator) => {
+                places[place] = Some(checked.len());
+                checked.push(operator);
+            }
+            None => fine = false,
+        }
+    }
+    let sinks: Vec<Option<CheckedSink>> = named
+        .sinks
+        .iter()
+        .map(|(name, span, node)| sink::check(context, named, &places, name, *span, node))
+        .collect();
+    (fine.then_some(checked), sinks.into_iter().collect())
+}
+
+fn read<'a>(
+    context: &Context<'a>,
+    named: &Named<'a>,
+    name: &'a str,
+    span: Span,
+    node: &'a Node,
+) -> Option<Raw<'a>> {
+    let report = context.report;
+    let section = Section::of(report, format!("operator {name:?}"), span, node)?;
+    let names = || context.options.operators.all().iter().map(|plugin| plugin.name());
+    section.require("type", &one_of(names()));
+    let mut plugin = None;
+    if let Some((kind, kind_span)) = section.name("type") {
+        plugin = context.options.operators.get(&kind).cloned();
+        if plugin.is_none() {
+            report
+                .at(kind_span, format!("{} is of type {kind:?}, which is no operator", section.what))
+                .expected(one_of(names()))
+                .did_you_mean(&kind, names())
+                .report();
+        }
+    }
+    if let Some(plugin) = &plugin {
+        let own = plugin.options().iter().map(|spec: &KeySpec| spec.key);
+        section.refuse_others(keys::OPERATOR.iter().map(|spec| spec.key).chain(own));
+    }
+    let inputs = input::read(context, &section);
+    let nodes = inputs.as_ref().and_then(|inputs| resolve_names(context, named, &section, inputs));
+    Some(Raw { name, section, plugin, inputs, nodes })
+}
+
+/// The sources and operators that inputs name; every name that is none is reported.
+pub(super) fn resolve_names(
+    context: &Context<'_>,
+    named: &Named<'_>,
+    section: &Section<'_>,
+    inputs: &[RawInput],
+) -> Option<Vec<Target>> {
+    let mut targets = Vec::new();
+    for input in inputs {
+        let node = input.node();
+        let source = named.sources.iter().position(|(name, ..)| name == node).map(Target::Source);
+        let operator = || named.operators.iter().position(|(name, ..)| name == node).map(Target::Operator);
+        match source.or_else(operator) {
+            Some(target) => targets.push(target),
+            None => {
+                let known = || named.sources.iter().chain(&named.operators).map(|(name, ..)| name.as_str());
+                let mut pending = context
+                    .report
+                    .at(input.from_span, format!("{} reads {node:?}, which is no source and no operator", section.what))
+                    .expected(one_of(known()));
+                pending = match named.sinks.iter().any(|(name, ..)| name == node) {
+                    true => pending.hint(format!("{node:?} is a sink, from which nothing can be read")),
+                    false => pending.did_you_mean(node, known()),
+                };
+                pending.report();
+            }
+        }
+    }
+    (targets.len() == inputs.len()).then_some(targets)
+}
+
+/// Operators after those that they read, otherwise as in the file. Those in a loop are reported and left out.
+fn order(context: &Context<'_>, raws: &[Option<Raw<'_>>]) -> Vec<usize> {
+    let reads = |place: usize| -> Vec<usize> {
+        let targets = raws[place].as_ref().and_then(|raw| raw.nodes.as_deref()).unwrap_or_default();
+        targets
+            .iter()
+            .filter_map(|target| match target {
+                Target::Operator(operator) => Some(*operator),
+                Target::Source(_) => None,
+            })
+            .collect()
+    };
+    let mut order: Vec<usize> = Vec::new();
+    let mut left: BTreeSet<usize> = (0..raws.len()).collect();
+    while let Some(place) =
+        left.iter().copied().find(|place| reads(*place).iter().all(|read| !left.contains(read)))
+    {
+        left.remove(&place);
+        order.push(place);
+    }
+    let mut told: BTreeSet<usize> = BTreeSet::new();
+    for start in left.iter().copied() {
+        // Whoever follows inputs among what is left comes round to a place that was seen before.
+        let mut path = vec![start];
+        let round = loop {
+            let here = path[path.len() - 1];
+            let Some(next) = reads(here).into_iter().find(|read| left.contains(read)) else { break None };
+            if let Some(at) = path.iter().position(|seen| *seen == next) {
+                break Some(at);
+            }
+            path.push(next);
+        };
+        let Some(at) = round else { continue };
+        let mut ring = path.split_off(at);
+        if ring.iter().any(|place| told.contains(place)) {
+            continue;
+        }
+        told.extend(ring.iter().copied());
+        // Told from the operator that comes first in the file.
+        let first = ring.iter().enumerate().min_by_key(|(_, place)| **place).map_or(0, |(at, _)| at);
+        ring.rotate_left(first);
+        let name = |place: usize| raws[place].as_ref().map_or("", |raw| raw.name);
+        let names: Vec<&str> = ring.iter().chain(ring.first()).map(|place| name(*place)).collect();
+        if let Some(raw) = &raws[ring[0]] {
+            let next = ring.get(1).copied().unwrap_or(ring[0]);
+            let inputs = raw.inputs.as_deref().unwrap_or_default();
+            let span = inputs
+                .iter()
+                .find(|input| input.node() == name(next))
+                .map_or(raw.section.span, |input| input.from_span);
+            context
+                .report
+                .at(span, format!("operators read each other in a loop: {}", names.join(" <- ")))
+                .expected("a graph in which records flow one way")
+                .report();
+        }
+    }
+    order
+}
+
+/// Checks an operator's own keys, now that the streams that it reads are known.
+fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) -> Option<CheckedOperator> {
+    let section = &raw.section;
+    let parallelism = section.integer("parallelism", 1, 4096).map(|count| count as u32);
+    let partitions = section.integer("partitions", 1, 4096).map(|count| count as u32);
+    let schedule = check_schedule(section);
+    let plugin = raw.plugin.clone()?;
+    let options = section.options(&plain_options(plugin.options()));
+    let raw_inputs = raw.inputs.as_deref()?;
+    let targets = raw.nodes.as_deref()?;
+
+    let mut inputs = Vec::new();
+    let mut streams = Vec::new();
+    for (input, target) in raw_inputs.iter().zip(targets) {
+        let (checked, stream) = resolve(context, section, input, *target, places)?;
+        if plugin.partitions_itself() && input.is_spread() {
+            section
+                .report
+                .at(input.spread_span, format!("{} of type {} spreads its input itself", section.what, plugin.name()))
+                .hint("leave out \"partition\" here; `partition_by` says by what")
+                .report();
+            return None;
+        }
+        inputs.push(checked);
+        streams.push(stream);
+    }
+    let mut union = None;
+    if plugin.inputs() == Inputs::One && inputs.len() > 1 {
+        let (prepared, stream) = unite(section, &inputs, &streams)?;
+        union = Some(prepared);
+        streams = vec![stream];
+    }
+    let input_names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
+    let above = context.names_above(raw_inputs);
+    context.above.insert(raw.name.to_owned(), above.clone());
+    let check = OperatorCheck {
+        section: section.clone(),
+        name: raw.name.into(),
+        inputs: &streams,
+        input_names: &input_names,
+        above: &above,
+        options,
+        failed: std::cell::Cell::new(false),
+    };
+    let prepared = plugin.check(&check)?;
+    if check.failed.get() {
+        return None;
+    }
+    for (number, output) in prepared.outputs.iter().enumerate() {
+        let stream = derive(&streams, output.schema.clone());
+        context.streams.insert((raw.name.to_owned(), number), stream);
+    }
+    let outputs = prepared.outputs.iter().map(|output| output.name.clone()).collect();
+    context.outputs.insert(raw.name.to_owned(), outputs);
+    let keyed = prepared.parts.iter().any(|part| part.tasks == Tasks::Partitions)
+        || inputs.iter().any(|input| matches!(input.spread, Some(input::Spread::Key(_))));
+    if partitions.is_some() && !keyed {
+        section
+            .report
+            .at(section.key_span("partitions"), format!("{} has \"partitions\", but no key splits it", section.what))
+            .hint("`parallelism` says how many tasks run; `input: { from: …, partition: key(field) }` makes it keyed")
+            .report();
+        return None;
+    }
+    Some(CheckedOperator {
+        name: raw.name.into(),
+        plugin,
+        inputs,
+        prepared,
+        union,
+        tasks: parallelism.unwrap_or(0),
+        partitions: partitions.unwrap_or(DEFAULT_PARTITIONS),
+        parallelism,
+        schedule,
+    })
+}
+
+fn check_schedule(section: &Section<'_>) -> Schedule {
+    let Some(schedule) = subsection(section, "schedule", keys::SCHEDULE) else { return Schedule::default() };
+    Schedule {
+        every: positive_duration(&schedule, "every"),
+        records: schedule.integer("records", 1, i64::MAX).map(i64::unsigned_abs),
+    }
+}
+
+/// An input's endpoint and stream; `None` without a message where what it reads is wrong itself.
+pub(super) fn resolve(
+    context: &Context<'_>,
+    section: &Section<'_>,
+    raw: &RawInput,
+    target: Target,
+    places: &[Option<usize>],
+) -> Option<(CheckedInput, Stream)> {
+    let node = match target {
+        Target::Source(place) => NodeRef::Source(place),
+        Target::Operator(place) => NodeRef::Operator(places[place]?),
+    };
+    let outputs: Vec<(usize, String)> = match target {
+        Target::Source(_) => vec![(0, "records".to_owned()), (1, "rejects".to_owned())],
+        Target::Operator(_) => {
+            context.output_names(raw.node()).into_iter().enumerate().collect()
+        }
+    };
+    let output = match raw.output() {
+        None => 0,
+        Some(wanted) => match outputs.iter().find(|(_, name)| name == wanted) {
+            Some((number, _)) => *number,
+            None => {
+                let names = || outputs.iter().map(|(_, name)| name.as_str());
+                context
+                    .report
+                    .at(raw.from_span, format!("{:?} has no output {wanted:?}", raw.node()))
+                    .expected(one_of(names()))
+                    .did_you_mean(wanted, names())
+                    .report();
+                return None;
+            }
+        },
+    };
+    let stream = context.streams.get(&(raw.node().to_owned(), output))?.clone();
+    let checked = input::resolve(
+        context.report,
+        &section.what,
+        raw,
+        Endpoint { node, output },
+        &stream.schema,
+    )?;
+    Some((checked, stream))
+}
+
+/// The union that a list of inputs is for an operator of one input.
+pub(super) fn unite(
+    section: &Section<'_>,
+    inputs: &[CheckedInput],
+    streams: &[Stream],
+) -> Option<(Prepared, Stream)> {
+    let schema = streams[0].schema.clone();
+    for (input, stream) in inputs.iter().zip(streams).skip(1) {
+        if let Some(difference) = union::difference(&schema, &stream.schema) {
+            section
+                .report
+                .at(input.spread_span, format!("{} reads {:?} and {:?}, which differ: {difference}", section.what, inputs[0].name, input.name))
+                .hint("bring them to the same fields with a `map` before")
+                .report();
+            return None;
+        }
+    }
+    Some((union::prepare(inputs.len(), schema.clone()), derive(streams, schema)))
+}
+
+/// What the sources said about order and duplicates, for a stream made of these.
+fn derive(streams: &[Stream], schema: thalweg_types::Schema) -> Stream {
+    use crate::metrics::LatePolicy;
+    let first = &streams[0];
+    let dedup = first.dedup.clone().filter(|dedup| {
+        let kept = schema.field(&dedup.id).is_some();
+        kept && streams.iter().all(|stream| stream.dedup.as_ref() == Some(dedup))
+    });
+    Stream {
+        schema,
+        lateness: streams.iter().map(|stream| stream.lateness).max().unwrap_or(0),
+        late: match streams.iter().all(|stream| stream.late == LatePolicy::Clamp) {
+            true => LatePolicy::Clamp,
+            false => LatePolicy::Reject,
+        },
+        dedup,
+    }
+}
+
+/// Places of the operators that records of a node reach, in order.
+pub(super) fn below(node: NodeRef, operators: &[CheckedOperator]) -> Vec<usize> {
+    let mut found: Vec<usize> = Vec::new();
+    for (place, operator) in operators.iter().enumerate() {
+        let reached = operator.inputs.iter().any(|input| {
+            input.endpoint.node == node
+                || matches!(input.endpoint.node, NodeRef::Operator(above) if found.contains(&above))
+        });
+        if reached {
+            found.push(place);
+        }
+    }
+    found
+}

@@ -1,0 +1,335 @@
+//! `sources:` of a job file.
+
+use std::sync::Arc;
+
+use thalweg_connect::{FormatSpec, Options, SourcePlugin, SourceTime};
+use thalweg_types::{DataType, Field, Micros, Schema, rejects_schema};
+
+use crate::diagnostic::{Span, one_of};
+use crate::job_file::keys;
+use crate::job_file::section::Section;
+use crate::job_file::tree::{Node, Value};
+use crate::metrics::LatePolicy;
+use crate::operator::{Dedup, Stream, field_place};
+
+use super::input::{Endpoint, NodeRef};
+use super::operator::{self, CheckedOperator};
+use super::{Context, Named};
+
+const SECOND: Micros = 1_000_000;
+const DEFAULT_LATENESS: Micros = 10 * SECOND;
+const DEFAULT_MAX_AHEAD: Micros = 3_600 * SECOND;
+
+/// What has happened to a record before it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    Synced,
+    Written,
+    None,
+}
+
+/// A source without mistakes.
+#[derive(Clone)]
+pub struct CheckedSource {
+    pub name: Arc<str>,
+    pub plugin: Arc<dyn SourcePlugin>,
+    pub format: Option<FormatSpec>,
+    pub options: Options,
+    pub schema: Schema,
+    pub time: SourceTime,
+    /// Field with the id.
+    pub id: Option<usize>,
+    pub dedup: Option<Micros>,
+    pub lateness: Micros,
+    pub late: LatePolicy,
+    pub max_ahead: Option<Micros>,
+    pub ack: Ack,
+    pub reject_limit: Option<u64>,
+    /// How many tasks decode.
+    pub tasks: u32,
+    pub(crate) declared_tasks: Option<u32>,
+    /// What answers requests to a source that is a door (http), where the job file says so.
+    pub reply: Option<Endpoint>,
+    reply_name: Option<(String, Span)>,
+}
+
+pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &Node) -> Option<CheckedSource> {
+    let report = context.report;
+    let section = Section::of(report, format!("source {name:?}"), span, node)?;
+    let names = || context.options.registry.sources().iter().map(|plugin| plugin.name());
+    section.require("type", &one_of(names()))?;
+    let (kind, kind_span) = section.name("type")?;
+    let Some(plugin) = context.options.registry.source(&kind).cloned() else {
+        report
+            .at(kind_span, format!("{} is of type {kind:?}, which is no source", section.what))
+            .expected(one_of(names()))
+            .did_you_mean(&kind, names())
+            .report();
+        return None;
+    };
+
+    let format = if plugin.takes_format() {
+        Some(check_format(context, &section, plugin.default_format()))
+    } else {
+        None
+    };
+    let mut known: Vec<&str> = keys::SOURCE.iter().map(|spec| spec.key).collect();
+    known.extend(plugin.options().iter().map(|option| option.key));
+    match &format {
+        None => known.retain(|key| *key != "format"),
+        Some(Some(format)) => known.extend(format.plugin.options().iter().map(|option| option.key)),
+        // Its keys are not known, so no key is called wrong.
+        Some(None) => known.extend(section.entries().iter().map(|(key, _)| key.text.as_str())),
+    }
+    section.refuse_others(known);
+
+    let options = section.options(plugin.options());
+    let schema = check_schema(&section, plugin.as_ref(), &options);
+    let lateness = section.duration("lateness").unwrap_or(DEFAULT_LATENESS);
+    let late = match section.choice("late", &["reject", "clamp"]).as_deref() {
+        Some("clamp") => LatePolicy::Clamp,
+        _ => LatePolicy::Reject,
+    };
+    let max_ahead = match section.duration("max_ahead") {
+        None if plugin.is_live() => Some(DEFAULT_MAX_AHEAD),
+        given => given,
+    };
+    let ack = match section.choice("ack", &["synced", "written", "none"]).as_deref() {
+        Some("written") => Ack::Written,
+        Some("none") => Ack::None,
+        _ => Ack::Synced,
+    };
+    let reject_limit = section.integer("reject_limit", 0, i64::MAX).map(i64::unsigned_abs);
+    let declared_tasks = section.integer("parallelism", 1, 4096).map(|tasks| tasks as u32);
+    let dedup = section.duration("dedup");
+    if dedup.is_some() && section.get("id").is_none() {
+        report
+            .at(section.key_span("dedup"), format!("{} has \"dedup\" but no \"id\"", section.what))
+            .hint("`id: field` says which field names a record")
+            .report();
+    }
+    let schema = schema?;
+    if let Some(Some(format)) = &format
+        && let Err(error) = format.reader(&schema)
+    {
+        section.report_error("format", &error);
+    }
+    let time = check_time(&section, &schema);
+    let id = match section.get("id") {
+        Some(node) => Some(field_place(&section, "id", node, &schema).map(|(place, _)| place)),
+        None => None,
+    };
+    let reply_name = section.name("reply");
+
+    let stream = Stream {
+        schema: schema.clone(),
+        lateness,
+        late,
+        dedup: match (&id, dedup) {
+            (Some(Some(place)), Some(span)) => {
+                Some(Dedup { id: schema.fields()[*place].name.clone(), span })
+            }
+            _ => None,
+        },
+    };
+    let rejects = Stream { schema: rejects_schema(), dedup: None, ..stream.clone() };
+    context.streams.insert((name.to_owned(), 0), stream);
+    context.streams.insert((name.to_owned(), 1), rejects);
+    Some(CheckedSource {
+        name: name.into(),
+        plugin,
+        format: match format {
+            None => None,
+            Some(format) => Some(format?),
+        },
+        options,
+        schema,
+        time: time?,
+        id: match id {
+            None => None,
+            Some(place) => Some(place?),
+        },
+        dedup,
+        lateness,
+        late,
+        max_ahead,
+        ack,
+        reject_limit,
+        tasks: declared_tasks.unwrap_or(context.options.workers).max(1),
+        declared_tasks,
+        reply: None,
+        reply_name,
+    })
+}
+
+/// The format that a section names, or the default, with its options.
+pub(super) fn check_format(
+    context: &Context<'_>,
+    section: &Section<'_>,
+    default: Option<&'static str>,
+) -> Option<FormatSpec> {
+    let names = || context.options.registry.formats().iter().map(|plugin| plugin.name());
+    let (name, span) = match (section.get("format"), default) {
+        (None, Some(default)) => (default.to_owned(), section.span),
+        _ => {
+            section.require("format", &one_of(names()))?;
+            section.name("format")?
+        }
+    };
+    let Some(plugin) = context.options.registry.format(&name).cloned() else {
+        section
+            .report
+            .at(span, format!("{} has format {name:?}, which is none", section.what))
+            .expected(one_of(names()))
+            .did_you_mean(&name, names())
+            .report();
+        return None;
+    };
+    let options = section.options(plugin.options());
+    Some(FormatSpec { plugin, options })
+}
+
+fn check_schema(section: &Section<'_>, plugin: &dyn SourcePlugin, options: &Options) -> Option<Schema> {
+    match plugin.own_schema(options) {
+        Ok(None) => {
+            let node = section.require("schema", "field names and types, such as { ts: timestamp(ms), card: string }")?;
+            read_schema(section, node)
+        }
+        Ok(Some(schema)) => {
+            if section.get("schema").is_some() {
+                section
+                    .report
+                    .at(section.key_span("schema"), format!("{} makes its own fields and takes no \"schema\"", section.what))
+                    .hint(format!("its fields are {}", schema.names().collect::<Vec<_>>().join(", ")))
+                    .report();
+            }
+            Some(schema)
+        }
+        Err(error) => {
+            section.report_error("type", &error);
+            None
+        }
+    }
+}
+
+fn read_schema(section: &Section<'_>, node: &Node) -> Option<Schema> {
+    let what = format!("\"schema\" of {}", section.what);
+    let schema = Section::of(section.report, &what, section.key_span("schema"), node)?;
+    let mut fields = Vec::new();
+    let mut fine = true;
+    for (name, node) in schema.entries() {
+        if name.text.is_empty() || name.text.chars().any(char::is_control) {
+            fine = false;
+            schema.report.at(name.span, format!("{:?} is no name for a field", name.text)).report();
+        }
+        match read_type(&schema, &name.text, node) {
+            Some(field) => fields.push(field),
+            None => fine = false,
+        }
+    }
+    if schema.entries().is_empty() {
+        schema.report.at(node.span, format!("{what} has no field")).expected("at least one field").report();
+        return None;
+    }
+    fine.then(|| Schema::new(fields))
+}
+
+fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
+    const EXPECTED: &str = "bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, \
+         with ? where it may be null";
+    let Value::Scalar(scalar) = &node.value else {
+        schema
+            .report
+            .at(node.span, format!("the type of field {name:?} is {}", node.describe()))
+            .expected(EXPECTED)
+            .report();
+        return None;
+    };
+    let (text, nullable) = match scalar.text.trim().strip_suffix('?') {
+        Some(text) => (text, true),
+        None => (scalar.text.trim(), false),
+    };
+    match DataType::parse(text) {
+        Ok(data_type) => {
+            let field = Field::new(name, data_type);
+            Some(if nullable { field.nullable() } else { field })
+        }
+        Err(_) => {
+            let mut pending = schema
+                .report
+                .at(node.span, match node.is_null() {
+                    true => format!("field {name:?} has no type"),
+                    false => format!("field {name:?} is of type {text:?}, which is none"),
+                })
+                .expected(EXPECTED);
+            if let Some(meant) = meant_type(text) {
+                pending = pending.hint(format!("did you mean {meant:?}?"));
+            } else if text.starts_with("decimal") {
+                pending = pending.hint("decimal takes precision 1 to 76 and a scale up to it: decimal(18,2)");
+            } else {
+                pending = pending.did_you_mean(text, DataType::NAMES);
+            }
+            pending.report();
+            None
+        }
+    }
+}
+
+/// What others call our types.
+fn meant_type(text: &str) -> Option<&'static str> {
+    Some(match text.to_lowercase().as_str() {
+        "int" | "integer" | "long" | "bigint" | "i64" | "int32" | "i32" | "short" | "smallint" => "int64",
+        "uint" | "u64" | "uint32" | "u32" | "unsigned" => "uint64",
+        "float" | "double" | "f64" | "real" | "number" | "float32" => "float64",
+        "str" | "text" | "varchar" | "char" | "utf8" => "string",
+        "boolean" => "bool",
+        "binary" | "blob" | "bytea" => "bytes",
+        "timestamp" | "datetime" | "timestamp(millis)" | "timestamp_ms" | "date" | "time" => "timestamp(ms)",
+        "timestamp(sec)" | "timestamp(seconds)" => "timestamp(s)",
+        "inet" | "ipv4" | "ipv6" | "ipaddr" => "ip",
+        "decimal" | "numeric" => "decimal(18,2)",
+        _ => return None,
+    })
+}
+
+fn check_time(section: &Section<'_>, schema: &Schema) -> Option<SourceTime> {
+    let Some(node) = section.get("time") else { return Some(SourceTime::Arrival) };
+    let (place, field) = field_place(section, "time", node, schema)?;
+    if !matches!(field.data_type, DataType::Timestamp(_)) {
+        section
+            .report
+            .at(node.span, format!("\"time\" of {} is field {:?} of type {}", section.what, field.name, field.data_type))
+            .expected("a field of type timestamp(s|ms|us|ns)")
+            .hint(format!("declare it as `{}: timestamp(ms)`", field.name))
+            .report();
+        return None;
+    }
+    Some(SourceTime::Field(place))
+}
+
+/// Finds the operator that a source's `reply` names.
+pub(super) fn check_replies(
+    context: &Context<'_>,
+    sources: &mut [CheckedSource],
+    operators: &[CheckedOperator],
+    named: &Named<'_>,
+) {
+    for (index, source) in sources.iter_mut().enumerate() {
+        let Some((name, span)) = &source.reply_name else { continue };
+        match operators.iter().position(|operator| *operator.name == **name) {
+            Some(place) if operator::below(NodeRef::Source(index), operators).contains(&place) => {
+                source.reply = Some(Endpoint { node: NodeRef::Operator(place), output: 0 });
+            }
+            Some(_) => context
+                .report
+                .at(*span, format!("operator {name:?} does not read source {:?}", source.name))
+                .report(),
+            None => context
+                .report
+                .at(*span, format!("\"reply\" of source {:?} names no operator: {name:?}", source.name))
+                .expected(one_of(named.operators.iter().map(|(name, ..)| name.as_str())))
+                .did_you_mean(name, named.operators.iter().map(|(name, ..)| name.as_str()))
+                .report(),
+        }
+    }
+}

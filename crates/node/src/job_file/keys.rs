@@ -1,0 +1,169 @@
+//! The keys of a job file, in one table each: the checks, the hints and the JSON Schema are made from them.
+//!
+//! Keys of formats, sources and sinks come from their plug-ins' [`OptionSpec`]s, those of operators from
+//! [`crate::operator::OperatorPlugin::options`].
+
+use thalweg_connect::{OptionKind, OptionSpec};
+
+/// What the value of a key looks like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    Option(OptionKind),
+    /// A name that this file gives or uses.
+    Name,
+    /// `type` of a source, an operator or a sink.
+    Type,
+    Format,
+    /// Field names and types.
+    Fields,
+    /// The name of a field.
+    Field,
+    /// What an operator or a sink reads.
+    Input,
+    /// A SQL expression over the fields.
+    Expression,
+    /// Names and SQL expressions.
+    Expressions,
+    /// Field names; an entry that is a list itself is a key of several fields.
+    PartitionBy,
+    /// Names and queries.
+    Queries,
+    /// A mapping with keys of its own.
+    Section(&'static [KeySpec]),
+    Sources,
+    Operators,
+    Sinks,
+}
+
+/// One key: what it takes and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KeySpec {
+    pub key: &'static str,
+    pub shape: Shape,
+    pub required: bool,
+    /// As it would be written.
+    pub default: Option<&'static str>,
+    pub doc: &'static str,
+}
+
+impl KeySpec {
+    pub const fn new(key: &'static str, shape: Shape, doc: &'static str) -> Self {
+        Self { key, shape, required: false, default: None, doc }
+    }
+
+    #[must_use]
+    pub const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn default(mut self, default: &'static str) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    pub(crate) fn of_option(option: &OptionSpec) -> Self {
+        Self {
+            key: option.key,
+            shape: Shape::Option(option.kind),
+            required: option.required,
+            default: option.default,
+            doc: option.doc,
+        }
+    }
+}
+
+const COUNT: Shape = Shape::Option(OptionKind::Integer { min: 1, max: i64::MAX });
+const TASKS: Shape = Shape::Option(OptionKind::Integer { min: 1, max: 4096 });
+const DURATION: Shape = Shape::Option(OptionKind::Duration);
+const SIZE: Shape = Shape::Option(OptionKind::Size);
+
+pub(crate) const TOP: &[KeySpec] = &[
+    KeySpec::new("version", Shape::Option(OptionKind::Integer { min: 1, max: 1 }), "version of the job file's language")
+        .default("1"),
+    KeySpec::new("name", Shape::Name, "name of the job").required(),
+    KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
+    KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
+    KeySpec::new("sources", Shape::Sources, "where records come from").required(),
+    KeySpec::new("operators", Shape::Operators, "what is made of them"),
+    KeySpec::new("sinks", Shape::Sinks, "where results go"),
+];
+
+pub(crate) const CYCLE: &[KeySpec] = &[
+    KeySpec::new("every", DURATION, "a cycle ends after this time").default("1s"),
+    KeySpec::new("bytes", SIZE, "or after this many bytes of input"),
+    KeySpec::new("records", COUNT, "or after this many records"),
+];
+
+pub(crate) const STATE: &[KeySpec] = &[
+    KeySpec::new(
+        "backend",
+        Shape::Option(OptionKind::Choice(&["indexed", "files", "redis", "hbase", "memory"])),
+        "where checkpoints are kept",
+    )
+    .default("indexed"),
+    KeySpec::new("memory", SIZE, "ceiling for state in memory"),
+    KeySpec::new("chunk_memory", SIZE, "ceiling for chunks of reservoirs in memory"),
+    KeySpec::new("retention", DURATION, "how long records stay in reservoirs after every window has left them"),
+];
+
+pub(crate) const SOURCE: &[KeySpec] = &[
+    KeySpec::new("type", Shape::Type, "kind of the source").required(),
+    KeySpec::new("format", Shape::Format, "how bytes become records"),
+    KeySpec::new("schema", Shape::Fields, "the fields of a record"),
+    KeySpec::new("time", Shape::Field, "field with the event time; absent: arrival time"),
+    KeySpec::new("id", Shape::Field, "field that names a record, for `dedup`"),
+    KeySpec::new("dedup", DURATION, "a second record with the same id within this time is not added"),
+    KeySpec::new("lateness", DURATION, "how far out of order records may come").default("10s"),
+    KeySpec::new(
+        "late",
+        Shape::Option(OptionKind::Choice(&["reject", "clamp"])),
+        "what happens to records that come later than that",
+    )
+    .default("reject"),
+    KeySpec::new("max_ahead", DURATION, "a record further ahead of its arrival is rejected").default("1h, live sources"),
+    KeySpec::new(
+        "ack",
+        Shape::Option(OptionKind::Choice(&["synced", "written", "none"])),
+        "what has happened to a record before it is acknowledged",
+    )
+    .default("synced"),
+    KeySpec::new(
+        "reject_limit",
+        Shape::Option(OptionKind::Integer { min: 0, max: i64::MAX }),
+        "more rejects than this stop the job",
+    ),
+    KeySpec::new("parallelism", TASKS, "how many tasks decode"),
+    KeySpec::new("reply", Shape::Name, "operator whose output answers the requests (http)"),
+];
+
+pub(crate) const OPERATOR: &[KeySpec] = &[
+    KeySpec::new("type", Shape::Type, "kind of the operator").required(),
+    KeySpec::new("input", Shape::Input, "what it reads").required(),
+    KeySpec::new("parallelism", TASKS, "how many tasks of it run"),
+    KeySpec::new("partitions", TASKS, "how its keys are split, for the life of its state").default("4"),
+    KeySpec::new("schedule", Shape::Section(SCHEDULE), "when its tasks run, beside whenever they can"),
+];
+
+pub(crate) const SCHEDULE: &[KeySpec] = &[
+    KeySpec::new("every", DURATION, "only this often"),
+    KeySpec::new("records", COUNT, "or when this many records wait"),
+];
+
+pub(crate) const SINK: &[KeySpec] = &[
+    KeySpec::new("type", Shape::Type, "kind of the sink").required(),
+    KeySpec::new("input", Shape::Input, "what it takes").required(),
+    KeySpec::new("format", Shape::Format, "how records become bytes"),
+];
+
+pub(crate) const INPUT: &[KeySpec] = &[
+    KeySpec::new("from", Shape::Name, "a source, an operator, or `operator.output`").required(),
+    KeySpec::new(
+        "partition",
+        Shape::Option(OptionKind::Text),
+        "how records are spread over tasks: key(a, b), shuffle, forward, broadcast or global",
+    ),
+    KeySpec::new("buffer", SIZE, "a buffer leaves when it holds this many bytes").default("256KiB"),
+    KeySpec::new("flush", DURATION, "or when its oldest record is this old").default("0s"),
+];

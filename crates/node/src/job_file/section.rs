@@ -1,0 +1,395 @@
+//! Reading one mapping of a job file: typed values out, mistakes into the report.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use thalweg_connect::{OptionKind, OptionSpec, OptionValue, Options};
+use thalweg_expr::SqlError;
+use thalweg_types::{Micros, parse_duration, parse_size};
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts, nearest, one_of};
+
+use super::keys::KeySpec;
+use super::tree::{Key, Node, Scalar, Style, Value, place_in_scalar};
+
+/// Collects mistakes while the checks go on.
+pub(crate) struct Report {
+    texts: Texts,
+    found: RefCell<Vec<(Span, Diagnostic)>>,
+}
+
+impl Report {
+    pub(crate) fn new(texts: Texts) -> Self {
+        Self { texts, found: RefCell::default() }
+    }
+
+    pub(crate) fn at(&self, span: Span, message: impl Into<String>) -> Pending<'_> {
+        Pending { report: self, span, diagnostic: Diagnostic::new(&self.texts, span, message) }
+    }
+
+    /// A mistake in SQL text that stands in `node`.
+    pub(crate) fn sql(&self, node: &Node, what: &str, error: &SqlError) {
+        let span = match &error.span {
+            Some(range) => self.span_in(node, range.clone()),
+            None => node.span,
+        };
+        let mut pending = self.at(span, format!("{what}: {}", error.message));
+        if let Some(expected) = &error.expected {
+            pending = pending.expected(expected);
+        }
+        if let Some(hint) = &error.hint {
+            pending = pending.hint(hint);
+        }
+        pending.report();
+    }
+
+    /// Bytes `range` of a scalar's meaning as a place in the file.
+    fn span_in(&self, node: &Node, range: Range<usize>) -> Span {
+        let Value::Scalar(scalar) = &node.value else { return node.span };
+        let text = &self.texts.get(node.span.text).text;
+        let Some(raw) = text.get(node.span.start..node.span.end) else { return node.span };
+        let start = place_in_scalar(raw, scalar, range.start);
+        let last = scalar.text[..range.end.min(scalar.text.len())].char_indices().next_back();
+        let end = match last {
+            Some((last, c)) if last >= range.start => {
+                place_in_scalar(raw, scalar, last) + c.len_utf8()
+            }
+            _ => start + 1,
+        };
+        Span { text: node.span.text, start: node.span.start + start, end: node.span.start + end.max(start + 1) }
+    }
+
+    /// Mistakes and warnings, each in the order of the texts.
+    pub(crate) fn finish(self) -> (Diagnostics, Vec<Diagnostic>) {
+        let mut found = self.found.into_inner();
+        found.sort_by_key(|(span, _)| (span.text, span.start));
+        found.dedup_by(|a, b| a.1 == b.1);
+        let (warnings, errors): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|(_, diagnostic)| diagnostic).partition(|diagnostic| diagnostic.warning);
+        (Diagnostics(errors), warnings)
+    }
+}
+
+/// A mistake that has not been reported yet.
+#[must_use = "a mistake counts once `report` is called"]
+pub(crate) struct Pending<'a> {
+    report: &'a Report,
+    span: Span,
+    diagnostic: Diagnostic,
+}
+
+impl Pending<'_> {
+    pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.diagnostic = self.diagnostic.expected(expected);
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.diagnostic = self.diagnostic.hint(hint);
+        self
+    }
+
+    /// Adds the hint that `written` was meant to be one of `names`, if one of them is near.
+    pub(crate) fn did_you_mean<'n>(self, written: &str, names: impl IntoIterator<Item = &'n str>) -> Self {
+        match nearest(written, names) {
+            Some(name) => self.hint(format!("did you mean {name:?}?")),
+            None => self,
+        }
+    }
+
+    pub(crate) fn warning(mut self) -> Self {
+        self.diagnostic.warning = true;
+        self
+    }
+
+    pub(crate) fn report(self) {
+        self.report.found.borrow_mut().push((self.span, self.diagnostic));
+    }
+}
+
+/// One mapping and what it describes, such as `source "payments"`.
+#[derive(Clone)]
+pub(crate) struct Section<'a> {
+    pub(crate) report: &'a Report,
+    pub(crate) what: String,
+    /// Of the key that names it, for what is missing in it.
+    pub(crate) span: Span,
+    entries: &'a [(Key, Node)],
+}
+
+impl<'a> Section<'a> {
+    /// `None`, and a mistake reported, where the node is no mapping.
+    pub(crate) fn of(report: &'a Report, what: impl Into<String>, span: Span, node: &'a Node) -> Option<Self> {
+        let what = what.into();
+        match &node.value {
+            Value::Map(entries) => Some(Self { report, what, span, entries }),
+            _ if node.is_null() => Some(Self { report, what, span, entries: &[] }),
+            _ => {
+                report
+                    .at(node.span, format!("{what} is {}", node.describe()))
+                    .expected("a mapping of keys and values")
+                    .report();
+                None
+            }
+        }
+    }
+
+    pub(crate) fn entries(&self) -> &'a [(Key, Node)] {
+        self.entries
+    }
+
+    /// The value of a key; a key with nothing behind it counts as absent.
+    pub(crate) fn get(&self, key: &str) -> Option<&'a Node> {
+        self.entries.iter().find(|(k, _)| k.text == key).map(|(_, node)| node).filter(|node| !node.is_null())
+    }
+
+    /// Reports what a plug-in says about the values that it was given.
+    pub(crate) fn report_error(&self, key: &str, error: &thalweg_types::Error) {
+        let mut pending = self.report.at(self.key_span(key), format!("{}: {}", self.what, error.chain()));
+        if let Some(hint) = error.hint() {
+            pending = pending.hint(hint);
+        }
+        pending.report();
+    }
+
+    pub(crate) fn key_span(&self, key: &str) -> Span {
+        self.entries.iter().find(|(k, _)| k.text == key).map_or(self.span, |(k, _)| k.span)
+    }
+
+    /// The value of a key that has to be there.
+    pub(crate) fn require(&self, key: &str, expected: &str) -> Option<&'a Node> {
+        let node = self.get(key);
+        if node.is_none() {
+            let message = match self.entries.iter().any(|(k, _)| k.text == key) {
+                true => format!("{} has nothing behind {key:?}", self.what),
+                false => format!("{} lacks {key:?}", self.what),
+            };
+            self.report.at(self.key_span(key), message).expected(expected).report();
+        }
+        node
+    }
+
+    /// Reports every key that is not among `known`.
+    pub(crate) fn refuse_others<'k>(&self, known: impl IntoIterator<Item = &'k str>) {
+        let known: Vec<&str> = known.into_iter().collect();
+        for (key, _) in self.entries {
+            if !known.contains(&key.text.as_str()) {
+                self.report
+                    .at(key.span, format!("{} has no key {:?}", self.what, key.text))
+                    .expected(one_of(known.iter().copied()))
+                    .did_you_mean(&key.text, known.iter().copied())
+                    .report();
+            }
+        }
+    }
+
+    pub(crate) fn refuse_other_than(&self, specs: &[KeySpec]) {
+        self.refuse_others(specs.iter().map(|spec| spec.key));
+    }
+
+    pub(crate) fn name(&self, key: &str) -> Option<(String, Span)> {
+        let node = self.get(key)?;
+        let scalar = self.scalar(key, node, "a name")?;
+        Some((scalar.text.clone(), node.span))
+    }
+
+    pub(crate) fn scalar(&self, key: &str, node: &'a Node, expected: &str) -> Option<&'a Scalar> {
+        match &node.value {
+            Value::Scalar(scalar) => Some(scalar),
+            _ => {
+                self.report
+                    .at(node.span, format!("{key:?} of {} is {}", self.what, node.describe()))
+                    .expected(expected)
+                    .report();
+                None
+            }
+        }
+    }
+
+    pub(crate) fn duration(&self, key: &str) -> Option<Micros> {
+        match self.value(key, OptionKind::Duration)? {
+            OptionValue::Duration(micros) => Some(micros),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn size(&self, key: &str) -> Option<u64> {
+        match self.value(key, OptionKind::Size)? {
+            OptionValue::Size(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn integer(&self, key: &str, min: i64, max: i64) -> Option<i64> {
+        match self.value(key, OptionKind::Integer { min, max })? {
+            OptionValue::Integer(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn choice(&self, key: &str, choices: &'static [&'static str]) -> Option<String> {
+        match self.value(key, OptionKind::Choice(choices))? {
+            OptionValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Every option that is given, and a mistake for each that is required and is not.
+    pub(crate) fn options(&self, specs: &[OptionSpec]) -> Options {
+        let mut options = BTreeMap::new();
+        for spec in specs {
+            if spec.required {
+                self.require(spec.key, &describe_kind(spec.kind));
+            }
+            if let Some(value) = self.value(spec.key, spec.kind) {
+                options.insert(spec.key.to_owned(), value);
+            }
+        }
+        Options(options)
+    }
+
+    pub(crate) fn value(&self, key: &str, kind: OptionKind) -> Option<OptionValue> {
+        let node = self.get(key)?;
+        match read_value(node, kind) {
+            Ok(value) => Some(value),
+            Err(hint) => {
+                let mut pending = self
+                    .report
+                    .at(node.span, format!("{key:?} of {} is {}", self.what, node.describe()))
+                    .expected(describe_kind(kind));
+                if let (OptionKind::Choice(choices), Value::Scalar(scalar)) = (kind, &node.value) {
+                    pending = pending.did_you_mean(&scalar.text, choices.iter().copied());
+                }
+                if let Some(hint) = hint {
+                    pending = pending.hint(hint);
+                }
+                pending.report();
+                None
+            }
+        }
+    }
+}
+
+/// What values of a kind look like.
+pub(crate) fn describe_kind(kind: OptionKind) -> String {
+    match kind {
+        OptionKind::Text => "a text".to_owned(),
+        OptionKind::Path => "a path".to_owned(),
+        OptionKind::Bool => "true or false".to_owned(),
+        OptionKind::Integer { min, max: i64::MAX } => format!("an integer from {min}"),
+        OptionKind::Integer { min, max } if min == max => format!("{min}"),
+        OptionKind::Integer { min, max } => format!("an integer from {min} to {max}"),
+        OptionKind::Number => "a number".to_owned(),
+        OptionKind::Duration => "a duration such as 500ms, 5s, 10m, 1h or 7d".to_owned(),
+        OptionKind::Size => "a size such as 64KiB, 8MiB or 1GiB".to_owned(),
+        OptionKind::Choice(choices) => one_of(choices.iter().copied()),
+        OptionKind::TextList => "a text or a list of texts".to_owned(),
+    }
+}
+
+/// The value that a node means where `kind` is expected; otherwise perhaps a hint.
+fn read_value(node: &Node, kind: OptionKind) -> Result<OptionValue, Option<String>> {
+    if let (OptionKind::TextList, Value::List(items)) = (kind, &node.value) {
+        let texts: Option<Vec<String>> = items.iter().map(|item| text_of(item).ok()).collect();
+        return texts.map(OptionValue::List).ok_or(None);
+    }
+    let Value::Scalar(scalar) = &node.value else { return Err(None) };
+    let plain = scalar.style == Style::Plain;
+    match kind {
+        OptionKind::Text | OptionKind::Path => text_of(node).map(OptionValue::Text),
+        OptionKind::TextList => text_of(node).map(|text| OptionValue::List(vec![text])),
+        OptionKind::Choice(choices) => match choices.contains(&scalar.text.as_str()) {
+            true => Ok(OptionValue::Text(scalar.text.clone())),
+            false => Err(None),
+        },
+        OptionKind::Bool => match (plain, scalar.text.as_str()) {
+            (true, "true") => Ok(OptionValue::Bool(true)),
+            (true, "false") => Ok(OptionValue::Bool(false)),
+            (false, "true" | "false") => Err(Some("leave out the quotes".to_owned())),
+            (_, text) => Err(match text.to_lowercase().as_str() {
+                "yes" | "on" | "y" | "true" | "1" => Some("write true".to_owned()),
+                "no" | "off" | "n" | "false" | "0" => Some("write false".to_owned()),
+                _ => None,
+            }),
+        },
+        OptionKind::Integer { min, max } => match scalar.text.parse::<i64>() {
+            Ok(_) if !plain => Err(Some("leave out the quotes".to_owned())),
+            Ok(number) if (min..=max).contains(&number) => Ok(OptionValue::Integer(number)),
+            Ok(_) => Err(None),
+            Err(_) => Err(match scalar.text.replace(['_', ','], "").parse::<i64>() {
+                Ok(number) => Some(format!("write {number}")),
+                Err(_) => None,
+            }),
+        },
+        OptionKind::Number => match scalar.text.parse::<f64>() {
+            Ok(_) if !plain => Err(Some("leave out the quotes".to_owned())),
+            Ok(number) if number.is_finite() => Ok(OptionValue::Number(number)),
+            _ => Err(None),
+        },
+        OptionKind::Duration => match parse_duration(&scalar.text) {
+            Ok(micros) => Ok(OptionValue::Duration(micros)),
+            Err(_) => Err(match scalar.text.parse::<i64>() {
+                Ok(0) => Some("write 0s".to_owned()),
+                Ok(number) if number > 0 => Some(format!("add a unit, such as {number}s")),
+                Ok(_) => Some("a duration is not negative".to_owned()),
+                Err(_) => spelled_duration(&scalar.text).map(|text| format!("write {text}")),
+            }),
+        },
+        OptionKind::Size => match (parse_size(&scalar.text), scalar.is_number()) {
+            (Ok(bytes), _) => Ok(OptionValue::Size(bytes)),
+            (Err(_), _) => Err(spelled_size(&scalar.text).map(|text| format!("write {text}"))),
+        },
+    }
+}
+
+/// A text that YAML does not take for something else.
+fn text_of(node: &Node) -> Result<String, Option<String>> {
+    match &node.value {
+        Value::Scalar(scalar) if scalar.is_number() || scalar.is_bool() => {
+            Err(Some(format!("put it in quotes where the text {:?} is meant", scalar.text)))
+        }
+        Value::Scalar(scalar) if scalar.is_null() => Err(None),
+        Value::Scalar(scalar) => Ok(scalar.text.clone()),
+        _ => Err(None),
+    }
+}
+
+/// `5 seconds`, `1 hour`, `2min` as we write it.
+fn spelled_duration(text: &str) -> Option<String> {
+    let text = text.trim().to_lowercase();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = match text[digits..].trim() {
+        "ms" | "milli" | "millis" | "millisecond" | "milliseconds" => "ms",
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "min" | "mins" | "minute" | "minutes" => "m",
+        "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "d",
+        "w" | "week" | "weeks" => "w",
+        _ => return None,
+    };
+    let written = format!("{}{unit}", &text[..digits]);
+    parse_duration(&written).ok().map(|_| written)
+}
+
+/// `64k`, `8 mb`, `1G` as we write it.
+fn spelled_size(text: &str) -> Option<String> {
+    let text = text.trim().to_lowercase();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = match text[digits..].trim() {
+        "k" | "kb" | "kib" => "KiB",
+        "m" | "mb" | "mib" => "MiB",
+        "g" | "gb" | "gib" => "GiB",
+        "t" | "tb" | "tib" => "TiB",
+        _ => return None,
+    };
+    let written = format!("{}{unit}", &text[..digits]);
+    parse_size(&written).ok().map(|_| written)
+}
+
+/// Whether a text is a name: a letter or `_`, then letters, digits, `_` and `-`.
+pub(crate) fn is_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}

@@ -1,0 +1,284 @@
+//! The merge of a `metrics` operator: each record with the values that its stages sent, in the order of the records.
+//!
+//! Input 0 is the records, input 1 + i stage i, each grouped by task. A task of a stage answers its records in order, so
+//! the row of an answer follows from which task a record went to: by its order number where numbers are dense, else by
+//! hashing the key again (records from several inputs may share a number).
+//!
+//! Late records that a stage refused go to rejects here, once per record whatever the number of stages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, StringViewBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BinaryViewArray, BooleanArray, RecordBatch, StringViewArray, UInt64Array, new_null_array};
+use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use thalweg_connect::format::Encoder;
+use thalweg_flow::{InputId, InputOrder, Operator, Output};
+use thalweg_types::{
+    Batch, Error, Seq, SeqRange, Seqs, format_duration, format_timestamp, hash_columns, partition_of, rejects_schema,
+};
+
+use super::MetricsSpec;
+use super::scatter::{Part, scatter};
+use super::stage::FLAGS;
+
+pub(super) struct Merge {
+    spec: Arc<MetricsSpec>,
+    records: Vec<Batch>,
+    /// By stage, with the task that each came from.
+    answers: Vec<Vec<(u32, Batch)>>,
+    /// Makes the raw text of late records.
+    encoder: Box<dyn Encoder>,
+    /// Schema of answers for the stages' schemas that it was made for.
+    schema: Option<(Vec<SchemaRef>, SchemaRef)>,
+}
+
+/// Where the answers of one stage go: for each batch the rows of its records.
+struct Placed<'a> {
+    batch: &'a Batch,
+    rows: Vec<u32>,
+}
+
+impl Merge {
+    pub(super) fn new(spec: Arc<MetricsSpec>, encoder: Box<dyn Encoder>) -> Self {
+        let answers = spec.stages.iter().map(|_| Vec::new()).collect();
+        Self { spec, records: Vec::new(), answers, encoder, schema: None }
+    }
+
+    /// Rows of each batch of a stage among the records.
+    fn place<'a>(&self, stage: usize, records: &Batch, answers: &'a [(u32, Batch)]) -> Vec<Placed<'a>> {
+        let keys = &self.spec.stages[stage].keys;
+        if keys.is_empty() {
+            let all = (0..records.len() as u32).collect();
+            return answers.iter().map(|(_, batch)| Placed { batch, rows: all_rows(&all, batch) }).collect();
+        }
+        if let Seqs::Dense(first) = records.seqs() {
+            return answers
+                .iter()
+                .map(|(_, batch)| {
+                    let rows = (0..batch.len() as u32).map(|row| (batch.seq(row) - first) as u32).collect();
+                    Placed { batch, rows }
+                })
+                .collect();
+        }
+        let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(records.column(*key))).collect();
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.spec.partitions as usize];
+        for (row, hash) in hash_columns(&columns, records.len()).into_iter().enumerate() {
+            rows_of[partition_of(hash, self.spec.partitions) as usize].push(row as u32);
+        }
+        // A task may have sent several batches for the range: they stand in order.
+        let mut taken = vec![0; rows_of.len()];
+        answers
+            .iter()
+            .map(|(task, batch)| {
+                let from = taken[*task as usize];
+                taken[*task as usize] += batch.len();
+                Placed { batch, rows: rows_of[*task as usize][from..from + batch.len()].to_vec() }
+            })
+            .collect()
+    }
+
+    fn merge(&mut self, records: &Batch, out: &mut Output<'_>) {
+        let count = records.len();
+        let answers = std::mem::take(&mut self.answers);
+        let placed: Vec<Vec<Placed<'_>>> =
+            answers.iter().enumerate().map(|(stage, answers)| self.place(stage, records, answers)).collect();
+        let schemas: Vec<SchemaRef> = placed
+            .iter()
+            .map(|stage| stage.first().map_or_else(|| Arc::new(ArrowSchema::empty()), |placed| placed.batch.records().schema()))
+            .collect();
+        let (schema, queries) = self.schema(schemas, records);
+
+        let mut columns: Vec<ArrayRef> = records.records().columns().to_vec();
+        for (stage, column) in &queries {
+            columns.push(column_of(&placed[*stage], *column, count));
+        }
+        let late = self.late(&placed, count);
+        let flags = schema.fields().len() - FLAGS.len();
+        columns.push(if late.is_empty() {
+            new_null_array(schema.field(flags).data_type(), count)
+        } else {
+            lists(&late, count)
+        });
+        columns.push(duplicates(&placed, count));
+        columns.push(misfits(&placed, schema.field(flags + 2).data_type(), count));
+
+        if !late.is_empty() {
+            out.emit(1, self.rejects(records, &late, out));
+        }
+        let merged = RecordBatch::try_new(schema, columns).expect("answers have the columns of their schema");
+        out.emit(0, records.with_records(merged));
+        self.answers = answers;
+        for stage in &mut self.answers {
+            stage.clear();
+        }
+    }
+
+    /// Schema of the answers, and for each query its stage and column: in the order of the job file, later ones behind.
+    fn schema(&mut self, stages: Vec<SchemaRef>, records: &Batch) -> (SchemaRef, Vec<(usize, usize)>) {
+        let mut queries: Vec<(usize, usize, usize)> = Vec::new();
+        for (stage, schema) in stages.iter().enumerate() {
+            for (column, field) in schema.fields().iter().enumerate().take(schema.fields().len().saturating_sub(FLAGS.len())) {
+                let known = self.spec.order.iter().position(|name| name == field.name());
+                queries.push((known.unwrap_or(usize::MAX), stage, column));
+            }
+        }
+        queries.sort_unstable();
+        let places = queries.iter().map(|(_, stage, column)| (*stage, *column)).collect();
+        if let Some((known, schema)) = &self.schema
+            && known.len() == stages.len()
+            && known.iter().zip(&stages).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+        {
+            return (Arc::clone(schema), places);
+        }
+        let mut fields: Vec<Arc<ArrowField>> = records.records().schema().fields().to_vec();
+        fields.extend(queries.iter().map(|(_, stage, column)| Arc::clone(&stages[*stage].fields()[*column])));
+        let declared = self.spec.answers.arrow();
+        fields.extend(declared.fields()[declared.fields().len() - FLAGS.len()..].iter().cloned());
+        let schema = Arc::new(ArrowSchema::new(fields));
+        self.schema = Some((stages, Arc::clone(&schema)));
+        (schema, places)
+    }
+
+    /// Labels of the stages that refused a record as late, by row.
+    fn late(&self, placed: &[Vec<Placed<'_>>], count: usize) -> BTreeMap<u32, Vec<String>> {
+        let mut late: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for (stage, placed) in placed.iter().enumerate() {
+            for part in placed {
+                let column = flag(part.batch, 0);
+                if column.null_count() == column.len() {
+                    continue;
+                }
+                for (index, row) in part.rows.iter().enumerate().filter(|(_, row)| (**row as usize) < count) {
+                    if column.is_valid(index) {
+                        late.entry(*row).or_default().push(self.spec.stages[stage].label.clone());
+                    }
+                }
+            }
+        }
+        late
+    }
+
+    fn rejects(&mut self, records: &Batch, late: &BTreeMap<u32, Vec<String>>, out: &Output<'_>) -> Batch {
+        let (mut sources, mut offsets, mut reasons, mut raws) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut times, mut seqs): (Vec<i64>, Vec<Seq>) = (Vec::new(), Vec::new());
+        for (row, stages) in late {
+            let seq = records.seq(*row);
+            let (source, offset) =
+                out.place_of(seq).unwrap_or_else(|| (Arc::from(""), seq));
+            let time = records.times()[*row as usize];
+            sources.push(source.to_string());
+            offsets.push(offset);
+            reasons.push(format!(
+                "expected an event time at most {} behind the newest record, got {} (refused by {})",
+                format_duration(self.spec.lateness),
+                format_timestamp(time),
+                stages.join(", ")
+            ));
+            let mut raw = Vec::new();
+            self.encoder.encode_row(records, *row, &mut raw);
+            raws.push(raw.trim_ascii_end().to_vec());
+            times.push(time);
+            seqs.push(seq);
+        }
+        let count = sources.len();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringViewArray::from_iter_values(sources)),
+            Arc::new(UInt64Array::from(offsets)),
+            new_null_array(&ArrowType::UInt64, count),
+            Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n("late", count))),
+            Arc::new(StringViewArray::from_iter_values(reasons)),
+            Arc::new(BinaryViewArray::from_iter_values(raws)),
+        ];
+        let schema = Arc::clone(rejects_schema().arrow());
+        let rejects = RecordBatch::try_new(schema, columns).expect("rejects have the columns of their schema");
+        Batch::new(records.range(), rejects, times.into(), Seqs::Each(seqs.into()))
+    }
+}
+
+fn all_rows(all: &Vec<u32>, batch: &Batch) -> Vec<u32> {
+    assert_eq!(all.len(), batch.len(), "the stage without a key answers every record in one batch");
+    all.clone()
+}
+
+fn flag(batch: &Batch, index: usize) -> &ArrayRef {
+    let columns = batch.records().num_columns();
+    batch.column(columns - FLAGS.len() + index)
+}
+
+fn column_of(placed: &[Placed<'_>], column: usize, count: usize) -> ArrayRef {
+    let parts: Vec<Part<'_>> =
+        placed.iter().map(|placed| Part { array: placed.batch.column(column), rows: &placed.rows }).collect();
+    scatter(&parts, count)
+}
+
+fn duplicates(placed: &[Vec<Placed<'_>>], count: usize) -> ArrayRef {
+    let mut flags: Option<Vec<Option<bool>>> = None;
+    for part in placed.iter().flatten() {
+        let column = flag(part.batch, 1);
+        if column.null_count() < column.len() {
+            let flags = flags.get_or_insert_with(|| vec![None; count]);
+            for (index, row) in part.rows.iter().enumerate().filter(|(index, _)| column.is_valid(*index)) {
+                let _ = index;
+                flags[*row as usize] = Some(true);
+            }
+        }
+    }
+    flags.map_or_else(|| new_null_array(&ArrowType::Boolean, count), |flags| Arc::new(BooleanArray::from(flags)))
+}
+
+fn misfits(placed: &[Vec<Placed<'_>>], data_type: &ArrowType, count: usize) -> ArrayRef {
+    let mut names: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for part in placed.iter().flatten() {
+        let column = flag(part.batch, 2);
+        if column.null_count() == column.len() {
+            continue;
+        }
+        let column = column.as_list::<i32>();
+        for (index, row) in part.rows.iter().enumerate().filter(|(index, _)| column.is_valid(*index)) {
+            let items = column.value(index);
+            let items = items.as_string_view();
+            names.entry(*row).or_default().extend(items.iter().flatten().map(str::to_owned));
+        }
+    }
+    if names.is_empty() { new_null_array(data_type, count) } else { lists(&names, count) }
+}
+
+/// A list column with the given texts at the given rows and nulls elsewhere.
+fn lists(texts: &BTreeMap<u32, Vec<String>>, count: usize) -> ArrayRef {
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in 0..count as u32 {
+        let texts = texts.get(&row);
+        for text in texts.into_iter().flatten() {
+            lists.values().append_value(text);
+        }
+        lists.append(texts.is_some());
+    }
+    Arc::new(lists.finish())
+}
+
+impl Operator for Merge {
+    fn process(&mut self, input: InputId, batch: Batch, _out: &mut Output<'_>) -> Result<(), Error> {
+        match input.port.checked_sub(1) {
+            None => self.records.push(batch),
+            Some(stage) => self.answers[stage].push((input.task, batch)),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, _range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+        let records = std::mem::take(&mut self.records);
+        let records = match records.as_slice() {
+            [] => return Ok(()),
+            [one] => one.compact(),
+            many => thalweg_flow::merge_batches(many),
+        };
+        self.merge(&records, out);
+        Ok(())
+    }
+
+    fn input_order(&self) -> InputOrder {
+        InputOrder::Grouped
+    }
+}

@@ -1,0 +1,168 @@
+//! A keyed stage as an operator: one partition's windows, and what it sends to the merge.
+//!
+//! For every record that it gets it sends one row: a struct per query, `late` and `duplicate` where it refused the
+//! record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
+//! link, so a stage copies only what its queries read.
+
+use std::sync::{Arc, mpsc};
+
+use arrow_array::builder::{ListBuilder, StringViewBuilder};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use thalweg_flow::{Command, InputId, Operator, Output};
+use thalweg_types::{Batch, Error, Micros, Seqs};
+use thalweg_window::query::Query;
+use thalweg_window::stage::{Answers, Present, Stage};
+
+use super::plan_query;
+
+/// Columns after the queries' own.
+pub(super) const FLAGS: [&str; 3] = ["late", "duplicate", "misfits"];
+
+/// What the control plane asks of a stage.
+pub enum StageCommand {
+    /// Adds a query; every task says how it went.
+    Add { name: String, query: Box<Query>, reply: mpsc::Sender<Result<(), Error>> },
+    /// Drops a query; every task says whether it had it.
+    Drop { name: String, reply: mpsc::Sender<Result<bool, Error>> },
+    /// Asks one task for present values. `key` holds one-row columns of the query's GROUP BY fields by their place
+    /// in the input.
+    Read { name: String, task: u32, key: Vec<(usize, ArrayRef)>, reply: mpsc::Sender<Result<Present, Error>> },
+}
+
+pub(super) struct StageOperator {
+    pub(super) stage: Stage,
+    pub(super) task: u32,
+    /// Schema of what is sent, made again when queries come or go.
+    schema: Option<SchemaRef>,
+}
+
+impl StageOperator {
+    pub(super) fn new(stage: Stage, task: u32) -> Self {
+        Self { stage, task, schema: None }
+    }
+
+    fn schema(&mut self) -> SchemaRef {
+        let stage = &self.stage;
+        let schema = self.schema.get_or_insert_with(|| {
+            let mut fields: Vec<ArrowField> = stage
+                .queries()
+                .map(|(name, data_type)| ArrowField::new(name, data_type.to_arrow(), true))
+                .collect();
+            let misfits = ArrowType::List(Arc::new(ArrowField::new("item", ArrowType::Utf8View, true)));
+            for (name, data_type) in FLAGS.iter().zip([ArrowType::Boolean, ArrowType::Boolean, misfits]) {
+                fields.push(ArrowField::new(*name, data_type, true));
+            }
+            Arc::new(ArrowSchema::new(fields))
+        });
+        Arc::clone(schema)
+    }
+
+    fn to_batch(&mut self, answers: Answers, batch: &Batch) -> Batch {
+        let count = batch.len();
+        let schema = self.schema();
+        let refused = if answers.late_refused { answers.late.as_slice() } else { &[] };
+        let mut columns = answers.values;
+        let query_count = columns.len();
+        columns.push(marked(refused, count));
+        columns.push(marked(&answers.duplicate, count));
+        columns.push(if answers.misfits.is_empty() {
+            new_null_array(schema.field(query_count + 2).data_type(), count)
+        } else {
+            self.misfits(&answers.misfits, count)
+        });
+        let records = RecordBatch::try_new(schema, columns).expect("a stage's columns have its schema");
+        let (times, seqs): (Vec<Micros>, Vec<u64>) =
+            batch.row_numbers().map(|row| (batch.times()[row as usize], batch.seq(row))).unzip();
+        Batch::new(batch.range(), records, times.into(), Seqs::Each(seqs.into()))
+    }
+
+    fn misfits(&self, misfits: &[(u32, u32, u32)], count: usize) -> ArrayRef {
+        let queries: Vec<(&str, &thalweg_types::DataType)> = self.stage.queries().collect();
+        let mut lists = ListBuilder::new(StringViewBuilder::new());
+        let mut next = misfits.iter().peekable();
+        for row in 0..count as u32 {
+            let mut is_any = false;
+            while let Some((_, query, output)) = next.next_if(|(other, ..)| *other == row) {
+                let (name, data_type) = queries[*query as usize];
+                let thalweg_types::DataType::Struct(fields) = data_type else { continue };
+                lists.values().append_value(format!("{name}.{}", fields[*output as usize].name));
+                is_any = true;
+            }
+            lists.append(is_any);
+        }
+        Arc::new(lists.finish())
+    }
+
+    fn obey(&mut self, command: &StageCommand) {
+        // Whoever asked may have gone away meanwhile: an answer that nobody takes is no failure.
+        match command {
+            StageCommand::Add { name, query, reply } => {
+                let outcome =
+                    plan_query(&mut self.stage, name, query).and_then(|planned| self.stage.add_queries(&[planned]));
+                self.schema = None;
+                let _ = reply.send(outcome);
+            }
+            StageCommand::Drop { name, reply } => {
+                let had = self.stage.drop_query(name);
+                self.schema = None;
+                let _ = reply.send(Ok(had));
+            }
+            StageCommand::Read { name, task, key, reply } => {
+                if *task == self.task {
+                    let _ = reply.send(self.read(name, key));
+                }
+            }
+        }
+    }
+
+    fn read(&self, name: &str, key: &[(usize, ArrayRef)]) -> Result<Present, Error> {
+        let missing = || Error::user(format!("no query {name:?}"));
+        let fields = self.stage.group_fields(name).ok_or_else(missing)?;
+        let ordered: Vec<ArrayRef> = fields
+            .iter()
+            .map(|field| {
+                let found = key.iter().find(|(other, _)| other == field);
+                found.map(|(_, value)| Arc::clone(value)).ok_or_else(|| {
+                    Error::user(format!("query {name:?} needs a value for each field of its GROUP BY"))
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        self.stage.read(name, &ordered).ok_or_else(missing)
+    }
+}
+
+/// A column that is true at the given rows and null elsewhere.
+fn marked(rows: &[u32], count: usize) -> ArrayRef {
+    if rows.is_empty() {
+        return new_null_array(&ArrowType::Boolean, count);
+    }
+    let mut flags = vec![None; count];
+    for row in rows {
+        flags[*row as usize] = Some(true);
+    }
+    Arc::new(BooleanArray::from(flags))
+}
+
+impl Operator for StageOperator {
+    fn process(&mut self, _input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        if let Some(first) = batch.row_numbers().next() {
+            out.working_on(batch.seq(first));
+        }
+        let answers = self.stage.answer(&batch)?;
+        let answers = self.to_batch(answers, &batch);
+        out.emit(0, answers);
+        Ok(())
+    }
+
+    fn command(&mut self, command: &Command, _out: &mut Output<'_>) -> Result<(), Error> {
+        if let Some(command) = command.body.downcast_ref::<StageCommand>() {
+            self.obey(command);
+        }
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.stage.state_bytes()
+    }
+}

@@ -1,0 +1,417 @@
+//! One process: many jobs on one set of workers, each in its folder.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use thalweg_connect::sink::rejects::RejectCounts;
+use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
+use thalweg_flow::{Clock, Job, JobFailure, JobState, JobStats, Partitioner, Runtime, SystemClock};
+use thalweg_storage::{ChunkBudget, IoPool, RealFs};
+use thalweg_types::{Class, Error};
+
+use crate::data_dir::{DataDir, JobDir};
+use crate::graph;
+use crate::job_file::{CheckOptions, CheckedJob};
+use crate::operator::{OperatorPlugin, Operators, Services};
+use crate::skip::Skip;
+
+/// Memory for chunks where a job does not say.
+const CHUNK_MEMORY: u64 = 256 << 20;
+/// Reservoirs write behind and read ahead; more threads than these do not make a disk faster.
+const IO_THREADS: usize = 2;
+
+/// How a node is opened.
+pub struct NodeOptions {
+    /// `None`: a temporary folder that goes away with the node.
+    pub data_dir: Option<PathBuf>,
+    pub workers: usize,
+    pub registry: Registry,
+    pub operators: Operators,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self {
+            data_dir: None,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            registry: Registry::builtin(),
+            operators: Operators::builtin(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl NodeOptions {
+    #[must_use]
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Adds a kind of source; job files name it by `type`.
+    #[must_use]
+    pub fn source(mut self, plugin: impl SourcePlugin + 'static) -> Self {
+        self.registry.add_source(plugin);
+        self
+    }
+
+    #[must_use]
+    pub fn sink(mut self, plugin: impl SinkPlugin + 'static) -> Self {
+        self.registry.add_sink(plugin);
+        self
+    }
+
+    #[must_use]
+    pub fn format(mut self, plugin: impl FormatPlugin + 'static) -> Self {
+        self.registry.add_format(plugin);
+        self
+    }
+
+    #[must_use]
+    pub fn operator(mut self, plugin: impl OperatorPlugin + 'static) -> Self {
+        self.operators.add(plugin);
+        self
+    }
+
+    /// Adds a partitioning; job files name it by `partition`.
+    #[must_use]
+    pub fn partitioner(mut self, name: impl Into<String>, partitioner: Arc<dyn Partitioner>) -> Self {
+        self.operators.add_partitioner(name, partitioner);
+        self
+    }
+
+    /// What job files are checked against.
+    pub fn check_options(&self) -> CheckOptions {
+        CheckOptions {
+            registry: self.registry.clone(),
+            operators: self.operators.clone(),
+            workers: u32::try_from(self.workers).unwrap_or(u32::MAX).max(1),
+        }
+    }
+
+    /// Opens the node.
+    ///
+    /// # Errors
+    /// If the data directory cannot be made or another process has it.
+    pub fn open(self) -> Result<Node, Error> {
+        let check = self.check_options();
+        let dir = DataDir::open(self.data_dir.as_deref())?;
+        Ok(Node {
+            runtime: Runtime::new(self.workers, self.clock),
+            pool: IoPool::new(IO_THREADS),
+            check,
+            jobs: Mutex::default(),
+            dir,
+        })
+    }
+}
+
+/// A process that runs jobs. Dropping it ends them at once; see [`Node::drain`].
+pub struct Node {
+    /// Dropped first: its tasks use the folder and the pool.
+    runtime: Runtime,
+    pool: Arc<IoPool>,
+    check: CheckOptions,
+    /// By name; ended ones stay until they are removed or started again. Held while a job is opened.
+    jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
+    dir: DataDir,
+}
+
+impl Node {
+    pub fn builder() -> NodeOptions {
+        NodeOptions::default()
+    }
+
+    /// What job files are checked against.
+    pub fn check_options(&self) -> &CheckOptions {
+        &self.check
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Whether everything is gone when the node is dropped.
+    pub fn is_temporary(&self) -> bool {
+        self.dir.is_temporary()
+    }
+
+    /// Starts a job; `skips` are records that it leaves out.
+    ///
+    /// # Errors
+    /// If a job of this name runs, or what a source or a sink says when it is opened.
+    pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
+        let mut jobs = self.jobs();
+        if let Some(known) = jobs.get(&job.name)
+            && !known.state().is_final()
+        {
+            return Err(Error::user(format!("a job {:?} is running already", job.name))
+                .with_hint("end it first, or give this one another name"));
+        }
+        let folder = self.dir.job(&job.name, &job.json)?;
+        let services = Services {
+            fs: Arc::new(RealFs),
+            pool: Arc::clone(&self.pool),
+            chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
+            state: job.state.clone(),
+        };
+        let skips: Vec<Skip> =
+            skips.iter().filter(|skip| job.sources.iter().any(|s| *s.name == *skip.source)).cloned().collect();
+        let built = graph::build(&job, &folder, &services, &skips)?;
+        let started = Instant::now();
+        let running = self.runtime.start(built.graph, built.options)?;
+        let running = Arc::new(RunningJob {
+            checked: job,
+            folder,
+            job: running,
+            ingresses: built.ingresses,
+            addresses: built.addresses,
+            sinks: built.sinks,
+            rejects: built.rejects,
+            answering: built.answering,
+            started,
+            ended: Mutex::default(),
+        });
+        jobs.insert(Arc::clone(running.name()), Arc::clone(&running));
+        Ok(running)
+    }
+
+    /// All jobs by name, ended ones too.
+    pub fn list(&self) -> Vec<Arc<RunningJob>> {
+        self.jobs().values().cloned().collect()
+    }
+
+    pub fn job(&self, name: &str) -> Option<Arc<RunningJob>> {
+        self.jobs().get(name).cloned()
+    }
+
+    /// Forgets a job that has ended; one that runs is kept and given back.
+    ///
+    /// # Errors
+    /// If there is no such job, or it has not ended.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let mut jobs = self.jobs();
+        match jobs.get(name) {
+            None => Err(Error::user(format!("there is no job {name:?}"))),
+            Some(job) if !job.state().is_final() => {
+                Err(Error::user(format!("job {name:?} has not ended")).with_hint("drain it first"))
+            }
+            Some(_) => {
+                jobs.remove(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks every job for its orderly end.
+    pub fn drain(&self) {
+        for job in self.list() {
+            job.drain();
+        }
+    }
+
+    /// Ends every job at once.
+    pub fn abort(&self) {
+        for job in self.list() {
+            job.abort();
+        }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<RunningJob>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job that has been started.
+pub struct RunningJob {
+    checked: CheckedJob,
+    folder: JobDir,
+    job: Job,
+    ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
+    addresses: BTreeMap<Arc<str>, SocketAddr>,
+    sinks: Vec<(Arc<str>, SinkReport)>,
+    rejects: RejectCounts,
+    answering: Vec<Arc<str>>,
+    started: Instant,
+    /// How long it ran, once somebody has seen its end.
+    ended: Mutex<Option<Duration>>,
+}
+
+impl RunningJob {
+    pub fn name(&self) -> &Arc<str> {
+        &self.checked.name
+    }
+
+    /// The job as it was checked: its graph, schemas and queries.
+    pub fn checked(&self) -> &CheckedJob {
+        &self.checked
+    }
+
+    pub fn folder(&self) -> &JobDir {
+        &self.folder
+    }
+
+    /// The runtime's handle: state, commands.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// The door of an HTTP source.
+    pub fn ingress(&self, source: &str) -> Option<&Arc<dyn Ingress>> {
+        self.ingresses.get(source)
+    }
+
+    /// Where a listening source can be reached.
+    pub fn address(&self, source: &str) -> Option<SocketAddr> {
+        self.addresses.get(source).copied()
+    }
+
+    /// What each sink has taken, by its name.
+    pub fn sinks(&self) -> &[(Arc<str>, SinkReport)] {
+        &self.sinks
+    }
+
+    pub fn rejects(&self) -> &RejectCounts {
+        &self.rejects
+    }
+
+    pub fn state(&self) -> JobState {
+        self.job.state()
+    }
+
+    pub fn stats(&self) -> JobStats {
+        self.job.stats()
+    }
+
+    /// Orderly end: nothing new is taken, what is in flight goes to its sinks.
+    pub fn drain(&self) {
+        self.job.drain();
+    }
+
+    /// Ends the job at once; what is in flight is dropped.
+    pub fn abort(&self) {
+        self.job.abort();
+    }
+
+    /// Waits for the end.
+    pub fn wait(&self) -> JobEnd {
+        JobEnd { state: self.note_end(self.job.wait()), summary: self.summary() }
+    }
+
+    /// Waits at most this long; `None` where the job has not ended by then.
+    pub fn wait_timeout(&self, limit: Duration) -> Option<JobEnd> {
+        let state = self.job.wait_timeout(limit)?;
+        Some(JobEnd { state: self.note_end(state), summary: self.summary() })
+    }
+
+    /// The counts so far.
+    pub fn summary(&self) -> Summary {
+        let stats = self.stats();
+        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let rejects = self.rejects.total();
+        // A merge emits answers and the rejects of its stages; what sources rejected never reached it.
+        let emitted = |name: &Arc<str>| -> u64 {
+            let operator = stats.operators.iter().find(|operator| operator.name == *name);
+            operator.map_or(0, |operator| operator.tasks.iter().map(|task| task.records_out).sum())
+        };
+        let taken = |name: &Arc<str>| -> u64 {
+            let operator = stats.operators.iter().find(|operator| operator.name == *name);
+            operator.map_or(0, |operator| operator.tasks.iter().map(|task| task.records_in).sum())
+        };
+        let answers = if self.answering.is_empty() {
+            self.sinks.iter().map(|(name, _)| taken(name)).sum()
+        } else {
+            let emitted: u64 = self.answering.iter().map(emitted).sum();
+            emitted.saturating_sub(rejects.saturating_sub(stats.rejects))
+        };
+        Summary {
+            records: stats.records,
+            answers,
+            rejects,
+            elapsed: ended.unwrap_or_else(|| self.started.elapsed()),
+        }
+    }
+
+    fn note_end(&self, state: JobState) -> JobState {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| self.started.elapsed());
+        state
+    }
+}
+
+/// How a job ended, and what it had done by then.
+#[derive(Clone, Debug)]
+pub struct JobEnd {
+    pub state: JobState,
+    pub summary: Summary,
+}
+
+impl JobEnd {
+    /// The failure, where there was one.
+    pub fn failure(&self) -> Option<&JobFailure> {
+        match &self.state {
+            JobState::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// Whose fault it was; a panic is ours.
+    pub fn class(&self) -> Option<Class> {
+        self.failure().map(|failure| failure.error.as_ref().map_or(Class::Internal, |error| error.class))
+    }
+}
+
+/// What a job has done.
+///
+/// Answers are the rows that `metrics` operators gave, one per record; where a job has none, the rows that
+/// reached its sinks. Rejects are those of sources and operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    pub records: u64,
+    pub answers: u64,
+    pub rejects: u64,
+    pub elapsed: Duration,
+}
+
+impl Summary {
+    /// The counts of both, over the longer time.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            records: self.records + other.records,
+            answers: self.answers + other.answers,
+            rejects: self.rejects + other.rejects,
+            elapsed: self.elapsed.max(other.elapsed),
+        }
+    }
+
+    /// Records per second.
+    pub fn rate(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.records as f64 / seconds } else { 0.0 }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "records={} answers={} rejects={} seconds={:.3} rate={:.0}",
+            self.records,
+            self.answers,
+            self.rejects,
+            self.elapsed.as_secs_f64(),
+            self.rate()
+        )
+    }
+}

@@ -1,0 +1,123 @@
+//! `map`: records with other fields, each computed by an expression.
+//!
+//! `select: { total: price * quantity }` alone gives records of these fields. With `keep: all` or
+//! `keep: [card, ts]` the named fields of the input come first; a selected field of the same name takes the kept
+//! one's place.
+
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use thalweg_expr::Bound;
+use thalweg_flow::{InputId, Operator, Output};
+use thalweg_types::{Batch, Error, Field, Schema};
+
+use crate::diagnostic::nearest;
+use crate::job_file::keys::{KeySpec, Shape};
+
+use super::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS, Tasks};
+
+pub struct Map;
+
+const OPTIONS: &[KeySpec] = &[
+    KeySpec::new("select", Shape::Expressions, "the fields to compute").required(),
+    KeySpec::new("keep", TEXTS, "fields of the input to keep before them: `all`, or their names"),
+];
+
+impl OperatorPlugin for Map {
+    fn name(&self) -> &'static str {
+        "map"
+    }
+
+    fn doc(&self) -> &'static str {
+        "computes fields by expressions"
+    }
+
+    fn options(&self) -> &'static [KeySpec] {
+        OPTIONS
+    }
+
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+        let input = &check.input().schema;
+        let selected = check.expressions("select", input);
+        let kept = self.kept(check, input);
+        let (selected, kept) = (selected?, kept?);
+
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
+        for place in kept {
+            fields.push(input.fields()[place].clone());
+            columns.push(Column::Kept(place));
+        }
+        for (name, expression) in selected {
+            let mut field = Field::new(&name, expression.data_type().clone());
+            field.nullable = expression.nullable();
+            match fields.iter().position(|kept: &Field| kept.name == name) {
+                Some(place) => {
+                    fields[place] = field;
+                    columns[place] = Column::Computed(expression);
+                }
+                None => {
+                    fields.push(field);
+                    columns.push(Column::Computed(expression));
+                }
+            }
+        }
+        let schema = Schema::new(fields);
+        let columns: Arc<[Column]> = columns.into();
+        let outputs = vec![NamedOutput { name: "records".to_owned(), schema: schema.clone() }];
+        Some(Prepared::one(1, outputs, Tasks::Declared, move |_| {
+            Ok(Box::new(MapOperator { schema: schema.clone(), columns: Arc::clone(&columns) }))
+        }))
+    }
+}
+
+impl Map {
+    fn kept(&self, check: &OperatorCheck<'_>, input: &Schema) -> Option<Vec<usize>> {
+        let Some(names) = check.options().list("keep") else { return Some(Vec::new()) };
+        if names == ["all"] && input.field("all").is_none() {
+            return Some((0..input.fields().len()).collect());
+        }
+        let mut places = Vec::new();
+        for name in names {
+            match input.field(name) {
+                Some((place, _)) if places.contains(&place) => {}
+                Some((place, _)) => places.push(place),
+                None => {
+                    let hint = nearest(name, input.names()).map(|near| format!("did you mean {near:?}?"));
+                    check.error("keep", format!("\"keep\" names no field of the input: {name:?}"), hint);
+                    return None;
+                }
+            }
+        }
+        Some(places)
+    }
+}
+
+enum Column {
+    Kept(usize),
+    Computed(Bound),
+}
+
+struct MapOperator {
+    schema: Schema,
+    columns: Arc<[Column]>,
+}
+
+impl Operator for MapOperator {
+    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        let batch = batch.compact();
+        let columns = self
+            .columns
+            .iter()
+            .map(|column| match column {
+                Column::Kept(place) => Ok(Arc::clone(batch.column(*place))),
+                Column::Computed(expression) => expression.evaluate(batch.records()).map_err(Error::from),
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
+        let records = RecordBatch::try_new_with_options(Arc::clone(self.schema.arrow()), columns, &options)
+            .map_err(|error| Error::internal("an expression gave a column of another type").with_source(error))?;
+        out.emit(0, batch.with_records(records));
+        Ok(())
+    }
+}

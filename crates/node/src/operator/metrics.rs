@@ -1,0 +1,315 @@
+//! `metrics`: exact windows, one answer per record.
+//!
+//! In the graph it is a stage per key of `partition_by`, perhaps one of a single task for queries without GROUP BY,
+//! and a merge that gives each record its answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thalweg_expr::SqlError;
+use thalweg_flow::Partitioning;
+use thalweg_types::{Schema, rejects_schema};
+use thalweg_window::query::Query;
+
+use crate::diagnostic::one_of;
+use crate::job_file::keys::{KeySpec, Shape};
+use crate::job_file::section::{Section, is_name};
+use crate::job_file::tree::{Node, Value};
+use crate::metrics::{
+    self, ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage,
+};
+
+use super::{NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place};
+
+pub struct Metrics;
+
+const OPTIONS: &[KeySpec] = &[
+    KeySpec::new(
+        "partition_by",
+        Shape::PartitionBy,
+        "fields that tasks share the work by, one keyed stage each; a list in the list is a key of several fields",
+    ),
+    KeySpec::new("queries", Shape::Queries, "SELECT … GROUP BY … OVER …, by name").required(),
+];
+
+impl OperatorPlugin for Metrics {
+    fn name(&self) -> &'static str {
+        "metrics"
+    }
+
+    fn doc(&self) -> &'static str {
+        "computes exact windows and answers every record"
+    }
+
+    fn options(&self) -> &'static [KeySpec] {
+        OPTIONS
+    }
+
+    fn partitions_itself(&self) -> bool {
+        true
+    }
+
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+        let stream = check.input();
+        let schema = &stream.schema;
+        check_answer_fields(check, schema);
+        let keys = read_keys(check, schema);
+        let queries = read_queries(check, schema);
+        let (keys, queries) = (keys?, queries?);
+        let stages = spread_queries(check, schema, &keys, &queries)?;
+        if check.failed.get() {
+            return None;
+        }
+        let dedup = stream
+            .dedup
+            .as_ref()
+            .and_then(|dedup| schema.field(&dedup.id).map(|(place, _)| (place, dedup.span)));
+        let answers = metrics::answers_schema(schema, &queries);
+        let spec = Arc::new(MetricsSpec {
+            name: Arc::clone(check.name()),
+            input: schema.clone(),
+            stages,
+            order: queries.iter().map(|query| query.name.clone()).collect(),
+            lateness: stream.lateness,
+            late: stream.late,
+            dedup,
+            answers: answers.clone(),
+        });
+        Some(Prepared {
+            outputs: vec![
+                NamedOutput { name: "answers".to_owned(), schema: answers },
+                NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
+            ],
+            parts: parts(&spec),
+            rejects: Some(1),
+            metrics: Some(spec),
+        })
+    }
+}
+
+/// One part per stage and the merge.
+fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
+    let mut parts: Vec<Part> = spec
+        .stages
+        .iter()
+        .enumerate()
+        .map(|(index, stage)| {
+            let (partitioning, tasks) = match stage.keys.is_empty() {
+                true => (Partitioning::Global, Tasks::One),
+                false => (Partitioning::Key(stage.keys.clone()), Tasks::Partitions),
+            };
+            Part {
+                label: Some(stage.label.clone()),
+                inputs: vec![PartInput::Outer { port: 0, partitioning }],
+                outputs: vec![metrics::stage_schema(spec, index)],
+                tasks,
+                factory: metrics::stage(spec, index),
+            }
+        })
+        .collect();
+    let mut inputs = vec![PartInput::Outer { port: 0, partitioning: Partitioning::Global }];
+    inputs.extend((0..parts.len()).map(|index| PartInput::Part {
+        index,
+        output: 0,
+        partitioning: Partitioning::Global,
+    }));
+    parts.push(Part {
+        label: None,
+        inputs,
+        outputs: vec![spec.answers.clone(), rejects_schema()],
+        tasks: Tasks::One,
+        factory: metrics::merge(spec),
+    });
+    parts
+}
+
+/// An answer holds the record's fields beside its own.
+fn check_answer_fields(check: &OperatorCheck<'_>, schema: &Schema) {
+    for field in ANSWER_FIELDS {
+        if schema.field(field).is_some() {
+            check.error(
+                "input",
+                format!("the records have a field {field:?}, which answers use themselves"),
+                Some(format!("rename it with a `map` before, or in the source's schema ({field}_)")),
+            );
+        }
+    }
+}
+
+/// A key of several fields is a list in the list; each with its name and its places.
+fn read_keys(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<(String, Vec<usize>)>> {
+    let section = &check.section;
+    let Some(node) = section.get("partition_by") else { return Some(Vec::new()) };
+    let entries: Vec<&Node> = match &node.value {
+        Value::List(items) => items.iter().collect(),
+        _ => vec![node],
+    };
+    let mut keys: Vec<(String, Vec<usize>)> = Vec::new();
+    for entry in entries {
+        let fields: Vec<&Node> = match &entry.value {
+            Value::List(items) => items.iter().collect(),
+            _ => vec![entry],
+        };
+        let mut places = Vec::new();
+        for field in fields {
+            match field_place(section, "partition_by", field, schema) {
+                Some((place, _)) => places.push(place),
+                None => check.failed.set(true),
+            }
+        }
+        let names: Vec<&str> = places.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
+        let label = names.join(",");
+        if keys.iter().any(|(known, _)| *known == label) && !label.is_empty() {
+            check.failed.set(true);
+            section.report.at(entry.span, format!("\"partition_by\" names {label:?} twice")).report();
+        }
+        if !places.is_empty() {
+            keys.push((label, places));
+        }
+    }
+    (!check.failed.get()).then_some(keys)
+}
+
+/// Every query, bound to the schema, with mistakes at their place in its text.
+fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQuery>> {
+    let node = check.require("queries", "names and queries")?;
+    let what = format!("\"queries\" of {}", check.section.what);
+    let Some(section) = Section::of(check.report(), what, check.section.key_span("queries"), node) else {
+        check.failed.set(true);
+        return None;
+    };
+    let mut queries = Vec::new();
+    let mut fine = true;
+    for (name, node) in section.entries() {
+        let report = check.report();
+        if !is_name(&name.text) {
+            fine = false;
+            report
+                .at(name.span, format!("{:?} is no name for a query", name.text))
+                .expected("a letter or _, then letters, digits, _ and -")
+                .report();
+        }
+        if schema.field(&name.text).is_some() || ANSWER_FIELDS.contains(&name.text.as_str()) {
+            fine = false;
+            report
+                .at(name.span, format!("query {:?} has the name of a field", name.text))
+                .hint("an answer holds the record's fields and one object per query: names must differ")
+                .report();
+        }
+        let Some(scalar) = section.scalar(&name.text, node, "a query: SELECT … OVER …") else {
+            fine = false;
+            continue;
+        };
+        let what = format!("query {:?}", name.text);
+        let bound = Query::parse(&scalar.text).and_then(|query| {
+            check_from(check, &query)?;
+            let bound = query.bind(schema)?;
+            Ok((query, bound))
+        });
+        match bound {
+            Ok((query, bound)) => queries.push(StageQuery {
+                name: name.text.clone(),
+                text: scalar.text.clone(),
+                query,
+                bound: Arc::new(bound),
+            }),
+            Err(error) => {
+                fine = false;
+                report.sql(node, &what, &error);
+            }
+        }
+    }
+    if section.entries().is_empty() {
+        check.error("queries", "there is no query", None);
+        return None;
+    }
+    if !fine {
+        check.failed.set(true);
+    }
+    fine.then_some(queries)
+}
+
+/// FROM names the input, or a source or operator above it.
+fn check_from(check: &OperatorCheck<'_>, query: &Query) -> Result<(), SqlError> {
+    if check.above.contains(&query.stream) {
+        return Ok(());
+    }
+    let error = SqlError::new(format!("{} does not read {:?}", check.section.what, query.stream));
+    let error = match place_of_name(&query.text, &query.stream) {
+        Some(span) => error.at(span),
+        None => error,
+    };
+    Err(error.expected(format!("FROM {}", one_of(check.above.iter().map(String::as_str)))))
+}
+
+/// Where the stream's name stands: after the word FROM.
+fn place_of_name(text: &str, name: &str) -> Option<std::ops::Range<usize>> {
+    let from = text.to_ascii_lowercase().find("from")?;
+    let at = from + text[from..].find(name)?;
+    Some(at..at + name.len())
+}
+
+/// Gives each query its stage.
+fn spread_queries(
+    check: &OperatorCheck<'_>,
+    schema: &Schema,
+    keys: &[(String, Vec<usize>)],
+    queries: &[StageQuery],
+) -> Option<Vec<StageSpec>> {
+    let places: Vec<Vec<usize>> = keys.iter().map(|(_, places)| places.clone()).collect();
+    let mut by_stage: BTreeMap<usize, Vec<StageQuery>> = BTreeMap::new();
+    for query in queries {
+        let group_by = query.group_by();
+        match choose_stage(&places, group_by) {
+            StageChoice::Keyed(place) => by_stage.entry(place).or_default().push(query.clone()),
+            StageChoice::Global => by_stage.entry(keys.len()).or_default().push(query.clone()),
+            StageChoice::Nowhere => {
+                let names: Vec<&str> =
+                    group_by.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
+                let message = format!(
+                    "query {:?} groups by {}, and no key of \"partition_by\" is among these fields",
+                    query.name,
+                    names.join(", ")
+                );
+                check.query_error(&query.name, message, format!("add {} to \"partition_by\"", names[0]));
+            }
+        }
+    }
+    if check.failed.get() {
+        return None;
+    }
+    let mut stages: Vec<StageSpec> = keys
+        .iter()
+        .enumerate()
+        .map(|(place, (label, keys))| StageSpec {
+            label: label.clone(),
+            keys: keys.clone(),
+            queries: by_stage.remove(&place).unwrap_or_default(),
+        })
+        .collect();
+    for stage in stages.iter().filter(|stage| stage.queries.is_empty()) {
+        check.warn("partition_by", format!("no query runs in the stage of key {:?}", stage.label));
+    }
+    if let Some(queries) = by_stage.remove(&keys.len()) {
+        let taken = stages.iter().any(|stage| stage.label == "global");
+        let label = if taken { "global_" } else { "global" };
+        stages.push(StageSpec { label: label.to_owned(), keys: Vec::new(), queries });
+    }
+    Some(stages)
+}
+
+impl OperatorCheck<'_> {
+    fn query_error(&self, query: &str, message: String, hint: String) {
+        self.failed.set(true);
+        let node = self.section.get("queries").and_then(|node| match &node.value {
+            Value::Map(entries) => entries.iter().find(|(key, _)| key.text == query).map(|(key, _)| key.span),
+            _ => None,
+        });
+        self.report().at(node.unwrap_or(self.section.span), message).hint(hint).report();
+    }
+
+    fn warn(&self, key: &str, message: String) {
+        let span = self.section.get(key).map_or(self.section.span, |node| node.span);
+        self.report().at(span, message).warning().report();
+    }
+}

@@ -1,0 +1,397 @@
+//! Operators of a job file: what a plug-in has to be, and the list of those that this build has.
+//!
+//! A plug-in checks its keys against the streams that it reads and says what it emits; the graph is built from
+//! that. Most are one operator of the graph; one that is several (as `metrics` is a stage per key and a merge)
+//! gives them as a list.
+//!
+//! Not here: inputs, task counts and schedules, which are the same for every operator (`job_file::check`).
+
+mod filter;
+mod map;
+mod metrics;
+mod relay;
+pub(crate) mod union;
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_connect::{OptionKind, Options};
+use thalweg_expr::{Bound, Expr};
+use thalweg_flow::{Operator, Partitioner, Partitioning, TaskInfo};
+use thalweg_storage::{ChunkBudget, Fs, IoPool};
+use thalweg_types::{Error, Micros, Schema};
+
+use crate::job_file::StateSettings;
+use crate::job_file::keys::{KeySpec, Shape};
+use crate::job_file::section::{Report, Section, is_name};
+use crate::job_file::tree::{Node, Value};
+use crate::metrics::{LatePolicy, MetricsSpec};
+
+pub use filter::Filter;
+pub use map::Map;
+pub use metrics::Metrics;
+pub use relay::Relay;
+pub use union::Union;
+
+/// What a stream of a job is: its fields, and what its source says of order and duplicates.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pub schema: Schema,
+    pub lateness: Micros,
+    pub late: LatePolicy,
+    pub dedup: Option<Dedup>,
+}
+
+/// How second records with the same id are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dedup {
+    /// Name of the field with the id.
+    pub id: String,
+    pub span: Micros,
+}
+
+/// Makes one task of an operator; called once per task when the job starts.
+pub type OperatorFactory = Arc<dyn Fn(&TaskContext<'_>) -> Result<Box<dyn Operator>, Error> + Send + Sync>;
+
+/// What a task is made with.
+pub struct TaskContext<'a> {
+    pub info: &'a TaskInfo,
+    /// `tasks/OPERATOR/PARTITION` of the job's folder: the task's own, and not there until it makes it.
+    pub folder: PathBuf,
+    pub services: &'a Services,
+}
+
+/// What the tasks of a job share.
+#[derive(Clone)]
+pub struct Services {
+    pub fs: Arc<dyn Fs>,
+    /// Background reads and writes of the whole node.
+    pub pool: Arc<IoPool>,
+    /// Memory for chunks of reservoirs, `state.chunk_memory` of the job.
+    pub chunks: Arc<ChunkBudget>,
+    pub state: StateSettings,
+}
+
+/// One output that others can read as `operator.name`; the first is what `operator` alone means.
+#[derive(Clone, Debug)]
+pub struct NamedOutput {
+    pub name: String,
+    pub schema: Schema,
+}
+
+/// How many tasks a part has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tasks {
+    /// As the job file says, or as many as what it reads.
+    Declared,
+    One,
+    /// `partitions` of the job file, which the part's state lives by.
+    Partitions,
+}
+
+/// What a part reads.
+#[derive(Clone, Debug)]
+pub enum PartInput {
+    /// Input `port` of the operator, spread as the job file says.
+    Declared { port: usize },
+    /// Input `port` of the operator, spread so whatever the job file says.
+    Outer { port: usize, partitioning: Partitioning },
+    /// An earlier part of the same operator.
+    Part { index: usize, output: usize, partitioning: Partitioning },
+}
+
+/// One operator of the graph.
+#[derive(Clone)]
+pub struct Part {
+    /// `None` for the operator itself, otherwise it is called `operator/label`.
+    pub label: Option<String>,
+    pub inputs: Vec<PartInput>,
+    pub outputs: Vec<Schema>,
+    pub tasks: Tasks,
+    pub factory: OperatorFactory,
+}
+
+/// What an operator became.
+#[derive(Clone)]
+pub struct Prepared {
+    /// Outputs of the last part, in its order.
+    pub outputs: Vec<NamedOutput>,
+    /// Parts in an order in which each comes after those that it reads; the last one is the operator itself.
+    pub parts: Vec<Part>,
+    /// Output of the last part that carries rejects.
+    pub rejects: Option<usize>,
+    /// For `metrics`: what it computes.
+    pub metrics: Option<Arc<MetricsSpec>>,
+}
+
+impl Prepared {
+    /// One operator with any number of tasks that reads its inputs as declared.
+    pub fn one(
+        inputs: usize,
+        outputs: Vec<NamedOutput>,
+        tasks: Tasks,
+        factory: impl Fn(&TaskContext<'_>) -> Result<Box<dyn Operator>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        let part = Part {
+            label: None,
+            inputs: (0..inputs).map(|port| PartInput::Declared { port }).collect(),
+            outputs: outputs.iter().map(|output| output.schema.clone()).collect(),
+            tasks,
+            factory: Arc::new(factory),
+        };
+        Self { outputs, parts: vec![part], rejects: None, metrics: None }
+    }
+}
+
+/// How many inputs an operator takes. Where it takes one and the job file gives a list, a union is put before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    One,
+    Many,
+}
+
+/// A kind of operator, as `type:` names it.
+pub trait OperatorPlugin: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// One line for `check`, `schema` and the documentation.
+    fn doc(&self) -> &'static str;
+
+    /// Keys of its own.
+    fn options(&self) -> &'static [KeySpec];
+
+    fn inputs(&self) -> Inputs {
+        Inputs::One
+    }
+
+    /// Whether it partitions its input by itself, so that the job file may not.
+    fn partitions_itself(&self) -> bool {
+        false
+    }
+
+    /// Checks the keys and says what the operator emits. Mistakes go to `check`; with one of them the result is
+    /// `None`. Nothing is opened or started here.
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared>;
+}
+
+/// What a plug-in is given to check: its name, its keys and the streams that it reads.
+pub struct OperatorCheck<'a> {
+    pub(crate) section: Section<'a>,
+    pub(crate) name: Arc<str>,
+    pub(crate) inputs: &'a [Stream],
+    pub(crate) input_names: &'a [String],
+    /// Names of everything whose records reach the operator, the nearest first.
+    pub(crate) above: &'a [String],
+    pub(crate) options: Options,
+    pub(crate) failed: Cell<bool>,
+}
+
+impl<'a> OperatorCheck<'a> {
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// One stream per input.
+    pub fn inputs(&self) -> &'a [Stream] {
+        self.inputs
+    }
+
+    /// The only input, or the first of several.
+    pub fn input(&self) -> &'a Stream {
+        &self.inputs[0]
+    }
+
+    /// Values of the keys that are [`Shape::Option`]s, checked.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The boolean, numeric or other expression behind a key.
+    pub fn expression(&self, key: &str, schema: &Schema) -> Option<Bound> {
+        let node = self.require(key, "a SQL expression")?;
+        self.bind(node, &format!("{key:?} of {}", self.section.what), schema)
+    }
+
+    /// Names and expressions behind a key, in order.
+    pub fn expressions(&self, key: &str, schema: &Schema) -> Option<Vec<(String, Bound)>> {
+        let node = self.require(key, "names and SQL expressions")?;
+        let section = Section::of(
+            self.report(),
+            format!("{key:?} of {}", self.section.what),
+            self.section.key_span(key),
+            node,
+        );
+        let Some(section) = section else {
+            self.failed.set(true);
+            return None;
+        };
+        let mut bound = Vec::new();
+        for (name, node) in section.entries() {
+            if !is_name(&name.text) {
+                self.failed.set(true);
+                self.report()
+                    .at(name.span, format!("{:?} is no name", name.text))
+                    .expected("a letter or _, then letters, digits, _ and -")
+                    .report();
+            }
+            if let Some(expression) = self.bind(node, &format!("field {:?}", name.text), schema) {
+                bound.push((name.text.clone(), expression));
+            }
+        }
+        (!self.failed.get()).then_some(bound)
+    }
+
+    /// Place of the field that a key names.
+    pub fn field(&self, key: &str, schema: &Schema) -> Option<usize> {
+        let node = self.require(key, "the name of a field")?;
+        let place = field_place(&self.section, key, node, schema);
+        if place.is_none() {
+            self.failed.set(true);
+        }
+        place.map(|(place, _)| place)
+    }
+
+    /// Reports a mistake in the value of a key.
+    pub fn error(&self, key: &str, message: impl Into<String>, hint: Option<String>) {
+        self.failed.set(true);
+        let span = self.section.get(key).map_or(self.section.span, |node| node.span);
+        let mut pending = self.report().at(span, message);
+        if let Some(hint) = hint {
+            pending = pending.hint(hint);
+        }
+        pending.report();
+    }
+
+    pub(crate) fn report(&self) -> &'a Report {
+        self.section.report
+    }
+
+    pub(crate) fn require(&self, key: &str, expected: &str) -> Option<&'a Node> {
+        let node = self.section.require(key, expected);
+        if node.is_none() {
+            self.failed.set(true);
+        }
+        node
+    }
+
+    fn bind(&self, node: &Node, what: &str, schema: &Schema) -> Option<Bound> {
+        let Value::Scalar(scalar) = &node.value else {
+            self.failed.set(true);
+            self.report()
+                .at(node.span, format!("{what} is {}", node.describe()))
+                .expected("a SQL expression")
+                .report();
+            return None;
+        };
+        match Expr::parse(&scalar.text).and_then(|expression| expression.bind(schema)) {
+            Ok(bound) => Some(bound),
+            Err(error) => {
+                self.failed.set(true);
+                self.report().sql(node, what, &error);
+                None
+            }
+        }
+    }
+}
+
+/// The field that a node names, or a mistake with the nearest one.
+pub(crate) fn field_place(
+    section: &Section<'_>,
+    key: &str,
+    node: &Node,
+    schema: &Schema,
+) -> Option<(usize, thalweg_types::Field)> {
+    let scalar = match &node.value {
+        Value::Scalar(scalar) => scalar,
+        _ => {
+            section
+                .report
+                .at(node.span, format!("{key:?} of {} is {}", section.what, node.describe()))
+                .expected("the name of a field")
+                .report();
+            return None;
+        }
+    };
+    match schema.field(&scalar.text) {
+        Some((place, field)) => Some((place, field.clone())),
+        None => {
+            section
+                .report
+                .at(node.span, format!("{key:?} of {} names no field: {:?}", section.what, scalar.text))
+                .expected(format!("one of the fields {}", schema.names().collect::<Vec<_>>().join(", ")))
+                .did_you_mean(&scalar.text, schema.names())
+                .report();
+            None
+        }
+    }
+}
+
+/// Operators and custom partitionings by name. Users' own are added with [`Operators::add`].
+#[derive(Clone)]
+pub struct Operators {
+    plugins: Vec<Arc<dyn OperatorPlugin>>,
+    partitioners: Vec<(String, Arc<dyn Partitioner>)>,
+}
+
+impl Operators {
+    /// Everything that comes with this build.
+    pub fn builtin() -> Self {
+        let mut operators = Self { plugins: Vec::new(), partitioners: Vec::new() };
+        operators.add(Metrics);
+        operators.add(Filter);
+        operators.add(Map);
+        operators.add(Union);
+        operators.add(Relay);
+        operators
+    }
+
+    pub fn add(&mut self, plugin: impl OperatorPlugin + 'static) {
+        self.plugins.push(Arc::new(plugin));
+    }
+
+    /// Makes `partition: name` mean this partitioning.
+    pub fn add_partitioner(&mut self, name: impl Into<String>, partitioner: Arc<dyn Partitioner>) {
+        self.partitioners.push((name.into(), partitioner));
+    }
+
+    pub fn all(&self) -> &[Arc<dyn OperatorPlugin>] {
+        &self.plugins
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn OperatorPlugin>> {
+        self.plugins.iter().find(|plugin| plugin.name() == name)
+    }
+
+    pub(crate) fn partitioner(&self, name: &str) -> Option<&Arc<dyn Partitioner>> {
+        self.partitioners.iter().find(|(known, _)| known == name).map(|(_, partitioner)| partitioner)
+    }
+
+    pub(crate) fn partitioner_names(&self) -> impl Iterator<Item = &str> {
+        self.partitioners.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+impl Default for Operators {
+    fn default() -> Self {
+        Self::builtin()
+    }
+}
+
+/// The plain options among an operator's keys, as connect's checks take them.
+pub(crate) fn plain_options(keys: &[KeySpec]) -> Vec<thalweg_connect::OptionSpec> {
+    keys.iter()
+        .filter_map(|key| match key.shape {
+            Shape::Option(kind) => Some(thalweg_connect::OptionSpec {
+                key: key.key,
+                kind,
+                required: key.required,
+                default: key.default,
+                doc: key.doc,
+            }),
+            _ => None,
+        })
+        .collect()
+}
+
+pub(crate) const TEXTS: Shape = Shape::Option(OptionKind::TextList);

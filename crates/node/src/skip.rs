@@ -1,0 +1,148 @@
+//! `--skip SOURCE@OFFSET`: a record that a job stumbled over goes to rejects instead of through the job.
+//!
+//! The record is taken out where its block is decoded, so nothing behind sees it; its reject carries it as
+//! decoded, one line of JSON. A record that never was one (the decoder refused it) stays the reject that it is.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
+use arrow_array::{ArrayRef, RecordBatch};
+use thalweg_connect::{FormatPlugin, Options};
+use thalweg_connect::format::ndjson::Ndjson;
+use thalweg_flow::{Decoded, Decoder, RawBlock, TaskFactory};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs, rejects_schema};
+
+/// One record to leave out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip {
+    pub source: String,
+    pub offset: Offset,
+}
+
+impl std::str::FromStr for Skip {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once('@').and_then(|(source, offset)| Some((source, offset.parse().ok()?)));
+        match parts {
+            Some((source, offset)) if !source.is_empty() => Ok(Self { source: source.to_owned(), offset }),
+            _ => Err(format!("expected SOURCE@OFFSET, such as payments@1234, got {text:?}")),
+        }
+    }
+}
+
+/// Decoders that leave these records out.
+pub(crate) fn skipping(
+    mut inner: TaskFactory<dyn Decoder>,
+    source: Arc<str>,
+    offsets: Vec<Offset>,
+    schema: Schema,
+) -> TaskFactory<dyn Decoder> {
+    let offsets: Arc<[Offset]> = offsets.into();
+    Box::new(move |info| {
+        Ok(Box::new(SkippingDecoder {
+            inner: inner(info)?,
+            source: Arc::clone(&source),
+            offsets: Arc::clone(&offsets),
+            schema: schema.clone(),
+        }))
+    })
+}
+
+struct SkippingDecoder {
+    inner: Box<dyn Decoder>,
+    source: Arc<str>,
+    offsets: Arc<[Offset]>,
+    schema: Schema,
+}
+
+impl Decoder for SkippingDecoder {
+    fn decode(&mut self, block: &RawBlock, range: SeqRange, arrival: Micros) -> Result<Decoded, Error> {
+        let decoded = self.inner.decode(block, range, arrival)?;
+        let end = block.first + u64::from(block.count);
+        let seqs: Vec<Seq> = self
+            .offsets
+            .iter()
+            .filter(|offset| (block.first..end).contains(offset))
+            .map(|offset| range.start + (offset - block.first))
+            .collect();
+        if seqs.is_empty() {
+            return Ok(decoded);
+        }
+        let (skipped, kept): (Vec<u32>, Vec<u32>) =
+            decoded.records.row_numbers().partition(|row| seqs.contains(&decoded.records.seq(*row)));
+        if skipped.is_empty() {
+            return Ok(decoded);
+        }
+        let lines = skipped.iter().map(|row| {
+            let seq = decoded.records.seq(*row);
+            (seq, block.first + (seq - range.start), as_json(&decoded.records, *row, &self.schema))
+        });
+        let rejects = merge(&self.source, range, arrival, decoded.rejects.as_ref(), lines.collect())?;
+        Ok(Decoded { records: decoded.records.with_rows(kept.into()), rejects: Some(rejects) })
+    }
+}
+
+fn as_json(batch: &Batch, row: u32, schema: &Schema) -> Vec<u8> {
+    let mut line = Vec::new();
+    if let Ok(mut encoder) = Ndjson.encoder(schema, &Options::default()) {
+        encoder.encode_row(batch, row, &mut line);
+    }
+    line
+}
+
+/// The rejects of the block with the skipped records among them, in order.
+fn merge(
+    source: &str,
+    range: SeqRange,
+    arrival: Micros,
+    rejects: Option<&Batch>,
+    skipped: Vec<(Seq, Offset, Vec<u8>)>,
+) -> Result<Batch, Error> {
+    let mut sources = StringViewBuilder::new();
+    let mut offsets = UInt64Builder::new();
+    let mut lines = UInt64Builder::new();
+    let mut codes = StringViewBuilder::new();
+    let mut reasons = StringViewBuilder::new();
+    let mut raws = BinaryViewBuilder::new();
+    let mut seqs = Vec::new();
+    for (seq, offset, raw) in skipped {
+        sources.append_value(source);
+        offsets.append_value(offset);
+        lines.append_null();
+        codes.append_value("skipped");
+        reasons.append_value(format!("left out by --skip {source}@{offset}"));
+        raws.append_value(raw);
+        seqs.push(seq);
+    }
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(sources.finish()),
+        Arc::new(offsets.finish()),
+        Arc::new(lines.finish()),
+        Arc::new(codes.finish()),
+        Arc::new(reasons.finish()),
+        Arc::new(raws.finish()),
+    ];
+    let schema = rejects_schema();
+    let records = RecordBatch::try_new(Arc::clone(schema.arrow()), columns)
+        .map_err(|error| Error::internal("make rejects of skipped records").with_source(error))?;
+    let times = vec![arrival; seqs.len()];
+    let skipped = Batch::new(range, records, times.into(), Seqs::Each(seqs.into()));
+    match rejects {
+        Some(rejects) => crate::operator::union::merge(range, &[rejects.clone(), skipped], &schema),
+        None => Ok(skipped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_source_and_an_offset() {
+        assert_eq!("payments@17".parse(), Ok(Skip { source: "payments".to_owned(), offset: 17 }));
+        for text in ["payments", "payments@", "@17", "payments@-1", "payments@x"] {
+            assert!(text.parse::<Skip>().is_err(), "{text}");
+        }
+    }
+}
