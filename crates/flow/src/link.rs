@@ -274,17 +274,11 @@ impl Outlet {
     /// Sends as long as there is room; `false` if something is left.
     fn send(&mut self) -> bool {
         let mut sent = false;
-        while let Some(item) = self.queue.pop_front() {
-            if !self.sender.is_open() {
-                self.queue.push_front(item);
-                break;
+        while !self.queue.is_empty() && self.sender.is_open() {
+            if let Some(item) = self.queue.pop_front() {
+                self.sender.push(item);
+                sent = true;
             }
-            if let Err(item) = self.sender.push(item) {
-                // Cannot be: the item bound of an open ring lies below its slots. Waits all the same.
-                self.queue.push_front(item);
-                break;
-            }
-            sent = true;
         }
         if sent {
             self.sender.wake();

@@ -137,12 +137,17 @@ impl Sender {
         self.flow.hurry.load(Ordering::Acquire)
     }
 
-    /// Pushes although the ring may be full, as long as there is a slot at all. Wakes nobody.
-    pub(crate) fn push(&mut self, item: Item) -> Result<(), Item> {
+    /// Whether there is a slot at all; there always is in a ring that is open.
+    pub(crate) fn has_slot(&self) -> bool {
+        !self.items.is_full()
+    }
+
+    /// Pushes, into a ring that is full if need be, as long as there is a slot. Wakes nobody.
+    ///
+    /// # Panics
+    /// If there is no slot.
+    pub(crate) fn push(&mut self, item: Item) {
         let cost = Cost { bytes: item.data.bytes() + ITEM_BYTES, records: item.data.records() };
-        if self.items.is_full() {
-            return Err(item);
-        }
         if matches!(item.control, Some(Control::End)) {
             self.flow.ending.store(true, Ordering::Release);
         }
@@ -151,7 +156,8 @@ impl Sender {
         flow.gauge.add(cost.bytes);
         flow.records.fetch_add(cost.records, Ordering::Relaxed);
         flow.sent.store(flow.sent.load(Ordering::Relaxed) + cost.bytes as u64, Ordering::Relaxed);
-        self.items.push(item).map_err(|rtrb::PushError::Full(item)| item)
+        let pushed = self.items.push(item);
+        assert!(pushed.is_ok(), "who pushes has made sure of a slot");
     }
 
     pub(crate) fn wake(&self) {

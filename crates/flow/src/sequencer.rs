@@ -140,26 +140,23 @@ impl FeedRing {
     /// Sends, or puts into the queue what there is no slot for.
     fn send(&mut self, item: Item) {
         self.made = item.end;
-        if let Err(item) = self.sender.push(item) {
-            self.queue.push_back(item);
-        } else {
+        if self.queue.is_empty() && self.sender.has_slot() {
+            self.sender.push(item);
             self.sender.wake();
+        } else {
+            self.queue.push_back(item);
         }
     }
 
+    /// Sends what waits in the queue; `false` if some of it has to wait on.
     fn unstick(&mut self) -> bool {
-        while let Some(item) = self.queue.pop_front() {
-            if !self.sender.is_open() {
-                self.queue.push_front(item);
-                return false;
+        while !self.queue.is_empty() && self.sender.is_open() {
+            if let Some(item) = self.queue.pop_front() {
+                self.sender.push(item);
+                self.sender.wake();
             }
-            if let Err(item) = self.sender.push(item) {
-                self.queue.push_front(item);
-                return false;
-            }
-            self.sender.wake();
         }
-        true
+        self.queue.is_empty()
     }
 }
 
@@ -403,7 +400,14 @@ impl Sequencer {
     }
 
     fn unstick(&mut self) -> bool {
-        self.feeds.iter_mut().flat_map(|feed| &mut feed.rings).fold(true, |free, ring| ring.unstick() && free)
+        // Every ring gets its try.
+        self.feeds
+            .iter_mut()
+            .flat_map(|feed| &mut feed.rings)
+            .map(FeedRing::unstick)
+            .filter(|free| !free)
+            .count()
+            == 0
     }
 
     fn is_due(&self, pace: Pace, every: Option<Duration>, now: Instant) -> bool {

@@ -107,7 +107,7 @@ impl Task {
         now: Instant,
     ) -> Self {
         let gate =
-            (schedule != Schedule::default()).then(|| Gate { schedule, base: now, due: None, open: false });
+            (schedule != Schedule::default()).then_some(Gate { schedule, base: now, due: None, open: false });
         Self {
             inlets,
             order,
@@ -146,7 +146,7 @@ impl Task {
         let mut more = true;
         let mut time = now;
         while more && !self.stuck && !self.ended && time < until {
-            more = self.inlets.iter_mut().fold(true, |all, inlet| inlet.fill() && all);
+            more = self.inlets.iter_mut().map(Inlet::fill).filter(|filled| !filled).count() == 0;
             if more {
                 if stopped() {
                     return Ok(Verdict::Finished);
@@ -197,7 +197,8 @@ impl Task {
     }
 
     fn unstick(&mut self) -> bool {
-        let free = links(&mut self.stages).fold(true, |free, link| link.unstick() && free);
+        // Every link gets its try.
+        let free = links(&mut self.stages).map(|link| link.unstick()).filter(|free| !free).count() == 0;
         self.mark_stuck(!free);
         free
     }
@@ -308,11 +309,9 @@ impl Task {
                     self.pieces.push((id, before));
                 }
             }
-            if whole {
-                if let Some(head) = inlet.head.take() {
-                    control = control.or(head.control);
-                    self.used.push((number, head.cost));
-                }
+            if whole && let Some(head) = inlet.head.take() {
+                control = control.or(head.control);
+                self.used.push((number, head.cost));
             }
         }
         if control.is_some() && self.inlets.iter().any(|inlet| inlet.head.is_some()) {

@@ -77,9 +77,12 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
+/// (n, k, v) of what a sink saw.
+type Rows = Vec<(i64, i64, i64)>;
+
 /// Source to counts per key, to a filter behind a shuffle and to copies behind a broadcast; those and the source itself
 /// meet in a union, which a sink and a counting stage read.
-fn run(settings: &Settings) -> (Vec<(i64, i64, i64)>, Vec<(i64, i64, i64)>) {
+fn run(settings: &Settings) -> (Rows, Rows) {
     let mut build = Build::new("all shapes");
     (build.buffer, build.flush) = (settings.buffer, settings.flush);
     let numbers = Numbers::up_to(settings.records).in_blocks_of(settings.block);
@@ -118,7 +121,7 @@ fn run(settings: &Settings) -> (Vec<(i64, i64, i64)>, Vec<(i64, i64, i64)>) {
 }
 
 /// The same by plain loops.
-fn expected(settings: &Settings) -> (Vec<(i64, i64, i64)>, Vec<(i64, i64, i64)>) {
+fn expected(settings: &Settings) -> (Rows, Rows) {
     let mut counts: HashMap<i64, i64> = HashMap::new();
     let mut all = Vec::new();
     for n in (0..settings.records as i64).filter(|n| is_good(*n)) {
