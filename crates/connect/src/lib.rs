@@ -12,6 +12,8 @@ mod report;
 mod schema;
 pub mod sink;
 pub mod source;
+#[cfg(test)]
+mod tests;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, OptionKind, OptionSpec, OptionValue, Options, Reply,

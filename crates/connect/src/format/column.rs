@@ -294,7 +294,8 @@ impl Column {
         let (name, expected) = (&self.name, &self.data_type);
         let got = shorten(got);
         Cow::Owned(match problem {
-            Problem::Missing => format!("field {name:?}: expected {expected}, got nothing"),
+            Problem::Missing if got.is_empty() => format!("field {name:?}: expected {expected}, got nothing"),
+            Problem::Missing => format!("field {name:?}: expected {expected}, got {got}"),
             Problem::Expected => format!("field {name:?}: expected {expected}, got {got:?}"),
             Problem::Range => format!("field {name:?}: {got:?} is out of range for {expected}"),
             Problem::Inexact => format!("field {name:?}: {got:?} has more places than {expected} keeps"),

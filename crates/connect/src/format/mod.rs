@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use bytes::Bytes;
-use thalweg_types::{Batch, Error};
+use thalweg_types::{Batch, Error, format_size};
 
 use crate::{OptionKind, OptionSpec, Options};
 
@@ -53,6 +53,16 @@ fn max_record(options: &Options) -> usize {
 
 /// Longest record that a splitter waits for by default.
 pub const DEFAULT_MAX_RECORD: usize = 16 << 20;
+
+/// Raw bytes kept of a record that is too long.
+const KEPT_OF_TOO_LONG: usize = 64 << 10;
+
+/// What is kept of a record that is too long: code, bytes, reason. The same wherever it is found out.
+pub(crate) fn too_long(max_record: usize) -> (&'static str, usize, Cow<'static, str>) {
+    let limit = format_size(max_record as u64);
+    let reason = format!("expected a record of at most {limit}, got a longer one");
+    ("too_long", max_record.min(KEPT_OF_TOO_LONG), Cow::Owned(reason))
+}
 
 /// What a stream says about itself before its records (the CSV header). Splitter and decoder of one format know
 /// the type.
@@ -90,6 +100,8 @@ pub struct Split {
     pub records: u32,
     /// Line ends in those bytes.
     pub lines: u64,
+    /// After those bytes comes a record over several lines that is too long: its first line must be refused.
+    pub is_too_long: bool,
 }
 
 /// Finds records in the bytes of one stream.

@@ -3,7 +3,8 @@
 //! Invariants
 //! * The blocks of a stream hold the same records wherever its bytes were cut on arrival.
 //! * Not much more than `max_record` bytes wait for a record's end. A record that is longer, or whose quote is
-//!   never closed, costs one reject: its first line. Reading goes on after that line.
+//!   never closed, costs one reject: its first line. Reading goes on after that line. (Records of one line that
+//!   are too long but all there are left to the decoder, which says the same.)
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,10 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use thalweg_flow::Payload;
 use thalweg_types::{Error, format_size};
 
-use crate::format::{Preamble, RecordFormat, Splitter};
-
-/// Raw bytes kept of a record that is too long.
-const KEPT_OF_TOO_LONG: usize = 64 << 10;
+use crate::format::{Preamble, RecordFormat, Splitter, too_long};
 
 /// What a source knows of a block that its decoder needs.
 #[derive(Clone, Default)]
@@ -114,29 +112,37 @@ impl Cutter {
             if split.skip + split.bytes > 0 {
                 continue;
             }
-            if at_end || self.buffer.len() > self.max_record {
+            if at_end || split.is_too_long || self.is_overfull() {
                 return self.give_up(at_end).map(Some);
             }
             return Ok(None);
         }
     }
 
+    /// More bytes wait for a record's end than a record may have, its line end included.
+    fn is_overfull(&self) -> bool {
+        self.buffer.len() > self.max_record.saturating_add(1)
+    }
+
     /// Refuses the first line of the buffer.
     fn give_up(&mut self, at_end: bool) -> Result<Cut, Error> {
-        let limit = format_size(self.max_record as u64);
         if self.has_preamble && self.splitter.preamble().is_none() {
+            let limit = format_size(self.max_record as u64);
             return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
         }
-        let refused = if self.buffer.len() > self.max_record {
-            ("too_long", Cow::Owned(format!("expected a record of at most {limit}, got a longer one")))
-        } else {
-            ("parse", Cow::Borrowed("expected a closing quote, got the end of the input"))
-        };
-        let context = self.context(Some(refused));
         let end = memchr::memchr(b'\n', &self.buffer);
-        let len = end.unwrap_or(self.buffer.len());
-        let data = Bytes::copy_from_slice(&self.buffer[..len.min(KEPT_OF_TOO_LONG)]);
+        let line = &self.buffer[..end.unwrap_or(self.buffer.len())];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (data, refused) = if self.is_overfull() {
+            let (code, kept, reason) = too_long(self.max_record);
+            (&line[..line.len().min(kept)], (code, reason))
+        } else {
+            (line, ("parse", Cow::Borrowed("expected a closing quote, got the end of the input")))
+        };
+        let data = Bytes::copy_from_slice(data);
+        let context = self.context(Some(refused));
         self.is_skipping = end.is_none() && !at_end;
+        let len = self.buffer.len();
         self.advance(end.map_or(len, |end| end + 1), u64::from(end.is_some()));
         Ok(Cut { data, count: 1, context })
     }

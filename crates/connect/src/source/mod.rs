@@ -16,6 +16,8 @@ pub mod udp;
 
 pub use cut::BlockContext;
 pub use decoder::SourceDecoder;
+#[cfg(test)]
+pub(crate) use decoder::record_batch;
 
 use std::sync::Arc;
 

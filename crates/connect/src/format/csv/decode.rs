@@ -15,12 +15,13 @@ use thalweg_types::{Error, Schema};
 use super::super::column::{Column, INLINE, Values};
 use super::super::scan::{digits15, float, load8, matches, splat};
 use super::super::text::Problem;
-use super::super::{BadRecord, Columns, Preamble, RecordDecoder};
+use super::super::{BadRecord, Columns, Preamble, RecordDecoder, too_long};
 use super::{CsvFormat, Layout, blank_line, quoted_end, record_end, trim_line_end};
 
 pub(super) struct CsvDecoder {
     schema: Schema,
     delimiter: u8,
+    max_record: usize,
     by_place: Arc<Layout>,
     columns: Vec<Column>,
 }
@@ -37,6 +38,7 @@ impl CsvDecoder {
         Ok(Self {
             schema: format.schema.clone(),
             delimiter: format.delimiter,
+            max_record: format.max_record,
             by_place: Arc::new(Layout::by_place(&format.schema)),
             columns: format.schema.fields().iter().map(Column::new).collect::<Result<_, _>>()?,
         })
@@ -98,26 +100,39 @@ impl RecordDecoder for CsvDecoder {
             if !is_text {
                 let end = record_end(data, at, self.delimiter).unwrap_or(data.len());
                 if std::str::from_utf8(&data[at..end]).is_err() {
-                    let raw = at..at + trim_line_end(&data[at..end]).len();
-                    let reason = Cow::Borrowed("expected UTF-8, got other bytes");
-                    bad.push(BadRecord { index: index as u32, raw, code: "parse", reason });
+                    let len = trim_line_end(&data[at..end]).len();
+                    let (code, keep, reason) = if len > self.max_record {
+                        too_long(self.max_record)
+                    } else {
+                        ("parse", len, Cow::Borrowed("expected UTF-8, got other bytes"))
+                    };
+                    bad.push(BadRecord { index: index as u32, raw: at..at + len.min(keep), code, reason });
                     at = end;
                     continue;
                 }
             }
-            match decode_row(&mut self.columns, &layout, data, at, delimiter) {
-                Ok(end) => (at, rows) = (end, rows + 1),
-                Err(error) => {
-                    for column in &mut self.columns {
-                        column.truncate(rows);
-                    }
-                    let end = record_end(data, at, self.delimiter).unwrap_or(data.len());
-                    let raw = at..at + trim_line_end(&data[at..end]).len();
-                    let reason = self.describe(error, data);
-                    bad.push(BadRecord { index: index as u32, raw, code: "parse", reason });
-                    at = end;
+            let start = at;
+            let (code, keep, reason) = match decode_row(&mut self.columns, &layout, data, start, delimiter) {
+                Ok(end) if end - start <= self.max_record => {
+                    (at, rows) = (end, rows + 1);
+                    continue;
                 }
+                Ok(end) if trim_line_end(&data[start..end]).len() <= self.max_record => {
+                    (at, rows) = (end, rows + 1);
+                    continue;
+                }
+                Ok(_) => too_long(self.max_record),
+                Err(error) => ("parse", usize::MAX, self.describe(error, data)),
+            };
+            for column in &mut self.columns {
+                column.truncate(rows);
             }
+            at = record_end(data, start, self.delimiter).unwrap_or(data.len());
+            let len = trim_line_end(&data[start..at]).len();
+            // A record that is both wrong and too long is too long: that may be all that is known of it.
+            let (code, keep, reason) =
+                if len > self.max_record { too_long(self.max_record) } else { (code, keep, reason) };
+            bad.push(BadRecord { index: index as u32, raw: start..start + len.min(keep), code, reason });
         }
         let columns = self
             .columns

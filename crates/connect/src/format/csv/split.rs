@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_types::{Error, Schema};
+use thalweg_types::{Error, Schema, format_size};
 
 use super::super::{BOM, Preamble, Split, Splitter, scan};
 use super::decode::header_names;
@@ -11,6 +11,7 @@ use super::{CsvFormat, Layout, blank_line, record_end, trim_line_end};
 pub(super) struct CsvSplitter {
     schema: Schema,
     delimiter: u8,
+    max_record: usize,
     /// The byte order mark may still come.
     at_start: bool,
     /// The header must still come.
@@ -23,6 +24,7 @@ impl CsvSplitter {
         Self {
             schema: format.schema.clone(),
             delimiter: format.delimiter,
+            max_record: format.max_record,
             at_start: true,
             wants_header: format.header,
             layout: None,
@@ -43,6 +45,10 @@ impl CsvSplitter {
             None if at_end && at < data.len() => data.len(),
             None => return Ok(None),
         };
+        if trim_line_end(&data[at..end]).len() > self.max_record {
+            let limit = format_size(self.max_record as u64);
+            return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
+        }
         let names = header_names(trim_line_end(&data[at..end]), self.delimiter)?;
         self.layout = Some(Arc::new(Layout::by_name(&self.schema, &names)?));
         self.wants_header = false;
@@ -69,13 +75,14 @@ impl Splitter for CsvSplitter {
         }
         self.at_start = false;
         let rest = &data[skip..];
-        let (bytes, records) = records(rest, self.delimiter, at_end);
+        let found = records(rest, self.delimiter, self.max_record, at_end);
         Ok(Split {
             skip,
             skip_lines: scan::lines(&data[..skip]),
-            bytes,
-            records,
-            lines: scan::lines(&rest[..bytes]),
+            bytes: found.end,
+            records: u32::try_from(found.records).expect("a buffer holds fewer than 2^32 records"),
+            lines: scan::lines(&rest[..found.end]),
+            is_too_long: found.is_too_long,
         })
     }
 
@@ -84,27 +91,38 @@ impl Splitter for CsvSplitter {
     }
 }
 
-/// Bytes and number of the whole records at the front of `data`.
-fn records(data: &[u8], delimiter: u8, at_end: bool) -> (usize, u32) {
-    let (mut end, mut records) = match memchr::memrchr(b'\n', data) {
-        Some(last) if memchr::memchr(b'"', &data[..last]).is_none() => {
-            let (lines, blank) = scan::count_line_ends(&data[..=last], b'\n');
-            (last + 1, lines - blank)
-        }
-        _ => careful_records(data, delimiter),
-    };
-    if at_end && end < data.len() {
-        let rest = &data[end..];
-        if rest == b"\r" {
-            end = data.len();
-        } else if is_closed(rest, delimiter) {
-            (end, records) = (data.len(), records + 1);
-        }
-    }
-    (end, u32::try_from(records).expect("a buffer holds fewer than 2^32 records"))
+/// Whole records at the front of some data.
+struct Found {
+    end: usize,
+    records: usize,
+    is_too_long: bool,
 }
 
-fn careful_records(data: &[u8], delimiter: u8) -> (usize, usize) {
+fn records(data: &[u8], delimiter: u8, max_record: usize, at_end: bool) -> Found {
+    let mut found = match memchr::memrchr(b'\n', data) {
+        Some(last) if memchr::memchr(b'"', &data[..last]).is_none() => {
+            let (lines, blank) = scan::count_line_ends(&data[..=last], b'\n');
+            Found { end: last + 1, records: lines - blank, is_too_long: false }
+        }
+        _ => careful_records(data, delimiter, max_record),
+    };
+    if at_end && found.end < data.len() && !found.is_too_long {
+        let rest = &data[found.end..];
+        if rest == b"\r" {
+            found.end = data.len();
+        } else if is_closed(rest, delimiter) {
+            if is_too_long(rest, max_record) {
+                found.is_too_long = true;
+            } else {
+                found.end = data.len();
+                found.records += 1;
+            }
+        }
+    }
+    found
+}
+
+fn careful_records(data: &[u8], delimiter: u8, max_record: usize) -> Found {
     let (mut at, mut records) = (0, 0);
     loop {
         match blank_line(data, at) {
@@ -115,9 +133,20 @@ fn careful_records(data: &[u8], delimiter: u8) -> (usize, usize) {
             }
         }
         match record_end(data, at, delimiter) {
+            Some(end) if is_too_long(&data[at..end], max_record) => {
+                return Found { end: at, records, is_too_long: true };
+            }
             Some(end) => (at, records) = (end, records + 1),
-            None => return (at, records),
+            None => return Found { end: at, records, is_too_long: false },
         }
+    }
+}
+
+/// Whether a record over several lines is too long; those of one line are left to the decoder.
+fn is_too_long(record: &[u8], max_record: usize) -> bool {
+    record.len() > max_record && {
+        let record = trim_line_end(record);
+        record.len() > max_record && memchr::memchr(b'\n', record).is_some()
     }
 }
 

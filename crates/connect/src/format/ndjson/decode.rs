@@ -16,7 +16,7 @@ use thalweg_types::{Error, Schema, hash_bytes};
 use super::super::column::{Column, Values, shorten};
 use super::super::scan::{digits15, float};
 use super::super::text::Problem;
-use super::super::{BadRecord, Columns, Preamble, RecordDecoder};
+use super::super::{BadRecord, Columns, Preamble, RecordDecoder, too_long};
 use super::is_blank;
 use super::json::{
     JsonError, MAX_DEPTH, Place, expect, literal_end, number_end, skip_blanks, string_end, unescape,
@@ -25,6 +25,7 @@ use super::json::{
 
 pub(super) struct NdjsonDecoder {
     columns: Vec<Column>,
+    max_record: usize,
     keys: Keys,
     slots: Vec<Slot>,
     scratch: Vec<u8>,
@@ -116,8 +117,9 @@ impl Keys {
 }
 
 impl NdjsonDecoder {
-    pub(super) fn new(schema: &Schema) -> Result<Self, Error> {
+    pub(super) fn new(schema: &Schema, max_record: usize) -> Result<Self, Error> {
         Ok(Self {
+            max_record,
             columns: schema.fields().iter().map(Column::new).collect::<Result<_, _>>()?,
             keys: Keys::new(schema),
             slots: vec![ABSENT; schema.fields().len()],
@@ -333,7 +335,10 @@ impl RecordDecoder for NdjsonDecoder {
                 at = next;
                 continue;
             }
-            let result = if is_text || std::str::from_utf8(&data[at..end]).is_ok() {
+            let len = end - at - usize::from(data[at..end].ends_with(b"\r"));
+            let result = if len > self.max_record {
+                Err(Cow::Borrowed(""))
+            } else if is_text || std::str::from_utf8(&data[at..end]).is_ok() {
                 self.decode_line(data, at, end)
             } else {
                 Err(Cow::Borrowed("expected UTF-8, got other bytes"))
@@ -344,8 +349,12 @@ impl RecordDecoder for NdjsonDecoder {
                     for column in &mut self.columns {
                         column.truncate(rows);
                     }
-                    let raw = at..end - usize::from(data[at..end].ends_with(b"\r"));
-                    bad.push(BadRecord { index, raw, code: "parse", reason });
+                    let (code, keep, reason) = if len > self.max_record {
+                        too_long(self.max_record)
+                    } else {
+                        ("parse", len, reason)
+                    };
+                    bad.push(BadRecord { index, raw: at..at + len.min(keep), code, reason });
                 }
             }
             index += 1;

@@ -45,8 +45,9 @@ impl FormatPlugin for Ndjson {
 
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
         // Made once here, so that a schema which cannot be read is reported before the start.
-        NdjsonDecoder::new(schema)?;
-        Ok(Arc::new(NdjsonFormat { schema: schema.clone(), max_record: super::max_record(options) }))
+        let format = NdjsonFormat { schema: schema.clone(), max_record: super::max_record(options) };
+        NdjsonDecoder::new(schema, format.max_record)?;
+        Ok(Arc::new(format))
     }
 
     fn encoder(&self, schema: &Schema, _: &Options) -> Result<Box<dyn Encoder>, Error> {
@@ -65,7 +66,8 @@ impl RecordFormat for NdjsonFormat {
     }
 
     fn decoder(&self) -> Box<dyn RecordDecoder> {
-        Box::new(NdjsonDecoder::new(&self.schema).expect("the schema was checked when the format was made"))
+        let decoder = NdjsonDecoder::new(&self.schema, self.max_record);
+        Box::new(decoder.expect("the schema was checked when the format was made"))
     }
 
     fn max_record(&self) -> usize {

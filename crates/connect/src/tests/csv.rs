@@ -1,0 +1,437 @@
+//! CSV: quoting, headers, null rules, odd values.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn check(schema_text: &str, entries: &[(&str, OptionValue)], input: &str, expected: Expect) {
+    let context = context(&schema(schema_text), Some(spec("csv", entries)), &[]);
+    let result = |step| match read(&context, input.as_bytes(), step) {
+        Ok(text) => text,
+        Err(error) => format!("{}\n{}\n", error.chain(), error.hint().unwrap_or_default()),
+    };
+    let whole = result(usize::MAX);
+    expected.assert_eq(&whole);
+    for step in 1..=input.len().min(40) {
+        assert_eq!(result(step), whole, "given {step} bytes at a time");
+    }
+}
+
+fn no_header() -> [(&'static str, OptionValue); 1] {
+    [("header", OptionValue::Bool(false))]
+}
+
+#[test]
+fn payments_with_a_header_in_any_order() {
+    check(
+        "ts: timestamp(ms); card: string; merchant: string; amount: float64",
+        &[],
+        "card,amount,ts,note,merchant\nc0000001,12.25,1767225600000,x,m00001\nc2,3,1,,a merchant with a long name\n",
+        expect![[r#"
+            0 1767225600000ms | c0000001 | m00001 | 12.25
+            1 1ms | c2 | a merchant with a long name | 3.0
+        "#]],
+    );
+}
+
+#[test]
+fn quotes_hold_delimiters_quotes_and_line_ends() {
+    check(
+        "a: string; b: string?; n: int64",
+        &[],
+        "\"a\",b,\"n\"\r\n\"x, \"\"y\"\"\nz\",\"\",1\r\nplain \"quote\",\" b \",\"2\"\r\n\"exactly twelve and more\",\"\"\"\",3",
+        expect![[r#"
+            0 x, "y"
+            z | null | 1
+            1 plain "quote" |  b  | 2
+            2 exactly twelve and more | " | 3
+        "#]],
+    );
+}
+
+#[test]
+fn quotes_gone_wrong_cost_their_own_line() {
+    check(
+        "a: string; n: int64",
+        &no_header(),
+        "\"a\"b,1\nok,2\n\"\"\"x\",3\n\"never closed,4\nok,5\n",
+        expect![[r#"
+            0 ! parse line 1: expected a delimiter or the line's end after a closing quote, got 'b' <\"a\"b,1>
+            1 ok | 2
+            2 "x | 3
+            3 ! parse line 4: expected a closing quote, got the end of the input <\"never closed,4>
+            4 ok | 5
+        "#]],
+    );
+}
+
+#[test]
+fn empty_fields_are_null_or_empty_strings_or_rejects() {
+    check(
+        "s: string; t: string?; n: int64?; m: int64",
+        &no_header(),
+        ",,,1\n\"\",\"\",\"\",2\na,b,3,\n",
+        expect![[r#"
+            0  | null | null | 1
+            1  | null | null | 2
+            2 ! parse line 3: field "m": expected int64, got nothing <a,b,3,>
+        "#]],
+    );
+}
+
+#[test]
+fn records_that_end_early_or_late() {
+    check(
+        "a: int64; b: int64?; c: string?",
+        &no_header(),
+        "1\n2,3\n4,5,six\n7,8,9,10\n\n\r\n,1,2\n",
+        expect![[r#"
+            0 1 | null | null
+            1 2 | 3 | null
+            2 4 | 5 | six
+            3 7 | 8 | 9
+            4 ! parse line 7: field "a": expected int64, got nothing <,1,2>
+        "#]],
+    );
+    check(
+        "a: int64; b: int64?",
+        &[],
+        "a,b\n1\n2,3\n4,5,6\n",
+        expect![[r#"
+            0 1 | null
+            1 2 | 3
+            2 ! parse line 4: expected 2 fields as the header has, got more <4,5,6>
+        "#]],
+    );
+    check(
+        "a: int64; b: int64",
+        &no_header(),
+        "1\n",
+        expect![[r#"
+            0 ! parse line 1: field "b": expected int64, got nothing <1>
+        "#]],
+    );
+}
+
+#[test]
+fn a_header_must_name_what_is_not_nullable() {
+    check(
+        "ts: timestamp(ms); card: string; fee: float64?",
+        &[],
+        "time,card\n1,c1\n",
+        expect![[r#"
+            the CSV header lacks field "ts": it has "time", "card"
+            name the fields as the header does, mark them nullable with `?`, or set header: false if the file has none
+        "#]],
+    );
+    check(
+        "card: string; fee: float64?",
+        &[],
+        "\u{feff}id, card \n1,c1\n",
+        expect![[r#"
+            0 c1 | null
+        "#]],
+    );
+    check(
+        "card: string",
+        &[],
+        "card,card\nc1,c2\n",
+        expect![[r#"
+            the CSV header names column "card" twice
+
+        "#]],
+    );
+    check("card: string", &[], "card\n", expect![""]);
+    check("card: string", &[], "", expect![""]);
+    check("card: string", &[], "\n\ncard", expect![""]);
+}
+
+#[test]
+fn every_type_reads_its_text_and_names_what_is_wrong() {
+    let cases: &[(&str, &[&str], Expect)] = &[
+        (
+            "bool",
+            &["true", "FALSE", "1", "0", "yes"],
+            expect![[r#"
+                true | true
+                FALSE | false
+                1 | true
+                0 | false
+                yes | ! field "x": expected bool, got "yes"
+            "#]],
+        ),
+        (
+            "int64",
+            &[
+                "-9223372036854775808",
+                "9223372036854775808",
+                "007",
+                "+7",
+                " 7 ",
+                "7.0",
+                "7.5",
+                "1e3",
+                "",
+                "-",
+                "12345678",
+                "1234567890123456",
+                "1 2",
+            ],
+            expect![[r#"
+                -9223372036854775808 | -9223372036854775808
+                9223372036854775808 | ! field "x": "9223372036854775808" is out of range for int64
+                007 | 7
+                +7 | 7
+                 7  | 7
+                7.0 | 7
+                7.5 | ! field "x": expected int64, got "7.5"
+                1e3 | 1000
+                 | ! field "x": expected int64, got nothing
+                - | ! field "x": expected int64, got "-"
+                12345678 | 12345678
+                1234567890123456 | 1234567890123456
+                1 2 | ! field "x": expected int64, got "1 2"
+            "#]],
+        ),
+        (
+            "uint64",
+            &["18446744073709551615", "-1", "18446744073709551616", "-0"],
+            expect![[r#"
+                18446744073709551615 | 18446744073709551615
+                -1 | ! field "x": "-1" is out of range for uint64
+                18446744073709551616 | ! field "x": "18446744073709551616" is out of range for uint64
+                -0 | 0
+            "#]],
+        ),
+        (
+            "float64",
+            &[
+                "1.5",
+                "-0",
+                "-0.0",
+                "1e308",
+                "1e309",
+                "NaN",
+                "-Infinity",
+                "inf",
+                "0.1",
+                "123456789.123456789",
+                ".5",
+                "5.",
+                "0x10",
+                "9007199254740993",
+                "1.7976931348623157e308",
+                "4.9e-324",
+                "1,5",
+            ],
+            expect![[r#"
+                1.5 | 1.5
+                -0 | -0.0
+                -0.0 | -0.0
+                1e308 | 1e308
+                1e309 | ! field "x": "1e309" is out of range for float64
+                NaN | NaN
+                -Infinity | -inf
+                inf | inf
+                0.1 | 0.1
+                123456789.123456789 | 123456789.12345679
+                .5 | 0.5
+                5. | 5.0
+                0x10 | ! field "x": expected float64, got "0x10"
+                9007199254740993 | 9007199254740992.0
+                1.7976931348623157e308 | 1.7976931348623157e308
+                4.9e-324 | 5e-324
+                1,5 | 1.0
+            "#]],
+        ),
+        (
+            "decimal(6,2)",
+            &["12.34", "-0.1", "9999.99", "10000", "1.005", "1.50000", "1e2", "NaN"],
+            expect![[r#"
+                12.34 | 1234e-2
+                -0.1 | -10e-2
+                9999.99 | 999999e-2
+                10000 | ! field "x": "10000" is out of range for decimal(6,2)
+                1.005 | ! field "x": "1.005" has more places than decimal(6,2) keeps
+                1.50000 | 150e-2
+                1e2 | 10000e-2
+                NaN | ! field "x": expected decimal(6,2), got "NaN"
+            "#]],
+        ),
+        (
+            "decimal(60,10)",
+            &["12345678901234567890123456789012345678901234567890.0123456789"],
+            expect![[r#"
+                12345678901234567890123456789012345678901234567890.0123456789 | 123456789012345678901234567890123456789012345678900123456789e-10
+            "#]],
+        ),
+        (
+            "bytes",
+            &["aGk=", "aGk", "a", "!"],
+            expect![[r#"
+                aGk= | "hi"
+                aGk | "hi"
+                a | ! field "x": expected bytes, got "a"
+                ! | ! field "x": expected bytes, got "!"
+            "#]],
+        ),
+        (
+            "timestamp(us)",
+            &[
+                "1767225600000000",
+                "-5",
+                "2012-02-22T16:46:28.9670320+00:00",
+                "2012-02-22 16:46:28",
+                "2012-02-30",
+                "1.5",
+                "9223372036854775808",
+            ],
+            expect![[r#"
+                1767225600000000 | 1767225600000000us
+                -5 | -5us
+                2012-02-22T16:46:28.9670320+00:00 | 1329929188967032us
+                2012-02-22 16:46:28 | 1329929188000000us
+                2012-02-30 | ! field "x": expected timestamp(us), got "2012-02-30"
+                1.5 | ! field "x": expected timestamp(us), got "1.5"
+                9223372036854775808 | ! field "x": "9223372036854775808" is out of range for timestamp(us)
+            "#]],
+        ),
+        (
+            "timestamp(ns)",
+            &["2012-02-22T16:46:28.967032012", "2500-01-01"],
+            expect![[r#"
+                2012-02-22T16:46:28.967032012 | 1329929188967032012ns
+                2500-01-01 | ! field "x": "2500-01-01" is out of range for timestamp(ns)
+            "#]],
+        ),
+        (
+            "ip",
+            &["10.0.0.1", "2001:db8::1", "::ffff:10.0.0.1", "10.0.0.256"],
+            expect![[r#"
+                10.0.0.1 | ::ffff:10.0.0.1
+                2001:db8::1 | 2001:db8::1
+                ::ffff:10.0.0.1 | ::ffff:10.0.0.1
+                10.0.0.256 | ! field "x": expected ip, got "10.0.0.256"
+            "#]],
+        ),
+    ];
+    for (data_type, texts, expected) in cases {
+        let context =
+            context(&schema(&format!("x: {data_type}; end: string?")), Some(spec("csv", &no_header())), &[]);
+        let mut out = String::new();
+        for text in *texts {
+            let line = format!("{text},.\n");
+            let read = read(&context, line.as_bytes(), usize::MAX).expect("a line of CSV");
+            let value = read.strip_prefix("0 ").expect("one record").trim_end();
+            let value = match value.strip_prefix("! parse line 1: ") {
+                Some(reason) => format!("! {}", &reason[..reason.rfind(" <").expect("a raw record")]),
+                None => value.split(" | ").next().unwrap_or_default().to_owned(),
+            };
+            writeln!(out, "{text} | {value}").expect("a string takes every byte");
+        }
+        expected.assert_eq(&out);
+    }
+}
+
+#[test]
+fn delimiters_can_be_chosen() {
+    let tabs = [("header", OptionValue::Bool(false)), ("delimiter", text("\\t"))];
+    check(
+        "a: string; n: int64",
+        &tabs,
+        "x,y\t1\n\"a\tb\"\t2\n",
+        expect![[r#"
+            0 x,y | 1
+            1 a	b | 2
+        "#]],
+    );
+    check(
+        "a: string",
+        &[("delimiter", text("||"))],
+        "a\n",
+        expect![[r#"
+            delimiter: expected one ASCII character other than a quote or a line end, got "||"
+            write delimiter: "\t" for tab-separated values
+        "#]],
+    );
+}
+
+#[test]
+fn bytes_that_are_no_text_cost_their_record_only() {
+    let context = context(&schema("a: string; n: int64"), Some(spec("csv", &no_header())), &[]);
+    let input = b"ok,1\n\xFF\xFE,2\nfine,3\n";
+    expect![[r#"
+        0 ok | 1
+        1 ! parse line 2: expected UTF-8, got other bytes <\xff\xfe,2>
+        2 fine | 3
+    "#]]
+    .assert_eq(&read(&context, input, usize::MAX).unwrap());
+}
+
+#[test]
+fn records_longer_than_allowed_are_rejected_and_reading_goes_on() {
+    let entries = [("header", OptionValue::Bool(false)), ("max_record", OptionValue::Size(10))];
+    check(
+        "a: string; n: int64",
+        &entries,
+        "ok,1\nthis is far too long,2\nok,3\n0123456,8\n01234567,9\nok,4",
+        expect![[r#"
+            0 ok | 1
+            1 ! too_long line 2: expected a record of at most 10B, got a longer one <this is fa>
+            2 ok | 3
+            3 0123456 | 8
+            4 01234567 | 9
+            5 ok | 4
+        "#]],
+    );
+}
+
+#[test]
+fn csv_is_written_with_flat_columns() {
+    let inner = vec![
+        Field::new("spent", DataType::Float64).nullable(),
+        Field::new("since", DataType::Int64).omit_null(),
+        Field::new("n", DataType::Int64),
+    ];
+    let schema = Schema::new(vec![
+        Field::new("card", DataType::String),
+        Field::new("card_1h", DataType::Struct(inner)).nullable(),
+        Field::new("late", DataType::List(Box::new(DataType::String))).omit_null(),
+    ]);
+    let batch = answers(&schema);
+    expect![[r#"
+        card,card_1h.spent,card_1h.n
+        c1,12.25,4
+        "a ""b"", c",,0
+        ,,
+        "line
+        end",NaN,2
+    "#]]
+    .assert_eq(&encoded(&spec("csv", &[]), &schema, &batch));
+}
+
+/// Four answers with a struct, its nulls, and fields that are left out.
+pub(super) fn answers(schema: &Schema) -> Batch {
+    use arrow_array::builder::{ListBuilder, StringViewBuilder};
+    use arrow_array::{Array, Float64Array, Int64Array, StringViewArray, StructArray};
+    let card: ArrayRef = Arc::new(StringViewArray::from_iter_values(["c1", "a \"b\", c", "", "line\nend"]));
+    let arrow_schema::DataType::Struct(fields) = schema.arrow().field(1).data_type().clone() else {
+        panic!("the second field is a struct")
+    };
+    let spent = Float64Array::from(vec![Some(12.25), None, Some(1.0), Some(f64::NAN)]);
+    let since = Int64Array::from(vec![None, None, None, Some(7)]);
+    let count = Int64Array::from(vec![4, 0, 1, 2]);
+    let answers = StructArray::new(
+        fields,
+        vec![Arc::new(spent), Arc::new(since), Arc::new(count)],
+        Some(vec![true, true, false, true].into()),
+    );
+    let mut late = ListBuilder::new(StringViewBuilder::new());
+    late.append_null();
+    late.append_value([Some("card")]);
+    late.append_value([Some("card"), None]);
+    late.append_null();
+    let late = late.finish();
+    assert_eq!(late.len(), 4);
+    batch(schema, vec![card, Arc::new(answers), Arc::new(late)])
+}

@@ -1,0 +1,203 @@
+//! Sinks: what they write, count and digest.
+
+use arrow_array::{Int64Array, StringViewArray};
+use expect_test::expect;
+use thalweg_flow::{InputId, Operator, collect};
+use thalweg_types::Seqs;
+
+use super::*;
+use crate::sink::digest;
+use crate::sink::rejects::{RejectCounts, RejectsSettings, rejects_writer};
+use crate::{SinkContext, SinkReport};
+
+const INPUT: InputId = InputId { port: 0, task: 0 };
+
+fn sink(
+    name: &str,
+    schema: &Schema,
+    format: Option<FormatSpec>,
+    entries: &[(&str, OptionValue)],
+) -> (Box<dyn Operator>, SinkReport) {
+    let report = SinkReport::default();
+    let context = SinkContext {
+        job: "test".into(),
+        name: "answers".into(),
+        schema: schema.clone(),
+        format,
+        options: options(entries),
+        report: report.clone(),
+    };
+    let mut factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
+    (factory(&task()).unwrap(), report)
+}
+
+fn two_columns() -> (Schema, Batch) {
+    let schema = schema("card: string; n: int64?");
+    let cards: ArrayRef =
+        Arc::new(StringViewArray::from_iter_values(["c1", "a card with a long name", "c3"]));
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
+    let batch = batch(&schema, vec![cards, numbers]);
+    (schema, batch)
+}
+
+#[test]
+fn a_file_is_emptied_then_written_by_tick_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("answers.csv");
+    std::fs::write(&path, "old").unwrap();
+    let (schema, batch) = two_columns();
+    let path_option = [("path", text(path.to_str().unwrap()))];
+    let (mut sink, report) = sink("file", &schema, Some(spec("csv", &[])), &path_option);
+    let content = || std::fs::read_to_string(&path).unwrap();
+    collect(|out| sink.process(INPUT, batch.clone(), out)).unwrap();
+    collect(|out| sink.tick(ARRIVAL, out)).unwrap();
+    assert_eq!(content(), "card,n\nc1,1\na card with a long name,\nc3,3\n");
+    collect(|out| sink.process(INPUT, batch.with_rows([2].into()), out)).unwrap();
+    collect(|out| sink.finish(out)).unwrap();
+    assert!(content().ends_with("c3,3\nc3,3\n"));
+    assert_eq!((report.records(), report.bytes()), (4, content().len() as u64));
+}
+
+#[test]
+fn a_file_in_no_folder_is_refused_before_the_start() {
+    let (schema, _) = two_columns();
+    let context = SinkContext {
+        job: "test".into(),
+        name: "answers".into(),
+        schema,
+        format: Some(spec("ndjson", &[])),
+        options: options(&[("path", text("/nowhere/at/all.ndjson"))]),
+        report: SinkReport::default(),
+    };
+    let error = Registry::builtin().sink("file").unwrap().build(context).err().unwrap();
+    expect!["sink \"answers\": create \"/nowhere/at/all.ndjson\": No such file or directory (os error 2)"]
+        .assert_eq(&error.chain());
+}
+
+#[test]
+fn digests_depend_on_values_only() {
+    let (schema, whole) = two_columns();
+    let parts = whole.split(1);
+    let sum = digest(&parts.0).wrapping_add(digest(&parts.1));
+    assert_eq!(sum, digest(&whole), "batches");
+    let backwards: u64 = [2, 1, 0]
+        .map(|row| digest(&whole.with_rows([row].into())))
+        .iter()
+        .fold(0, |sum, one| sum.wrapping_add(*one));
+    assert_eq!(backwards, digest(&whole), "order and selections");
+    assert_eq!(digest(&whole.with_rows([0, 2].into()).compact()), digest(&whole.with_rows([0, 2].into())));
+    let batch_of = |cards: [&str; 2], numbers: [Option<i64>; 2]| {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringViewArray::from_iter_values(cards)),
+            Arc::new(Int64Array::from(numbers.to_vec())),
+        ];
+        digest(&batch(&schema, columns))
+    };
+    let base = batch_of(["a", "b"], [Some(1), Some(2)]);
+    assert_eq!(base, batch_of(["b", "a"], [Some(2), Some(1)]));
+    for other in [
+        batch_of(["a", "b"], [Some(2), Some(1)]),
+        batch_of(["a", "b"], [Some(1), None]),
+        batch_of(["a", "b"], [Some(1), Some(0)]),
+        batch_of(["a", ""], [Some(1), Some(2)]),
+        batch_of(["a", "a"], [Some(1), Some(1)]),
+    ] {
+        assert_ne!(base, other);
+    }
+}
+
+#[test]
+fn digests_reach_into_structs_and_lists() {
+    let inner = vec![
+        Field::new("spent", DataType::Float64).nullable(),
+        Field::new("since", DataType::Int64).omit_null(),
+        Field::new("n", DataType::Int64),
+    ];
+    let schema = Schema::new(vec![
+        Field::new("card", DataType::String),
+        Field::new("card_1h", DataType::Struct(inner)).nullable(),
+        Field::new("late", DataType::List(Box::new(DataType::String))).omit_null(),
+    ]);
+    let answers = super::csv::answers(&schema);
+    let rows: Vec<u64> = (0..4).map(|row| digest(&answers.with_rows([row].into()))).collect();
+    assert_eq!(rows.iter().fold(0_u64, |sum, one| sum.wrapping_add(*one)), digest(&answers));
+    let distinct: std::collections::BTreeSet<u64> = rows.into_iter().collect();
+    assert_eq!(distinct.len(), 4);
+}
+
+#[test]
+fn the_null_sink_says_what_it_took() {
+    let (schema, batch) = two_columns();
+    let (mut sink, report) = sink("null", &schema, None, &[]);
+    collect(|out| sink.process(INPUT, batch.clone(), out)).unwrap();
+    collect(|out| sink.finish(out)).unwrap();
+    assert_eq!((report.records(), report.digest()), (3, Some(digest(&batch))));
+}
+
+fn rejects() -> Batch {
+    let context =
+        context(&schema("n: int64"), Some(spec("csv", &[("header", OptionValue::Bool(false))])), &[]);
+    let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+    let blocks = cut(&*format, b"1\nx\n\"a\"\"b\"\n\xFF\n", usize::MAX).unwrap();
+    decode(&mut SourceDecoder::new(&context, format.decoder()), &blocks[0]).unwrap().rejects.unwrap()
+}
+
+#[test]
+fn rejects_are_lines_in_a_file_of_their_own_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = RejectsSettings {
+        folder: folder.path().join("rejects"),
+        limits: BTreeMap::new(),
+        counts: RejectCounts::default(),
+    };
+    for run in 0..2 {
+        let mut writer = rejects_writer(settings.clone())(&task()).unwrap();
+        collect(|out| writer.process(INPUT, rejects(), out)).unwrap();
+        collect(|out| writer.finish(out)).unwrap();
+        let content = std::fs::read_to_string(settings.folder.join(format!("rejects-{run}.ndjson"))).unwrap();
+        expect![[r#"
+            {"source":"payments","offset":1,"line":2,"code":"parse","reason":"field \"n\": expected int64, got \"x\"","raw":"x"}
+            {"source":"payments","offset":2,"line":3,"code":"parse","reason":"field \"n\": expected int64, got \"a\\\"\\\"b\"","raw":"\"a\"\"b\""}
+            {"source":"payments","offset":3,"line":4,"code":"parse","reason":"expected UTF-8, got other bytes","raw_base64":"/w=="}
+        "#]]
+        .assert_eq(&content);
+    }
+    assert_eq!(settings.counts.by_source()["payments"]["parse"], 6);
+}
+
+#[test]
+fn more_rejects_than_the_limit_stop_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = RejectsSettings {
+        folder: folder.path().to_owned(),
+        limits: BTreeMap::from([("payments".to_owned(), 2)]),
+        counts: RejectCounts::default(),
+    };
+    let mut writer = rejects_writer(settings)(&task()).unwrap();
+    let error = collect(|out| writer.process(INPUT, rejects(), out)).unwrap_err();
+    assert_eq!(error.class(), thalweg_types::Class::User);
+    assert!(error.message().starts_with("source \"payments\" has 3 rejects, more than reject_limit: 2"));
+    let kept = std::fs::read_to_string(folder.path().join("rejects-0.ndjson")).unwrap();
+    assert_eq!(kept.lines().count(), 3, "what was rejected is kept");
+}
+
+#[test]
+fn no_rejects_make_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = RejectsSettings {
+        folder: folder.path().join("rejects"),
+        limits: BTreeMap::new(),
+        counts: RejectCounts::default(),
+    };
+    let mut writer = rejects_writer(settings.clone())(&task()).unwrap();
+    let schema = thalweg_types::rejects_schema();
+    let empty = Batch::new(
+        SeqRange::new(0, 5),
+        arrow_array::RecordBatch::new_empty(Arc::clone(schema.arrow())),
+        Vec::new().into(),
+        Seqs::Dense(0),
+    );
+    collect(|out| writer.process(INPUT, empty, out)).unwrap();
+    collect(|out| writer.finish(out)).unwrap();
+    assert!(!settings.folder.exists());
+}

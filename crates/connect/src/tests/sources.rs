@@ -1,0 +1,318 @@
+//! Sources: files that grow and rotate, streams, sockets.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write as _};
+use std::net::{TcpStream, UdpSocket};
+use std::path::Path;
+
+use thalweg_flow::{SourceProgress, Waker};
+
+use super::*;
+use crate::BuiltSource;
+use crate::source::stdin::ReaderSource;
+use crate::source::udp::{Network, UdpSource};
+
+fn numbers() -> Schema {
+    schema("n: int64; name: string?")
+}
+
+fn build(name: &str, format: FormatSpec, entries: &[(&str, OptionValue)]) -> Result<BuiltSource, Error> {
+    Registry::builtin().source(name).expect("a source of this build").build(context(
+        &numbers(),
+        Some(format),
+        entries,
+    ))
+}
+
+fn path_option(path: &Path) -> (&'static str, OptionValue) {
+    ("path", text(path.to_str().unwrap()))
+}
+
+fn append(path: &Path, content: &str) {
+    OpenOptions::new().append(true).open(path).unwrap().write_all(content.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_file_is_read_in_blocks_of_whole_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.csv");
+    let mut content = "n,name\n".to_owned();
+    for number in 0..100_000 {
+        writeln!(content, "{number},name {number}").unwrap();
+    }
+    std::fs::write(&path, &content).unwrap();
+    let mut built = build("file", spec("csv", &[]), &[path_option(&path)]).unwrap();
+    let total = content.len() as u64;
+    assert_eq!(built.source.progress(), Some(SourceProgress { done: 64 << 10, total: Some(total) }));
+    let blocks = poll_all(&mut *built.source, u64::MAX);
+    assert!(
+        blocks.len() > 5 && blocks.iter().all(|block| block.payload.len() <= 1 << 18),
+        "{}",
+        blocks.len()
+    );
+    assert_eq!(built.source.progress(), Some(SourceProgress { done: total, total: Some(total) }));
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let rows = rows_of(&mut *decoder, &blocks);
+    assert_eq!(rows.lines().count(), 100_000);
+    assert!(rows.ends_with("\n99999 | name 99999\n"));
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said_before_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.csv");
+    std::fs::write(&path, "number,name\n1,x\n").unwrap();
+    let error = |path: &Path| build("file", spec("csv", &[]), &[path_option(path)]).err().unwrap();
+    assert!(error(&path).chain().contains("the CSV header lacks field \"n\""), "{}", error(&path).chain());
+    assert!(error(&path).chain().contains("source \"payments\": read "), "{}", error(&path).chain());
+    assert!(error(folder.path()).chain().contains("expected a file, got a folder"));
+    let missing = error(&folder.path().join("none.csv"));
+    assert_eq!(missing.class(), thalweg_types::Class::User);
+    assert!(missing.chain().contains("No such file"));
+}
+
+#[test]
+fn a_followed_file_grows_is_emptied_and_rotates() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.csv");
+    std::fs::write(&path, "n,name\n1,first\n2,se").unwrap();
+    let entries =
+        [path_option(&path), ("follow", OptionValue::Bool(true)), ("poll", OptionValue::Duration(1_000))];
+    let mut built = build("file", spec("csv", &[]), &entries).unwrap();
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let mut lines = BTreeMap::new();
+    let mut read_to = |built: &mut BuiltSource, records: u64| -> String {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while (lines.len() as u64) < records {
+            assert!(Instant::now() < deadline, "{lines:?}");
+            match built.source.poll(1 << 18, ARRIVAL).unwrap() {
+                Poll::Block(block) => render(&decode(&mut *decoder, &block).unwrap(), &mut lines),
+                Poll::PendingUntil(at) => std::thread::sleep(at.saturating_duration_since(Instant::now())),
+                Poll::Pending | Poll::End => panic!("a followed file waits for its poll interval"),
+            }
+        }
+        lines.values().map(|line| line.clone() + ";").collect()
+    };
+    assert_eq!(read_to(&mut built, 1), "1 | first;");
+    append(&path, "cond\n3,third\n");
+    assert_eq!(read_to(&mut built, 3), "1 | first;2 | second;3 | third;");
+    append(&path, "4,cut off");
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(matches!(built.source.poll(1 << 18, ARRIVAL).unwrap(), Poll::PendingUntil(_)));
+    File::create(&path).unwrap().write_all(b"name,n\nx,5\n").unwrap();
+    assert!(read_to(&mut built, 5).ends_with("4 | cut off;5 | x;"), "emptied");
+    std::fs::rename(&path, folder.path().join("in.csv.1")).unwrap();
+    append(&folder.path().join("in.csv.1"), "y,6\n");
+    assert!(read_to(&mut built, 6).ends_with("6 | y;"), "the old file is read to its end");
+    std::fs::write(&path, "n\n7\n").unwrap();
+    assert!(read_to(&mut built, 7).ends_with("7 | null;"), "rotated");
+    append(&path, "8\nnot ended");
+    built.source.drain();
+    assert_eq!(poll_to_end(&mut *built.source), 1, "a line that is not ended is no record");
+}
+
+/// Gives a few bytes at a time.
+struct Dribble(&'static [u8], usize);
+
+impl Read for Dribble {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.1.min(self.0.len()).min(buffer.len());
+        buffer[..count].copy_from_slice(&self.0[..count]);
+        self.0 = &self.0[count..];
+        Ok(count)
+    }
+}
+
+#[test]
+fn a_stream_is_read_to_its_end_however_it_comes() {
+    let format = spec("csv", &[]);
+    let context = context(&numbers(), Some(format.clone()), &[]);
+    for step in [1, 3, 1000] {
+        let reader = format.reader(&numbers()).unwrap();
+        let input = Dribble(b"n,name\n1,\"a\nb\"\n2,c\n3,last", step);
+        let mut source = ReaderSource::new(Box::new(input), Arc::clone(&reader), "a test");
+        source.start(Waker::new(|| {})).unwrap();
+        let blocks = poll_all(&mut source, u64::MAX);
+        let rows = rows_of(&mut SourceDecoder::new(&context, reader.decoder()), &blocks);
+        assert_eq!(rows, "1 | a\nb\n2 | c\n3 | last\n", "{step} bytes at a time");
+    }
+    let reader = format.reader(&numbers()).unwrap();
+    let mut source = ReaderSource::new(Box::new(Dribble(b"x\n1\n", 9)), reader, "a test");
+    source.start(Waker::new(|| {})).unwrap();
+    let error = loop {
+        match source.poll(1 << 18, ARRIVAL) {
+            Ok(Poll::Pending) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(_) => panic!("a stream with a wrong header"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.chain().starts_with("read a test: the CSV header lacks field \"n\""), "{}", error.chain());
+}
+
+#[test]
+fn tcp_connections_are_streams_of_their_own() {
+    let mut built = build("tcp", spec("ndjson", &[]), &[("listen", text("127.0.0.1:0"))]).unwrap();
+    let address = built.address.unwrap();
+    assert_ne!(address.port(), 0);
+    built.source.start(Waker::new(|| {})).unwrap();
+    let mut first = TcpStream::connect(address).unwrap();
+    let mut second = TcpStream::connect(address).unwrap();
+    first.write_all(b"{\"n\":1,\"name\":\"a").unwrap();
+    second.write_all(b"{\"n\":10}\n{\"n\":11}").unwrap();
+    drop(second);
+    let mut blocks = poll_all(&mut *built.source, 2);
+    first.write_all(b"b\"}\n{\"n\":2}\nhalf").unwrap();
+    first.flush().unwrap();
+    let more = {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut more = Vec::new();
+        while more.iter().map(|block: &RawBlock| block.count).sum::<u32>() < 2 {
+            assert!(Instant::now() < deadline);
+            if let Poll::Block(block) = built.source.poll(1 << 18, ARRIVAL).unwrap() {
+                more.push(block);
+            }
+        }
+        more
+    };
+    blocks.extend(more);
+    built.source.drain();
+    assert_eq!(poll_to_end(&mut *built.source), 0, "half a record of an open connection is not taken");
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let rows = rows_of(&mut *decoder, &blocks);
+    assert_eq!(rows, "10 | null\n11 | null\n1 | ab\n2 | null\n");
+}
+
+#[test]
+fn a_tcp_header_belongs_to_its_connection() {
+    let mut built = build("tcp", spec("csv", &[]), &[("listen", text("127.0.0.1:0"))]).unwrap();
+    built.source.start(Waker::new(|| {})).unwrap();
+    for content in ["n,name\n1,a\n", "name,n\nb,2\n"] {
+        let mut stream = TcpStream::connect(built.address.unwrap()).unwrap();
+        stream.write_all(content.as_bytes()).unwrap();
+    }
+    let blocks = poll_all(&mut *built.source, 2);
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let mut rows: Vec<String> = rows_of(&mut *decoder, &blocks).lines().map(str::to_owned).collect();
+    rows.sort();
+    assert_eq!(rows, ["1 | a", "2 | b"]);
+}
+
+#[test]
+fn slow_readers_make_tcp_senders_wait() {
+    let entries = [("listen", text("127.0.0.1:0")), ("queue", OptionValue::Size(64 << 10))];
+    let mut built = build("tcp", spec("ndjson", &[]), &entries).unwrap();
+    built.source.start(Waker::new(|| {})).unwrap();
+    let address = built.address.unwrap();
+    let count = 200_000_u64;
+    let sender = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        for number in 0..count {
+            writeln!(stream, "{{\"n\":{number}}}").unwrap();
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let received: u64 = poll_all(&mut *built.source, count).iter().map(|block| u64::from(block.count)).sum();
+    sender.join().unwrap();
+    assert_eq!(received, count);
+}
+
+#[test]
+fn addresses_in_use_are_reported_when_built() {
+    let first = build("tcp", spec("ndjson", &[]), &[("listen", text("127.0.0.1:0"))]).unwrap();
+    let taken = first.address.unwrap().to_string();
+    let error = build("tcp", spec("ndjson", &[]), &[("listen", text(&taken))]).err().unwrap();
+    assert!(
+        error.chain().starts_with(&format!("source \"payments\": listen on tcp {taken:?}: ")),
+        "{}",
+        error.chain()
+    );
+    let error = build("udp", spec("ndjson", &[]), &[("listen", text("nowhere"))]).err().unwrap();
+    assert!(error.chain().contains("listen on udp \"nowhere\""));
+}
+
+fn udp(queue: usize, allow: Option<Vec<Network>>) -> (UdpSource, UdpSocket) {
+    let format = spec("ndjson", &[]).reader(&numbers()).unwrap();
+    let mut source = UdpSource::bind("127.0.0.1:0", format, queue, allow).unwrap();
+    source.start(Waker::new(|| {})).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(source.address()).unwrap();
+    (source, socket)
+}
+
+#[test]
+fn datagrams_hold_one_or_more_lines() {
+    let (mut source, socket) = udp(1 << 20, None);
+    for datagram in ["{\"n\":1}", "{\"n\":2}\n{\"n\":3}\n", "\n", "broken\n{\"n\":4}"] {
+        socket.send(datagram.as_bytes()).unwrap();
+    }
+    let blocks = poll_all(&mut source, 5);
+    let context = context(&numbers(), Some(spec("ndjson", &[])), &[]);
+    let reader = spec("ndjson", &[]).reader(&numbers()).unwrap();
+    let rows = rows_of(&mut SourceDecoder::new(&context, reader.decoder()), &blocks);
+    let lines: Vec<&str> = rows.lines().collect();
+    assert_eq!([&lines[..3], &lines[4..]].concat(), ["1 | null", "2 | null", "3 | null", "4 | null"]);
+    assert!(lines[3].starts_with("! parse line null: expected a JSON object"), "{rows}");
+    let total = source.counters().total();
+    assert_eq!((total.datagrams, total.records, total.dropped_datagrams), (4, 5, 0));
+    source.drain();
+    assert_eq!(poll_to_end(&mut source), 0);
+}
+
+#[test]
+fn datagrams_that_find_the_queue_full_are_counted_for_their_sender() {
+    let (mut source, socket) = udp(1_024, None);
+    let datagram = format!("{{\"n\":1,\"name\":\"{}\"}}", "x".repeat(400));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while source.counters().total().dropped_datagrams < 3 {
+        assert!(Instant::now() < deadline);
+        socket.send(datagram.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    source.drain();
+    let received = poll_to_end(&mut source);
+    let by_sender = source.counters().by_sender();
+    let counters = by_sender[&"127.0.0.1".parse::<std::net::IpAddr>().unwrap()];
+    assert_eq!(counters.records, received);
+    assert_eq!(counters.datagrams, counters.records + counters.dropped_datagrams);
+    assert_eq!(counters.dropped_records, counters.dropped_datagrams);
+}
+
+#[test]
+fn only_allowed_senders_are_heard() {
+    let networks = vec![Network::parse("10.0.0.0/8").unwrap()];
+    let (mut source, socket) = udp(1 << 20, Some(networks));
+    socket.send(b"{\"n\":1}").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while source.counters().total().refused_datagrams == 0 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    source.drain();
+    assert_eq!(poll_to_end(&mut source), 0);
+    for (network, address, is_in) in [
+        ("10.0.0.0/8", "10.200.1.1", true),
+        ("10.0.0.0/8", "11.0.0.1", false),
+        ("10.0.0.0/8", "::ffff:10.1.1.1", true),
+        ("127.0.0.1", "127.0.0.1", true),
+        ("127.0.0.1", "127.0.0.2", false),
+        ("fe80::/10", "febf::1", true),
+        ("fe80::/10", "fec0::1", false),
+        ("0.0.0.0/0", "8.8.8.8", true),
+        ("0.0.0.0/0", "2001:db8::1", false),
+        ("::/0", "8.8.8.8", true),
+    ] {
+        let network = Network::parse(network).unwrap();
+        assert_eq!(network.contains(address.parse().unwrap()), is_in, "{network:?} {address}");
+    }
+    for text in ["", "10.0.0.0/33", "ten", "10.0.0.0/x"] {
+        assert!(Network::parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_datagram_has_no_header() {
+    let error = build("udp", spec("csv", &[]), &[("listen", text("127.0.0.1:0"))]).err().unwrap();
+    assert_eq!(error.hint(), Some("set header: false"));
+    let format = spec("csv", &[("header", OptionValue::Bool(false))]);
+    build("udp", format, &[("listen", text("127.0.0.1:0"))]).unwrap();
+}
