@@ -1,1 +1,28 @@
 //! Exact sliding windows: queries, plans, reservoir, cursors, aggregates.
+
+pub mod agg;
+mod columns;
+mod groups;
+mod judge;
+mod key;
+pub mod plan;
+pub mod query;
+mod reservoir;
+pub mod stage;
+
+pub use judge::LatePolicy;
+
+/// A store in memory for tests: chunks are encoded, written and read back like any others.
+#[cfg(test)]
+pub(crate) fn test_store() -> thalweg_storage::ChunkStore {
+    use std::sync::Arc;
+    use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
+    ChunkStore::open(
+        Arc::new(MemFs::new()),
+        "chunks",
+        IoPool::inline(),
+        ChunkBudget::new(1 << 20),
+        ChunkStoreOptions::new(1),
+    )
+    .expect("a store in memory opens")
+}

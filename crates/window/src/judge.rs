@@ -1,0 +1,226 @@
+//! Which records a task accepts, at what time, and what time it is then (design section 3).
+//!
+//! Duplicates are judged before lateness: a request that is sent again is answered as the duplicate it is, however
+//! late it has become. Neither moves time.
+
+use std::collections::{HashMap, VecDeque};
+
+use arrow_array::{Array, ArrayRef};
+use foldhash::fast::FixedState;
+use thalweg_types::Micros;
+
+use crate::key::{Key, KeyRef, for_each_key};
+
+/// What becomes of late records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LatePolicy {
+    /// Not added; one line in rejects.
+    #[default]
+    Reject,
+    /// Counted at `task time − lateness`.
+    Clamp,
+}
+
+/// Judgement of a batch, record by record.
+pub(crate) struct Verdicts {
+    /// Time at which each record counts (its own, or the bound it was clamped to).
+    pub(crate) times: Vec<Micros>,
+    /// Task time after each record.
+    pub(crate) task_times: Vec<Micros>,
+    /// Whether each record is added; `None` where all are.
+    pub(crate) accepted: Option<Vec<bool>>,
+    /// Records that are below the task time before them, so that they go between others; `None` where none is.
+    pub(crate) out_of_order: Option<Vec<bool>>,
+    pub(crate) late: Vec<u32>,
+    pub(crate) duplicate: Vec<u32>,
+}
+
+pub(crate) struct Judge {
+    task_time: Option<Micros>,
+    lateness: Micros,
+    policy: LatePolicy,
+    ids: Option<Ids>,
+}
+
+impl Judge {
+    pub(crate) fn new(lateness: Micros, policy: LatePolicy, dedup: Option<Micros>) -> Self {
+        Self { task_time: None, lateness, policy, ids: dedup.map(Ids::new) }
+    }
+
+    /// Largest event time accepted so far.
+    pub(crate) fn task_time(&self) -> Option<Micros> {
+        self.task_time
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.ids.as_ref().map_or(0, Ids::bytes)
+    }
+
+    /// Judges records in order. `ids` is the id column where duplicates are looked for.
+    pub(crate) fn judge(&mut self, times: &[Micros], ids: Option<&ArrayRef>) -> Verdicts {
+        if self.ids.is_none()
+            && let Some(verdicts) = self.all_in_order(times)
+        {
+            return verdicts;
+        }
+        let keys = ids.map(|column| {
+            let mut keys: Vec<Option<Key>> = Vec::with_capacity(times.len());
+            for_each_key(std::slice::from_ref(column), times.len(), |row, key| {
+                keys.push((key != KeyRef::Null && column.is_valid(row)).then(|| key.to_key()));
+            });
+            keys
+        });
+        let mut verdicts = Verdicts {
+            times: times.to_vec(),
+            task_times: Vec::with_capacity(times.len()),
+            accepted: Some(vec![true; times.len()]),
+            out_of_order: Some(vec![false; times.len()]),
+            late: Vec::new(),
+            duplicate: Vec::new(),
+        };
+        for row in 0..times.len() {
+            let key = keys.as_ref().and_then(|keys| keys[row].as_ref());
+            self.judge_one(row, key, &mut verdicts);
+        }
+        if verdicts.late.is_empty() && verdicts.duplicate.is_empty() {
+            verdicts.accepted = None;
+        } else if self.policy == LatePolicy::Clamp && verdicts.duplicate.is_empty() {
+            verdicts.accepted = None;
+        }
+        if verdicts.out_of_order.as_ref().is_some_and(|rows| !rows.contains(&true)) {
+            verdicts.out_of_order = None;
+        }
+        verdicts
+    }
+
+    /// The common case, without a look at single records: times ascend and nothing is late.
+    fn all_in_order(&mut self, times: &[Micros]) -> Option<Verdicts> {
+        let first = *times.first()?;
+        if self.task_time.is_some_and(|now| first < now) || !times.is_sorted() {
+            return None;
+        }
+        self.task_time = times.last().copied();
+        Some(Verdicts {
+            times: times.to_vec(),
+            task_times: times.to_vec(),
+            accepted: None,
+            out_of_order: None,
+            late: Vec::new(),
+            duplicate: Vec::new(),
+        })
+    }
+
+    fn judge_one(&mut self, row: usize, key: Option<&Key>, verdicts: &mut Verdicts) {
+        let time = verdicts.times[row];
+        let now = self.task_time.map_or(time, |now| now.max(time));
+        let refuse = |verdicts: &mut Verdicts, task_time: Option<Micros>| {
+            verdicts.task_times.push(task_time.unwrap_or(time));
+            if let Some(accepted) = &mut verdicts.accepted {
+                accepted[row] = false;
+            }
+        };
+        if let (Some(ids), Some(key)) = (&self.ids, key)
+            && ids.has_seen(key, now)
+        {
+            verdicts.duplicate.push(row as u32);
+            return refuse(verdicts, self.task_time);
+        }
+        let bound = now.saturating_sub(self.lateness);
+        if time < bound {
+            verdicts.late.push(row as u32);
+            if self.policy == LatePolicy::Reject {
+                return refuse(verdicts, self.task_time);
+            }
+            verdicts.times[row] = bound;
+        }
+        if let Some(out_of_order) = &mut verdicts.out_of_order {
+            out_of_order[row] = verdicts.times[row] < now;
+        }
+        self.task_time = Some(now);
+        verdicts.task_times.push(now);
+        if let (Some(ids), Some(key)) = (&mut self.ids, key) {
+            ids.saw(key.clone(), now);
+        }
+    }
+}
+
+/// Ids seen within a span of task time, in the order in which they were seen.
+struct Ids {
+    span: Micros,
+    seen: HashMap<Key, Micros, FixedState>,
+    order: VecDeque<(Micros, Key)>,
+    heap: usize,
+}
+
+impl Ids {
+    fn new(span: Micros) -> Self {
+        Self { span, seen: HashMap::with_hasher(FixedState::with_seed(0)), order: VecDeque::new(), heap: 0 }
+    }
+
+    fn bytes(&self) -> usize {
+        self.seen.capacity() * size_of::<(Key, Micros)>()
+            + self.order.capacity() * size_of::<(Micros, Key)>()
+            + 2 * self.heap
+    }
+
+    /// Whether the id was seen at `t` with `now − span < t`, as a sliding window would hold it.
+    fn has_seen(&self, key: &Key, now: Micros) -> bool {
+        self.seen.get(key).is_some_and(|at| *at > now.saturating_sub(self.span))
+    }
+
+    fn saw(&mut self, key: Key, now: Micros) {
+        let bound = now.saturating_sub(self.span);
+        while self.order.front().is_some_and(|(at, _)| *at <= bound) {
+            let (at, key) = self.order.pop_front().expect("there is a front");
+            self.heap -= key.heap_bytes();
+            if self.seen.get(&key) == Some(&at) {
+                self.seen.remove(&key);
+            }
+        }
+        self.heap += key.heap_bytes();
+        self.order.push_back((now, key.clone()));
+        self.seen.insert(key, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::StringViewArray;
+
+    use super::*;
+
+    #[test]
+    fn late_records_are_refused_or_clamped_and_move_no_time() {
+        let mut judge = Judge::new(5, LatePolicy::Reject, None);
+        let verdicts = judge.judge(&[10, 4, 5, 20, 14], None);
+        assert_eq!(verdicts.late, [1, 4], "5 is at the bound and not late");
+        assert_eq!(verdicts.task_times, [10, 10, 10, 20, 20]);
+        assert_eq!(verdicts.out_of_order, Some(vec![false, false, true, false, false]));
+
+        let mut judge = Judge::new(5, LatePolicy::Clamp, None);
+        let verdicts = judge.judge(&[10, 4, 20, 14], None);
+        assert_eq!(verdicts.late, [1, 3]);
+        assert_eq!(verdicts.times, [10, 5, 20, 15]);
+        assert_eq!(verdicts.accepted, None);
+    }
+
+    #[test]
+    fn an_id_is_a_duplicate_within_the_span_of_task_time() {
+        let ids: ArrayRef =
+            Arc::new(StringViewArray::from(vec![Some("a"), Some("a"), None, None, Some("a"), Some("a")]));
+        let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
+        let verdicts = judge.judge(&[0, 9, 9, 9, 10, 19], Some(&ids));
+        assert_eq!(verdicts.duplicate, [1, 5], "at 10 the first is 10 old; at 19 the second is 9 old");
+        assert_eq!(verdicts.task_times, [0, 0, 9, 9, 10, 10], "a duplicate moves no time");
+    }
+
+    #[test]
+    fn a_repeated_request_is_a_duplicate_even_when_it_has_become_late() {
+        let ids: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "b", "a", "c"]));
+        let mut judge = Judge::new(5, LatePolicy::Reject, Some(1000));
+        let verdicts = judge.judge(&[0, 100, 0, 0], Some(&ids));
+        assert_eq!((verdicts.duplicate, verdicts.late), (vec![2], vec![3]));
+    }
+}

@@ -1,0 +1,220 @@
+//! Cursors: places in the reservoir that move on with task time, and the rows that they pass.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use thalweg_storage::{ChunkError, ChunkId};
+use thalweg_types::Micros;
+
+use super::Reservoir;
+use crate::columns::times_of;
+
+/// A cursor, by its place in the reservoir's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct CursorId(pub(crate) usize);
+
+pub(super) struct Cursor {
+    pub(super) offset: Micros,
+    /// Every row with a time at or below it has been passed.
+    bound: Micros,
+    /// The chunk in which the next row is looked for, and the rows passed there.
+    pub(super) ordinal: u64,
+    row: usize,
+    /// The sealed chunk that it stands in, decoded.
+    pub(super) loaded: Option<Arc<RecordBatch>>,
+}
+
+impl Cursor {
+    /// Keeps the cursor behind the rows that it has passed when a row is put into an open chunk.
+    pub(super) fn row_inserted(&mut self, ordinal: u64, at: usize, time: Micros) {
+        if time > self.bound {
+            return;
+        }
+        if self.ordinal < ordinal {
+            (self.ordinal, self.row, self.loaded) = (ordinal, at + 1, None);
+        } else if self.ordinal == ordinal {
+            self.row += 1;
+        }
+    }
+
+    pub(super) fn chunk_split(&mut self, ordinal: u64, at: usize) {
+        if self.ordinal > ordinal {
+            self.ordinal += 1;
+        } else if self.ordinal == ordinal && self.row > at {
+            self.ordinal += 1;
+            self.row -= at;
+        }
+    }
+}
+
+/// Rows that a cursor passed during a batch: pieces of columns in the layout's order, in order.
+#[derive(Default)]
+pub(crate) struct Passed {
+    pub(crate) pieces: Vec<Piece>,
+    /// How many rows were passed at each step of the batch.
+    pub(crate) counts: Vec<u32>,
+}
+
+/// Some consecutive rows of some columns.
+pub(crate) struct Piece {
+    pub(crate) columns: Arc<[ArrayRef]>,
+    pub(crate) rows: std::ops::Range<usize>,
+}
+
+impl Reservoir {
+    /// A cursor at the end of what is there; it passes rows from now on as `task time − offset` reaches them.
+    ///
+    /// `bound` is where it stands now: rows at or below it count as passed.
+    pub(crate) fn add_cursor(&mut self, offset: Micros, bound: Micros) -> Result<CursorId, ChunkError> {
+        let mut cursor =
+            Cursor { offset, bound: Micros::MIN, ordinal: self.store.first().0, row: 0, loaded: None };
+        // Start at the first chunk that ends above the bound; within it rows are skipped one by one.
+        if let Some(id) = self.store.find(bound) {
+            cursor.ordinal = id.0;
+        } else if self.store.first().0 < self.first_open() {
+            cursor.ordinal = self.first_open() - 1;
+        }
+        let id = self.cursors.iter().position(Option::is_none).unwrap_or(self.cursors.len());
+        if id == self.cursors.len() {
+            self.cursors.push(None);
+        }
+        self.cursors[id] = Some(cursor);
+        let id = CursorId(id);
+        if self.rows > 0 {
+            self.advance(id, &[bound], &mut Passed { counts: vec![0], ..Passed::default() }, 0)?;
+        }
+        Ok(id)
+    }
+
+    pub(crate) fn drop_cursor(&mut self, id: CursorId) {
+        self.cursors[id.0] = None;
+    }
+
+    pub(crate) fn cursor_count(&self) -> usize {
+        self.cursors.iter().flatten().count()
+    }
+
+    pub(crate) fn offset(&self, id: CursorId) -> Micros {
+        self.cursors[id.0].as_ref().expect("cursor ids come from add_cursor").offset
+    }
+
+    /// Moves a cursor on: at step `first + i` it passes every row with a time at or below `bounds[i]`.
+    ///
+    /// `bounds` ascend. Passed rows are added to `passed`.
+    ///
+    /// # Errors
+    /// Where a chunk cannot be read back.
+    pub(crate) fn advance(
+        &mut self,
+        id: CursorId,
+        bounds: &[Micros],
+        passed: &mut Passed,
+        first: usize,
+    ) -> Result<(), ChunkError> {
+        let Some(&last_bound) = bounds.last() else { return Ok(()) };
+        let mut cursor = self.cursors[id.0].take().expect("cursor ids come from add_cursor");
+        let outcome = self.walk(&mut cursor, bounds, passed, first);
+        cursor.bound = cursor.bound.max(last_bound);
+        self.cursors[id.0] = Some(cursor);
+        outcome
+    }
+
+    fn walk(
+        &mut self,
+        cursor: &mut Cursor,
+        bounds: &[Micros],
+        passed: &mut Passed,
+        first: usize,
+    ) -> Result<(), ChunkError> {
+        let last_bound = bounds[bounds.len() - 1];
+        let mut step = 0;
+        loop {
+            let first_open = self.first_open();
+            let start = cursor.row;
+            if cursor.ordinal < first_open {
+                let chunk = self.load(cursor)?;
+                let times = times_of(chunk.column(0));
+                cursor.row = count_steps(times, start, bounds, &mut step, &mut passed.counts[first..]);
+                if cursor.row > start {
+                    passed.pieces.push(Piece { columns: chunk.columns().into(), rows: start..cursor.row });
+                }
+                if cursor.row < times.len() {
+                    return Ok(());
+                }
+            } else {
+                let Some(chunk) = self.open.get((cursor.ordinal - first_open) as usize) else {
+                    return Ok(());
+                };
+                cursor.row =
+                    count_steps(chunk.times(), start, bounds, &mut step, &mut passed.counts[first..]);
+                if cursor.row > start {
+                    let columns: Arc<[ArrayRef]> = chunk.slice(start..cursor.row).into();
+                    passed.pieces.push(Piece { columns, rows: 0..cursor.row - start });
+                }
+                if cursor.row < chunk.len() {
+                    return Ok(());
+                }
+            }
+            if self.first_time(cursor.ordinal + 1).is_none_or(|time| time > last_bound) {
+                return Ok(());
+            }
+            // The last cursor to leave a chunk takes it out of memory; for the others it stays within the budget.
+            let is_last = self.cursors.iter().flatten().all(|other| other.ordinal > cursor.ordinal);
+            if cursor.ordinal < first_open && is_last {
+                self.store.release(ChunkId(cursor.ordinal));
+            }
+            cursor.ordinal += 1;
+            cursor.row = 0;
+            cursor.loaded = None;
+        }
+    }
+
+    /// Time of the first row of a chunk, if there is such a chunk.
+    fn first_time(&self, ordinal: u64) -> Option<Micros> {
+        let first_open = self.first_open();
+        if ordinal < first_open {
+            self.store.meta(ChunkId(ordinal)).map(|meta| meta.first_time)
+        } else {
+            self.open.get((ordinal - first_open) as usize).map(super::OpenChunk::first_time)
+        }
+    }
+
+    /// The sealed chunk that a cursor stands in, decoded; asks for the next one to be read ahead.
+    fn load(&mut self, cursor: &mut Cursor) -> Result<Arc<RecordBatch>, ChunkError> {
+        if let Some(chunk) = &cursor.loaded {
+            return Ok(Arc::clone(chunk));
+        }
+        let chunk = self.store.read(ChunkId(cursor.ordinal), &self.projection)?;
+        cursor.loaded = Some(Arc::clone(&chunk));
+        let next = ChunkId(cursor.ordinal + 1);
+        if next.0 < self.first_open() {
+            self.store.prefetch(next, &self.projection)?;
+        }
+        Ok(chunk)
+    }
+}
+
+/// Walks along `times` from `row`, counting for each step the rows at or below its bound; returns the row reached.
+///
+/// `step` is where the walk starts and is left where it stops: at the last step, or at the step whose rows may go
+/// on in the next chunk.
+fn count_steps(
+    times: &[Micros],
+    mut row: usize,
+    bounds: &[Micros],
+    step: &mut usize,
+    counts: &mut [u32],
+) -> usize {
+    loop {
+        let bound = bounds[*step];
+        let from = row;
+        while row < times.len() && times[row] <= bound {
+            row += 1;
+        }
+        counts[*step] += (row - from) as u32;
+        if row == times.len() || *step + 1 == bounds.len() {
+            return row;
+        }
+        *step += 1;
+    }
+}

@@ -1,0 +1,210 @@
+//! A task's ordered store of records, on disk but for its ends (seed 004, section 4.1.1).
+//!
+//! Rows stand in order of (event time, arrival). The front is sealed chunks in a [`ChunkStore`]; the back is open
+//! chunks, which take late rows in the middle. A row is kept with the columns that the plan reads: its time, its
+//! arrival number where an aggregate needs it, one group number per GROUP BY, one bit per filter, one value per
+//! argument.
+//!
+//! A *cursor* stands behind the last row whose time is at or below its bound, `task time − offset`. Windows share
+//! cursors: the head of a window delayed by a minute and the tail of a window of a minute are the same one.
+//!
+//! Invariants
+//! * A chunk is sealed only when its last time is at or below `task time − lateness`, so no row that is still to come
+//!   belongs before its end.
+//! * A cursor moves into the next chunk only to pass a row there, so that a late row appended to the chunk which it
+//!   has read to the end is still in front of it.
+//! * Ordinals number chunks from the first ever; those below `first_open` are sealed and equal their `ChunkId`.
+//!
+//! Not here: which rows are accepted (`judge`), what the columns mean (`plan`), how chunks are encoded (`storage`).
+
+mod cursor;
+mod open;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use thalweg_storage::{ChunkError, ChunkId, ChunkStore, Projection, Seal};
+use thalweg_types::Micros;
+
+use cursor::Cursor;
+pub(crate) use cursor::{CursorId, Passed, Piece};
+use open::OpenChunk;
+
+use crate::columns::times_of;
+
+/// Rows of a chunk unless a test or a job says otherwise: large enough that a chunk's fixed cost (a header, an I/O
+/// request, a cache entry) is under a nanosecond a row, small enough that two chunks per cursor stay within a
+/// core's share of cache.
+pub(crate) const CHUNK_ROWS: usize = 8192;
+
+/// Columns of a row, by name and Arrow type; the first is the time.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) schema: SchemaRef,
+}
+
+impl Layout {
+    pub(crate) fn new(columns: &[(String, DataType)]) -> Self {
+        let fields: Vec<Field> =
+            columns.iter().map(|(name, data_type)| Field::new(name, data_type.clone(), true)).collect();
+        Self { schema: Arc::new(Schema::new(fields)) }
+    }
+}
+
+pub(crate) struct Reservoir {
+    layout: Layout,
+    projection: Projection,
+    store: ChunkStore,
+    open: VecDeque<OpenChunk>,
+    cursors: Vec<Option<Cursor>>,
+    chunk_rows: usize,
+    retention: Option<Micros>,
+    rows: u64,
+}
+
+impl Reservoir {
+    /// An empty reservoir over an empty store.
+    pub(crate) fn new(
+        layout: Layout,
+        store: ChunkStore,
+        chunk_rows: usize,
+        retention: Option<Micros>,
+    ) -> Self {
+        let projection = Projection::new(Arc::clone(&layout.schema));
+        Self {
+            layout,
+            projection,
+            store,
+            open: VecDeque::new(),
+            cursors: Vec::new(),
+            chunk_rows: chunk_rows.max(2),
+            retention,
+            rows: 0,
+        }
+    }
+
+    /// Rows ever put in.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Heap bytes of the open chunks.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.iter().map(OpenChunk::bytes).sum()
+    }
+
+    pub(crate) fn store(&self) -> &ChunkStore {
+        &self.store
+    }
+
+    fn first_open(&self) -> u64 {
+        self.store.next().0
+    }
+
+    /// Adds columns at the end of the layout; rows that are there get nulls in them.
+    pub(crate) fn extend_layout(&mut self, layout: Layout) {
+        let from = self.layout.schema.fields().len();
+        for chunk in &mut self.open {
+            for field in &layout.schema.fields()[from..] {
+                chunk.add_column(field.data_type());
+            }
+        }
+        self.projection = Projection::new(Arc::clone(&layout.schema));
+        self.layout = layout;
+        for cursor in self.cursors.iter_mut().flatten() {
+            cursor.loaded = None;
+        }
+    }
+
+    /// Appends rows whose times ascend and are not below any time in the reservoir.
+    pub(crate) fn append(&mut self, columns: &[ArrayRef], rows: std::ops::Range<usize>) {
+        self.rows += rows.len() as u64;
+        let mut from = rows.start;
+        while from < rows.end {
+            if self.open.back().is_none_or(|chunk| chunk.len() >= self.chunk_rows) {
+                self.open.push_back(OpenChunk::new(&self.layout.schema));
+            }
+            let chunk = self.open.back_mut().expect("pushed above where there was none");
+            let to = rows.end.min(from + self.chunk_rows - chunk.len());
+            chunk.extend(columns, from..to);
+            from = to;
+        }
+    }
+
+    /// Puts a late row into its place: behind every row of the same or an earlier time.
+    pub(crate) fn insert(&mut self, columns: &[ArrayRef], row: usize) {
+        let time = times_of(&columns[0])[row];
+        self.rows += 1;
+        if self.open.is_empty() {
+            self.open.push_back(OpenChunk::new(&self.layout.schema));
+        }
+        let chunk_index = self.open.partition_point(|chunk| chunk.first_time() <= time).saturating_sub(1);
+        let chunk = &mut self.open[chunk_index];
+        let at = chunk.times().partition_point(|other| *other <= time);
+        chunk.insert(at, columns, row);
+        let ordinal = self.first_open() + chunk_index as u64;
+        for cursor in self.cursors.iter_mut().flatten() {
+            cursor.row_inserted(ordinal, at, time);
+        }
+        if self.open[chunk_index].len() > 2 * self.chunk_rows {
+            self.split_chunk(chunk_index);
+        }
+    }
+
+    fn split_chunk(&mut self, index: usize) {
+        let at = self.open[index].len() / 2;
+        let upper = self.open[index].split_off(at);
+        self.open.insert(index + 1, upper);
+        let ordinal = self.first_open() + index as u64;
+        for cursor in self.cursors.iter_mut().flatten() {
+            cursor.chunk_split(ordinal, at);
+        }
+    }
+
+    /// Seals chunks that no row to come can belong to, and deletes files that no cursor and no retention needs.
+    ///
+    /// # Errors
+    /// What the store says of an earlier write.
+    pub(crate) fn settle(&mut self, task_time: Micros, lateness: Micros) -> Result<(), ChunkError> {
+        let closed = task_time.saturating_sub(lateness);
+        let mut sealed = false;
+        while self.open.len() >= 2 && self.open[0].last_time() <= closed {
+            let chunk = self.open.pop_front().expect("two chunks are there");
+            let seal = Seal { first_time: chunk.first_time(), last_time: chunk.last_time(), keep: false };
+            let batch = RecordBatch::try_new(Arc::clone(&self.layout.schema), chunk.finish())
+                .expect("an open chunk has the layout's columns");
+            let id = self.store.seal(seal, batch.clone())?;
+            let batch = Arc::new(batch);
+            for cursor in self.cursors.iter_mut().flatten().filter(|cursor| cursor.ordinal == id.0) {
+                cursor.loaded = Some(Arc::clone(&batch));
+            }
+            sealed = true;
+        }
+        if sealed {
+            self.delete_unneeded(task_time)?;
+        }
+        Ok(())
+    }
+
+    fn delete_unneeded(&mut self, task_time: Micros) -> Result<(), ChunkError> {
+        let first_open = self.first_open();
+        let mut keep = self.cursors.iter().flatten().map(|cursor| cursor.ordinal).min().unwrap_or(first_open);
+        if let Some(retention) = self.retention {
+            let bound = task_time.saturating_sub(retention);
+            let retained = self
+                .store
+                .index()
+                .iter()
+                .find(|meta| meta.last_time > bound)
+                .map_or(first_open, |meta| meta.id.0);
+            keep = keep.min(retained);
+        }
+        self.store.delete_before(ChunkId(keep.min(first_open)))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

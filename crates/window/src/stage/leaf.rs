@@ -1,0 +1,264 @@
+//! A leaf of the plan: the aggregates of one window, filter and GROUP BY, and the schedule that they run.
+
+use arrow_array::UInt32Array;
+use arrow_select::take::take;
+use thalweg_types::Micros;
+
+use super::rows::RowsRing;
+use super::stream::{Elements, Gathered, Selection};
+use crate::agg::{self, Aggregate, Call, NO_GROUP, Steps, Stream};
+use crate::query::Window as WindowKind;
+
+/// What a leaf needs to know of a batch.
+pub(super) struct Turn<'a> {
+    /// Task time after each record, less the window's delay.
+    pub(super) heads: &'a [Micros],
+    /// Group that each record reads.
+    pub(super) groups: &'a [u32],
+    /// Rows that enter the window, before its filter.
+    pub(super) entering: &'a Elements,
+    /// … of which the filter lets these through.
+    pub(super) entered: &'a Selection,
+    /// Rows that leave, where a cursor tells.
+    pub(super) leaving: Option<(&'a Elements, &'a Selection)>,
+}
+
+pub(super) struct Leaf {
+    pub(super) kind: WindowKind,
+    pub(super) calls: Vec<Call>,
+    /// Layout column of each argument; `Call::arg_index` counts these.
+    pub(super) args: Vec<usize>,
+    /// Whether an aggregate goes by the order of elements.
+    pub(super) is_ordered: bool,
+    pub(super) aggregates: Vec<Box<dyn Aggregate>>,
+    /// For `TUMBLING`: the window that each group's state is of.
+    stamps: Vec<i64>,
+    rows: Option<RowsRing>,
+    slots: usize,
+}
+
+/// Stamp of a group whose state is empty whatever the window.
+const NO_STAMP: i64 = i64::MIN;
+
+impl Leaf {
+    pub(super) fn new(
+        kind: WindowKind,
+        calls: Vec<Call>,
+        args: Vec<usize>,
+        arg_types: &[arrow_schema::DataType],
+    ) -> Result<Self, thalweg_types::Error> {
+        let aggregates = agg::plan(&calls)?;
+        let rows =
+            if let WindowKind::Rows(limit) = kind { Some(RowsRing::new(limit, arg_types)) } else { None };
+        let is_ordered = rows.is_some() || calls.iter().any(|call| call.function.is_ordered());
+        Ok(Self { kind, calls, args, is_ordered, aggregates, stamps: Vec::new(), rows, slots: 0 })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.aggregates.iter().map(|aggregate| aggregate.bytes()).sum::<usize>()
+            + self.stamps.capacity() * size_of::<i64>()
+            + self.rows.as_ref().map_or(0, RowsRing::bytes)
+    }
+
+    pub(super) fn bytes_per_group(&self) -> usize {
+        let stamp = if let WindowKind::Tumbling(_) = self.kind { size_of::<i64>() } else { 0 };
+        stamp + self.aggregates.iter().map(|aggregate| aggregate.bytes_per_group()).sum::<usize>()
+    }
+
+    /// What may pile up per group beyond [`Leaf::bytes_per_group`].
+    pub(super) fn worst_cases(&self) -> Vec<String> {
+        let mut cases: Vec<String> =
+            self.aggregates.iter().filter_map(|aggregate| aggregate.worst_case()).collect();
+        if let WindowKind::Rows(limit) = self.kind {
+            cases.push(format!("up to {limit} records of every group"));
+        }
+        cases
+    }
+
+    pub(super) fn grow(&mut self, slots: usize) {
+        if slots <= self.slots {
+            return;
+        }
+        self.slots = slots;
+        for aggregate in &mut self.aggregates {
+            aggregate.grow(slots);
+        }
+        if let WindowKind::Tumbling(_) = self.kind {
+            self.stamps.resize(slots, NO_STAMP);
+        }
+        if let Some(rows) = &mut self.rows {
+            rows.grow(slots);
+        }
+    }
+
+    /// Whether the group's number is one that the leaf has state for.
+    pub(super) fn knows(&self, group: u32) -> bool {
+        (group as usize) < self.slots
+    }
+
+    /// Forgets a group whose number is free again.
+    pub(super) fn forget(&mut self, group: u32) {
+        for aggregate in &mut self.aggregates {
+            aggregate.reset(group);
+        }
+        if let Some(stamp) = self.stamps.get_mut(group as usize) {
+            *stamp = NO_STAMP;
+        }
+    }
+
+    /// The present values of a group, one column per call. `head` is task time less the window's delay.
+    pub(super) fn read(&self, group: u32, head: Micros) -> Vec<agg::Column> {
+        let is_stale = match self.kind {
+            WindowKind::Tumbling(span) if group != NO_GROUP => {
+                self.stamps[group as usize] != head.div_euclid(span)
+            }
+            _ => false,
+        };
+        self.by_call(|aggregate| aggregate.read(if is_stale { NO_GROUP } else { group }))
+    }
+
+    /// Columns of all aggregates, put in the order of the leaf's calls.
+    fn by_call(&self, mut columns: impl FnMut(&dyn Aggregate) -> Vec<agg::Column>) -> Vec<agg::Column> {
+        let mut ordered: Vec<Option<agg::Column>> = vec![None; self.calls.len()];
+        for aggregate in &self.aggregates {
+            for (call, column) in aggregate.calls().iter().zip(columns(aggregate.as_ref())) {
+                ordered[*call] = Some(column);
+            }
+        }
+        ordered.into_iter().map(|column| column.expect("every call has an aggregate")).collect()
+    }
+
+    /// One column per call, one value per record of the batch.
+    pub(super) fn run(&mut self, turn: &Turn<'_>, group_column: Option<usize>) -> Vec<agg::Column> {
+        if let WindowKind::Tumbling(span) = self.kind {
+            return self.run_tumbling(turn, group_column, span);
+        }
+        let gather = |elements: &Elements, selection: &Selection| {
+            Gathered::new(elements, selection, group_column, self.is_ordered, &self.args)
+        };
+        let added = gather(turn.entering, turn.entered);
+        let adds = &turn.entered.counts;
+        if let Some(rows) = &mut self.rows {
+            let (removed, removes) = rows.push(&added, adds);
+            return self.apply(
+                &Schedule { adds, removes: &removes, groups: turn.groups, resets: None },
+                &added,
+                &removed,
+            );
+        }
+        match turn.leaving {
+            Some((elements, selection)) => {
+                let removed = gather(elements, selection);
+                let schedule =
+                    Schedule { adds, removes: &selection.counts, groups: turn.groups, resets: None };
+                self.apply(&schedule, &added, &removed)
+            }
+            None => {
+                let removes = vec![0; turn.groups.len()];
+                let schedule = Schedule { adds, removes: &removes, groups: turn.groups, resets: None };
+                self.apply(&schedule, &added, &Gathered::empty(self.args.len()))
+            }
+        }
+    }
+
+    /// `TUMBLING`: nothing leaves one by one; a group's state is forgotten when it is next touched in a newer window.
+    ///
+    /// With a delay a step may add records of groups other than the one it reads, so every addition becomes a step of
+    /// its own, whose answer is dropped.
+    fn run_tumbling(
+        &mut self,
+        turn: &Turn<'_>,
+        group_column: Option<usize>,
+        span: Micros,
+    ) -> Vec<agg::Column> {
+        let times = turn.entering.times();
+        let entered = if turn.entered.len(turn.entering) == 0 {
+            turn.entered.clone()
+        } else {
+            let mut wanted =
+                turn.entered.places.as_ref().map(|places| places.values().iter().copied().peekable());
+            Selection::keep(turn.entering, |step, place| {
+                let is_wanted = match &mut wanted {
+                    None => true,
+                    Some(places) => places.next_if_eq(&(place as u32)).is_some(),
+                };
+                // A record of an earlier window that comes late belongs to none that is open.
+                is_wanted && times[place] >= turn.heads[step].div_euclid(span).saturating_mul(span)
+            })
+        };
+        let added = Gathered::new(turn.entering, &entered, group_column, self.is_ordered, &self.args);
+        let (mut adds, mut groups, mut resets, mut answers) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut element = 0;
+        for (step, count) in entered.counts.iter().enumerate() {
+            let window = turn.heads[step].div_euclid(span);
+            let mut touch = |group: u32, add: u32| {
+                adds.push(add);
+                groups.push(group);
+                let is_stale = group != NO_GROUP && self.stamps[group as usize] != window;
+                if is_stale {
+                    self.stamps[group as usize] = window;
+                }
+                resets.push(is_stale);
+            };
+            let mut own = 0;
+            for _ in 0..*count {
+                let group = added.groups[element];
+                element += 1;
+                if *count == 1 && group == turn.groups[step] {
+                    own = 1;
+                } else {
+                    touch(group, 1);
+                }
+            }
+            touch(turn.groups[step], own);
+            answers.push((groups.len() - 1) as u32);
+        }
+        let removes = vec![0; groups.len()];
+        let schedule = Schedule { adds: &adds, removes: &removes, groups: &groups, resets: Some(&resets) };
+        let mut columns = self.apply(&schedule, &added, &Gathered::empty(self.args.len()));
+        if answers.len() < groups.len() {
+            let rows = UInt32Array::from(answers);
+            for column in &mut columns {
+                column.values = take(&column.values, &rows, None).expect("answers are among the steps");
+                let of_answers = |step: &u32| rows.values().binary_search(step).ok().map(|row| row as u32);
+                column.errors = column.errors.iter().filter_map(of_answers).collect();
+            }
+        }
+        columns
+    }
+
+    fn apply(&mut self, schedule: &Schedule<'_>, added: &Gathered, removed: &Gathered) -> Vec<agg::Column> {
+        let steps = Steps {
+            adds: schedule.adds,
+            removes: schedule.removes,
+            groups: schedule.groups,
+            resets: schedule.resets,
+        };
+        let mut ordered: Vec<Option<agg::Column>> = vec![None; self.calls.len()];
+        for aggregate in &mut self.aggregates {
+            let arg = aggregate.arg();
+            let columns = aggregate.run(&steps, &stream(added, arg), &stream(removed, arg));
+            for (call, column) in aggregate.calls().iter().zip(columns) {
+                ordered[*call] = Some(column);
+            }
+        }
+        ordered.into_iter().map(|column| column.expect("every call has an aggregate")).collect()
+    }
+}
+
+struct Schedule<'a> {
+    adds: &'a [u32],
+    removes: &'a [u32],
+    groups: &'a [u32],
+    resets: Option<&'a [bool]>,
+}
+
+fn stream(gathered: &Gathered, arg: Option<usize>) -> Stream<'_> {
+    Stream {
+        groups: &gathered.groups,
+        times: &gathered.times,
+        seqs: &gathered.seqs,
+        values: arg.and_then(|arg| gathered.values[arg].as_ref()),
+    }
+}

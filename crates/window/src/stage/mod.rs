@@ -1,0 +1,457 @@
+//! One keyed task's windows: records in, the values of every query out, one per record (design section 3).
+//!
+//! A batch goes through in steps that each work on whole columns:
+//! 1. the *judge* says which records are accepted, at what time, and what task time is after each;
+//! 2. filters and arguments are evaluated, group numbers looked up;
+//! 3. accepted rows go into the reservoir, and every cursor passes what task time has left behind;
+//! 4. each leaf of the plan (window, filter, GROUP BY) turns that into a schedule and runs its aggregates.
+//!
+//! A record is added, then windows expire, then values are read: step i of a schedule does the three for record i.
+//!
+//! Queries share whatever their plans have in common: cursors by their distance from task time, filters and arguments by
+//! their text, group numbers by their fields, aggregates by all of it.
+//!
+//! Not here: SQL (`query`), aggregates (`agg`), how answers of several stages are merged (the node).
+
+mod explain;
+mod leaf;
+mod queries;
+mod read;
+mod rows;
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array};
+use arrow_select::take::take;
+use thalweg_expr::Bound;
+use thalweg_storage::{ChunkStats, ChunkStore};
+use thalweg_types::{Batch, Error, Micros, Schema};
+
+use crate::groups::GroupTable;
+use crate::judge::{Judge, LatePolicy, Verdicts};
+use crate::plan;
+use crate::query::Window as WindowKind;
+use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
+use leaf::{Leaf, Turn};
+use queries::QueryState;
+use stream::{Elements, Selection};
+
+#[cfg(test)]
+mod tests;
+
+pub use explain::Explanation;
+pub use read::Present;
+
+/// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
+/// groups; a constant, so that no record pays for many.
+const SWEEP_PER_RECORD: usize = 2;
+
+/// How a stage judges and keeps records.
+#[derive(Clone, Debug)]
+pub struct StageOptions {
+    pub lateness: Micros,
+    pub late: LatePolicy,
+    /// Column of the batch that holds the id, and the span within which a second one is a duplicate.
+    pub dedup: Option<(usize, Micros)>,
+    /// Rows of a chunk; changes no answer.
+    pub chunk_rows: usize,
+    /// Keep records in the reservoir for at least this long, though no cursor needs them.
+    pub retention: Option<Micros>,
+}
+
+impl Default for StageOptions {
+    fn default() -> Self {
+        Self {
+            lateness: 10_000_000,
+            late: LatePolicy::Reject,
+            dedup: None,
+            chunk_rows: CHUNK_ROWS,
+            retention: None,
+        }
+    }
+}
+
+/// Values of a stage's queries for a batch, one row per record.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    /// One struct column per query, in the order of [`Stage::queries`].
+    pub values: Vec<ArrayRef>,
+    /// Records refused as late, or clamped; ascending record numbers of the batch.
+    pub late: Vec<u32>,
+    /// Whether late records were refused.
+    pub late_refused: bool,
+    /// Records refused as duplicates.
+    pub duplicate: Vec<u32>,
+    /// (record, query, output) whose value did not fit its type.
+    pub misfits: Vec<(u32, u32, u32)>,
+}
+
+/// Windows of one keyed task.
+pub struct Stage {
+    options: StageOptions,
+    /// Columns of the input that the plan reads; expressions are bound to these.
+    input: Vec<usize>,
+    schema: Schema,
+    judge: Judge,
+    groupings: Vec<Grouping>,
+    filters: Vec<Filter>,
+    args: Vec<Arg>,
+    windows: Vec<Option<Window>>,
+    leaves: Vec<Option<LeafNode>>,
+    queries: Vec<QueryState>,
+    layout: Vec<(String, arrow_schema::DataType)>,
+    reservoir: Reservoir,
+    /// Whether anything reads the reservoir.
+    is_stored: bool,
+    records: u64,
+}
+
+struct Grouping {
+    columns: Vec<usize>,
+    table: GroupTable,
+    layout: usize,
+}
+
+struct Filter {
+    fingerprint: String,
+    /// `None`: every record that came after the query was added.
+    condition: Option<Bound>,
+    layout: usize,
+}
+
+struct Arg {
+    fingerprint: String,
+    value: Bound,
+    layout: usize,
+}
+
+struct Window {
+    kind: WindowKind,
+    delay: Micros,
+    head: Option<CursorId>,
+    tail: Option<CursorId>,
+}
+
+struct LeafNode {
+    window: usize,
+    filter: Option<usize>,
+    /// `None`: one group.
+    grouping: Option<usize>,
+    leaf: Leaf,
+}
+
+/// A stream of elements: what enters undelayed windows, or what a cursor passed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum StreamId {
+    Batch,
+    Cursor(CursorId),
+}
+
+impl Stage {
+    /// A stage over an empty store.
+    ///
+    /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_query`].
+    pub fn new(schema: &Schema, options: StageOptions, store: ChunkStore) -> Self {
+        let layout = vec![
+            ("time".to_owned(), arrow_schema::DataType::Int64),
+            ("seq".to_owned(), arrow_schema::DataType::UInt64),
+        ];
+        let reservoir = Reservoir::new(Layout::new(&layout), store, options.chunk_rows, options.retention);
+        Self {
+            judge: Judge::new(options.lateness, options.late, options.dedup.map(|(_, span)| span)),
+            input: Vec::new(),
+            schema: schema.clone(),
+            groupings: Vec::new(),
+            filters: Vec::new(),
+            args: Vec::new(),
+            windows: Vec::new(),
+            leaves: Vec::new(),
+            queries: Vec::new(),
+            is_stored: options.retention.is_some(),
+            layout,
+            reservoir,
+            records: 0,
+            options,
+        }
+    }
+
+    /// Largest event time accepted so far.
+    pub fn task_time(&self) -> Option<Micros> {
+        self.judge.task_time()
+    }
+
+    /// Heap bytes of groups, aggregates, ids and open chunks.
+    pub fn state_bytes(&self) -> usize {
+        let leaves: usize = self.leaves.iter().flatten().map(|node| node.leaf.bytes()).sum();
+        let groups: usize = self.groupings.iter().map(|grouping| grouping.table.bytes()).sum();
+        leaves + groups + self.judge.bytes() + self.reservoir.open_bytes()
+    }
+
+    pub fn chunk_stats(&self) -> ChunkStats {
+        self.reservoir.store().stats()
+    }
+
+    /// Live groups over all GROUP BYs.
+    pub fn groups(&self) -> usize {
+        self.groupings.iter().map(|grouping| grouping.table.live()).sum()
+    }
+
+    /// Answers every record of a batch, in order.
+    ///
+    /// # Errors
+    /// Where the reservoir cannot be written or read back, or an expression fails as a whole.
+    pub fn answer(&mut self, batch: &Batch) -> Result<Answers, Error> {
+        let count = batch.len();
+        let input = self.project(batch);
+        let times: Vec<Micros> = match batch.selection() {
+            None => batch.times()[batch.row(0) as usize..][..count].to_vec(),
+            Some(rows) => rows.iter().map(|row| batch.times()[*row as usize]).collect(),
+        };
+        let ids = self.options.dedup.map(|(column, _)| dense(batch, column));
+        let verdicts = self.judge.judge(&times, ids.as_ref());
+        let accepted = verdicts.accepted.as_deref();
+        self.records += count as u64;
+
+        let groups: Vec<Vec<u32>> = self
+            .groupings
+            .iter_mut()
+            .map(|grouping| {
+                let keys: Vec<ArrayRef> =
+                    grouping.columns.iter().map(|column| Arc::clone(input.column(*column))).collect();
+                grouping.table.number(&keys, &verdicts.times, accepted)
+            })
+            .collect();
+        let columns = self.layout_columns(batch, &input, &verdicts, &groups)?;
+
+        let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
+        let width = columns.len();
+        let mut streams: HashMap<StreamId, Elements> = passed
+            .into_iter()
+            .map(|(id, passed)| (StreamId::Cursor(id), Elements::new(passed, width)))
+            .collect();
+        streams.insert(StreamId::Batch, Elements::of_batch(&columns, count, accepted));
+
+        let values = self.run_leaves(&streams, &verdicts, &groups, count);
+        let answers = self.assemble(values, &verdicts, count);
+        self.sweep(count);
+        Ok(answers)
+    }
+
+    /// The columns that the plan reads, dense: one row per record.
+    fn project(&self, batch: &Batch) -> RecordBatch {
+        let columns = self.input.iter().map(|column| dense(batch, *column)).collect();
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(batch.len()));
+        RecordBatch::try_new_with_options(Arc::clone(self.schema_of_input().arrow()), columns, &options)
+            .expect("the input has the columns that the plan was bound to")
+    }
+
+    /// Columns of the reservoir's layout for a batch.
+    fn layout_columns(
+        &self,
+        batch: &Batch,
+        input: &RecordBatch,
+        verdicts: &Verdicts,
+        groups: &[Vec<u32>],
+    ) -> Result<Arc<[ArrayRef]>, Error> {
+        let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.len()];
+        columns[stream::TIME] = Some(Arc::new(Int64Array::from(verdicts.times.clone())));
+        let seqs: Vec<u64> = batch.row_numbers().map(|row| batch.seq(row)).collect();
+        columns[stream::SEQ] = Some(Arc::new(UInt64Array::from(seqs)));
+        for (grouping, numbers) in self.groupings.iter().zip(groups) {
+            columns[grouping.layout] = Some(Arc::new(UInt32Array::from(numbers.clone())));
+        }
+        for filter in &self.filters {
+            let bits = match &filter.condition {
+                Some(condition) => condition.evaluate_filter(input).map_err(|error| failed(&error))?,
+                None => arrow_buffer::BooleanBuffer::new_set(input.num_rows()),
+            };
+            columns[filter.layout] = Some(Arc::new(BooleanArray::new(bits, None)));
+        }
+        for arg in &self.args {
+            columns[arg.layout] = Some(arg.value.evaluate(input).map_err(|error| failed(&error))?);
+        }
+        Ok(columns
+            .into_iter()
+            .enumerate()
+            .map(|(index, column)| {
+                // A dropped query's column stays in the layout, empty.
+                column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, input.num_rows()))
+            })
+            .collect())
+    }
+
+    /// Puts accepted rows into the reservoir and moves every cursor on, record by record where they are out of order.
+    fn store(
+        &mut self,
+        columns: &Arc<[ArrayRef]>,
+        verdicts: &Verdicts,
+    ) -> Result<Vec<(CursorId, Passed)>, thalweg_storage::ChunkError> {
+        if !self.is_stored {
+            return Ok(Vec::new());
+        }
+        let count = verdicts.times.len();
+        let cursors: Vec<(CursorId, Micros)> = self.cursors();
+        let mut passed: Vec<(CursorId, Passed)> = cursors
+            .iter()
+            .map(|(id, _)| (*id, Passed { pieces: Vec::new(), counts: vec![0; count] }))
+            .collect();
+        let mut row = 0;
+        while row < count {
+            let is_accepted = |row: usize| verdicts.accepted.as_ref().is_none_or(|accepted| accepted[row]);
+            let is_late = |row: usize| verdicts.out_of_order.as_ref().is_some_and(|late| late[row]);
+            if !is_accepted(row) {
+                row += 1;
+            } else if is_late(row) {
+                self.reservoir.insert(columns, row);
+                let time = verdicts.times[row];
+                for ((_, offset), (_, passed)) in cursors.iter().zip(&mut passed) {
+                    if time <= verdicts.task_times[row].saturating_sub(*offset) {
+                        passed.counts[row] += 1;
+                        passed.pieces.push(Piece { columns: Arc::clone(columns), rows: row..row + 1 });
+                    }
+                }
+                row += 1;
+            } else {
+                let end = (row..count).find(|next| !is_accepted(*next) || is_late(*next)).unwrap_or(count);
+                self.reservoir.append(columns, row..end);
+                for ((id, offset), (_, passed)) in cursors.iter().zip(&mut passed) {
+                    let bounds: Vec<Micros> =
+                        verdicts.task_times[row..end].iter().map(|now| now.saturating_sub(*offset)).collect();
+                    self.reservoir.advance(*id, &bounds, passed, row)?;
+                }
+                row = end;
+            }
+        }
+        if let Some(now) = self.judge.task_time() {
+            self.reservoir.settle(now, self.options.lateness)?;
+        }
+        Ok(passed)
+    }
+
+    fn cursors(&self) -> Vec<(CursorId, Micros)> {
+        let mut ids: Vec<CursorId> =
+            self.windows.iter().flatten().flat_map(|window| [window.head, window.tail]).flatten().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter().map(|id| (id, self.reservoir.offset(id))).collect()
+    }
+
+    /// Columns of every leaf, by leaf and call.
+    fn run_leaves(
+        &mut self,
+        streams: &HashMap<StreamId, Elements>,
+        verdicts: &Verdicts,
+        groups: &[Vec<u32>],
+        count: usize,
+    ) -> Vec<Vec<crate::agg::Column>> {
+        let mut selections: HashMap<(StreamId, Option<usize>), Selection> = HashMap::new();
+        let one_group = vec![0_u32; count];
+        let mut heads: HashMap<Micros, Vec<Micros>> = HashMap::new();
+        let mut values = Vec::with_capacity(self.leaves.len());
+        for node in &mut self.leaves {
+            let Some(node) = node else {
+                values.push(Vec::new());
+                continue;
+            };
+            let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
+            let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
+            let leaving = window.tail.map(StreamId::Cursor);
+            let filter = node.filter.map(|filter| self.filters[filter].layout);
+            for id in [Some(entering), leaving].into_iter().flatten() {
+                selections
+                    .entry((id, node.filter))
+                    .or_insert_with(|| Selection::filtered(&streams[&id], filter));
+            }
+            let heads = heads.entry(window.delay).or_insert_with(|| {
+                verdicts.task_times.iter().map(|now| now.saturating_sub(window.delay)).collect()
+            });
+            let grouping = node.grouping.map(|grouping| &self.groupings[grouping]);
+            node.leaf.grow(grouping.map_or(1, |grouping| grouping.table.slots()));
+            let turn = Turn {
+                heads,
+                groups: node.grouping.map_or(&one_group, |grouping| &groups[grouping]),
+                entering: &streams[&entering],
+                entered: &selections[&(entering, node.filter)],
+                leaving: leaving.map(|id| (&streams[&id], &selections[&(id, node.filter)])),
+            };
+            values.push(node.leaf.run(&turn, grouping.map(|grouping| grouping.layout)));
+        }
+        values
+    }
+
+    fn assemble(&self, values: Vec<Vec<crate::agg::Column>>, verdicts: &Verdicts, count: usize) -> Answers {
+        let mut misfits = Vec::new();
+        let columns = self
+            .queries
+            .iter()
+            .enumerate()
+            .map(|(index, query)| {
+                let mut columns: Vec<ArrayRef> = Vec::with_capacity(query.outputs.len() + 1);
+                for (output, call) in query.outputs.iter().enumerate() {
+                    let column = &values[query.leaf][*call];
+                    misfits.extend(column.errors.iter().map(|row| (*row, index as u32, output as u32)));
+                    columns.push(Arc::clone(&column.values));
+                }
+                columns.extend(self.since_column(query, &verdicts.task_times));
+                let object = StructArray::try_new_with_length(query.fields.clone(), columns, None, count)
+                    .expect("columns have the query's types");
+                Arc::new(object) as ArrayRef
+            })
+            .collect();
+        misfits.sort_unstable();
+        Answers {
+            values: columns,
+            late: verdicts.late.clone(),
+            late_refused: self.options.late == LatePolicy::Reject,
+            duplicate: verdicts.duplicate.clone(),
+            misfits,
+        }
+    }
+
+    /// Frees the numbers of some groups that no window holds any more.
+    fn sweep(&mut self, records: usize) {
+        let Some(now) = self.judge.task_time() else { return };
+        for (index, grouping) in self.groupings.iter_mut().enumerate() {
+            let readers = self.leaves.iter().flatten().filter(|node| node.grouping == Some(index));
+            let bound = readers
+                .map(|node| {
+                    let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
+                    plan::dead_below(window.kind, now.saturating_sub(window.delay))
+                })
+                .min()
+                .unwrap_or(now);
+            if bound == Micros::MIN {
+                continue;
+            }
+            let leaves = &mut self.leaves;
+            grouping.table.sweep(records * SWEEP_PER_RECORD, bound, |group| {
+                for node in leaves.iter_mut().flatten().filter(|node| node.grouping == Some(index)) {
+                    node.leaf.forget(group);
+                }
+            });
+        }
+    }
+}
+
+/// One column of a batch, one row per record.
+fn dense(batch: &Batch, column: usize) -> ArrayRef {
+    let column = batch.column(column);
+    match batch.selection() {
+        None if batch.is_empty() => column.slice(0, 0),
+        None => column.slice(batch.row(0) as usize, batch.len()),
+        Some(rows) => {
+            let rows = UInt32Array::from(rows.to_vec());
+            take(column, &rows, None).expect("selected rows are in the columns")
+        }
+    }
+}
+
+fn store_failed(error: thalweg_storage::ChunkError) -> Error {
+    Error::new(error.class(), "keep records in the reservoir").with_source(error)
+}
+
+fn failed(error: &thalweg_expr::SqlError) -> Error {
+    Error::user(format!("evaluate an expression: {error}"))
+}

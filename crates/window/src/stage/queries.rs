@@ -1,0 +1,255 @@
+//! Queries of a stage: how they are put into its plan and taken out again while it runs.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array};
+use arrow_schema::Fields;
+use thalweg_expr::{Bound, SqlError};
+use thalweg_types::{DataType, Error, Field, Micros, Schema};
+
+use super::leaf::Leaf;
+use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
+use crate::agg::Call;
+use crate::groups::GroupTable;
+use crate::plan::{self, PlannedQuery};
+use crate::query::{Query, Window as WindowKind};
+use crate::reservoir::{CursorId, Layout};
+
+pub(super) struct QueryState {
+    pub(super) name: String,
+    pub(super) leaf: usize,
+    /// Call of the leaf that each output is.
+    pub(super) outputs: Vec<usize>,
+    /// Fields of the query's object.
+    pub(super) fields: Fields,
+    pub(super) data_type: DataType,
+    /// Task time when it was added to a running stage, and how long until its window has filled (`None`: never).
+    pub(super) since: Option<(Micros, Option<Micros>)>,
+}
+
+impl Stage {
+    /// The stage's view of its input: the columns that queries read. Bind queries to this.
+    pub(super) fn schema_of_input(&self) -> Schema {
+        Schema::new(self.input.iter().map(|column| self.schema.fields()[*column].clone()).collect::<Vec<_>>())
+    }
+
+    /// Binds a query to the columns that this stage reads, and makes it read those that the query needs too.
+    ///
+    /// # Errors
+    /// Where a field does not exist or has a type that its use does not take; the place is in the query's text.
+    pub fn plan(&mut self, name: &str, query: &Query) -> Result<PlannedQuery, SqlError> {
+        let planned = PlannedQuery::bind(name, query, &self.schema)?;
+        let args = planned.outputs.iter().filter_map(|output| output.arg.as_ref());
+        let read = args.chain(&planned.filter).flat_map(Bound::fields).chain(&planned.group_by);
+        for column in read {
+            // Columns keep their place, so queries that are bound stay bound.
+            if !self.input.contains(column) {
+                self.input.push(*column);
+            }
+        }
+        PlannedQuery::bind(name, query, &self.schema_of_input())
+    }
+
+    /// Names and types of the queries, in the order of the answers' columns.
+    pub fn queries(&self) -> impl Iterator<Item = (&str, &DataType)> {
+        self.queries.iter().map(|query| (query.name.as_str(), &query.data_type))
+    }
+
+    /// Adds queries that are bound by [`Stage::plan`]. Before the first record they see all of them; later, only
+    /// those that come from now on, and their answers carry `since` until their window has filled.
+    ///
+    /// Queries that are given together share their aggregates.
+    ///
+    /// # Errors
+    /// Where an aggregate does not take its argument.
+    pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
+        let is_running = self.records > 0;
+        let mut leaves: Vec<(LeafKey, Vec<Call>, Vec<usize>)> = Vec::new();
+        let mut states = Vec::new();
+        for query in queries {
+            if self.queries.iter().any(|other| other.name == query.name) {
+                return Err(Error::user(format!("query {:?} exists already", query.name)));
+            }
+            let filter = self.filter(query.filter.as_ref(), is_running);
+            let grouping = (!query.group_by.is_empty()).then(|| self.grouping(&query.group_by));
+            let key = LeafKey { kind: query.window, delay: query.delay, filter, grouping };
+            let place = leaves.iter().position(|(other, ..)| *other == key).unwrap_or_else(|| {
+                leaves.push((key, Vec::new(), Vec::new()));
+                leaves.len() - 1
+            });
+            let mut outputs = Vec::new();
+            for output in &query.outputs {
+                let arg = output.arg.as_ref().map(|value| self.arg(value));
+                let (_, calls, args) = &mut leaves[place];
+                let arg_index = arg.map(|arg| {
+                    args.iter().position(|other| *other == arg).unwrap_or_else(|| {
+                        args.push(arg);
+                        args.len() - 1
+                    })
+                });
+                let arg_type = output.arg.as_ref().map(|value| value.data_type().clone());
+                let call = Call { function: output.function, arg: arg_type, arg_index };
+                outputs.push(calls.iter().position(|other| *other == call).unwrap_or_else(|| {
+                    calls.push(call);
+                    calls.len() - 1
+                }));
+            }
+            let fill = match query.window {
+                WindowKind::Sliding(span) | WindowKind::Tumbling(span) => {
+                    Some(span.saturating_add(query.delay))
+                }
+                WindowKind::Infinite | WindowKind::Rows(_) => None,
+            };
+            let since = if is_running { self.task_time().map(|now| (now, fill)) } else { None };
+            states.push((place, self.query_state(query, outputs, since)));
+        }
+        self.reservoir.extend_layout(Layout::new(&self.layout));
+        let base = self.leaves.len();
+        for (key, calls, args) in leaves {
+            let window = self.window(key.kind, key.delay)?;
+            let types: Vec<_> = args.iter().map(|arg| self.layout[*arg].1.clone()).collect();
+            let leaf = Leaf::new(key.kind, calls, args, &types)?;
+            self.leaves.push(Some(LeafNode { window, filter: key.filter, grouping: key.grouping, leaf }));
+        }
+        self.queries.extend(states.into_iter().map(|(place, mut state)| {
+            state.leaf = base + place;
+            state
+        }));
+        Ok(())
+    }
+
+    /// Takes a query out of the plan, with whatever only it used. Returns whether there was one.
+    pub fn drop_query(&mut self, name: &str) -> bool {
+        let Some(place) = self.queries.iter().position(|query| query.name == name) else { return false };
+        let leaf = self.queries.remove(place).leaf;
+        if self.queries.iter().any(|query| query.leaf == leaf) {
+            return true;
+        }
+        let Some(node) = self.leaves[leaf].take() else { return true };
+        if self.leaves.iter().flatten().any(|other| other.window == node.window) {
+            return true;
+        }
+        if let Some(window) = self.windows[node.window].take() {
+            for cursor in [window.head, window.tail].into_iter().flatten() {
+                let is_used = self
+                    .windows
+                    .iter()
+                    .flatten()
+                    .any(|other| [other.head, other.tail].contains(&Some(cursor)));
+                if !is_used {
+                    self.reservoir.drop_cursor(cursor);
+                }
+            }
+        }
+        true
+    }
+
+    fn query_state(
+        &self,
+        query: &PlannedQuery,
+        outputs: Vec<usize>,
+        since: Option<(Micros, Option<Micros>)>,
+    ) -> QueryState {
+        let DataType::Struct(mut fields) = query.data_type() else {
+            unreachable!("a query's type is a struct")
+        };
+        if since.is_some() {
+            fields.push(Field::new("since", DataType::Timestamp(thalweg_types::TimeUnit::Micro)).omit_null());
+        }
+        let arrow: Fields = fields.iter().map(Field::to_arrow).collect();
+        QueryState {
+            name: query.name.clone(),
+            leaf: usize::MAX,
+            outputs,
+            fields: arrow,
+            data_type: DataType::Struct(fields),
+            since,
+        }
+    }
+
+    /// `since` of each record: the time from which a query counts, until its window has filled.
+    pub(super) fn since_column(&self, query: &QueryState, task_times: &[Micros]) -> Option<ArrayRef> {
+        let (since, fill) = query.since?;
+        let is_filling = |now: &Micros| fill.is_none_or(|fill| now.saturating_sub(fill) < since);
+        let values: Int64Array = task_times.iter().map(|now| is_filling(now).then_some(since)).collect();
+        let column = values.reinterpret_cast::<arrow_array::types::TimestampMicrosecondType>();
+
+        Some(Arc::new(column))
+    }
+
+    fn add_column(&mut self, name: String, data_type: arrow_schema::DataType) -> usize {
+        self.layout.push((name, data_type));
+        self.layout.len() - 1
+    }
+
+    fn filter(&mut self, condition: Option<&Bound>, is_running: bool) -> Option<usize> {
+        if condition.is_none() && !is_running {
+            return None;
+        }
+        let mut fingerprint = condition.map_or("true", Bound::fingerprint).to_owned();
+        if is_running {
+            // Rows that came before have no bit in this column, and so are in none of the query's windows.
+            fingerprint = format!("{fingerprint} since record {}", self.records);
+        }
+        if let Some(place) = self.filters.iter().position(|filter| filter.fingerprint == fingerprint) {
+            return Some(place);
+        }
+        let layout = self.add_column(format!("if {fingerprint}"), arrow_schema::DataType::Boolean);
+        self.filters.push(Filter { fingerprint, condition: condition.cloned(), layout });
+        Some(self.filters.len() - 1)
+    }
+
+    fn arg(&mut self, value: &Bound) -> usize {
+        if let Some(arg) = self.args.iter().find(|arg| arg.fingerprint == value.fingerprint()) {
+            return arg.layout;
+        }
+        let layout = self.add_column(value.fingerprint().to_owned(), value.data_type().to_arrow());
+        self.args.push(Arg { fingerprint: value.fingerprint().to_owned(), value: value.clone(), layout });
+        layout
+    }
+
+    fn grouping(&mut self, columns: &[usize]) -> usize {
+        let mut sorted = columns.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if let Some(place) = self.groupings.iter().position(|grouping| grouping.columns == sorted) {
+            return place;
+        }
+        let names: Vec<String> =
+            sorted.iter().map(|column| self.schema.fields()[self.input[*column]].name.clone()).collect();
+        let layout =
+            self.add_column(format!("group by {}", names.join(", ")), arrow_schema::DataType::UInt32);
+        self.groupings.push(Grouping { columns: sorted, table: GroupTable::new(), layout });
+        self.groupings.len() - 1
+    }
+
+    fn window(&mut self, kind: WindowKind, delay: Micros) -> Result<usize, Error> {
+        let same = |window: &Option<Window>| {
+            window.as_ref().is_some_and(|window| window.kind == kind && window.delay == delay)
+        };
+        if let Some(place) = self.windows.iter().position(same) {
+            return Ok(place);
+        }
+        let head = if delay > 0 { Some(self.cursor(delay)?) } else { None };
+        let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay))).transpose()?;
+        self.windows.push(Some(Window { kind, delay, head, tail }));
+        Ok(self.windows.len() - 1)
+    }
+
+    fn cursor(&mut self, offset: Micros) -> Result<CursorId, Error> {
+        if let Some((id, _)) = self.cursors().into_iter().find(|(_, other)| *other == offset) {
+            return Ok(id);
+        }
+        self.is_stored = true;
+        let bound = self.task_time().map_or(Micros::MIN, |now| now.saturating_sub(offset));
+        self.reservoir.add_cursor(offset, bound).map_err(super::store_failed)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct LeafKey {
+    kind: WindowKind,
+    delay: Micros,
+    filter: Option<usize>,
+    grouping: Option<usize>,
+}

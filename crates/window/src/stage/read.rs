@@ -1,0 +1,55 @@
+//! Present values: what a query would answer now for one group.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, StructArray};
+use thalweg_types::Micros;
+
+use super::Stage;
+use crate::agg::NO_GROUP;
+
+/// The values of one query for one group, as of a task time.
+#[derive(Clone, Debug)]
+pub struct Present {
+    /// The query's object: a struct column of one row.
+    pub values: ArrayRef,
+    /// Task time; `None` where no record has come.
+    pub as_of: Option<Micros>,
+}
+
+impl Stage {
+    /// The present values of a query for the group of `key`: one-row columns of the GROUP BY fields, in the order
+    /// of [`Stage::group_fields`]. `None` where there is no such query.
+    pub fn read(&self, query: &str, key: &[ArrayRef]) -> Option<Present> {
+        let query = self.queries.iter().find(|other| other.name == query)?;
+        let node = self.leaves[query.leaf].as_ref()?;
+        let window = self.windows[node.window].as_ref()?;
+        let as_of = self.task_time();
+        let group = match node.grouping {
+            None => 0,
+            Some(grouping) => self.groupings[grouping].table.find(key).unwrap_or(NO_GROUP),
+        };
+        let is_known = node.leaf.knows(group);
+        let head = as_of.unwrap_or(Micros::MIN).saturating_sub(window.delay);
+        let values = node.leaf.read(if is_known { group } else { NO_GROUP }, head);
+        let mut columns: Vec<ArrayRef> =
+            query.outputs.iter().map(|call| Arc::clone(&values[*call].values)).collect();
+        columns.extend(self.since_column(query, &[as_of.unwrap_or(Micros::MIN)]));
+        let object = StructArray::try_new_with_length(query.fields.clone(), columns, None, 1)
+            .expect("columns have the query's types");
+        Some(Present { values: Arc::new(object), as_of })
+    }
+
+    /// Input columns that a query groups by, in the order in which [`Stage::read`] takes them; empty for a query
+    /// without GROUP BY, `None` where there is no such query.
+    pub fn group_fields(&self, query: &str) -> Option<Vec<usize>> {
+        let query = self.queries.iter().find(|other| other.name == query)?;
+        let node = self.leaves[query.leaf].as_ref()?;
+        Some(match node.grouping {
+            None => Vec::new(),
+            Some(grouping) => {
+                self.groupings[grouping].columns.iter().map(|column| self.input[*column]).collect()
+            }
+        })
+    }
+}

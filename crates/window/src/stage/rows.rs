@@ -1,0 +1,97 @@
+//! The last n records of each group: what a `ROWS n` window holds.
+//!
+//! Records stand by (event time, arrival); a late one goes between others, and the oldest leaves. Values lie in a slab of
+//! columns, so that a group costs one small queue of slot numbers.
+
+use std::collections::VecDeque;
+
+use arrow_array::ArrayRef;
+use arrow_schema::DataType;
+use thalweg_types::Micros;
+
+use super::stream::Gathered;
+use crate::columns::Column;
+
+pub(super) struct RowsRing {
+    limit: usize,
+    rings: Vec<VecDeque<Entry>>,
+    slab: Vec<Column>,
+    free: Vec<u32>,
+    slots: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    time: Micros,
+    seq: u64,
+    slot: u32,
+}
+
+impl RowsRing {
+    pub(super) fn new(limit: u64, args: &[DataType]) -> Self {
+        Self {
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            rings: Vec::new(),
+            slab: args.iter().map(Column::new).collect(),
+            free: Vec::new(),
+            slots: 0,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.rings.iter().map(|ring| ring.capacity() * size_of::<Entry>()).sum::<usize>()
+            + self.rings.capacity() * size_of::<VecDeque<Entry>>()
+            + self.slab.iter().map(Column::bytes).sum::<usize>()
+    }
+
+    pub(super) fn grow(&mut self, groups: usize) {
+        if self.rings.len() < groups {
+            self.rings.resize_with(groups, VecDeque::new);
+        }
+    }
+
+    /// Takes the records that enter, `adds[i]` at step i, and gives those that leave, with how many at each step.
+    pub(super) fn push(&mut self, added: &Gathered, adds: &[u32]) -> (Gathered, Vec<u32>) {
+        let mut removes = Vec::with_capacity(adds.len());
+        let (mut groups, mut times, mut seqs, mut left) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut element = 0;
+        for count in adds {
+            let before = left.len();
+            for _ in 0..*count {
+                let group = added.groups[element];
+                let slot = self.store(&added.values, element);
+                let entry = Entry { time: added.times[element], seq: added.seqs[element], slot };
+                let ring = &mut self.rings[group as usize];
+                let at = ring.partition_point(|other| (other.time, other.seq) < (entry.time, entry.seq));
+                ring.insert(at, entry);
+                if ring.len() > self.limit
+                    && let Some(oldest) = ring.pop_front()
+                {
+                    groups.push(group);
+                    times.push(oldest.time);
+                    seqs.push(oldest.seq);
+                    left.push(oldest.slot);
+                }
+                element += 1;
+            }
+            removes.push((left.len() - before) as u32);
+        }
+        let values: Vec<Option<ArrayRef>> =
+            self.slab.iter().map(|column| (!left.is_empty()).then(|| column.pick(&left))).collect();
+        // Slots are free again only now: until here their values were still to be read.
+        self.free.extend_from_slice(&left);
+        (Gathered { groups: groups.into(), times: times.into(), seqs: seqs.into(), values }, removes)
+    }
+
+    fn store(&mut self, values: &[Option<ArrayRef>], element: usize) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        });
+        for (column, values) in self.slab.iter_mut().zip(values) {
+            let values = values.as_ref().expect("there are elements");
+            column.set(slot as usize, values, element);
+        }
+        slot
+    }
+}
