@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod bench;
 mod project;
 mod test;
 
@@ -20,11 +21,15 @@ struct Arguments {
 enum Command {
     /// Run the suites; the last line printed is `N passed, N failed, N skipped`
     Test(test::Options),
+    /// Run a benchmark and write its results to docs/benchmarks/results
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
+        Command::Bench(bench) => bench::run(&bench),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

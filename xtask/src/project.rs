@@ -1,8 +1,10 @@
-//! Where things are.
+//! Where things are, and how the project's own programs are built.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
 
 /// The repository's folder.
 pub(crate) fn root() -> PathBuf {
@@ -25,4 +27,58 @@ pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).stdin(Stdio::null());
     command
+}
+
+/// Whether a program is on the path.
+pub(crate) fn has(program: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// A folder for what benchmarks generate, kept between runs and out of the repository.
+pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let folder = target.join(name);
+    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// How a program is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As the tests are; built already when they have run.
+    Dev,
+    Release,
+}
+
+/// Which program of a package.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Bin(&'static str),
+    Example(&'static str),
+}
+
+/// Builds one program and says where it is.
+pub(crate) fn build(package: &str, target: Target, profile: Profile) -> Result<PathBuf> {
+    let (kind, name) = match target {
+        Target::Bin(name) => ("--bin", name),
+        Target::Example(name) => ("--example", name),
+    };
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--package", package, kind, name]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    let output = command.stderr(Stdio::inherit()).output().context("start cargo")?;
+    ensure!(output.status.success(), "build of {name} in {package} failed");
+    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let message: serde_json::Value = serde_json::from_slice(line).context("read what cargo says")?;
+        if message["target"]["name"] == name
+            && let Some(path) = message["executable"].as_str()
+        {
+            return Ok(PathBuf::from(path));
+        }
+    }
+    bail!("cargo built {name} in {package} and named no executable")
 }

@@ -43,6 +43,20 @@ impl Tally {
         self.notes.push(format!("skipped: {}", what.into()));
     }
 
+    /// Counts one check, and says what was wrong where it failed.
+    pub(crate) fn check(&mut self, name: &str, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => {
+                println!("{name} ... ok");
+                self.passed += 1;
+            }
+            Err(error) => {
+                println!("{name} ... FAILED");
+                self.fail(format!("{name}: {error:#}"));
+            }
+        }
+    }
+
     fn add(&mut self, other: &Tally) {
         self.passed += other.passed;
         self.failed += other.failed;

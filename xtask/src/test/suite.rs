@@ -1,9 +1,12 @@
 //! The suites, in the order in which they run.
 
-use anyhow::Result;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
 
 use super::{Tally, libtest};
-use crate::project;
+use crate::bench::{latency, relay, windows};
+use crate::project::{self, Profile, Target};
 
 /// One suite of `cargo xtask test`.
 pub(super) struct Suite {
@@ -17,11 +20,13 @@ pub(super) struct Suite {
 /// nothing beside the repository.
 const REAL_DATA: &str = "real_data";
 
-pub(super) const NAMES: [&str; 3] = ["workspace", "real-data", "services"];
+pub(super) const NAMES: [&str; 5] = ["workspace", "real-data", "fuzz", "bench-smoke", "services"];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
     Suite { name: "real-data", required: false, run: real_data },
+    Suite { name: "fuzz", required: true, run: fuzz },
+    Suite { name: "bench-smoke", required: true, run: bench_smoke },
     Suite { name: "services", required: true, run: services },
 ];
 
@@ -47,6 +52,38 @@ fn real_data() -> Result<Tally> {
     let mut tally = Tally::default();
     for name in libtest::list(tests(&["--list"]))? {
         tally.skip(format!("{name}: no folder {}", data.display()));
+    }
+    Ok(tally)
+}
+
+/// Seconds for each fuzz target.
+const FUZZ_SECONDS: &str = "5";
+
+/// Each target over mutated seeds; a target is one test.
+fn fuzz() -> Result<Tally> {
+    let driver = project::build("thalweg-fuzz", Target::Bin("thalweg-fuzz"), Profile::Dev)?;
+    let names = Command::new(&driver).arg("--list").output()?;
+    let mut tally = Tally::default();
+    for name in String::from_utf8_lossy(&names.stdout).lines() {
+        let status = Command::new(&driver).args(["--seconds", FUZZ_SECONDS, name]).status()?;
+        if status.success() { tally.passed += 1 } else { tally.fail(format!("fuzz target {name}: {status}")) }
+    }
+    ensure!(tally != Tally::default(), "there are no fuzz targets");
+    Ok(tally)
+}
+
+type Smoke = fn(&mut Tally) -> Result<()>;
+
+const BENCHES: [(&str, Smoke); 3] =
+    [("windows", windows::smoke), ("latency", latency::smoke), ("relay", relay::smoke)];
+
+/// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.
+fn bench_smoke() -> Result<Tally> {
+    let mut tally = Tally::default();
+    for (name, smoke) in BENCHES {
+        if let Err(error) = smoke(&mut tally) {
+            tally.fail(format!("{name}: {error:#}"));
+        }
     }
     Ok(tally)
 }

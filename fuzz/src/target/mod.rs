@@ -1,0 +1,8 @@
+//! One file for each decoder.
+
+pub mod chunk;
+pub mod csv;
+pub mod expression;
+pub mod frame;
+pub mod ndjson;
+mod records;

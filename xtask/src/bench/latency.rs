@@ -1,0 +1,493 @@
+//! One record by HTTP, all answers back, under open-loop load.
+//!
+//! Requests leave on a fixed schedule, whether earlier ones were answered or not, and a latency counts from the
+//! time at which the request was *meant* to leave. So a server that stalls is charged for everything that would
+//! have come meanwhile (coordinated omission), and so is a load generator that is late.
+//!
+//! The job has three windows of an hour and a history behind them: records of the last hour, dense where the
+//! windows' tails pass during the run, so that as much leaves as enters.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use super::http::Connection;
+use super::report::{Report, Table, count, mebibytes};
+use super::{process, thalweg, usage};
+use crate::project::{self, Profile};
+use crate::test::Tally;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A few seconds of each: shows that everything works
+    #[arg(long)]
+    quick: bool,
+    /// Requests per second
+    #[arg(long, value_delimiter = ',', default_values_t = [500, 2_000])]
+    rates: Vec<u32>,
+    /// Seconds that are measured at each rate
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Records of history spread over the hour, beside the dense part
+    #[arg(long, default_value_t = 200_000)]
+    history: u64,
+    /// Connections that are kept alive
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// `ack` of the source
+    #[arg(long, default_value = "synced")]
+    ack: String,
+}
+
+/// Seconds before the measured ones, which count for nothing.
+const WARM_UP: u32 = 5;
+
+/// Time that posting the history may take; the dense part is longer by so much.
+const POSTING: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Made-up records to choose from.
+const TEMPLATES: usize = 10_000;
+
+/// Records in one request of the history.
+const BATCH: usize = 200;
+
+const JOB: &str = "latency";
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let binary = thalweg(Profile::Release)?;
+    let seconds = if options.quick { 3 } else { options.seconds };
+    let history = if options.quick { 5_000 } else { options.history };
+    let mut report = Report::new("latency", "Latency by HTTP");
+    report.say(&format!(
+        "Open-loop load on {} connections, records of 103 fields, three queries over one hour, `ack: {}`.",
+        options.connections, options.ack
+    ));
+    report.say(
+        "Latency counts from the intended time of sending; server and load generator share the machine.",
+    );
+    let records = Records::generate(&binary, TEMPLATES)?;
+    let mut table = Table::new(["requests/s", "sent", "p50", "p90", "p99", "p99.9", "max", "errors"]);
+    let mut details = Vec::new();
+    for rate in &options.rates {
+        let server = Server::start(&binary, &records, &options.ack)?;
+        let idle = server.resident_bytes();
+        let posted = fill(&server, &records, *rate, seconds, history)?;
+        let outcome = load(&server, &records, *rate, seconds, options.connections)?;
+        let percentile = |q: f64| milliseconds(outcome.latencies.value_at_quantile(q));
+        table.row([
+            rate.to_string(),
+            count(outcome.latencies.len() as f64),
+            percentile(0.5),
+            percentile(0.9),
+            percentile(0.99),
+            percentile(0.999),
+            milliseconds(outcome.latencies.max()),
+            outcome.errors.to_string(),
+        ]);
+        details.push((*rate, posted, idle, server.resident_bytes(), outcome));
+        server.stop()?;
+    }
+    report.heading("Percentiles");
+    report.table(&table);
+    for (rate, posted, idle, resident, outcome) in &details {
+        report.heading(&format!("{rate} requests a second"));
+        report.say(&format!(
+            "{} records of history; resident memory {} when idle and {} after the load.",
+            count(*posted as f64),
+            mebibytes(*idle),
+            mebibytes(*resident)
+        ));
+        if let Some(error) = &outcome.first_error {
+            report.say(&format!("First error: {error}."));
+        }
+        report.verbatim(&distribution(&outcome.latencies));
+    }
+    report.finish(options.quick)
+}
+
+/// A short open-loop run whose answers are looked at.
+pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
+    let binary = thalweg(Profile::Dev)?;
+    let records = Records::generate(&binary, 200)?;
+    let server = Server::start(&binary, &records, "synced")?;
+    fill(&server, &records, 50, 1, 200)?;
+    let outcome = load(&server, &records, 50, 2, 4)?;
+    server.stop()?;
+    tally.check(
+        "latency: every request of an open-loop run is answered with all queries",
+        match outcome.first_error {
+            None => Ok(()),
+            Some(error) => Err(anyhow::anyhow!("{} errors, the first: {error}", outcome.errors)),
+        },
+    );
+    Ok(())
+}
+
+/// The queries; each name has to be in every answer.
+const QUERIES: [(&str, &str); 3] = [
+    ("card_1h", "SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR"),
+    (
+        "shop_1h",
+        "SELECT avg(amount) AS mean, max(amount) AS top FROM payments GROUP BY merchant OVER SLIDING 1 HOUR",
+    ),
+    (
+        "pair_1h",
+        "SELECT count(*) AS n, stddev(amount) AS spread FROM payments WHERE amount > 1 GROUP BY card, merchant OVER SLIDING 1 HOUR",
+    ),
+];
+
+/// Generated records without their time, and the schema that they have.
+struct Records {
+    /// Text before and after the digits of `ts`.
+    templates: Vec<(Vec<u8>, Vec<u8>)>,
+    schema: Map<String, Value>,
+}
+
+impl Records {
+    fn generate(binary: &Path, number: usize) -> Result<Self> {
+        let mut command = Command::new(binary);
+        command.args(["gen", "payments", "--seed", "1", "--fields", "103", "--format", "ndjson"]);
+        command.args(["--count", &number.to_string()]);
+        let text = process::run(command)?.stdout;
+        let mut schema: Map<String, Value> = Map::new();
+        let mut templates = Vec::new();
+        for line in text.lines() {
+            let record: Map<String, Value> = serde_json::from_str(line).context("read a generated record")?;
+            for (name, value) in &record {
+                refine(schema.entry(name).or_insert(Value::Null), name, value);
+            }
+            let at = line.find("\"ts\":").context("a record without ts")? + "\"ts\":".len();
+            let digits = line[at..].bytes().take_while(u8::is_ascii_digit).count();
+            templates.push((line.as_bytes()[..at].to_vec(), line.as_bytes()[at + digits..].to_vec()));
+        }
+        ensure!(templates.len() == number, "{} records were generated instead of {number}", templates.len());
+        for (_, kind) in &mut schema {
+            if kind.is_null() {
+                *kind = json!("string?");
+            }
+        }
+        Ok(Self { templates, schema })
+    }
+
+    /// A record's parts, to be sent one after the other: before the time, the time, after it.
+    fn parts(&self, number: u64) -> (&[u8], &[u8]) {
+        let template = &self.templates[usize::try_from(number).unwrap_or(0) % self.templates.len()];
+        (&template.0, &template.1)
+    }
+}
+
+/// Makes a field's type fit one more value: the widest that was seen, nullable where a value is missing.
+fn refine(kind: &mut Value, name: &str, value: &Value) {
+    let seen = match value {
+        _ if name == "ts" => "timestamp(ms)",
+        Value::Bool(_) => "bool?",
+        Value::Number(number) if number.is_f64() => "float64?",
+        Value::Number(_) => "int64?",
+        Value::Null => return,
+        _ => "string?",
+    };
+    if !(kind == "float64?" && seen == "int64?") {
+        *kind = json!(seen);
+    }
+}
+
+/// A node that runs the job.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(binary: &Path, records: &Records, ack: &str) -> Result<Self> {
+        let folder =
+            tempfile::Builder::new().prefix("latency").tempdir_in(project::scratch("bench-latency")?)?;
+        let queries: Map<String, Value> =
+            QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
+        let job = json!({
+            "name": JOB,
+            "sources": {"payments": {
+                "type": "http",
+                "format": "ndjson",
+                "schema": records.schema,
+                "time": "ts",
+                "ack": ack,
+            }},
+            "operators": {"features": {
+                "type": "metrics",
+                "input": "payments",
+                "partition_by": ["card", "merchant"],
+                "queries": queries,
+            }},
+            "sinks": {"answers": {"type": "null", "input": "features"}},
+        });
+        let path = folder.path().join("job.json");
+        std::fs::write(&path, format!("{job:#}\n"))?;
+        let address = free_address()?;
+        let log = std::fs::File::create(folder.path().join("stderr"))?;
+        let mut command = Command::new(binary);
+        command.arg("run").arg(&path).args(["--listen", &address.to_string()]);
+        command.arg("--data-dir").arg(folder.path().join("data"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().context("start the server")?;
+        let mut server = Self { child, address, _folder: folder };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(20) {
+            let ready = Connection::open(self.address)
+                .and_then(|mut connection| connection.get("/readyz").map(|(status, _)| status == 200));
+            if ready.unwrap_or(false) {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended with {status}\n{}", self.log());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the server was not ready within 20 s\n{}", self.log())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self._folder.path().join("stderr")).unwrap_or_default()
+    }
+
+    fn path(reply: bool) -> String {
+        format!("/v1/jobs/{JOB}/sources/payments{}", if reply { "" } else { "?reply=none" })
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib =
+            line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+
+    /// Asks it to drain and end, and waits for that.
+    fn stop(mut self) -> Result<()> {
+        usage::terminate(&self.child);
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the server ended with {status}\n{}", self.log());
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `stop` it is gone already, and this does nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Posts the history, oldest first; how many records that were.
+fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, spread: u64) -> Result<u64> {
+    let end = now();
+    let start = end - HOUR;
+    let dense = Duration::from_secs(u64::from(seconds + WARM_UP)) + POSTING;
+    let mut times: Vec<u64> = Vec::new();
+    let mut ramp = |from: Duration, length: Duration, number: u64| {
+        let step = length.as_secs_f64() * 1e3 / number.max(1) as f64;
+        times.extend((0..number).map(|index| from.as_millis() as u64 + (index as f64 * step) as u64));
+    };
+    ramp(start, dense, (dense.as_secs_f64() * f64::from(rate)) as u64);
+    ramp(start + dense, HOUR - dense, spread);
+    let mut connection = Connection::open(server.address)?;
+    let path = Server::path(false);
+    let mut body = Vec::new();
+    for (batch, times) in times.chunks(BATCH).enumerate() {
+        body.clear();
+        for (index, time) in times.iter().enumerate() {
+            let (before, after) = records.parts((batch * BATCH + index) as u64);
+            body.extend_from_slice(before);
+            body.extend_from_slice(time.to_string().as_bytes());
+            body.extend_from_slice(after);
+            body.push(b'\n');
+        }
+        loop {
+            match connection.post(&path, &[&body])? {
+                (202, _) => break,
+                (429, _) => thread::sleep(Duration::from_millis(5)),
+                (status, body) => bail!("history was answered {status}: {}", String::from_utf8_lossy(body)),
+            }
+        }
+    }
+    // One record with a reply comes after all of these, so they are in the windows then.
+    let (before, after) = records.parts(0);
+    let time = now().as_millis().to_string();
+    let (status, body) = connection.post(&Server::path(true), &[before, time.as_bytes(), after])?;
+    ensure!(status == 200, "a record was answered {status}: {}", String::from_utf8_lossy(body));
+    ensure!(
+        now() < end + POSTING,
+        "posting the history took longer than {POSTING:?}; give a smaller --history"
+    );
+    Ok(times.len() as u64 + 1)
+}
+
+/// What came of a run of load.
+struct Outcome {
+    /// In nanoseconds, of the measured requests.
+    latencies: Histogram<u64>,
+    errors: u64,
+    first_error: Option<String>,
+}
+
+impl Outcome {
+    fn new() -> Self {
+        Self {
+            latencies: Histogram::new(3).expect("three digits are within what a histogram has"),
+            errors: 0,
+            first_error: None,
+        }
+    }
+
+    fn error(&mut self, error: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(error);
+    }
+}
+
+/// Sends requests on a fixed schedule. Each connection takes the next one that is due.
+fn load(server: &Server, records: &Records, rate: u32, seconds: u32, connections: usize) -> Result<Outcome> {
+    let total = u64::from(rate) * u64::from(seconds + WARM_UP);
+    let warm_up = u64::from(rate) * u64::from(WARM_UP);
+    let interval = Duration::from_secs(1).as_nanos() as u64 / u64::from(rate.max(1));
+    let next = AtomicU64::new(0);
+    let start = Instant::now() + Duration::from_millis(200);
+    let worker = || -> Result<Outcome> {
+        usage::wake_up_promptly();
+        let mut connection = Connection::open(server.address)?;
+        let mut outcome = Outcome::new();
+        let path = Server::path(true);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= total {
+                return Ok(outcome);
+            }
+            let due = start + Duration::from_nanos(interval * number);
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let (before, after) = records.parts(number);
+            let time = now().as_millis().to_string();
+            let reply = connection.post(&path, &[before, time.as_bytes(), after]);
+            let took = due.elapsed();
+            match reply {
+                Ok((200, answer)) => {
+                    if let Some(error) = lacks(answer) {
+                        outcome.error(error);
+                    }
+                }
+                Ok((status, body)) => {
+                    outcome.error(format!("{status} {}", String::from_utf8_lossy(body).trim_end()));
+                }
+                Err(error) => {
+                    outcome.error(format!("{error:#}"));
+                    connection = Connection::open(server.address)?;
+                }
+            }
+            if number >= warm_up {
+                outcome.latencies.saturating_record(took.as_nanos() as u64);
+            }
+        }
+    };
+    let outcomes = thread::scope(|scope| {
+        let threads: Vec<_> = (0..connections.max(1)).map(|_| scope.spawn(worker)).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a connection does not panic"))
+            .collect::<Vec<_>>()
+    });
+    let mut all = Outcome::new();
+    for outcome in outcomes {
+        let outcome = outcome?;
+        all.latencies.add(&outcome.latencies).context("add histograms")?;
+        all.errors += outcome.errors;
+        all.first_error = all.first_error.or(outcome.first_error);
+    }
+    Ok(all)
+}
+
+/// What an answer lacks.
+fn lacks(answer: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(answer);
+    let missing = QUERIES.iter().find(|(name, _)| !text.contains(&format!("\"{name}\":{{")));
+    missing.map(|(name, _)| format!("an answer without {name}: {}", text.trim_end()))
+}
+
+fn milliseconds(nanoseconds: u64) -> String {
+    format!("{:.3} ms", nanoseconds as f64 / 1e6)
+}
+
+/// The histogram as a percentile distribution, with a bar for each step.
+fn distribution(latencies: &Histogram<u64>) -> String {
+    let mut text = String::from("      latency   percentile      count\n");
+    let quantiles =
+        [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.999_5, 0.999_9, 0.999_99, 1.0];
+    let max = latencies.max().max(1) as f64;
+    for quantile in quantiles {
+        let value = latencies.value_at_quantile(quantile);
+        // Logarithmic from 10 µs on, so that the median and the maximum are both seen.
+        let share = (value as f64 / 1e4).max(1.0).ln() / (max / 1e4).max(1.1).ln();
+        let _ = writeln!(
+            text,
+            "{:>13} {:>11.3}% {:>10}  {}",
+            milliseconds(value),
+            quantile * 100.0,
+            latencies.count_between(0, value),
+            "▇".repeat((share * 40.0).round() as usize)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "mean {}, standard deviation {}, {} requests",
+        milliseconds(latencies.mean() as u64),
+        milliseconds(latencies.stdev() as u64),
+        latencies.len()
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_widen_to_what_was_seen() {
+        let kind = |values: &[Value]| {
+            let mut kind = Value::Null;
+            values.iter().for_each(|value| refine(&mut kind, "x", value));
+            kind
+        };
+        assert_eq!(kind(&[json!(1), json!(null), json!(2)]), json!("int64?"));
+        assert_eq!(kind(&[json!(1), json!(2.5), json!(3)]), json!("float64?"));
+        assert_eq!(kind(&[json!("a"), json!(null)]), json!("string?"));
+    }
+
+    #[test]
+    fn an_answer_needs_every_query() {
+        let answer = br#"{"ts":1,"card_1h":{"n":1},"shop_1h":{"mean":1},"pair_1h":{"n":1}}"#;
+        assert_eq!(lacks(answer), None);
+        assert!(lacks(br#"{"error":{"code":"late"}}"#).is_some());
+    }
+}

@@ -1,0 +1,65 @@
+//! Benchmarks: each runs what it compares in one go and writes what it found, with machine, commit and command.
+//!
+//! * [`windows`]: exact windows over a file, beside Flink and DuckDB.
+//! * [`latency`]: one record by HTTP, all answers back, under open-loop load.
+//! * [`relay`]: small packets through three stages.
+
+mod figures;
+mod http;
+pub(crate) mod latency;
+mod machine;
+mod plot;
+mod process;
+pub(crate) mod relay;
+mod report;
+mod usage;
+pub(crate) mod windows;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::project::{self, Profile, Target};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Bench {
+    /// Exact windows over a file, beside Flink SQL and DuckDB
+    Windows(windows::Options),
+    /// Open-loop HTTP load, corrected for coordinated omission
+    Latency(latency::Options),
+    /// Small packets through source, relay and sink
+    Relay(relay::Options),
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
+    match bench {
+        Bench::Windows(options) => windows::run(options)?,
+        Bench::Latency(options) => latency::run(options)?,
+        Bench::Relay(options) => relay::run(options)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the one binary.
+fn thalweg(profile: Profile) -> Result<PathBuf> {
+    project::build("thalweg-cli", Target::Bin("thalweg"), profile)
+}
+
+/// A command bound to some cores, such as `0` or `0,1`, where the machine can.
+fn pinned(cores: Option<&str>, program: &std::path::Path) -> Command {
+    match cores {
+        Some(cores) if project::has("taskset") => {
+            let mut command = Command::new("taskset");
+            command.args(["-c", cores]).arg(program);
+            command
+        }
+        _ => Command::new(program),
+    }
+}
+
+/// The middle one of some measurements; the upper of two.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,101 @@
+//! Runs our own binary on jobs, and generates the files for them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::job::Job;
+use crate::bench::{median, pinned, process};
+
+/// What a configuration came to: medians of several runs.
+#[derive(Clone, Debug)]
+pub(super) struct Speed {
+    pub(super) seconds: f64,
+    pub(super) rate: f64,
+    pub(super) peak_bytes: u64,
+    /// The same in all runs.
+    pub(super) digest: Option<String>,
+}
+
+impl Speed {
+    /// # Errors
+    /// Where there are none, or digests differ.
+    pub(super) fn of(runs: &[Speed]) -> Result<Self> {
+        let first = runs.first().context("at least one run")?;
+        ensure!(runs.iter().all(|run| run.digest == first.digest), "the digest differs between equal runs");
+        Ok(Self {
+            seconds: median(runs.iter().map(|run| run.seconds).collect()),
+            rate: median(runs.iter().map(|run| run.rate).collect()),
+            peak_bytes: median(runs.iter().map(|run| run.peak_bytes as f64).collect()) as u64,
+            digest: first.digest.clone(),
+        })
+    }
+}
+
+/// Our binary and a folder for its files.
+pub(super) struct Ours {
+    binary: PathBuf,
+    folder: PathBuf,
+}
+
+impl Ours {
+    pub(super) fn new(binary: PathBuf, folder: PathBuf) -> Self {
+        Self { binary, folder }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A CSV file of generated payments, made once.
+    pub(super) fn payments(&self, count: u64, more: &[&str]) -> Result<PathBuf> {
+        let name = format!("payments-{count}{}.csv", more.concat().replace("--", "-"));
+        let path = self.folder.join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+        let part = path.with_extension("part");
+        let mut command = Command::new(&self.binary);
+        command.args(["gen", "payments", "--seed", "1", "--fields", "4", "--format", "csv"]);
+        command.args(["--count", &count.to_string()]).args(more);
+        let file = File::create(&part).with_context(|| format!("create {}", part.display()))?;
+        let described = process::describe(&command);
+        let status = command.stdin(Stdio::null()).stdout(file).status().context("start thalweg gen")?;
+        ensure!(status.success(), "{described} ended with {status}");
+        fs::rename(&part, &path).with_context(|| format!("rename {}", part.display()))?;
+        Ok(path)
+    }
+
+    /// Runs a job several times.
+    pub(super) fn measure(
+        &self,
+        job: &Job,
+        cores: Option<&str>,
+        workers: usize,
+        repeat: usize,
+    ) -> Result<Speed> {
+        let path = self.folder.join("job.json");
+        fs::write(&path, job.text()).with_context(|| format!("write {}", path.display()))?;
+        let run = || -> Result<Speed> {
+            let mut command = pinned(cores, &self.binary);
+            command.arg("run").arg(&path).args(["--workers", &workers.to_string()]);
+            let finished = process::run(command)?;
+            let figures = finished.figures("rate")?;
+            let rejects = figures.number("rejects")?;
+            ensure!(rejects == 0.0, "{rejects} records were rejected");
+            Ok(Speed {
+                seconds: figures.number("seconds")?,
+                rate: figures.number("rate")?,
+                peak_bytes: finished.usage.peak_bytes,
+                digest: finished
+                    .figures("digest")
+                    .and_then(|figures| figures.text("digest").map(str::to_owned))
+                    .ok(),
+            })
+        };
+        let runs = (0..repeat).map(|_| run()).collect::<Result<Vec<_>>>()?;
+        Speed::of(&runs)
+    }
+}
