@@ -271,7 +271,8 @@ impl<'a> Builder<'a> {
                 counters.push(Arc::clone(&counter));
                 let ports = vec![Port::default(), Port::default()];
                 let name = Arc::clone(&source.name);
-                let stage = Stage::new(name, index, Body::Decoder(decoder), ports, counter);
+                let stage =
+                    Stage::new(Arc::clone(&self.core), name, index, Body::Decoder(decoder), ports, counter);
                 self.parts[node][index as usize].stages.push(stage);
             }
             self.counters.push(counters);
@@ -293,7 +294,14 @@ impl<'a> Builder<'a> {
                 self.stage_of[node] = part.stages.len();
                 let ports = operator.outputs.iter().map(|_| Port::default()).collect();
                 let name = Arc::clone(&operator.name);
-                part.stages.push(Stage::new(name, index, Body::Operator(made), ports, counter));
+                part.stages.push(Stage::new(
+                    Arc::clone(&self.core),
+                    name,
+                    index,
+                    Body::Operator(made),
+                    ports,
+                    counter,
+                ));
             }
             self.counters.push(counters);
         }

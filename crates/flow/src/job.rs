@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_types::{Class, Error, Retry, Seq};
+use thalweg_types::{Class, Error, Offset, Retry, Seq};
 
 use crate::order::RecentRuns;
 use crate::stats::JobStats;
@@ -303,6 +303,12 @@ impl JobCore {
             0 => format!("{source}@{}", place.offset),
             partition => format!("{source}[{partition}]@{}", place.offset),
         })
+    }
+
+    /// Source and offset of a record, as long as its run is remembered.
+    pub(crate) fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
+        let place = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(seq)?;
+        Some((Arc::clone(&self.sources[place.source]), place.offset))
     }
 
     pub(crate) fn fail(&self, operator: &Arc<str>, task: u32, seq: Option<Seq>, cause: Cause) {

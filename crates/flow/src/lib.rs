@@ -43,6 +43,7 @@ pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
 };
 pub use job::{FailureError, Job, JobFailure, JobState};
+pub use merge::merge as merge_batches;
 pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};

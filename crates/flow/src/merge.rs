@@ -59,7 +59,10 @@ pub(crate) fn append(batches: &[Batch], range: SeqRange) -> Result<Batch, Error>
 }
 
 /// One batch of the rows of all by order number; equal numbers in the order in which the batches stand.
-pub(crate) fn merge(batches: &[Batch], range: SeqRange) -> Result<Batch, Error> {
+///
+/// # Errors
+/// If their schemas differ.
+pub fn merge(batches: &[Batch], range: SeqRange) -> Result<Batch, Error> {
     if ascend(batches) {
         return append(batches, range);
     }

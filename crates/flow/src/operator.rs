@@ -5,7 +5,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange};
+
+use crate::job::JobCore;
 
 /// Which task of which operator this is.
 #[derive(Clone, Debug)]
@@ -102,6 +104,8 @@ pub struct Output<'a> {
     pub(crate) emitted: &'a mut Vec<(usize, Batch)>,
     pub(crate) at: &'a mut Option<Seq>,
     pub(crate) range: SeqRange,
+    /// `None` outside a runtime.
+    pub(crate) core: Option<&'a JobCore>,
 }
 
 impl Output<'_> {
@@ -114,6 +118,12 @@ impl Output<'_> {
         if !batch.is_empty() {
             self.emitted.push((port, batch));
         }
+    }
+
+    /// Source and offset of a record by its order number; `None` outside a runtime, or where the record is so far
+    /// back that the sequencer no longer knows.
+    pub fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
+        self.core?.place_of(seq)
     }
 
     /// The numbers that are being worked on. What is emitted in `process` and `complete` lies in it; what is
@@ -141,6 +151,6 @@ pub fn collect<T>(
 ) -> Result<Vec<(usize, Batch)>, Error> {
     let mut emitted = Vec::new();
     let mut at = None;
-    call(&mut Output { emitted: &mut emitted, at: &mut at, range: SeqRange::new(0, Seq::MAX) })?;
+    call(&mut Output { emitted: &mut emitted, at: &mut at, range: SeqRange::new(0, Seq::MAX), core: None })?;
     Ok(emitted)
 }

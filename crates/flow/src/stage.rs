@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
+use crate::job::JobCore;
 use crate::link::Link;
 use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
 use crate::ring::{Control, Sequenced};
@@ -28,6 +29,7 @@ pub(crate) struct Port {
 }
 
 pub(crate) struct Stage {
+    core: Arc<JobCore>,
     pub name: Arc<str>,
     pub index: u32,
     pub body: Body,
@@ -44,6 +46,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(
+        core: Arc<JobCore>,
         name: Arc<str>,
         index: u32,
         body: Body,
@@ -51,6 +54,7 @@ impl Stage {
         counters: Arc<TaskCounters>,
     ) -> Self {
         Self {
+            core,
             name,
             index,
             body,
@@ -98,12 +102,13 @@ impl Stage {
             self.counters.batches_in.add(1);
             self.first = bounds(&batch).map(|(first, _)| first);
             self.at = None;
-            let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range };
+            let mut out =
+                Output { emitted: &mut self.emitted, at: &mut self.at, range, core: Some(&self.core) };
             operator.process(input, batch, &mut out)?;
         }
         self.first = None;
         self.at = None;
-        let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range };
+        let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range, core: Some(&self.core) };
         operator.complete(range, &mut out)
     }
 
@@ -144,8 +149,12 @@ impl Stage {
     pub(crate) fn control(&mut self, control: &Control, seq: Seq) -> Result<(), Error> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
         self.at = None;
-        let mut out =
-            Output { emitted: &mut self.emitted, at: &mut self.at, range: SeqRange::new(seq, seq + 1) };
+        let mut out = Output {
+            emitted: &mut self.emitted,
+            at: &mut self.at,
+            range: SeqRange::new(seq, seq + 1),
+            core: Some(&self.core),
+        };
         match control {
             Control::Tick(now) => {
                 operator.tick(*now, &mut out)?;

@@ -5,13 +5,23 @@
 //!
 //! Not here: windows themselves (`thalweg-window`).
 
+mod merge;
+mod scatter;
+mod stage;
+
 use std::sync::Arc;
 
-use thalweg_flow::Operator;
-use thalweg_types::{DataType, Error, Field, Micros, Schema};
+use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
+use thalweg_types::{DataType, Error, Field, Micros, Schema, format_duration};
+use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Query};
+use thalweg_window::stage::{Stage, StageOptions};
 
 use crate::operator::{OperatorFactory, TaskContext};
+use merge::Merge;
+use stage::StageOperator;
+
+pub use stage::StageCommand;
 
 pub use thalweg_window::LatePolicy;
 
@@ -86,31 +96,84 @@ pub const ANSWER_FIELDS: [&str; 4] = ["late", "duplicate", "errors", "since"];
 
 /// Makes the tasks of stage `index` of a `metrics` operator.
 pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
-    let name = format!("{}/{}", spec.name, spec.stages[index].label);
-    Arc::new(move |_: &TaskContext<'_>| not_there(&name))
+    let spec = Arc::clone(spec);
+    Arc::new(move |context: &TaskContext<'_>| {
+        let services = context.services;
+        let folder = context.folder.join("reservoir");
+        // What no commit names does not count: a reservoir of an earlier run is filled again from the log.
+        ChunkStore::discard(services.fs.as_ref(), &folder)?;
+        let store = ChunkStore::open(
+            Arc::clone(&services.fs),
+            folder,
+            Arc::clone(&services.pool),
+            Arc::clone(&services.chunks),
+            ChunkStoreOptions::new(u64::from(context.info.index)),
+        )?;
+        let stage = plan_stage(
+            &spec,
+            &spec.stages[index].queries.iter().collect::<Vec<_>>(),
+            store,
+            services.state.retention,
+        )?;
+        Ok(Box::new(StageOperator::new(stage, context.info.index, context.info.tasks)))
+    })
+}
+
+fn plan_stage(
+    spec: &MetricsSpec,
+    queries: &[&StageQuery],
+    store: ChunkStore,
+    retention: Option<Micros>,
+) -> Result<Stage, Error> {
+    let options = StageOptions {
+        lateness: spec.lateness,
+        late: spec.late,
+        dedup: spec.dedup,
+        retention,
+        ..StageOptions::default()
+    };
+    let mut stage = Stage::new(&spec.input, options, store);
+    let planned = queries
+        .iter()
+        .map(|query| plan_query(&mut stage, &query.name, &query.query))
+        .collect::<Result<Vec<_>, _>>()?;
+    stage.add_queries(&planned)?;
+    Ok(stage)
+}
+
+/// Binds a query to a stage; the error shows the place in the query's text.
+fn plan_query(stage: &mut Stage, name: &str, query: &Query) -> Result<PlannedQuery, Error> {
+    stage
+        .plan(name, query)
+        .map_err(|error| Error::user(format!("query {name:?}: {}", error.render(&query.text))))
 }
 
 /// Makes the merge: input 0 is the records, input 1 + i stage i; output 0 answers, output 1 rejects.
 pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
-    let name = Arc::clone(&spec.name);
-    Arc::new(move |_: &TaskContext<'_>| not_there(&name))
+    let spec = Arc::clone(spec);
+    Arc::new(move |_: &TaskContext<'_>| Ok(Box::new(Merge::new(Arc::clone(&spec))?)))
 }
 
 /// Schema of what stage `index` sends to the merge.
 pub fn stage_schema(spec: &MetricsSpec, index: usize) -> Schema {
-    let _ = index;
-    spec.input.clone()
+    let mut fields: Vec<Field> =
+        spec.stages[index].queries.iter().map(|query| answer_field(&spec.input, query)).collect();
+    fields.extend(stage::flags());
+    Schema::new(fields)
+}
+
+/// A query's object in an answer.
+fn answer_field(input: &Schema, query: &StageQuery) -> Field {
+    let planned = PlannedQuery::bind(&query.name, &query.query, input)
+        .expect("queries are checked before their schemas are asked for");
+    Field::new(&query.name, planned.data_type()).nullable()
 }
 
 /// The record's own fields, one object per query in the order of the job file, and what is left out where it is
 /// null.
 pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
     let mut fields = input.fields().to_vec();
-    for query in queries {
-        let outputs = query.bound.outputs.iter();
-        let values = outputs.map(|output| Field::new(&output.alias, DataType::Float64).nullable()).collect();
-        fields.push(Field::new(&query.name, DataType::Struct(values)).nullable());
-    }
+    fields.extend(queries.iter().map(|query| answer_field(input, query)));
     fields.push(Field::new("late", DataType::List(Box::new(DataType::String))).omit_null());
     fields.push(Field::new("duplicate", DataType::Bool).omit_null());
     fields.push(Field::new("errors", DataType::List(Box::new(DataType::String))).omit_null());
@@ -122,12 +185,28 @@ pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
 /// # Errors
 /// If the stage does not take the queries.
 pub fn explain(spec: &MetricsSpec, queries: &[&StageQuery]) -> Result<Vec<String>, Error> {
-    let _ = (spec, queries);
-    Ok(Vec::new())
-}
-
-fn not_there(name: &str) -> Result<Box<dyn Operator>, Error> {
-    Err(Error::internal(format!("operator {name:?} has no stages in this build")))
+    let store = ChunkStore::open(
+        Arc::new(MemFs::new()),
+        "explain",
+        IoPool::inline(),
+        ChunkBudget::new(0),
+        ChunkStoreOptions::new(0),
+    )?;
+    let explanation = plan_stage(spec, queries, store, None)?.explain();
+    let mut lines = explanation.tree;
+    for (offset, readers) in explanation.cursors {
+        lines.push(format!("cursor at task time - {}: {}", format_duration(offset), readers.join(", ")));
+    }
+    lines.push(match explanation.bytes_per_record {
+        0 => "bytes per record: 0, no window reads the reservoir".to_owned(),
+        bytes => format!("bytes per record: {bytes} in the reservoir, before compression"),
+    });
+    for (group, bytes) in explanation.bytes_per_group {
+        lines.push(format!("bytes per group ({group}): {bytes}"));
+    }
+    lines.extend(explanation.worst_cases.into_iter().map(|case| format!("worst case: {case}")));
+    lines.extend(explanation.warnings.into_iter().map(|warning| format!("warning: {warning}")));
+    Ok(lines)
 }
 
 #[cfg(test)]

@@ -11,17 +11,22 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BinaryViewArray, BooleanArray, RecordBatch, StringViewArray, UInt64Array, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, BinaryViewArray, BooleanArray, RecordBatch, StringViewArray, UInt64Array, new_null_array,
+};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use thalweg_connect::format::Encoder;
+use thalweg_connect::format::ndjson::Ndjson;
+use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{InputId, InputOrder, Operator, Output};
 use thalweg_types::{
-    Batch, Error, Seq, SeqRange, Seqs, format_duration, format_timestamp, hash_columns, partition_of, rejects_schema,
+    Batch, Error, Seq, SeqRange, Seqs, format_duration, format_timestamp, hash_columns, partition_of,
+    rejects_schema,
 };
 
 use super::MetricsSpec;
 use super::scatter::{Part, scatter};
-use super::stage::FLAGS;
+use super::stage::{FLAG_COUNT, TASKS};
 
 pub(super) struct Merge {
     spec: Arc<MetricsSpec>,
@@ -41,9 +46,10 @@ struct Placed<'a> {
 }
 
 impl Merge {
-    pub(super) fn new(spec: Arc<MetricsSpec>, encoder: Box<dyn Encoder>) -> Self {
+    pub(super) fn new(spec: Arc<MetricsSpec>) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
-        Self { spec, records: Vec::new(), answers, encoder, schema: None }
+        let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
+        Ok(Self { spec, records: Vec::new(), answers, encoder, schema: None })
     }
 
     /// Rows of each batch of a stage among the records.
@@ -63,9 +69,10 @@ impl Merge {
                 .collect();
         }
         let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(records.column(*key))).collect();
-        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.spec.partitions as usize];
+        let tasks = answers.first().map_or(1, |(_, batch)| tasks_of(batch));
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); tasks as usize];
         for (row, hash) in hash_columns(&columns, records.len()).into_iter().enumerate() {
-            rows_of[partition_of(hash, self.spec.partitions) as usize].push(row as u32);
+            rows_of[partition_of(hash, tasks) as usize].push(row as u32);
         }
         // A task may have sent several batches for the range: they stand in order.
         let mut taken = vec![0; rows_of.len()];
@@ -86,7 +93,11 @@ impl Merge {
             answers.iter().enumerate().map(|(stage, answers)| self.place(stage, records, answers)).collect();
         let schemas: Vec<SchemaRef> = placed
             .iter()
-            .map(|stage| stage.first().map_or_else(|| Arc::new(ArrowSchema::empty()), |placed| placed.batch.records().schema()))
+            .map(|stage| {
+                stage
+                    .first()
+                    .map_or_else(|| Arc::new(ArrowSchema::empty()), |placed| placed.batch.records().schema())
+            })
             .collect();
         let (schema, queries) = self.schema(schemas, records);
 
@@ -95,7 +106,7 @@ impl Merge {
             columns.push(column_of(&placed[*stage], *column, count));
         }
         let late = self.late(&placed, count);
-        let flags = schema.fields().len() - FLAGS.len();
+        let flags = schema.fields().len() - FLAG_COUNT;
         columns.push(if late.is_empty() {
             new_null_array(schema.field(flags).data_type(), count)
         } else {
@@ -119,7 +130,9 @@ impl Merge {
     fn schema(&mut self, stages: Vec<SchemaRef>, records: &Batch) -> (SchemaRef, Vec<(usize, usize)>) {
         let mut queries: Vec<(usize, usize, usize)> = Vec::new();
         for (stage, schema) in stages.iter().enumerate() {
-            for (column, field) in schema.fields().iter().enumerate().take(schema.fields().len().saturating_sub(FLAGS.len())) {
+            for (column, field) in
+                schema.fields().iter().enumerate().take(schema.fields().len().saturating_sub(FLAG_COUNT))
+            {
                 let known = self.spec.order.iter().position(|name| name == field.name());
                 queries.push((known.unwrap_or(usize::MAX), stage, column));
             }
@@ -135,7 +148,7 @@ impl Merge {
         let mut fields: Vec<Arc<ArrowField>> = records.records().schema().fields().to_vec();
         fields.extend(queries.iter().map(|(_, stage, column)| Arc::clone(&stages[*stage].fields()[*column])));
         let declared = self.spec.answers.arrow();
-        fields.extend(declared.fields()[declared.fields().len() - FLAGS.len()..].iter().cloned());
+        fields.extend(declared.fields()[declared.fields().len() - FLAG_COUNT..].iter().cloned());
         let schema = Arc::new(ArrowSchema::new(fields));
         self.schema = Some((stages, Arc::clone(&schema)));
         (schema, places)
@@ -161,12 +174,12 @@ impl Merge {
     }
 
     fn rejects(&mut self, records: &Batch, late: &BTreeMap<u32, Vec<String>>, out: &Output<'_>) -> Batch {
-        let (mut sources, mut offsets, mut reasons, mut raws) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut sources, mut offsets, mut reasons, mut raws) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut times, mut seqs): (Vec<i64>, Vec<Seq>) = (Vec::new(), Vec::new());
         for (row, stages) in late {
             let seq = records.seq(*row);
-            let (source, offset) =
-                out.place_of(seq).unwrap_or_else(|| (Arc::from(""), seq));
+            let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::from(""), seq));
             let time = records.times()[*row as usize];
             sources.push(source.to_string());
             offsets.push(offset);
@@ -192,9 +205,20 @@ impl Merge {
             Arc::new(BinaryViewArray::from_iter_values(raws)),
         ];
         let schema = Arc::clone(rejects_schema().arrow());
-        let rejects = RecordBatch::try_new(schema, columns).expect("rejects have the columns of their schema");
+        let rejects =
+            RecordBatch::try_new(schema, columns).expect("rejects have the columns of their schema");
         Batch::new(records.range(), rejects, times.into(), Seqs::Each(seqs.into()))
     }
+}
+
+/// How many tasks the stage has that sent a batch.
+fn tasks_of(batch: &Batch) -> u32 {
+    let schema = batch.records().schema_ref();
+    schema
+        .metadata()
+        .get(TASKS)
+        .and_then(|tasks| tasks.parse().ok())
+        .expect("a stage says how many tasks it has")
 }
 
 fn all_rows(all: &Vec<u32>, batch: &Batch) -> Vec<u32> {
@@ -204,7 +228,7 @@ fn all_rows(all: &Vec<u32>, batch: &Batch) -> Vec<u32> {
 
 fn flag(batch: &Batch, index: usize) -> &ArrayRef {
     let columns = batch.records().num_columns();
-    batch.column(columns - FLAGS.len() + index)
+    batch.column(columns - FLAG_COUNT + index)
 }
 
 fn column_of(placed: &[Placed<'_>], column: usize, count: usize) -> ArrayRef {
@@ -225,7 +249,10 @@ fn duplicates(placed: &[Vec<Placed<'_>>], count: usize) -> ArrayRef {
             }
         }
     }
-    flags.map_or_else(|| new_null_array(&ArrowType::Boolean, count), |flags| Arc::new(BooleanArray::from(flags)))
+    flags.map_or_else(
+        || new_null_array(&ArrowType::Boolean, count),
+        |flags| Arc::new(BooleanArray::from(flags)),
+    )
 }
 
 fn misfits(placed: &[Vec<Placed<'_>>], data_type: &ArrowType, count: usize) -> ArrayRef {
@@ -267,12 +294,12 @@ impl Operator for Merge {
         Ok(())
     }
 
-    fn complete(&mut self, _range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+    fn complete(&mut self, range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         let records = std::mem::take(&mut self.records);
         let records = match records.as_slice() {
             [] => return Ok(()),
             [one] => one.compact(),
-            many => thalweg_flow::merge_batches(many),
+            many => thalweg_flow::merge_batches(many, range)?,
         };
         self.merge(&records, out);
         Ok(())

@@ -87,8 +87,7 @@ mod tests {
     use super::*;
 
     fn check(first: ArrayRef, second: ArrayRef, expected: &[Value]) {
-        let parts =
-            [Part { array: &first, rows: &[0, 3] }, Part { array: &second, rows: &[1, 2, 4] }];
+        let parts = [Part { array: &first, rows: &[0, 3] }, Part { array: &second, rows: &[1, 2, 4] }];
         let merged = scatter(&parts, 5);
         let values: Vec<Value> = (0..merged.len()).map(|row| Value::at(&merged, row)).collect();
         assert_eq!(values, expected);

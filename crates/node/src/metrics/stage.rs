@@ -10,14 +10,26 @@ use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use thalweg_flow::{Command, InputId, Operator, Output};
-use thalweg_types::{Batch, Error, Micros, Seqs};
+use thalweg_types::{Batch, DataType, Error, Field, Micros, Seqs};
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, Present, Stage};
 
 use super::plan_query;
 
 /// Columns after the queries' own.
-pub(super) const FLAGS: [&str; 3] = ["late", "duplicate", "misfits"];
+pub(super) const FLAG_COUNT: usize = 3;
+
+/// `late` and `duplicate` are true where the stage refused a record, `misfits` names values that did not fit.
+pub(super) fn flags() -> [Field; FLAG_COUNT] {
+    [
+        Field::new("late", DataType::Bool).nullable(),
+        Field::new("duplicate", DataType::Bool).nullable(),
+        Field::new("misfits", DataType::List(Box::new(DataType::String))).nullable(),
+    ]
+}
+
+/// Key of the schema's metadata that says how many tasks the stage has.
+pub(super) const TASKS: &str = "thalweg.tasks";
 
 /// What the control plane asks of a stage.
 pub enum StageCommand {
@@ -33,13 +45,14 @@ pub enum StageCommand {
 pub(super) struct StageOperator {
     pub(super) stage: Stage,
     pub(super) task: u32,
+    tasks: u32,
     /// Schema of what is sent, made again when queries come or go.
     schema: Option<SchemaRef>,
 }
 
 impl StageOperator {
-    pub(super) fn new(stage: Stage, task: u32) -> Self {
-        Self { stage, task, schema: None }
+    pub(super) fn new(stage: Stage, task: u32, tasks: u32) -> Self {
+        Self { stage, task, tasks, schema: None }
     }
 
     fn schema(&mut self) -> SchemaRef {
@@ -49,11 +62,11 @@ impl StageOperator {
                 .queries()
                 .map(|(name, data_type)| ArrowField::new(name, data_type.to_arrow(), true))
                 .collect();
-            let misfits = ArrowType::List(Arc::new(ArrowField::new("item", ArrowType::Utf8View, true)));
-            for (name, data_type) in FLAGS.iter().zip([ArrowType::Boolean, ArrowType::Boolean, misfits]) {
-                fields.push(ArrowField::new(*name, data_type, true));
-            }
-            Arc::new(ArrowSchema::new(fields))
+            fields.extend(flags().iter().map(Field::to_arrow));
+            Arc::new(ArrowSchema::new_with_metadata(
+                fields,
+                [(TASKS.to_owned(), self.tasks.to_string())].into(),
+            ))
         });
         Arc::clone(schema)
     }
@@ -78,14 +91,14 @@ impl StageOperator {
     }
 
     fn misfits(&self, misfits: &[(u32, u32, u32)], count: usize) -> ArrayRef {
-        let queries: Vec<(&str, &thalweg_types::DataType)> = self.stage.queries().collect();
+        let queries: Vec<(&str, &DataType)> = self.stage.queries().collect();
         let mut lists = ListBuilder::new(StringViewBuilder::new());
         let mut next = misfits.iter().peekable();
         for row in 0..count as u32 {
             let mut is_any = false;
             while let Some((_, query, output)) = next.next_if(|(other, ..)| *other == row) {
                 let (name, data_type) = queries[*query as usize];
-                let thalweg_types::DataType::Struct(fields) = data_type else { continue };
+                let DataType::Struct(fields) = data_type else { continue };
                 lists.values().append_value(format!("{name}.{}", fields[*output as usize].name));
                 is_any = true;
             }
@@ -98,8 +111,8 @@ impl StageOperator {
         // Whoever asked may have gone away meanwhile: an answer that nobody takes is no failure.
         match command {
             StageCommand::Add { name, query, reply } => {
-                let outcome =
-                    plan_query(&mut self.stage, name, query).and_then(|planned| self.stage.add_queries(&[planned]));
+                let outcome = plan_query(&mut self.stage, name, query)
+                    .and_then(|planned| self.stage.add_queries(&[planned]));
                 self.schema = None;
                 let _ = reply.send(outcome);
             }
