@@ -108,7 +108,8 @@ pub(crate) struct Gen {
 
 /// `127.0.0.1:8080`, `[::]:8080`, or `8080` and `:8080` for the loopback.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let text = text.strip_prefix("localhost").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1{port}"));
+    let text =
+        text.strip_prefix("localhost").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1{port}"));
     if let Ok(address) = text.parse() {
         return Ok(address);
     }

@@ -13,8 +13,7 @@ pub(crate) fn check(args: &JobArgs) -> Outcome {
 
 pub(crate) fn explain(args: &Explain) -> Outcome {
     let job = read(&args.job)?;
-    let text =
-        describe::explain(&job, args.query.as_deref()).map_err(|error| Failure::at_start(&error))?;
+    let text = describe::explain(&job, args.query.as_deref()).map_err(|error| Failure::at_start(&error))?;
     write(&text)
 }
 

@@ -41,7 +41,8 @@ pub(crate) fn generate(args: &Gen) -> Outcome {
         let count = BATCH.min(args.count - first);
         let records = generator.batch(first, count as usize);
         let times = vec![0; count as usize];
-        let batch = Batch::new(SeqRange::new(first, first + count), records, times.into(), Seqs::Dense(first));
+        let batch =
+            Batch::new(SeqRange::new(first, first + count), records, times.into(), Seqs::Dense(first));
         encoder.encode(&batch, &mut bytes);
         out.write_all(&bytes)?;
         bytes.clear();

@@ -64,7 +64,8 @@ fn describe_source(out: &mut String, source: &CheckedSource) {
         LatePolicy::Reject => "rejected",
         LatePolicy::Clamp => "clamped",
     };
-    write!(out, "  time by {time}, late after {} and {late}", format_duration(source.lateness)).expect(NEVER_FAILS);
+    write!(out, "  time by {time}, late after {} and {late}", format_duration(source.lateness))
+        .expect(NEVER_FAILS);
     if let Some(ahead) = source.max_ahead {
         write!(out, ", at most {} ahead", format_duration(ahead)).expect(NEVER_FAILS);
     }
@@ -134,7 +135,11 @@ fn plan(spec: &MetricsSpec, query: &StageQuery) -> String {
         .map(|(output, aliased)| {
             let written = parsed.text[output.span.clone()].trim();
             // The span holds the alias where one is written.
-            if written.ends_with(&output.alias) && written != output.alias { written } else { aliased.as_str() }
+            if written.ends_with(&output.alias) && written != output.alias {
+                written
+            } else {
+                aliased.as_str()
+            }
         })
         .collect();
     write!(plan, " -> {}", outputs.join(", ")).expect(NEVER_FAILS);

@@ -57,9 +57,8 @@ pub fn build(
         replies: Vec::new(),
     };
     let sources = builder.sources(skips)?;
-    let mut rejecting: Vec<Endpoint> = (0..sources.len())
-        .map(|source| Endpoint { node: NodeRef::Source(source), output: 1 })
-        .collect();
+    let mut rejecting: Vec<Endpoint> =
+        (0..sources.len()).map(|source| Endpoint { node: NodeRef::Source(source), output: 1 }).collect();
     let mut answering = Vec::new();
     for (place, operator) in job.operators.iter().enumerate() {
         builder.operator(operator);
@@ -81,8 +80,10 @@ pub fn build(
             options: sink.options.clone(),
             report: report.clone(),
         };
-        let factory =
-            sink.plugin.build(context).map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
+        let factory = sink
+            .plugin
+            .build(context)
+            .map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
         let name = builder.sink(&sink.name, &sink.inputs, sink.union.as_ref(), factory);
         sinks.push((name, report));
     }
@@ -134,11 +135,8 @@ impl Builder<'_> {
                 .build(context)
                 .map_err(|error| error.context(format!("open source {:?}", source.name)))?;
             let mut decoder = built.decoder;
-            let offsets: Vec<u64> = skips
-                .iter()
-                .filter(|skip| *skip.source == *source.name)
-                .map(|skip| skip.offset)
-                .collect();
+            let offsets: Vec<u64> =
+                skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
             if !offsets.is_empty() {
                 decoder = skipping(decoder, Arc::clone(&source.name), offsets, built.schema.clone());
             }
@@ -198,8 +196,7 @@ impl Builder<'_> {
     }
 
     fn operator(&mut self, operator: &CheckedOperator) {
-        let united =
-            operator.union.as_ref().map(|union| self.union(&operator.name, &operator.inputs, union));
+        let united = operator.union.as_ref().map(|union| self.union(&operator.name, &operator.inputs, union));
         let mut parts: Vec<NodeId> = Vec::new();
         let count = operator.prepared.parts.len();
         for (index, part) in operator.prepared.parts.iter().enumerate() {

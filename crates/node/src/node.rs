@@ -166,8 +166,11 @@ impl Node {
             chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
             state: job.state.clone(),
         };
-        let skips: Vec<Skip> =
-            skips.iter().filter(|skip| job.sources.iter().any(|s| *s.name == *skip.source)).cloned().collect();
+        let skips: Vec<Skip> = skips
+            .iter()
+            .filter(|skip| job.sources.iter().any(|s| *s.name == *skip.source))
+            .cloned()
+            .collect();
         let built = graph::build(&job, &folder, &services, &skips)?;
         let started = Instant::now();
         let running = self.runtime.start(built.graph, built.options)?;
@@ -344,7 +347,10 @@ impl RunningJob {
     }
 
     fn note_end(&self, state: JobState) -> JobState {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| self.started.elapsed());
+        self.ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| self.started.elapsed());
         state
     }
 }

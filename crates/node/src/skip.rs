@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
 use arrow_array::{ArrayRef, RecordBatch};
-use thalweg_connect::{FormatPlugin, Options};
 use thalweg_connect::format::ndjson::Ndjson;
+use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{Decoded, Decoder, RawBlock, TaskFactory};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs, rejects_schema};
 

@@ -80,8 +80,12 @@ const DURATION: Shape = Shape::Option(OptionKind::Duration);
 const SIZE: Shape = Shape::Option(OptionKind::Size);
 
 pub(crate) const TOP: &[KeySpec] = &[
-    KeySpec::new("version", Shape::Option(OptionKind::Integer { min: 1, max: 1 }), "version of the job file's language")
-        .default("1"),
+    KeySpec::new(
+        "version",
+        Shape::Option(OptionKind::Integer { min: 1, max: 1 }),
+        "version of the job file's language",
+    )
+    .default("1"),
     KeySpec::new("name", Shape::Name, "name of the job").required(),
     KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
     KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
@@ -105,7 +109,11 @@ pub(crate) const STATE: &[KeySpec] = &[
     .default("indexed"),
     KeySpec::new("memory", SIZE, "ceiling for state in memory"),
     KeySpec::new("chunk_memory", SIZE, "ceiling for chunks of reservoirs in memory"),
-    KeySpec::new("retention", DURATION, "how long records stay in reservoirs after every window has left them"),
+    KeySpec::new(
+        "retention",
+        DURATION,
+        "how long records stay in reservoirs after every window has left them",
+    ),
 ];
 
 pub(crate) const SOURCE: &[KeySpec] = &[
@@ -122,7 +130,8 @@ pub(crate) const SOURCE: &[KeySpec] = &[
         "what happens to records that come later than that",
     )
     .default("reject"),
-    KeySpec::new("max_ahead", DURATION, "a record further ahead of its arrival is rejected").default("1h, live sources"),
+    KeySpec::new("max_ahead", DURATION, "a record further ahead of its arrival is rejected")
+        .default("1h, live sources"),
     KeySpec::new(
         "ack",
         Shape::Option(OptionKind::Choice(&["synced", "written", "none"])),

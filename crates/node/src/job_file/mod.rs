@@ -51,7 +51,8 @@ impl JobFile {
     pub fn read(path: &Path, overrides: &[String]) -> Result<Self, Diagnostics> {
         let name = path.display().to_string();
         let fail = |message: String| Diagnostics::one(Diagnostic::of_file(&name, message));
-        let size = std::fs::metadata(path).map_err(|error| fail(format!("read the job file: {error}")))?.len();
+        let size =
+            std::fs::metadata(path).map_err(|error| fail(format!("read the job file: {error}")))?.len();
         if size > MAX_BYTES {
             return Err(fail(format!("the job file has {size} bytes, more than {MAX_BYTES}")));
         }

@@ -8,7 +8,9 @@ use super::tree::{self, Key, Node, Scalar, Style, Value};
 
 /// Splits `PATH=VALUE` at the first `=`.
 pub(crate) fn split(argument: &str) -> Option<(&str, &str)> {
-    argument.split_once('=').filter(|(path, _)| !path.is_empty() && path.split('.').all(|step| !step.is_empty()))
+    argument
+        .split_once('=')
+        .filter(|(path, _)| !path.is_empty() && path.split('.').all(|step| !step.is_empty()))
 }
 
 /// Lays text `index` of `texts` (the value of `--set path=…`) over the tree.

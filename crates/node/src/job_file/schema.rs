@@ -24,7 +24,14 @@ fn definitions(registry: &Registry, operators: &Operators) -> Value {
     for plugin in registry.sources() {
         let own = plugin.options().iter().collect::<Vec<_>>();
         let formats = if plugin.takes_format() { formats.as_slice() } else { &[] };
-        sources.push(plugged(plugin.name(), plugin.doc(), keys::SOURCE, &own, formats, plugin.takes_format()));
+        sources.push(plugged(
+            plugin.name(),
+            plugin.doc(),
+            keys::SOURCE,
+            &own,
+            formats,
+            plugin.takes_format(),
+        ));
     }
     let mut sinks = Vec::new();
     for plugin in registry.sinks() {
@@ -96,7 +103,10 @@ fn plugged(
 /// A section whose `type` is this one.
 fn typed(name: &str, doc: &str, specs: &[KeySpec]) -> Value {
     let mut schema = section(specs);
-    schema["properties"]["type"] = json!({ "const": name, "description": doc });
+    // YAML's null is the name of a sink.
+    let kind = if name == "null" { json!({ "enum": ["null", null] }) } else { json!({ "const": name }) };
+    schema["properties"]["type"] = kind;
+    schema["properties"]["type"]["description"] = json!(doc);
     schema["description"] = json!(doc);
     schema
 }

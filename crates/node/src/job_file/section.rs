@@ -52,12 +52,14 @@ impl Report {
         let start = place_in_scalar(raw, scalar, range.start);
         let last = scalar.text[..range.end.min(scalar.text.len())].char_indices().next_back();
         let end = match last {
-            Some((last, c)) if last >= range.start => {
-                place_in_scalar(raw, scalar, last) + c.len_utf8()
-            }
+            Some((last, c)) if last >= range.start => place_in_scalar(raw, scalar, last) + c.len_utf8(),
             _ => start + 1,
         };
-        Span { text: node.span.text, start: node.span.start + start, end: node.span.start + end.max(start + 1) }
+        Span {
+            text: node.span.text,
+            start: node.span.start + start,
+            end: node.span.start + end.max(start + 1),
+        }
     }
 
     /// Mistakes and warnings, each in the order of the texts.
@@ -120,7 +122,12 @@ pub(crate) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// `None`, and a mistake reported, where the node is no mapping.
-    pub(crate) fn of(report: &'a Report, what: impl Into<String>, span: Span, node: &'a Node) -> Option<Self> {
+    pub(crate) fn of(
+        report: &'a Report,
+        what: impl Into<String>,
+        span: Span,
+        node: &'a Node,
+    ) -> Option<Self> {
         let what = what.into();
         match &node.value {
             Value::Map(entries) => Some(Self { report, what, span, entries }),
@@ -186,6 +193,18 @@ impl<'a> Section<'a> {
 
     pub(crate) fn refuse_other_than(&self, specs: &[KeySpec]) {
         self.refuse_others(specs.iter().map(|spec| spec.key));
+    }
+
+    /// The `type` of the section. There is a sink called `null`, so YAML's null is that name here.
+    pub(crate) fn kind(&self, expected: &str) -> Option<(String, Span)> {
+        let written = self.entries.iter().find(|(key, _)| key.text == "type").map(|(_, node)| node);
+        if let Some(Node { span, value: Value::Scalar(scalar) }) = written
+            && scalar.text == "null"
+        {
+            return Some((scalar.text.clone(), *span));
+        }
+        self.require("type", expected)?;
+        self.name("type")
     }
 
     pub(crate) fn name(&self, key: &str) -> Option<(String, Span)> {

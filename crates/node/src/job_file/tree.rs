@@ -137,7 +137,9 @@ pub(crate) fn parse(texts: &Texts, index: usize) -> Result<Node, Diagnostics> {
             documents += 1;
             if documents > 1 {
                 let message = "a job file holds one document, and a second one begins here";
-                return Err(Diagnostics::one(builder.error(range, message).hint("put each job into its own file")));
+                return Err(Diagnostics::one(
+                    builder.error(range, message).hint("put each job into its own file"),
+                ));
             }
         }
         builder.event(event, range).map_err(|error| Diagnostics::one(*error))?;
@@ -196,7 +198,10 @@ impl Builder<'_> {
                     ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
                 };
                 let span = Span::new(self.index, range);
-                self.place(Node { span, value: Value::Scalar(Scalar { text: text.into_owned(), style }) }, anchor)
+                self.place(
+                    Node { span, value: Value::Scalar(Scalar { text: text.into_owned(), style }) },
+                    anchor,
+                )
             }
             Event::SequenceStart(style, anchor, _) => {
                 self.enter(range, style, anchor, OpenKind::List(Vec::new()))
@@ -260,7 +265,9 @@ impl Builder<'_> {
                     Value::Scalar(scalar) => *key = Some(Key { text: scalar.text, span: node.span }),
                     _ => {
                         let range = node.span.start..node.span.end;
-                        return Err(Box::new(self.error(range, "a key is a list or a mapping").expected("a name")));
+                        return Err(Box::new(
+                            self.error(range, "a key is a list or a mapping").expected("a name"),
+                        ));
                     }
                 },
             },
@@ -326,8 +333,11 @@ impl Builder<'_> {
         if indentation[..blank].contains('\t') {
             return diagnostic.hint("the line is indented with a tab; YAML indents with blanks");
         }
-        if indentation[blank..].matches(": ").count() > 1 || error.info().contains("mapping values") {
+        if error.info().contains("mapping values") {
             return diagnostic.hint("a value that holds \": \" has to stand in quotes, or below `|`");
+        }
+        if error.info().contains("trailing content") {
+            return diagnostic.hint("put the whole value in quotes, or below `|`");
         }
         diagnostic
     }
@@ -356,7 +366,11 @@ pub(crate) fn place_in_scalar(raw: &str, scalar: &Scalar, offset: usize) -> usiz
         Style::Plain => 0,
         Style::SingleQuoted | Style::DoubleQuoted => 1,
         Style::Block => {
-            if raw.starts_with(['|', '>']) { raw.find('\n').map_or(0, |at| at + 1) } else { 0 }
+            if raw.starts_with(['|', '>']) {
+                raw.find('\n').map_or(0, |at| at + 1)
+            } else {
+                0
+            }
         }
     };
     let bytes = raw.as_bytes();

@@ -116,7 +116,9 @@ impl Operator for MapOperator {
             .collect::<Result<Vec<_>, Error>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
         let records = RecordBatch::try_new_with_options(Arc::clone(self.schema.arrow()), columns, &options)
-            .map_err(|error| Error::internal("an expression gave a column of another type").with_source(error))?;
+            .map_err(|error| {
+            Error::internal("an expression gave a column of another type").with_source(error)
+        })?;
         out.emit(0, batch.with_records(records));
         Ok(())
     }

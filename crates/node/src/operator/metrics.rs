@@ -15,9 +15,7 @@ use crate::diagnostic::one_of;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{
-    self, ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage,
-};
+use crate::metrics::{self, ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
 
 use super::{NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place};
 
@@ -244,9 +242,10 @@ fn check_from(check: &OperatorCheck<'_>, query: &Query) -> Result<(), SqlError> 
 
 /// Where the stream's name stands: after the word FROM.
 fn place_of_name(text: &str, name: &str) -> Option<std::ops::Range<usize>> {
-    let from = text.to_ascii_lowercase().find("from")?;
-    let at = from + text[from..].find(name)?;
-    Some(at..at + name.len())
+    let tokens = thalweg_expr::tokenize(text).ok()?;
+    let from = tokens.iter().position(|token| token.is_keyword("FROM"))?;
+    let place = tokens.get(from + 1)?.span.clone();
+    text.get(place.clone())?.contains(name).then_some(place)
 }
 
 /// Gives each query its stage.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ByteViewType, BinaryViewType, StringViewType};
+use arrow_array::types::{BinaryViewType, ByteViewType, StringViewType};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeBinaryArray, GenericByteViewArray, PrimitiveArray, RecordBatch,
     RecordBatchOptions, StructArray, UInt32Array, downcast_primitive_array,
@@ -37,8 +37,7 @@ impl OperatorPlugin for Relay {
     }
 
     fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
-        let outputs =
-            vec![NamedOutput { name: "records".to_owned(), schema: check.input().schema.clone() }];
+        let outputs = vec![NamedOutput { name: "records".to_owned(), schema: check.input().schema.clone() }];
         Some(Prepared::one(1, outputs, Tasks::Declared, |_| Ok(Box::new(RelayOperator))))
     }
 }
@@ -133,7 +132,8 @@ mod tests {
             texts.append_value(format!("text number {row} that is longer than a view"));
             if row % 3 == 0 { blobs.append_null() } else { blobs.append_value([row as u8; 50]) }
         }
-        let numbers: ArrayRef = Arc::new(arrow_array::Int64Array::from_iter((0..100).map(|row| (row % 7 != 0).then_some(row))));
+        let numbers: ArrayRef =
+            Arc::new(arrow_array::Int64Array::from_iter((0..100).map(|row| (row % 7 != 0).then_some(row))));
         let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..100).map(|row| Some(row % 2 == 0))));
         let columns: Vec<ArrayRef> = vec![Arc::new(texts.finish()), Arc::new(blobs.finish()), numbers, flags];
         for column in columns {
@@ -143,7 +143,9 @@ mod tests {
                 let (old, new) = (slice.to_data(), copied.to_data());
                 for buffer in old.buffers() {
                     assert!(
-                        new.buffers().iter().all(|other| other.as_ptr() != buffer.as_ptr() || other.is_empty()),
+                        new.buffers()
+                            .iter()
+                            .all(|other| other.as_ptr() != buffer.as_ptr() || other.is_empty()),
                         "a buffer of {} is shared",
                         slice.data_type()
                     );

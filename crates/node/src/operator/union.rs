@@ -37,8 +37,7 @@ impl OperatorPlugin for Union {
         let schema = check.input().schema.clone();
         for (stream, name) in check.inputs().iter().zip(check.input_names).skip(1) {
             if let Some(difference) = difference(&schema, &stream.schema) {
-                let message =
-                    format!("{:?} and {name:?} differ: {difference}", check.input_names[0]);
+                let message = format!("{:?} and {name:?} differ: {difference}", check.input_names[0]);
                 let hint = "bring them to the same fields with a `map` before".to_owned();
                 check.error("input", message, Some(hint));
                 return None;
@@ -156,7 +155,8 @@ mod tests {
         let values: Vec<i64> = rows.iter().map(|(_, value)| *value).collect();
         let seqs: Arc<[Seq]> = rows.iter().map(|(seq, _)| *seq).collect();
         let records =
-            RecordBatch::try_new(Arc::clone(schema().arrow()), vec![Arc::new(Int64Array::from(values))]).unwrap();
+            RecordBatch::try_new(Arc::clone(schema().arrow()), vec![Arc::new(Int64Array::from(values))])
+                .unwrap();
         Batch::new(SeqRange::new(0, 10), records, vec![0; rows.len()].into(), Seqs::Each(seqs))
     }
 

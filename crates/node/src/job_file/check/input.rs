@@ -101,7 +101,8 @@ pub(super) fn read(context: &Context<'_>, section: &Section<'_>) -> Option<Vec<R
     let inputs: Option<Vec<RawInput>> = match &node.value {
         Value::List(items) => {
             // All of them are read, so that each can report its mistakes.
-            let read: Vec<Option<RawInput>> = items.iter().map(|item| read_one(context, section, item)).collect();
+            let read: Vec<Option<RawInput>> =
+                items.iter().map(|item| read_one(context, section, item)).collect();
             read.into_iter().collect()
         }
         _ => read_one(context, section, node).map(|input| vec![input]),
@@ -212,8 +213,17 @@ pub(super) fn resolve(
                     Some((place, _)) => places.push(place),
                     None => {
                         report
-                            .at(raw.spread_span, format!("{what} is partitioned by {field:?}, which is no field of {:?}", raw.from))
-                            .expected(format!("one of the fields {}", schema.names().collect::<Vec<_>>().join(", ")))
+                            .at(
+                                raw.spread_span,
+                                format!(
+                                    "{what} is partitioned by {field:?}, which is no field of {:?}",
+                                    raw.from
+                                ),
+                            )
+                            .expected(format!(
+                                "one of the fields {}",
+                                schema.names().collect::<Vec<_>>().join(", ")
+                            ))
                             .did_you_mean(field, schema.names())
                             .report();
                         return None;

@@ -129,9 +129,15 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
     let cycle = check_cycle(&top);
     let state = check_state(&top);
 
-    let mut context = Context { report, options, streams: BTreeMap::new(), outputs: BTreeMap::new(), above: BTreeMap::new() };
+    let mut context = Context {
+        report,
+        options,
+        streams: BTreeMap::new(),
+        outputs: BTreeMap::new(),
+        above: BTreeMap::new(),
+    };
     let named = Named::collect(&top);
-    let sources: Vec<Option<CheckedSource>> = named
+    let mut sources: Vec<Option<CheckedSource>> = named
         .sources
         .iter()
         .map(|(name, span, node)| source::check(&mut context, name, *span, node))
@@ -139,14 +145,20 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
     if top.get("sources").is_none() || named.sources.is_empty() && named.sources_fine {
         top.require("sources", "at least one source");
         if top.get("sources").is_some() {
-            report.at(top.key_span("sources"), "the job has no source").expected("at least one source").report();
+            report
+                .at(top.key_span("sources"), "the job has no source")
+                .expected("at least one source")
+                .report();
         }
     }
-    let (operators, sinks) = operator::check_graph(&mut context, &named);
+    let mut graph = operator::check_graph(&mut context, &named);
+    spread::check(&context, &mut sources, &mut graph);
+    if !graph.is_whole {
+        return None;
+    }
     let mut sources: Vec<CheckedSource> = sources.into_iter().collect::<Option<_>>()?;
-    let mut operators: Vec<CheckedOperator> = operators?;
-    let sinks: Vec<CheckedSink> = sinks?;
-    spread::check(&context, &mut sources, &mut operators, &sinks);
+    let operators = graph.operators;
+    let sinks: Vec<CheckedSink> = graph.sinks.into_iter().collect::<Option<_>>()?;
     source::check_replies(&context, &mut sources, &operators, &named);
     warn_unread(&context, &sources, &operators, &sinks, &named);
     Some(CheckedJob {
@@ -314,10 +326,12 @@ pub(super) fn to_json(node: &Node) -> serde_json::Value {
         Value::Scalar(scalar) if scalar.style == Style::Plain => {
             match (scalar.text.parse::<i64>(), scalar.is_number()) {
                 (Ok(number), true) => number.into(),
-                (Err(_), true) => match scalar.text.parse::<f64>().ok().and_then(serde_json::Number::from_f64) {
-                    Some(number) => number.into(),
-                    None => scalar.text.clone().into(),
-                },
+                (Err(_), true) => {
+                    match scalar.text.parse::<f64>().ok().and_then(serde_json::Number::from_f64) {
+                        Some(number) => number.into(),
+                        None => scalar.text.clone().into(),
+                    }
+                }
                 _ => scalar.text.clone().into(),
             }
         }

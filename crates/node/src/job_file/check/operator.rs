@@ -9,9 +9,7 @@ use crate::diagnostic::{Span, one_of};
 use crate::job_file::keys::{self, KeySpec};
 use crate::job_file::section::Section;
 use crate::job_file::tree::Node;
-use crate::operator::{
-    Inputs, OperatorCheck, OperatorPlugin, Prepared, Stream, Tasks, plain_options, union,
-};
+use crate::operator::{Inputs, OperatorCheck, OperatorPlugin, Prepared, Stream, Tasks, plain_options, union};
 
 use super::input::{self, CheckedInput, Endpoint, NodeRef, RawInput};
 use super::sink::{self, CheckedSink};
@@ -54,37 +52,43 @@ pub(super) enum Target {
     Operator(usize),
 }
 
-/// Checks operators and sinks; `None` for a list with mistakes.
-pub(super) fn check_graph(
-    context: &mut Context<'_>,
-    named: &Named<'_>,
-) -> (Option<Vec<CheckedOperator>>, Option<Vec<CheckedSink>>) {
-    let raws: Vec<Option<Raw<'_>>> = named
-        .operators
-        .iter()
-        .map(|(name, span, node)| read(context, named, name, *span, node))
-        .collect();
+/// What is behind the sources.
+pub(super) struct CheckedGraph {
+    /// Those without mistakes, each after those that it reads.
+    pub(super) operators: Vec<CheckedOperator>,
+    /// Whether these are all.
+    pub(super) is_whole: bool,
+    pub(super) sinks: Vec<Option<CheckedSink>>,
+}
+
+/// Checks operators and sinks.
+pub(super) fn check_graph(context: &mut Context<'_>, named: &Named<'_>) -> CheckedGraph {
+    let raws: Vec<Option<Raw<'_>>> =
+        named.operators.iter().map(|(name, span, node)| read(context, named, name, *span, node)).collect();
     let order = order(context, &raws);
     // Place in the job file to place in the checked list.
     let mut places: Vec<Option<usize>> = vec![None; raws.len()];
     let mut checked = Vec::new();
-    let mut fine = order.len() == raws.len();
+    let mut is_whole = order.len() == raws.len();
     for place in order {
-        let Some(raw) = &raws[place] else { continue };
+        let Some(raw) = &raws[place] else {
+            is_whole = false;
+            continue;
+        };
         match finish(context, raw, &places) {
             Some(operator) => {
                 places[place] = Some(checked.len());
                 checked.push(operator);
             }
-            None => fine = false,
+            None => is_whole = false,
         }
     }
-    let sinks: Vec<Option<CheckedSink>> = named
+    let sinks = named
         .sinks
         .iter()
         .map(|(name, span, node)| sink::check(context, named, &places, name, *span, node))
         .collect();
-    (fine.then_some(checked), sinks.into_iter().collect())
+    CheckedGraph { operators: checked, is_whole, sinks }
 }
 
 fn read<'a>(
@@ -97,9 +101,8 @@ fn read<'a>(
     let report = context.report;
     let section = Section::of(report, format!("operator {name:?}"), span, node)?;
     let names = || context.options.operators.all().iter().map(|plugin| plugin.name());
-    section.require("type", &one_of(names()));
     let mut plugin = None;
-    if let Some((kind, kind_span)) = section.name("type") {
+    if let Some((kind, kind_span)) = section.kind(&one_of(names())) {
         plugin = context.options.operators.get(&kind).cloned();
         if plugin.is_none() {
             report
@@ -133,14 +136,20 @@ pub(super) fn resolve_names(
         match source.or_else(operator) {
             Some(target) => targets.push(target),
             None => {
-                let known = || named.sources.iter().chain(&named.operators).map(|(name, ..)| name.as_str());
+                let mut known: Vec<&str> =
+                    named.sources.iter().chain(&named.operators).map(|(name, ..)| name.as_str()).collect();
+                known.sort_unstable();
+                known.dedup();
                 let mut pending = context
                     .report
-                    .at(input.from_span, format!("{} reads {node:?}, which is no source and no operator", section.what))
-                    .expected(one_of(known()));
+                    .at(
+                        input.from_span,
+                        format!("{} reads {node:?}, which is no source and no operator", section.what),
+                    )
+                    .expected(one_of(known.iter().copied()));
                 pending = match named.sinks.iter().any(|(name, ..)| name == node) {
                     true => pending.hint(format!("{node:?} is a sink, from which nothing can be read")),
-                    false => pending.did_you_mean(node, known()),
+                    false => pending.did_you_mean(node, known.iter().copied()),
                 };
                 pending.report();
             }
@@ -227,7 +236,10 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         if plugin.partitions_itself() && input.is_spread() {
             section
                 .report
-                .at(input.spread_span, format!("{} of type {} spreads its input itself", section.what, plugin.name()))
+                .at(
+                    input.spread_span,
+                    format!("{} of type {} spreads its input itself", section.what, plugin.name()),
+                )
                 .hint("leave out \"partition\" here; `partition_by` says by what")
                 .report();
             return None;
@@ -271,7 +283,6 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
             .at(section.key_span("partitions"), format!("{} has \"partitions\", but no key splits it", section.what))
             .hint("`parallelism` says how many tasks run; `input: { from: …, partition: key(field) }` makes it keyed")
             .report();
-        return None;
     }
     Some(CheckedOperator {
         name: raw.name.into(),
@@ -308,9 +319,7 @@ pub(super) fn resolve(
     };
     let outputs: Vec<(usize, String)> = match target {
         Target::Source(_) => vec![(0, "records".to_owned()), (1, "rejects".to_owned())],
-        Target::Operator(_) => {
-            context.output_names(raw.node()).into_iter().enumerate().collect()
-        }
+        Target::Operator(_) => context.output_names(raw.node()).into_iter().enumerate().collect(),
     };
     let output = match raw.output() {
         None => 0,
@@ -329,13 +338,8 @@ pub(super) fn resolve(
         },
     };
     let stream = context.streams.get(&(raw.node().to_owned(), output))?.clone();
-    let checked = input::resolve(
-        context.report,
-        &section.what,
-        raw,
-        Endpoint { node, output },
-        &stream.schema,
-    )?;
+    let checked =
+        input::resolve(context.report, &section.what, raw, Endpoint { node, output }, &stream.schema)?;
     Some((checked, stream))
 }
 
@@ -350,7 +354,13 @@ pub(super) fn unite(
         if let Some(difference) = union::difference(&schema, &stream.schema) {
             section
                 .report
-                .at(input.spread_span, format!("{} reads {:?} and {:?}, which differ: {difference}", section.what, inputs[0].name, input.name))
+                .at(
+                    input.spread_span,
+                    format!(
+                        "{} reads {:?} and {:?}, which differ: {difference}",
+                        section.what, inputs[0].name, input.name
+                    ),
+                )
                 .hint("bring them to the same fields with a `map` before")
                 .report();
             return None;

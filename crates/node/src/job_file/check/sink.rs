@@ -41,9 +41,8 @@ pub(super) fn check(
     let report = context.report;
     let section = Section::of(report, format!("sink {name:?}"), span, node)?;
     let names = || context.options.registry.sinks().iter().map(|plugin| plugin.name());
-    section.require("type", &one_of(names()));
     let mut plugin = None;
-    if let Some((kind, kind_span)) = section.name("type") {
+    if let Some((kind, kind_span)) = section.kind(&one_of(names())) {
         plugin = context.options.registry.sink(&kind).cloned();
         if plugin.is_none() {
             report
@@ -54,8 +53,7 @@ pub(super) fn check(
         }
     }
     let raw_inputs = input::read(context, &section);
-    let targets =
-        raw_inputs.as_deref().and_then(|inputs| resolve_names(context, named, &section, inputs));
+    let targets = raw_inputs.as_deref().and_then(|inputs| resolve_names(context, named, &section, inputs));
     let plugin = plugin?;
 
     let format = plugin.takes_format().then(|| check_format(context, &section, plugin.default_format()));

@@ -57,8 +57,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let report = context.report;
     let section = Section::of(report, format!("source {name:?}"), span, node)?;
     let names = || context.options.registry.sources().iter().map(|plugin| plugin.name());
-    section.require("type", &one_of(names()))?;
-    let (kind, kind_span) = section.name("type")?;
+    let (kind, kind_span) = section.kind(&one_of(names()))?;
     let Some(plugin) = context.options.registry.source(&kind).cloned() else {
         report
             .at(kind_span, format!("{} is of type {kind:?}, which is no source", section.what))
@@ -126,9 +125,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         lateness,
         late,
         dedup: match (&id, dedup) {
-            (Some(Some(place)), Some(span)) => {
-                Some(Dedup { id: schema.fields()[*place].name.clone(), span })
-            }
+            (Some(Some(place)), Some(span)) => Some(Dedup { id: schema.fields()[*place].name.clone(), span }),
             _ => None,
         },
     };
@@ -192,14 +189,18 @@ pub(super) fn check_format(
 fn check_schema(section: &Section<'_>, plugin: &dyn SourcePlugin, options: &Options) -> Option<Schema> {
     match plugin.own_schema(options) {
         Ok(None) => {
-            let node = section.require("schema", "field names and types, such as { ts: timestamp(ms), card: string }")?;
+            let node = section
+                .require("schema", "field names and types, such as { ts: timestamp(ms), card: string }")?;
             read_schema(section, node)
         }
         Ok(Some(schema)) => {
             if section.get("schema").is_some() {
                 section
                     .report
-                    .at(section.key_span("schema"), format!("{} makes its own fields and takes no \"schema\"", section.what))
+                    .at(
+                        section.key_span("schema"),
+                        format!("{} makes its own fields and takes no \"schema\"", section.what),
+                    )
                     .hint(format!("its fields are {}", schema.names().collect::<Vec<_>>().join(", ")))
                     .report();
             }
@@ -257,10 +258,13 @@ fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
         Err(_) => {
             let mut pending = schema
                 .report
-                .at(node.span, match node.is_null() {
-                    true => format!("field {name:?} has no type"),
-                    false => format!("field {name:?} is of type {text:?}, which is none"),
-                })
+                .at(
+                    node.span,
+                    match node.is_null() {
+                        true => format!("field {name:?} has no type"),
+                        false => format!("field {name:?} is of type {text:?}, which is none"),
+                    },
+                )
                 .expected(EXPECTED);
             if let Some(meant) = meant_type(text) {
                 pending = pending.hint(format!("did you mean {meant:?}?"));
@@ -298,7 +302,10 @@ fn check_time(section: &Section<'_>, schema: &Schema) -> Option<SourceTime> {
     if !matches!(field.data_type, DataType::Timestamp(_)) {
         section
             .report
-            .at(node.span, format!("\"time\" of {} is field {:?} of type {}", section.what, field.name, field.data_type))
+            .at(
+                node.span,
+                format!("\"time\" of {} is field {:?} of type {}", section.what, field.name, field.data_type),
+            )
             .expected("a field of type timestamp(s|ms|us|ns)")
             .hint(format!("declare it as `{}: timestamp(ms)`", field.name))
             .report();

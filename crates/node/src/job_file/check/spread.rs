@@ -7,22 +7,18 @@ use crate::operator::Tasks;
 
 use super::Context;
 use super::input::{CheckedInput, NodeRef, Spread};
-use super::operator::CheckedOperator;
-use super::sink::CheckedSink;
+use super::operator::{CheckedGraph, CheckedOperator};
 use super::source::CheckedSource;
 
-pub(super) fn check(
-    context: &Context<'_>,
-    sources: &mut [CheckedSource],
-    operators: &mut [CheckedOperator],
-    sinks: &[CheckedSink],
-) {
-    adopt(sources, operators);
+pub(super) fn check(context: &Context<'_>, sources: &mut [Option<CheckedSource>], graph: &mut CheckedGraph) {
+    adopt(sources, &graph.operators);
+    let source_tasks = |place: usize| sources[place].as_ref().map_or(1, |source| source.tasks);
+    let operators = &mut graph.operators;
     for place in 0..operators.len() {
         let (above, rest) = operators.split_at_mut(place);
         let operator = &mut rest[0];
         let upstream = |input: &CheckedInput| match input.endpoint.node {
-            NodeRef::Source(source) => sources[source].tasks,
+            NodeRef::Source(source) => source_tasks(source),
             NodeRef::Operator(operator) => above[operator].output_tasks(),
         };
         operator.tasks = match operator.union {
@@ -35,10 +31,10 @@ pub(super) fn check(
             check_link(context, &format!("operator {:?}", operator.name), tasks, input, upstream(input));
         }
     }
-    for sink in sinks {
+    for sink in graph.sinks.iter().flatten() {
         for input in &sink.inputs {
             let upstream = match input.endpoint.node {
-                NodeRef::Source(source) => sources[source].tasks,
+                NodeRef::Source(source) => source_tasks(source),
                 NodeRef::Operator(operator) => operators[operator].output_tasks(),
             };
             check_link(context, &format!("sink {:?}", sink.name), 1, input, upstream);
@@ -70,14 +66,15 @@ impl CheckedOperator {
 }
 
 /// A source that does not say how many tasks decode has as many as an operator that reads it `forward`.
-fn adopt(sources: &mut [CheckedSource], operators: &[CheckedOperator]) {
+fn adopt(sources: &mut [Option<CheckedSource>], operators: &[CheckedOperator]) {
     for operator in operators {
         for input in &operator.inputs {
             if let (NodeRef::Source(place), Some(Spread::Forward), Some(tasks)) =
                 (input.endpoint.node, &input.spread, operator.parallelism)
-                && sources[place].declared_tasks.is_none()
+                && let Some(source) = &mut sources[place]
+                && source.declared_tasks.is_none()
             {
-                sources[place].tasks = tasks;
+                source.tasks = tasks;
             }
         }
     }
@@ -102,9 +99,12 @@ fn check_link(context: &Context<'_>, what: &str, tasks: u32, input: &CheckedInpu
             .report
             .at(
                 input.spread_span,
-                format!("{what} reads {:?} forward, but has {tasks} tasks where {:?} has {upstream}", input.name, input.name),
+                format!(
+                    "{what} reads {:?} forward, but {tasks} and {upstream} are not equally many tasks",
+                    input.name
+                ),
             )
-            .expected("equally many tasks on both ends")
+            .expected(format!("{upstream}, as many tasks as {:?} has", input.name))
             .hint("give both the same `parallelism`, or use shuffle")
             .report(),
         Some(Spread::Global) if tasks > 1 => context

@@ -8,7 +8,12 @@ use super::{EXAMPLE, check_with, read};
 fn values_of_the_run_replace_those_of_the_file() {
     let job = read(
         EXAMPLE,
-        &["sources.payments.path=other=file.csv", "operators.features.partitions=7", "cycle.records=1000", "name=again"],
+        &[
+            "sources.payments.path=other=file.csv",
+            "operators.features.partitions=7",
+            "cycle.records=1000",
+            "name=again",
+        ],
     )
     .unwrap();
     assert_eq!(job.sources[0].options.text("path"), Some("other=file.csv"));
@@ -22,7 +27,12 @@ fn values_of_the_run_replace_those_of_the_file() {
 fn keys_and_list_places_are_found_or_made() {
     let job = read(
         EXAMPLE,
-        &["sources.more={type: generator, count: 5}", "sinks.all.type='null'", "sinks.all.input=[more]", "operators.features.partition_by.0=card"],
+        &[
+            "sources.more={type: generator, count: 5}",
+            "sinks.all.type='null'",
+            "sinks.all.input=[more]",
+            "operators.features.partition_by.0=card",
+        ],
     )
     .unwrap();
     assert_eq!(job.sources.len(), 2);
@@ -31,7 +41,10 @@ fn keys_and_list_places_are_found_or_made() {
 
 #[test]
 fn mistakes_in_overrides_are_told_as_such() {
-    check_with(EXAMPLE, &["sources.payments.lateness=5"], expect![[r#"
+    check_with(
+        EXAMPLE,
+        &["sources.payments.lateness=5"],
+        expect![[r#"
         error: "lateness" of source "payments" is the number 5
          --> --set sources.payments.lateness:1:1
           |
@@ -39,8 +52,12 @@ fn mistakes_in_overrides_are_told_as_such() {
           | ^
           = expected: a duration such as 500ms, 5s, 10m, 1h or 7d
           = hint: add a unit, such as 5s
-    "#]]);
-    check_with(EXAMPLE, &["sources.payments.latenes=5s"], expect![[r#"
+    "#]],
+    );
+    check_with(
+        EXAMPLE,
+        &["sources.payments.latenes=5s"],
+        expect![[r#"
         error: source "payments" has no key "latenes"
          --> --set sources.payments.latenes:1:1
           |
@@ -48,39 +65,60 @@ fn mistakes_in_overrides_are_told_as_such() {
           | ^^
           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, reject_limit, parallelism, reply, path, follow, header or delimiter
           = hint: did you mean "lateness"?
-    "#]]);
-    check_with(EXAMPLE, &["sources.payments"], expect![[r#"
+    "#]],
+    );
+    check_with(
+        EXAMPLE,
+        &["sources.payments"],
+        expect![[r#"
         error: "sources.payments" is no override
          --> --set sources.payments
          = expected: PATH=VALUE, such as sources.payments.path=x.csv
-    "#]]);
-    check_with(EXAMPLE, &["name.x=5"], expect![[r#"
+    "#]],
+    );
+    check_with(
+        EXAMPLE,
+        &["name.x=5"],
+        expect![[r#"
         error: "name" is the text "payments" and has no keys
          --> --set name.x:1:1
           |
         1 | 5
           | ^
-    "#]]);
-    check_with(EXAMPLE, &["operators.features.partition_by.7=card"], expect![[r#"
+    "#]],
+    );
+    check_with(
+        EXAMPLE,
+        &["operators.features.partition_by.7=card"],
+        expect![[r#"
         error: "7" is no place of a list of 2
          --> --set operators.features.partition_by.7:1:1
           |
         1 | card
           | ^^^^
-    "#]]);
-    check_with(EXAMPLE, &["sources.payments.path=[a"], expect![[r#"
+    "#]],
+    );
+    check_with(
+        EXAMPLE,
+        &["sources.payments.path=[a"],
+        expect![[r#"
         error: this is not YAML: unclosed bracket '['
          --> --set sources.payments.path:1:1
           |
         1 | [a
           | ^
-    "#]]);
-    check_with(EXAMPLE, &["operators.features.queries.card_1h=SELECT sum(amuont) FROM payments GROUP BY card OVER INFINITE"], expect![[r#"
+    "#]],
+    );
+    check_with(
+        EXAMPLE,
+        &["operators.features.queries.card_1h=SELECT sum(amuont) FROM payments GROUP BY card OVER INFINITE"],
+        expect![[r#"
         error: query "card_1h": there is no field "amuont"
          --> --set operators.features.queries.card_1h:1:12
           |
         1 | SELECT sum(amuont) FROM payments GROUP BY card OVER INFINITE
           |            ^^^^^^
           = hint: did you mean "amount"?
-    "#]]);
+    "#]],
+    );
 }

@@ -6,38 +6,54 @@ use super::{check, check_example};
 
 #[test]
 fn mistakes_point_into_the_query() {
-    check_example("sum(amount)", "sum(amuont)", expect![[r#"
+    check_example(
+        "sum(amount)",
+        "sum(amuont)",
+        expect![[r#"
         error: query "card_1h": there is no field "amuont"
           --> job.yaml:19:27
            |
         19 |       card_1h: SELECT sum(amuont) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
            |                           ^^^^^^
            = hint: did you mean "amount"?
-    "#]]);
-    check_example("sum(amount)", "summ(amount)", expect![[r#"
+    "#]],
+    );
+    check_example(
+        "sum(amount)",
+        "summ(amount)",
+        expect![[r#"
         error: query "card_1h": there is no aggregate summ
           --> job.yaml:19:23
            |
         19 |       card_1h: SELECT summ(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
            |                       ^^^^
            = hint: did you mean sum?
-    "#]]);
-    check_example("GROUP BY card OVER SLIDING 1 HOUR", "GROUP BY card", expect![[r#"
+    "#]],
+    );
+    check_example(
+        "GROUP BY card OVER SLIDING 1 HOUR",
+        "GROUP BY card",
+        expect![[r#"
         error: query "card_1h": the window is missing
           --> job.yaml:19:86
            |
         19 |       card_1h: SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card
            |                                                                                      ^
            = hint: add OVER SLIDING 1 HOUR
-    "#]]);
-    check_example("FROM payments WHERE", "FROM payment WHERE", expect![[r#"
+    "#]],
+    );
+    check_example(
+        "FROM payments WHERE",
+        "FROM payment WHERE",
+        expect![[r#"
         error: query "shop_5m": operator "features" does not read "payment"
           --> job.yaml:20:48
            |
         20 |       shop_5m: SELECT avg(amount) AS mean FROM payment WHERE amount > 1 GROUP BY merchant OVER SLIDING 5 MINUTES DELAYED BY 1 MINUTE
            |                                                ^^^^^^^
            = expected: FROM payments
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -107,22 +123,33 @@ fn mistakes_point_into_blocks_and_quotes() {
 
 #[test]
 fn each_query_needs_a_stage() {
-    check_example("partition_by: [card, merchant]", "partition_by: card", expect![[r#"
+    check_example(
+        "partition_by: [card, merchant]",
+        "partition_by: card",
+        expect![[r#"
         error: query "shop_5m" groups by merchant, and no key of "partition_by" is among these fields
           --> job.yaml:20:7
            |
         20 |       shop_5m: SELECT avg(amount) AS mean FROM payments WHERE amount > 1 GROUP BY merchant OVER SLIDING 5 MINUTES DELAYED BY 1 MINUTE
            |       ^^^^^^^
            = hint: add merchant to "partition_by"
-    "#]]);
-    check_example("partition_by: [card, merchant]", "partition_by: [card, [merchant, card], [merchant]]", expect![[r#"
+    "#]],
+    );
+    check_example(
+        "partition_by: [card, merchant]",
+        "partition_by: [card, [merchant, card], [merchant]]",
+        expect![[r#"
         warning: no query runs in the stage of key "merchant,card"
           --> job.yaml:17:19
            |
         17 |     partition_by: [card, [merchant, card], [merchant]]  # one keyed stage each; answers are merged per record
            |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    "#]]);
-    check_example("partition_by: [card, merchant]", "partition_by: [card, merchnt, merchant, card]", expect![[r#"
+    "#]],
+    );
+    check_example(
+        "partition_by: [card, merchant]",
+        "partition_by: [card, merchnt, merchant, card]",
+        expect![[r#"
         error: "partition_by" of operator "features" names no field: "merchnt"
           --> job.yaml:17:26
            |
@@ -136,27 +163,36 @@ fn each_query_needs_a_stage() {
            |
         17 |     partition_by: [card, merchnt, merchant, card]  # one keyed stage each; answers are merged per record
            |                                             ^^^^
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn answers_have_room_for_the_records() {
-    check_example("      card_1h:", "      amount:", expect![[r#"
+    check_example(
+        "      card_1h:",
+        "      amount:",
+        expect![[r#"
         error: query "amount" has the name of a field
           --> job.yaml:19:7
            |
         19 |       amount: SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
            |       ^^^^^^
            = hint: an answer holds the record's fields and one object per query: names must differ
-    "#]]);
-    check_example("card: string,", "card: string, errors: int64,", expect![[r#"
+    "#]],
+    );
+    check_example(
+        "card: string,",
+        "card: string, errors: int64,",
+        expect![[r#"
         error: the records have a field "errors", which answers use themselves
           --> job.yaml:16:12
            |
         16 |     input: payments
            |            ^^^^^^^^
            = hint: rename it with a `map` before, or in the source's schema (errors_)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -167,39 +203,59 @@ fn expressions_of_operators_are_checked() {
         )
     };
     check(&job("type: filter, where: amount > 1"), expect!["fine"]);
-    check(&job("type: filter, where: amount + 1"), expect![[r#"
+    check(
+        &job("type: filter, where: amount + 1"),
+        expect![[r#"
         error: "where" is of type float64, expected bool
          --> job.yaml:5:41
           |
         5 |   op: { input: in, type: filter, where: amount + 1 }
           |                                         ^^^^^^^^^^
           = hint: compare it with something, as in `amount > 1`
-    "#]]);
-    check(&job("type: filter, where: amout > 1"), expect![[r#"
+    "#]],
+    );
+    check(
+        &job("type: filter, where: amout > 1"),
+        expect![[r#"
         error: "where" of operator "op": there is no field "amout"
          --> job.yaml:5:41
           |
         5 |   op: { input: in, type: filter, where: amout > 1 }
           |                                         ^^^^^
           = hint: did you mean "amount"?
-    "#]]);
-    check(&job("type: filter"), expect![[r#"
+    "#]],
+    );
+    check(
+        &job("type: filter"),
+        expect![[r#"
         error: operator "op" lacks "where"
          --> job.yaml:5:3
           |
         5 |   op: { input: in, type: filter }
           |   ^^
           = expected: a SQL expression
-    "#]]);
-    check(&job("type: map, select: { euros: 'amount * 0.9', name: coalesce(card, 'x') }, keep: [ts, card]"), expect![[r#"
+    "#]],
+    );
+    check(
+        &job("type: map, select: { euros: 'amount * 0.9', name: coalesce(card, 'x') }, keep: [ts, card]"),
+        expect![[r#"
         error: this is not YAML: invalid trailing content after single-quoted scalar
          --> job.yaml:5:88
           |
         5 |   op: { input: in, type: map, select: { euros: 'amount * 0.9', name: coalesce(card, 'x') }, keep: [ts, card] }
           |                                                                                        ^
-          = hint: a value that holds ": " has to stand in quotes, or below `|`
-    "#]]);
-    check(&job("type: map, select: { euros: amuont * 0.9, 'b c': 1 }, keep: [tss]"), expect![[r#"
+          = hint: put the whole value in quotes, or below `|`
+    "#]],
+    );
+    check(
+        &job(
+            "type: map, select: { euros: 'amount * 0.9', name: 'coalesce(card, ''x'')', both: concat(card, card) }, keep: [ts, card]",
+        ),
+        expect!["fine"],
+    );
+    check(
+        &job("type: map, select: { euros: amuont * 0.9, 'b c': 1 }, keep: [tss]"),
+        expect![[r#"
         error: field "euros": there is no field "amuont"
          --> job.yaml:5:48
           |
@@ -220,16 +276,22 @@ fn expressions_of_operators_are_checked() {
         5 |   op: { input: in, type: map, select: { euros: amuont * 0.9, 'b c': 1 }, keep: [tss] }
           |                                                                                ^^^^^
           = hint: did you mean "ts"?
-    "#]]);
-    check(&job("type: map, select: amount"), expect![[r#"
+    "#]],
+    );
+    check(
+        &job("type: map, select: amount"),
+        expect![[r#"
         error: "select" of operator "op" is the text "amount"
          --> job.yaml:5:39
           |
         5 |   op: { input: in, type: map, select: amount }
           |                                       ^^^^^^
           = expected: a mapping of keys and values
-    "#]]);
-    check(&job("type: relay, schedule: { evry: 500ms, records: 0 }"), expect![[r#"
+    "#]],
+    );
+    check(
+        &job("type: relay, schedule: { evry: 500ms, records: 0 }"),
+        expect![[r#"
         error: "schedule" of operator "op" has no key "evry"
          --> job.yaml:5:45
           |
@@ -244,5 +306,6 @@ fn expressions_of_operators_are_checked() {
         5 |   op: { input: in, type: relay, schedule: { evry: 500ms, records: 0 } }
           |                                                                   ^
           = expected: an integer from 1
-    "#]]);
+    "#]],
+    );
 }

@@ -98,7 +98,8 @@ fn check(text: &str) -> Option<String> {
 #[test]
 fn the_example_fits_the_schema() {
     assert_eq!(check(EXAMPLE), None);
-    let linked = EXAMPLE.replace("input: features", "input: [{ from: features, partition: key(card), buffer: 64KiB }]");
+    let linked = EXAMPLE
+        .replace("input: features", "input: [{ from: features, partition: key(card), buffer: 64KiB }]");
     assert_eq!(check(&linked), None);
 }
 
@@ -120,5 +121,8 @@ fn every_key_has_a_description() {
     let schema = schema();
     let keys = schema["$defs"]["source"]["oneOf"][0]["properties"].as_object().unwrap();
     assert!(keys.values().all(|key| key["description"].is_string()));
-    assert_eq!(schema["properties"]["version"]["description"], json!("version of the job file's language (default: 1)"));
+    assert_eq!(
+        schema["properties"]["version"]["description"],
+        json!("version of the job file's language (default: 1)")
+    );
 }

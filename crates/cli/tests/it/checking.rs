@@ -1,0 +1,103 @@
+//! `check`, `explain`, `schema`, and what a wrong job file or a wrong call gets.
+
+use super::{Place, job, place};
+
+const METRICS: &str = "\
+operators:
+  features:
+    type: metrics
+    input: payments
+    partition_by: [card, merchant]
+    queries:
+      card_1h: SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
+      shop_5m: SELECT avg(amount) AS mean FROM payments WHERE amount > 1 GROUP BY merchant OVER SLIDING 5 MINUTES DELAYED BY 1 MINUTE
+      every: SELECT count(*) FROM payments OVER INFINITE
+sinks:
+  answers: { type: file, input: features, path: answers.ndjson, format: ndjson }
+";
+
+#[test]
+fn check_prints_graph_and_plans() {
+    let ended = place(METRICS).thalweg(&["check", "job.yaml"]).ends_with(0);
+    for expected in [
+        "job demo",
+        "source payments (file, csv)",
+        "operator features (metrics) <- payments",
+        "stage card: 4 partitions",
+        "stage global: one task",
+        "query card_1h: window SLIDING 1h -> group by card -> sum(amount) AS spent, count(*) AS n",
+        "-> filter (\"amount\" > 1) -> group by merchant -> avg(amount) AS mean",
+        "query every: window INFINITE -> count(*) AS count",
+        "sink answers (file, ndjson",
+    ] {
+        assert!(ended.stdout.contains(expected), "{expected:?} is not in\n{}", ended.stdout);
+    }
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn explain_takes_one_query() {
+    let place = place(METRICS);
+    let all = place.thalweg(&["explain", "job.yaml"]).ends_with(0);
+    assert!(all.stdout.contains("card_1h") && all.stdout.contains("shop_5m"), "{}", all.stdout);
+    let one = place.thalweg(&["explain", "job.yaml", "card_1h"]).ends_with(0);
+    assert!(one.stdout.contains("card_1h") && !one.stdout.contains("shop_5m"), "{}", one.stdout);
+    let none = place.thalweg(&["explain", "job.yaml", "card_1"]).ends_with(2);
+    assert!(none.stderr.contains("did you mean \"card_1h\"?"), "{}", none.stderr);
+}
+
+#[test]
+fn schema_is_json() {
+    let place = Place::with(&[]);
+    let ended = place.thalweg(&["schema"]).ends_with(0);
+    let schema: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let sources = schema["$defs"]["source"]["oneOf"].as_array().unwrap();
+    assert!(sources.iter().any(|source| source["properties"]["type"]["const"] == "file"));
+}
+
+#[test]
+fn mistakes_are_told_and_nothing_is_run() {
+    let place = place("sinks:\n  out: { type: file, input: paymens, path: out.csv, formt: csv }\n");
+    for verb in ["check", "run"] {
+        let ended = place.thalweg(&[verb, "job.yaml"]).ends_with(2);
+        assert_eq!(ended.stdout, "");
+        assert!(ended.stderr.contains("--> job.yaml:10:29"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("did you mean \"payments\"?"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("did you mean \"format\"?"), "{}", ended.stderr);
+    }
+    assert!(!place.path().join("out.csv").exists());
+}
+
+#[test]
+fn wrong_calls_end_with_2() {
+    let place = place("sinks:\n  out: { type: stdout, input: payments }\n");
+    for args in [
+        &["fly"][..],
+        &["run"],
+        &["run", "missing.yaml"],
+        &["run", "job.yaml", "--workers", "0"],
+        &["run", "job.yaml", "--listen", "nowhere"],
+        &["run", "job.yaml", "--set", "x"],
+        &["run", "job.yaml", "--set", "sources.payments.lateness=5"],
+        &["gen", "nothing"],
+        &["gen", "payments", "--format", "xml"],
+        &[],
+    ] {
+        let ended = place.thalweg(args).ends_with(2);
+        assert!(!ended.stderr.is_empty(), "{args:?}");
+        assert_eq!(ended.stdout, "", "{args:?}");
+    }
+    let help = place.thalweg(&["--help"]).ends_with(0);
+    assert!(help.stdout.contains("run"), "{}", help.stdout);
+}
+
+#[test]
+fn a_data_directory_has_one_user_at_a_time() {
+    let place = Place::with(&[("job.yaml", &job("sinks:\n  out: { type: stdout, input: payments }\n"))]);
+    std::fs::create_dir(place.path().join("D")).unwrap();
+    let lock = std::fs::File::create(place.path().join("D/lock")).unwrap();
+    lock.lock().unwrap();
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(2);
+    assert!(ended.stderr.contains("in use by another process"), "{}", ended.stderr);
+}

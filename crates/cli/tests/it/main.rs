@@ -1,0 +1,112 @@
+//! The real binary from outside: what it prints where, and how it ends.
+
+mod checking;
+mod ending;
+mod examples;
+mod generating;
+mod running;
+mod windows;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A folder to work in, with files to begin with.
+struct Place(TempDir);
+
+impl Place {
+    fn with(files: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("a file in it");
+        }
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env_remove("RUST_LOG")
+            .env_remove("THALWEG_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn thalweg(&self, args: &[&str]) -> Ended {
+        Ended::of(self.command(args).output().expect("the binary runs"))
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
+        }
+    }
+
+    #[track_caller]
+    fn ends_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The counts in the last line of stderr, which everything that is run ends with.
+    #[track_caller]
+    fn counts(&self) -> (u64, u64, u64) {
+        let last = self.stderr.lines().last().unwrap_or_default();
+        let fields: Vec<(&str, &str)> = last.split(' ').filter_map(|field| field.split_once('=')).collect();
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["records", "answers", "rejects", "seconds", "rate"], "{}", self.stderr);
+        let count = |at: usize| fields[at].1.parse().expect("a number");
+        (count(0), count(1), count(2))
+    }
+}
+
+const PAYMENTS: &str = "\
+ts,card,merchant,amount
+1000,c1,m1,10
+2000,c2,m1,0.5
+3000,c1,m2,2.25
+4000,c3,m9,100
+";
+
+const SOURCE: &str = "\
+name: demo
+sources:
+  payments:
+    type: file
+    path: payments.csv
+    format: csv
+    schema: { ts: timestamp(ms), card: string, merchant: string, amount: float64 }
+    time: ts
+";
+
+/// A job that reads the payments.
+fn job(rest: &str) -> String {
+    format!("{SOURCE}{rest}")
+}
+
+fn place(rest: &str) -> Place {
+    Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", &job(rest))])
+}

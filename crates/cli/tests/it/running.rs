@@ -1,0 +1,154 @@
+//! Jobs that run to the end of their sources.
+
+use super::{PAYMENTS, Place, job, place};
+
+const TO_STDOUT: &str = "sinks:\n  out: { type: stdout, input: payments }\n";
+
+#[test]
+fn records_go_through_in_order() {
+    let ended = place(TO_STDOUT).thalweg(&["run", "job.yaml"]).ends_with(0);
+    assert_eq!(
+        ended.stdout,
+        r#"{"ts":1000,"card":"c1","merchant":"m1","amount":10.0}
+{"ts":2000,"card":"c2","merchant":"m1","amount":0.5}
+{"ts":3000,"card":"c1","merchant":"m2","amount":2.25}
+{"ts":4000,"card":"c3","merchant":"m9","amount":100.0}
+"#
+    );
+    assert_eq!(ended.counts(), (4, 4, 0));
+}
+
+#[test]
+fn filter_map_union_and_relay_do_what_they_say() {
+    let place = place(
+        "\
+operators:
+  big: { type: filter, input: payments, where: amount >= 2.25 }
+  cents: { type: map, input: big, keep: [card, amount], select: { cents: CAST(amount * 100 AS int64), amount: -amount } }
+  again: { type: union, input: [big.rest, big] }
+  copy: { type: relay, input: again, parallelism: 3 }
+sinks:
+  cents: { type: file, input: cents, path: cents.csv, format: csv }
+  all: { type: file, input: copy, path: all.csv, format: csv }
+  both: { type: file, input: [payments, copy], path: both.csv, format: csv }
+",
+    );
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert_eq!(place.read("cents.csv"), "card,amount,cents\nc1,-10.0,1000\nc1,-2.25,225\nc3,-100.0,10000\n");
+    assert_eq!(place.read("all.csv").lines().count(), 5);
+    assert_eq!(place.read("all.csv").lines().nth(2), Some("2000,c2,m1,0.5"), "order is kept");
+    let doubled: Vec<String> = place.read("both.csv").lines().skip(1).map(str::to_owned).collect();
+    assert_eq!(doubled.len(), 8);
+    assert!(doubled.chunks(2).all(|pair| pair[0] == pair[1]), "{doubled:?}");
+    assert_eq!(ended.counts(), (4, 3 + 4 + 8, 0));
+}
+
+#[test]
+fn what_is_no_record_goes_to_rejects() {
+    let payments = format!("{PAYMENTS}yesterday,c1,m1,1\n5000,c1,m1,2\n");
+    let place = Place::with(&[("payments.csv", &payments), ("job.yaml", &job(TO_STDOUT))]);
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(0);
+    assert_eq!(ended.counts(), (6, 5, 1));
+    assert!(ended.stderr.contains("rejects of source payments: parse: 1"), "{}", ended.stderr);
+    let rejects = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
+    assert!(rejects.contains(r#""source":"payments","offset":4,"line":6,"code":"parse""#), "{rejects}");
+    assert!(rejects.contains(r#""raw":"yesterday,c1,m1,1""#), "{rejects}");
+
+    let ended = place.thalweg(&["run", "job.yaml", "--set", "sources.payments.reject_limit=0"]).ends_with(1);
+    assert!(ended.stderr.contains("reject_limit"), "{}", ended.stderr);
+    ended.counts();
+}
+
+#[test]
+fn a_record_can_be_skipped() {
+    let place = place(TO_STDOUT);
+    let ended = place.thalweg(&[
+        "run",
+        "job.yaml",
+        "--data-dir",
+        "D",
+        "--skip",
+        "payments@1",
+        "--skip",
+        "payments@99",
+    ]);
+    let ended = ended.ends_with(0);
+    assert!(!ended.stdout.contains("c2") && ended.stdout.lines().count() == 3, "{}", ended.stdout);
+    assert_eq!(ended.counts(), (4, 3, 1));
+    let rejects = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
+    assert!(rejects.contains(r#""offset":1"#) && rejects.contains("skipped"), "{rejects}");
+    assert!(rejects.contains(r#"\"card\":\"c2\""#), "{rejects}");
+
+    place.thalweg(&["run", "job.yaml", "--skip", "other@1"]).ends_with(2);
+    place.thalweg(&["run", "job.yaml", "--skip", "payments"]).ends_with(2);
+}
+
+#[test]
+fn keys_can_be_set_for_a_run() {
+    let place = place(TO_STDOUT);
+    std::fs::write(place.path().join("other.csv"), "ts,card,merchant,amount\n1,x,y,3\n").unwrap();
+    let set =
+        ["run", "job.yaml", "--set", "sources.payments.path=other.csv", "--set", "sinks.out.format=csv"];
+    let ended = place.thalweg(&set).ends_with(0);
+    assert_eq!(ended.stdout, "ts,card,merchant,amount\n1,x,y,3.0\n");
+}
+
+#[test]
+fn the_job_is_kept_in_the_data_directory() {
+    let place = place(TO_STDOUT);
+    place.thalweg(&["run", "job.yaml", "--data-dir", "D", "--set", "cycle.every=5s"]).ends_with(0);
+    let kept: serde_json::Value = serde_json::from_str(&place.read("D/jobs/demo/job.json")).unwrap();
+    assert_eq!(kept["sources"]["payments"]["path"], "payments.csv");
+    assert_eq!(kept["cycle"]["every"], "5s");
+    let ended = place.thalweg(&["run", "D/jobs/demo/job.json"]).ends_with(0);
+    assert_eq!(ended.counts().0, 4, "the kept file is a job file");
+}
+
+#[test]
+fn without_a_data_directory_the_summary_says_so() {
+    let place = place(TO_STDOUT);
+    let ended = place.thalweg(&["run", "job.yaml"]).ends_with(0);
+    assert!(ended.stderr.contains("temporary"), "{}", ended.stderr);
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(0);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn several_jobs_run_in_one_process() {
+    let place = place(TO_STDOUT);
+    std::fs::write(place.path().join("second.yaml"), job(TO_STDOUT).replace("demo", "second")).unwrap();
+    let ended = place.thalweg(&["run", "job.yaml", "second.yaml"]).ends_with(0);
+    assert_eq!(ended.counts(), (8, 8, 0));
+    assert!(ended.stderr.contains("job second: records=4"), "{}", ended.stderr);
+    assert_eq!(ended.stdout.lines().count(), 8);
+
+    let ended = place.thalweg(&["run", "job.yaml", "job.yaml"]).ends_with(2);
+    assert!(ended.stderr.contains("two jobs are called"), "{}", ended.stderr);
+}
+
+#[test]
+fn results_do_not_depend_on_workers() {
+    let place = place(
+        "\
+operators:
+  spread: { type: relay, input: { from: payments, partition: key(card), buffer: 1KiB }, partitions: 7 }
+  kept: { type: filter, input: { from: spread, partition: shuffle }, where: amount > 20, parallelism: 3 }
+sinks:
+  out: { type: stdout, input: kept, format: csv }
+",
+    );
+    let generated = place.thalweg(&["gen", "payments", "--count", "20000", "--seed", "7"]).ends_with(0);
+    std::fs::write(place.path().join("payments.csv"), &generated.stdout).unwrap();
+    let expected: Vec<&str> = generated
+        .stdout
+        .lines()
+        .skip(1)
+        .filter(|line| line.rsplit(',').next().unwrap().parse::<f64>().unwrap() > 20.0)
+        .collect();
+    for workers in ["1", "2", "5"] {
+        let ended = place.thalweg(&["run", "job.yaml", "--workers", workers]).ends_with(0);
+        let cards = |line: &str| line.split(',').nth(1).map(str::to_owned);
+        let got: Vec<_> = ended.stdout.lines().skip(1).map(cards).collect();
+        assert_eq!(got, expected.iter().map(|line| cards(line)).collect::<Vec<_>>(), "{workers} workers");
+    }
+}

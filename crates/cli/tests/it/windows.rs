@@ -1,0 +1,156 @@
+//! Windows from outside: job files as users write them, answers as files hold them.
+
+use expect_test::{Expect, expect};
+
+use super::Place;
+
+const EXAMPLE: &str = include_str!("../../../../examples/payments/job.yaml");
+
+fn check_answers(place: &Place, job: &str, expected: Expect) {
+    let ended = place.thalweg(&["run", job]).ends_with(0);
+    expected.assert_eq(&place.read("answers.ndjson"));
+    let lines = place.read("answers.ndjson").lines().count() as u64;
+    assert_eq!(ended.counts().1, lines, "one answer a record");
+}
+
+const PAYMENTS: &str = "\
+ts,card,merchant,amount
+0,c1,m9,1.5
+30000,c1,m9,7.25
+90000,c2,m9,0.5
+100000,c1,m9,3.5
+96000,c2,m1,2
+3630000,c1,m9,4
+80000,c1,m9,1
+";
+
+#[test]
+fn the_example_of_the_design_answers_every_payment() {
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", EXAMPLE)]);
+    check_answers(
+        &place,
+        "job.yaml",
+        expect![[r#"
+            {"ts":0,"card":"c1","merchant":"m9","amount":1.5,"card_1h":{"spent":1.5,"n":1},"shop_5m":{"mean":null}}
+            {"ts":30000,"card":"c1","merchant":"m9","amount":7.25,"card_1h":{"spent":8.75,"n":2},"shop_5m":{"mean":null}}
+            {"ts":90000,"card":"c2","merchant":"m9","amount":0.5,"card_1h":{"spent":0.5,"n":1},"shop_5m":{"mean":4.375}}
+            {"ts":100000,"card":"c1","merchant":"m9","amount":3.5,"card_1h":{"spent":12.25,"n":3},"shop_5m":{"mean":4.375}}
+            {"ts":96000,"card":"c2","merchant":"m1","amount":2.0,"card_1h":{"spent":2.5,"n":2},"shop_5m":{"mean":null}}
+            {"ts":3630000,"card":"c1","merchant":"m9","amount":4.0,"card_1h":{"spent":7.5,"n":2},"shop_5m":{"mean":null}}
+            {"ts":80000,"card":"c1","merchant":"m9","amount":1.0,"card_1h":{"spent":7.5,"n":2},"shop_5m":{"mean":null},"late":["card","merchant"]}
+        "#]],
+    );
+}
+
+#[test]
+fn a_late_record_is_one_line_in_rejects() {
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", EXAMPLE)]);
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(0);
+    assert_eq!(ended.counts(), (7, 7, 1));
+    let folder = place.path().join("data/jobs/payments/rejects");
+    let rejects: String = std::fs::read_dir(folder)
+        .expect("a rejects folder")
+        .map(|file| std::fs::read_to_string(file.expect("an entry").path()).expect("text"))
+        .collect();
+    assert_eq!(rejects.lines().count(), 1, "{rejects}");
+    for part in [r#""source":"payments""#, r#""offset":6"#, r#""code":"late""#, "card, merchant", "80000"] {
+        assert!(rejects.contains(part), "{part} in {rejects}");
+    }
+}
+
+/// The same job with one line of settings changed.
+fn with(replace: &str, by: &str) -> String {
+    assert!(EXAMPLE.contains(replace), "{replace} is in the example");
+    EXAMPLE.replace(replace, by)
+}
+
+fn answers(job: &str, args: &[&str]) -> String {
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", job)]);
+    let mut all = vec!["run", "job.yaml"];
+    all.extend(args);
+    place.thalweg(&all).ends_with(0);
+    place.read("answers.ndjson")
+}
+
+#[test]
+fn workers_partitions_and_buffers_change_no_byte() {
+    let usual = answers(EXAMPLE, &[]);
+    for workers in ["1", "2", "3"] {
+        assert_eq!(answers(EXAMPLE, &["--workers", workers]), usual, "{workers} workers");
+    }
+    for partitions in [1, 2, 7] {
+        let job = with("    input: payments\n", &format!("    input: payments\n    partitions: {partitions}\n"));
+        assert_eq!(answers(&job, &[]), usual, "{partitions} partitions");
+    }
+    let job = with("    input: payments\n", "    input: { from: payments, buffer: 64B, flush: 1ms }\n");
+    assert_eq!(answers(&job, &[]), usual);
+}
+
+#[test]
+fn csv_answers_have_a_column_per_output() {
+    let job = with("path: answers.ndjson, format: ndjson", "path: answers.csv, format: csv");
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", &job)]);
+    place.thalweg(&["run", "job.yaml"]).ends_with(0);
+    let answers = place.read("answers.csv");
+    let mut lines = answers.lines();
+    assert_eq!(lines.next(), Some("ts,card,merchant,amount,card_1h.spent,card_1h.n,shop_5m.mean"));
+    assert_eq!(lines.next(), Some("0,c1,m9,1.5,1.5,1,"));
+}
+
+#[test]
+fn a_sum_that_does_not_fit_is_null_and_named() {
+    let job = "\
+name: big
+sources:
+  rows: { type: file, path: rows.csv, format: csv, schema: { ts: timestamp(s), k: int64 }, time: ts }
+operators:
+  sums: { type: metrics, input: rows, queries: { all: SELECT sum(k) AS total FROM rows OVER SLIDING 10 SECONDS } }
+sinks:
+  answers: { type: file, input: sums, path: answers.ndjson }
+";
+    let rows = "ts,k\n1,9223372036854775807\n2,1\n12,5\n";
+    let place = Place::with(&[("rows.csv", rows), ("job.yaml", job)]);
+    check_answers(
+        &place,
+        "job.yaml",
+        expect![[r#"
+            {"ts":1,"k":9223372036854775807,"all":{"total":9223372036854775807}}
+            {"ts":2,"k":1,"all":{"total":null},"errors":["all.total"]}
+            {"ts":12,"k":5,"all":{"total":5}}
+        "#]],
+    );
+}
+
+#[test]
+fn a_duplicate_is_answered_as_such() {
+    let job = "\
+name: dup
+sources:
+  rows:
+    type: file
+    path: rows.ndjson
+    format: ndjson
+    schema: { ts: timestamp(ms), tx: string, card: string }
+    time: ts
+    id: tx
+    dedup: 10m
+operators:
+  f: { type: metrics, input: rows, partition_by: card, queries: { c: SELECT count(*) AS n FROM rows GROUP BY card OVER INFINITE } }
+sinks:
+  answers: { type: file, input: f, path: answers.ndjson }
+";
+    let rows = r#"{"ts":0,"tx":"a","card":"c1"}
+{"ts":1000,"tx":"a","card":"c1"}
+{"ts":600000,"tx":"a","card":"c1"}
+"#;
+    let place = Place::with(&[("rows.ndjson", rows), ("job.yaml", job)]);
+    check_answers(
+        &place,
+        "job.yaml",
+        expect![[r#"
+            {"ts":0,"tx":"a","card":"c1","c":{"n":1}}
+            {"ts":1000,"tx":"a","card":"c1","c":{"n":1},"duplicate":true}
+            {"ts":600000,"tx":"a","card":"c1","c":{"n":2}}
+        "#]],
+    );
+}
