@@ -1,1 +1,40 @@
 //! HTTP: sources with answers in the reply, present values, queries, jobs, metrics.
+//!
+//! The life of a request: `serve` accepts the connection and has hyper read the head; `app` admits the request
+//! (limits, readiness, browser guard), calls the endpoint and counts what came of it; the endpoint asks [`Control`].
+//! Records take the short way: they go through the source's `Ingress`, which never blocks, and the answer is awaited
+//! on the connection's own task. Everything else of `Control` may block and runs on threads for that.
+//!
+//! * [`control`]: what the server asks of the node; [`snapshot`]: what it is told about jobs.
+//! * `route`: the table of routes; router, `/openapi.json`, metrics and the 404 all come from it.
+//! * `error`: the error body and the one table from error to status.
+//! * `wire`: what leaves as JSON; never the engine's own structs.
+//!
+//! Invariants
+//! * Every error has the same body, and 504 is the only status that says "it may have happened or not".
+//! * What a client sends is bounded before it is kept: heads, bodies one by one and together, requests,
+//!   connections, and the time of each.
+//! * Only loopback addresses are served, as there are neither TLS nor tokens yet.
+//!
+//! Not here: how bodies become records (`thalweg-connect`), how jobs run (`thalweg-node`).
+
+mod app;
+mod body;
+pub mod control;
+mod endpoint;
+mod error;
+mod guard;
+mod metrics;
+mod openapi;
+mod options;
+mod params;
+mod rates;
+mod route;
+mod serve;
+pub mod snapshot;
+mod stall;
+mod wire;
+
+pub use control::{Control, ControlError};
+pub use options::Options;
+pub use serve::{Finish, Handle, Running, Server};

@@ -1,0 +1,203 @@
+//! Bodies: what kind they may be, how large, how slow, and how much of them is held at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::error::{ApiError, Code};
+
+/// How much of a body that nobody wants is read, so that its sender gets to see the reply: a connection that is closed
+/// with bytes unread loses what was sent on it last.
+const LINGER_BYTES: usize = 64 << 20;
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A body in memory; counts against `max_held_bytes` until it is dropped.
+pub(crate) struct Held {
+    pub(crate) bytes: Bytes,
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+/// What is read from sockets into memory.
+pub(crate) struct Bodies {
+    /// One permit per byte.
+    room: Arc<Semaphore>,
+    patience: Duration,
+}
+
+impl Bodies {
+    pub(crate) fn new(max_held: usize, patience: Duration) -> Self {
+        Self { room: Arc::new(Semaphore::new(max_held.min(Semaphore::MAX_PERMITS))), patience }
+    }
+
+    /// Reads a body of at most `limit` bytes.
+    pub(crate) async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: &mut Body,
+        limit: usize,
+    ) -> Result<Held, ApiError> {
+        let announced = body.size_hint().lower();
+        if announced > limit as u64 {
+            return Err(too_large(limit));
+        }
+        if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+            && encoding.as_bytes() != b"identity"
+        {
+            return Err(ApiError::new(
+                Code::UnsupportedMediaType,
+                format!("content encoding {:?}", encoding.to_str().unwrap_or("?")),
+            )
+            .hint("send the body as it is, not compressed"));
+        }
+        match timeout(self.patience, self.collect(body, announced as usize, limit)).await {
+            Ok(held) => held,
+            Err(_) => Err(ApiError::new(
+                Code::BodyTimeout,
+                format!("the body did not arrive within {:?}", self.patience),
+            )
+            .closing()),
+        }
+    }
+
+    async fn collect(&self, body: &mut Body, announced: usize, limit: usize) -> Result<Held, ApiError> {
+        let mut share: Option<OwnedSemaphorePermit> = None;
+        // The common body is one frame, which is passed on as it is.
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                ApiError::new(Code::InvalidRequest, format!("read the body: {error}"))
+                    .hint(
+                        "the connection ended or the transfer encoding is broken before the end of the body",
+                    )
+                    .closing()
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            if first.len().max(all.len()) + data.len() > limit {
+                return Err(too_large(limit));
+            }
+            let more = self.reserve(data.len())?;
+            match &mut share {
+                Some(share) => share.merge(more),
+                None => share = Some(more),
+            }
+            if first.is_empty() && all.is_empty() {
+                first = data;
+                continue;
+            }
+            if all.is_empty() {
+                all.reserve(announced.max(first.len() + data.len()));
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&data);
+        }
+        let bytes = if all.is_empty() { first } else { all.freeze() };
+        Ok(Held { bytes, _share: share })
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+        Arc::clone(&self.room).try_acquire_many_owned(count).map_err(|_| {
+            ApiError::new(Code::Overloaded, "too many bytes of requests are held at once")
+                .hint("send again later, or send smaller bodies")
+                .closing()
+        })
+    }
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(Code::BodyTooLarge, format!("the body is larger than {limit} bytes"))
+        .hint("send the records in several requests")
+        .closing()
+}
+
+/// Reads on for a while and throws away what comes.
+pub(crate) async fn linger(headers: &HeaderMap, body: &mut Body) {
+    // A client that waits to be told to go on has sent nothing yet; reading would tell it to.
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let discard = async {
+        let mut left = LINGER_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            left = left.saturating_sub(length);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = timeout(LINGER, discard).await;
+}
+
+/// The type of a body without its parameters, in lower case; empty where none is given.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Refuses what cannot be text. Tools that do not know better (`curl -d`) call everything a form: that is let through.
+pub(crate) fn expect_text(headers: &HeaderMap, expected: &str) -> Result<(), ApiError> {
+    let kind = media_type(headers);
+    let is_text = kind.is_empty()
+        || kind.starts_with("text/")
+        || kind.ends_with("+json")
+        || kind.ends_with("+yaml")
+        || matches!(
+            kind.strip_prefix("application/"),
+            Some(
+                "json"
+                    | "x-ndjson"
+                    | "ndjson"
+                    | "jsonl"
+                    | "x-jsonlines"
+                    | "yaml"
+                    | "x-yaml"
+                    | "sql"
+                    | "octet-stream"
+                    | "x-www-form-urlencoded"
+            )
+        );
+    if is_text {
+        return Ok(());
+    }
+    Err(ApiError::new(Code::UnsupportedMediaType, format!("content type {kind:?}"))
+        .hint(format!("send {expected}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_clearly_no_text_is_refused() {
+        let accepts = |kind: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(kind).unwrap());
+            expect_text(&headers, "text").is_ok()
+        };
+        assert!(expect_text(&HeaderMap::new(), "text").is_ok());
+        for kind in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/x-ndjson",
+            "application/x-www-form-urlencoded",
+            "application/vnd.api+json",
+            "text/plain",
+        ] {
+            assert!(accepts(kind), "{kind}");
+        }
+        for kind in ["image/png", "multipart/form-data; boundary=x", "application/zip", "application/xml"] {
+            assert!(!accepts(kind), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `…/operators/{operator}/queries/{query}`: present values, adding and dropping.
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::param;
+use crate::app::{App, Effect, PathParams, json_response};
+use crate::body::{expect_text, media_type};
+use crate::control::QueryPath;
+use crate::error::{ApiError, Code};
+use crate::params;
+use crate::wire;
+
+pub(super) async fn read(app: &App, path: &PathParams, parts: &Parts) -> Result<Response, ApiError> {
+    let path = query_path(path)?;
+    let key = params::fields(parts.uri.query())?;
+    let name = path.query.clone();
+    let present = app
+        .call(Effect::Reads, app.options.control_timeout, move |control| control.present(&path, &key))
+        .await??;
+    json_response(StatusCode::OK, &wire::Present::new(name, present))
+}
+
+pub(super) async fn add(
+    app: &App,
+    path: &PathParams,
+    parts: &Parts,
+    body: &mut Body,
+) -> Result<Response, ApiError> {
+    let path = query_path(path)?;
+    expect_text(&parts.headers, "the query as text/plain, or {\"query\": \"SELECT …\"}")?;
+    let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
+    let text = super::jobs::text_of(&held.bytes, "query")?;
+    let sql = sql_of(&media_type(&parts.headers), text)?;
+    drop(held);
+
+    let reply = wire::AddedQuery {
+        job: path.job.clone(),
+        operator: path.operator.clone(),
+        name: path.query.clone(),
+        query: sql.clone(),
+    };
+    app.call(Effect::Changes, app.options.control_timeout, move |control| control.add_query(&path, &sql))
+        .await??;
+    let mut response = json_response(StatusCode::CREATED, &reply)?;
+    // As the client wrote it, so percent-encoded where it has to be.
+    if let Ok(location) = HeaderValue::from_str(parts.uri.path()) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+pub(super) async fn drop_query(app: &App, path: &PathParams) -> Result<Response, ApiError> {
+    let path = query_path(path)?;
+    app.call(Effect::Changes, app.options.control_timeout, move |control| control.drop_query(&path))
+        .await??;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+fn query_path(params: &PathParams) -> Result<QueryPath, ApiError> {
+    Ok(QueryPath {
+        job: param(params, "job")?.to_owned(),
+        operator: param(params, "operator")?.to_owned(),
+        query: param(params, "query")?.to_owned(),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueryBody {
+    query: String,
+}
+
+/// The query of a body that is SQL, or JSON with the SQL in it. No query begins with a brace.
+fn sql_of(media_type: &str, body: &str) -> Result<String, ApiError> {
+    if media_type != "application/json" && !body.trim_start().starts_with('{') {
+        return Ok(body.to_owned());
+    }
+    let parsed: QueryBody = serde_json::from_str(body).map_err(|error| {
+        ApiError::new(Code::InvalidRequest, format!("the body: {error}"))
+            .hint("send {\"query\": \"SELECT …\"}, or the query itself as text/plain")
+    })?;
+    Ok(parsed.query)
+}

@@ -1,0 +1,132 @@
+//! `POST /v1/jobs/{job}/sources/{source}`: records in, answers out.
+//!
+//! The way of every record, so nothing on it blocks or changes threads: the body goes to the source's door as it came,
+//! and the reply is assembled in one buffer.
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::json;
+use thalweg_connect::Reply;
+use tokio::sync::oneshot::Receiver;
+use tokio::time::timeout;
+
+use super::param;
+use crate::app::{App, PathParams, json_response};
+use crate::body::expect_text;
+use crate::error::{ApiError, Code, write_reply};
+use crate::params::wants_reply;
+
+const UNKNOWN_HINT: &str = "repeating the request is safe only if the source has `id`: a record with an id that was seen \
+                            before is answered, but not counted again";
+
+pub(super) async fn post(
+    app: &App,
+    params: &PathParams,
+    parts: &Parts,
+    body: &mut Body,
+) -> Result<Response, ApiError> {
+    let (job, source) = (param(params, "job")?, param(params, "source")?);
+    let wants_reply = wants_reply(parts.uri.query())?;
+    expect_text(&parts.headers, "one JSON object (application/json) or one a line (application/x-ndjson)")?;
+    let door = app.control.ingress(job, source)?;
+    let held = app.bodies.read(&parts.headers, body, app.options.max_body_bytes).await?;
+    let count = if wants_reply { 0 } else { count_records(&held.bytes) };
+    match door.submit(held.bytes.clone(), wants_reply)? {
+        None => json_response(StatusCode::ACCEPTED, &json!({ "accepted": count })),
+        Some(replies) => {
+            // The source's own queue holds the body from here on, within its own bound.
+            drop(held);
+            answers(app, replies).await
+        }
+    }
+}
+
+async fn answers(app: &App, replies: Receiver<Vec<Reply>>) -> Result<Response, ApiError> {
+    let limit = app.options.answer_timeout;
+    let replies = match timeout(limit, replies).await {
+        Ok(Ok(replies)) => replies,
+        Ok(Err(_)) => {
+            return Err(ApiError::new(
+                Code::JobStopped,
+                "the job stopped before it answered; whether the records count is not known",
+            )
+            .hint(UNKNOWN_HINT));
+        }
+        Err(_) => {
+            return Err(ApiError::new(
+                Code::Timeout,
+                format!("no answer within {limit:?}; the outcome is unknown: the records may count or not"),
+            )
+            .hint(UNKNOWN_HINT));
+        }
+    };
+    let is_any_accepted = replies.iter().any(|reply| matches!(reply, Reply::Answer(_)));
+    let length = replies.iter().map(|reply| match reply {
+        Reply::Answer(line) => line.len() + 1,
+        Reply::Rejected { .. } => 256,
+    });
+    let mut text = Vec::with_capacity(length.sum());
+    for reply in &replies {
+        write_reply(reply, &mut text);
+    }
+    let mut response = Response::new(Body::from(text));
+    if !is_any_accepted {
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+    }
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    Ok(response)
+}
+
+/// How many records a body holds: its objects where it is nothing but JSON objects, else its lines that are not blank.
+/// Nothing is parsed, so records that will be rejected count too.
+fn count_records(body: &[u8]) -> usize {
+    let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
+    count_objects(body).unwrap_or_else(lines)
+}
+
+/// `None` where something stands between objects, or one does not end.
+fn count_objects(body: &[u8]) -> Option<usize> {
+    let (mut count, mut depth, mut is_string, mut is_escaped) = (0, 0_u64, false, false);
+    for byte in body {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' if depth > 0 => is_string = !is_string,
+            _ if is_string => {}
+            b'{' => {
+                count += usize::from(depth == 0);
+                depth += 1;
+            }
+            b'}' => depth = depth.checked_sub(1)?,
+            byte if depth == 0 && !byte.is_ascii_whitespace() => return None,
+            _ => {}
+        }
+    }
+    (depth == 0).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_counted_without_parsing() {
+        for (body, count) in [
+            ("", 0),
+            (" \n\r\n", 0),
+            ("{\"a\":1}", 1),
+            ("{\"a\":1}\n{\"a\":2}\r\n\n{\"a\":3}\n", 3),
+            ("{\n  \"a\": 1\n}\n", 1),
+            ("{\"a\": {}\n}", 1),
+            ("{\"a\":\"}{\\\"{\"}\n{}", 2),
+            ("{}{} {\n}", 3),
+            ("nonsense\n{}", 2),
+            ("{\"a\":1\n{\"a\":2}\n", 2),
+            ("c1,2\nc2,3\n", 2),
+        ] {
+            assert_eq!(count_records(body.as_bytes()), count, "{body}");
+        }
+    }
+}

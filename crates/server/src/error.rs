@@ -1,0 +1,315 @@
+//! The error body, and the one table from error to status.
+//!
+//! ```json
+//! {"error":{"code":"not_found","message":"no job \"pay\"","detail":{"known":["payments"]},
+//!           "hint":"the jobs are \"payments\"","retry":"never"}}
+//! ```
+//!
+//! `detail` and `hint` are null where there is none. `retry` is `never`, `with_backoff` or `unknown`.
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::{Value, json};
+use thalweg_connect::{Reply, SubmitError};
+use thalweg_types::{Class, Error, Retry};
+
+use crate::control::{ControlError, Kind, Mistake, TextKind};
+
+/// What went wrong, as clients tell errors apart. Codes and statuses are part of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    InvalidRequest,
+    InvalidJobFile,
+    InvalidQuery,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    BodyTimeout,
+    AlreadyExists,
+    Conflict,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    QueueFull,
+    Internal,
+    Corrupt,
+    Unavailable,
+    Starting,
+    Draining,
+    Overloaded,
+    Timeout,
+    JobStopped,
+}
+
+struct Row {
+    name: &'static str,
+    status: StatusCode,
+    retry: Retry,
+    /// Seconds for the Retry-After header.
+    retry_after: Option<&'static str>,
+}
+
+impl Code {
+    /// The table.
+    fn row(self) -> Row {
+        use Retry::{Never, OutcomeUnknown, WithBackoff};
+        let (name, status, retry, retry_after) = match self {
+            Code::InvalidRequest => ("invalid_request", StatusCode::BAD_REQUEST, Never, None),
+            Code::InvalidJobFile => ("invalid_job_file", StatusCode::BAD_REQUEST, Never, None),
+            Code::InvalidQuery => ("invalid_query", StatusCode::BAD_REQUEST, Never, None),
+            Code::Forbidden => ("forbidden", StatusCode::FORBIDDEN, Never, None),
+            Code::NotFound => ("not_found", StatusCode::NOT_FOUND, Never, None),
+            Code::MethodNotAllowed => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED, Never, None),
+            Code::BodyTimeout => ("body_timeout", StatusCode::REQUEST_TIMEOUT, WithBackoff, None),
+            Code::AlreadyExists => ("already_exists", StatusCode::CONFLICT, Never, None),
+            Code::Conflict => ("conflict", StatusCode::CONFLICT, Never, None),
+            Code::BodyTooLarge => ("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, Never, None),
+            Code::UnsupportedMediaType => {
+                ("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE, Never, None)
+            }
+            Code::QueueFull => ("queue_full", StatusCode::TOO_MANY_REQUESTS, WithBackoff, Some("1")),
+            Code::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
+            Code::Corrupt => ("corrupt", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
+            Code::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
+            Code::Starting => ("starting", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
+            Code::Draining => ("draining", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("5")),
+            Code::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
+            Code::Timeout => ("timeout", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
+            Code::JobStopped => ("job_stopped", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
+        };
+        Row { name, status, retry, retry_after }
+    }
+
+    fn of_class(class: Class) -> Self {
+        match class {
+            Class::User => Code::InvalidRequest,
+            Class::External => Code::Unavailable,
+            Class::Internal => Code::Internal,
+            Class::Corrupt => Code::Corrupt,
+        }
+    }
+}
+
+/// An error on its way to a client. Boxed, as errors are rare and results travel far.
+#[derive(Debug)]
+pub(crate) struct ApiError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    code: Code,
+    message: String,
+    detail: Value,
+    hint: Option<String>,
+    retry: Retry,
+    header: Option<(HeaderName, HeaderValue)>,
+    close: bool,
+}
+
+impl ApiError {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            detail: Value::Null,
+            hint: None,
+            retry: code.row().retry,
+            header: None,
+            close: false,
+        }))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn detail(mut self, detail: Value) -> Self {
+        self.0.detail = detail;
+        self
+    }
+
+    pub(crate) fn retry(mut self, retry: Retry) -> Self {
+        self.0.retry = retry;
+        self
+    }
+
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.header = Some((name, value));
+        self
+    }
+
+    /// The connection is of no use afterwards: the rest of a body may still be coming.
+    pub(crate) fn closing(mut self) -> Self {
+        self.0.close = true;
+        self
+    }
+
+    pub(crate) fn into_response(self) -> Response {
+        let inner = *self.0;
+        let row = inner.code.row();
+        let retry = match inner.retry {
+            Retry::Never => "never",
+            Retry::WithBackoff => "with_backoff",
+            Retry::OutcomeUnknown => "unknown",
+        };
+        let body = json!({"error": {
+            "code": row.name,
+            "message": inner.message,
+            "detail": inner.detail,
+            "hint": inner.hint,
+            "retry": retry,
+        }});
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = row.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = row.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+        if let Some((name, value)) = inner.header {
+            headers.insert(name, value);
+        }
+        if inner.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        // The log is the only other place where an error of ours shows.
+        if matches!(error.class(), Class::Internal | Class::Corrupt) {
+            tracing::error!(error = %error.chain(), "request failed");
+        }
+        // All outcomes that are not known have one status, so that clients need to look out for one only.
+        let code = match error.retry() {
+            Retry::OutcomeUnknown => Code::Timeout,
+            _ => Code::of_class(error.class()),
+        };
+        let mut out = ApiError::new(code, error.chain()).retry(error.retry());
+        out.0.hint = error.hint().map(str::to_owned);
+        out
+    }
+}
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> Self {
+        let message = error.to_string();
+        match error {
+            ControlError::NotFound { kind, known, .. } => not_found(kind, message, &known),
+            ControlError::Exists { kind, .. } => {
+                ApiError::new(Code::AlreadyExists, message).hint(match kind {
+                    Kind::Job => "stop it first with DELETE, or choose another name",
+                    _ => "drop it first with DELETE, or choose another name",
+                })
+            }
+            ControlError::Conflict { hint, .. } => {
+                let mut out = ApiError::new(Code::Conflict, message);
+                out.0.hint = hint;
+                out
+            }
+            ControlError::Mistakes { of, mistakes } => mistaken(of, message, &mistakes),
+            ControlError::Failed(error) => error.into(),
+        }
+    }
+}
+
+/// More names than this do not help anybody.
+const SHOWN_NAMES: usize = 50;
+
+fn not_found(kind: Kind, message: String, known: &[String]) -> ApiError {
+    let shown = &known[..known.len().min(SHOWN_NAMES)];
+    let plural = match kind {
+        Kind::Job => "jobs",
+        Kind::Source => "HTTP sources",
+        Kind::Operator => "operators",
+        Kind::Query => "queries",
+    };
+    let hint = if known.is_empty() {
+        format!("there are no {plural}")
+    } else {
+        let names: Vec<String> = shown.iter().map(|name| format!("{name:?}")).collect();
+        let more = if shown.len() < known.len() { " and more" } else { "" };
+        format!("the {plural} are {}{more}", names.join(", "))
+    };
+    ApiError::new(Code::NotFound, message).detail(json!({ "known": shown })).hint(hint)
+}
+
+fn mistaken(of: TextKind, summary: String, mistakes: &[Mistake]) -> ApiError {
+    let code = match of {
+        TextKind::JobFile => Code::InvalidJobFile,
+        TextKind::Query => Code::InvalidQuery,
+    };
+    let message = match mistakes {
+        [one] if one.line > 0 => format!("{} (line {}, column {})", one.message, one.line, one.column),
+        [one] => one.message.clone(),
+        _ => summary,
+    };
+    let detail = mistakes
+        .iter()
+        .map(|mistake| {
+            json!({
+                "line": mistake.line,
+                "column": mistake.column,
+                "text": mistake.text,
+                "message": mistake.message,
+                "expected": mistake.expected,
+                "hint": mistake.hint,
+            })
+        })
+        .collect();
+    let mut out = ApiError::new(code, message).detail(Value::Array(detail));
+    out.0.hint = mistakes.iter().find_map(|mistake| mistake.hint.clone());
+    out
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> Self {
+        let message = error.to_string();
+        match error {
+            SubmitError::Full { .. } => ApiError::new(Code::QueueFull, message)
+                .hint("records come in faster than the job takes them: send again later, or more of them in one body"),
+            SubmitError::Draining { .. } => ApiError::new(Code::Draining, message),
+            SubmitError::TooLarge { bound, .. } => ApiError::new(Code::BodyTooLarge, message)
+                .hint(format!("send the records in bodies of at most {bound} bytes")),
+            SubmitError::Empty => ApiError::new(Code::InvalidRequest, message)
+                .hint("the body is one JSON object, or one object a line"),
+        }
+    }
+}
+
+/// A line of a reply: the answer, or `{"error":{"code","message","hint"}}` in its place.
+pub(crate) fn write_reply(reply: &Reply, out: &mut Vec<u8>) {
+    match reply {
+        Reply::Answer(line) => out.extend_from_slice(line),
+        Reply::Rejected { code, message, hint } => {
+            let line = json!({"error": {"code": code, "message": message, "hint": hint}});
+            serde_json::to_writer(&mut *out, &line).expect("a value with text keys prints into memory");
+        }
+    }
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_that_are_not_known_are_504_and_nothing_else_is() {
+        for class in [Class::User, Class::External, Class::Internal, Class::Corrupt] {
+            let known = ApiError::from(Error::new(class, "x").with_retry(Retry::WithBackoff));
+            assert_ne!(known.into_response().status(), StatusCode::GATEWAY_TIMEOUT);
+            let open = ApiError::from(Error::new(class, "x").with_retry(Retry::OutcomeUnknown));
+            assert_eq!(open.into_response().status(), StatusCode::GATEWAY_TIMEOUT);
+        }
+    }
+
+    #[test]
+    fn statuses_that_invite_a_retry_say_when() {
+        for code in [Code::QueueFull, Code::Unavailable, Code::Starting, Code::Draining, Code::Overloaded] {
+            let response = ApiError::new(code, "x").into_response();
+            assert!(response.headers().contains_key(header::RETRY_AFTER), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What jobs count, by job and source, operator or link.
+//!
+//! Names are users' own, so the number of series is bounded here: jobs beyond the bound are left out whole, in the order
+//! of the list, and counted.
+
+use super::text::Text;
+use crate::snapshot::{JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot};
+
+/// Name, kind, help, and the value of each series.
+type Family<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
+
+/// Sources, operators and links together.
+const MOST_PARTS: usize = 2_000;
+
+pub(super) fn write(jobs: &[JobSnapshot], text: &mut Text) {
+    let mut parts = 0;
+    let mut shown: Vec<&JobSnapshot> = Vec::new();
+    for job in jobs {
+        parts += job.sources.len() + job.operators.len() + job.links.len() + 1;
+        if parts > MOST_PARTS {
+            break;
+        }
+        shown.push(job);
+    }
+    text.family(
+        "thalweg_metrics_omitted_jobs",
+        "gauge",
+        "Jobs left out here because there are too many series.",
+    );
+    text.series(&[], jobs.len() - shown.len());
+    per_job(&shown, text);
+    per_source(&shown, text);
+    per_operator(&shown, text);
+    per_link(&shown, text);
+}
+
+fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
+    text.family("thalweg_job_state_info", "gauge", "1 for the state that the job is in.");
+    for job in jobs {
+        for state in State::ALL {
+            text.series(&[("job", &job.name), ("state", state.as_str())], u8::from(job.state == state));
+        }
+    }
+    let families: [Family<JobSnapshot>; 3] = [
+        ("thalweg_answers_total", "counter", "Answers that left the job.", |job| job.answers as f64),
+        ("thalweg_cycles_total", "counter", "Number of the last cycle.", |job| job.last_cycle as f64),
+        ("thalweg_job_uptime_seconds", "gauge", "Since the start of the job.", |job| {
+            job.uptime.as_secs_f64()
+        }),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for job in jobs {
+            text.series(&[("job", &job.name)], value(job));
+        }
+    }
+}
+
+fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<SourceSnapshot>; 6] = [
+        ("thalweg_records_total", "counter", "Records that the source gave.", |source| source.records as f64),
+        ("thalweg_rejects_total", "counter", "Records that could not be used.", |source| {
+            source.rejects as f64
+        }),
+        ("thalweg_source_bytes_total", "counter", "Bytes that the source gave.", |source| {
+            source.bytes as f64
+        }),
+        ("thalweg_source_queued_bytes", "gauge", "What waits to be decoded.", |source| {
+            source.tasks.iter().map(|task| task.queued_bytes).sum::<u64>() as f64
+        }),
+        ("thalweg_source_busy_seconds_total", "counter", "Time spent on decoding.", |source| {
+            busy(&source.tasks)
+        }),
+        ("thalweg_source_blocked_info", "gauge", "1 while the source is held up.", |source| {
+            f64::from(u8::from(source.blocked))
+        }),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for job in jobs {
+            for source in &job.sources {
+                text.series(&[("job", &job.name), ("source", &source.name)], value(source));
+            }
+        }
+    }
+}
+
+fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<OperatorSnapshot>; 6] = [
+        ("thalweg_operator_records_in_total", "counter", "Records that came in.", |operator| {
+            operator.records_in() as f64
+        }),
+        ("thalweg_operator_records_out_total", "counter", "Records that left.", |operator| {
+            operator.records_out() as f64
+        }),
+        (
+            "thalweg_operator_busy_seconds_total",
+            "counter",
+            "Time that its tasks spent on work.",
+            |operator| busy(&operator.tasks),
+        ),
+        ("thalweg_operator_queued_bytes", "gauge", "What waits for its tasks.", |operator| {
+            operator.tasks.iter().map(|task| task.queued_bytes).sum::<u64>() as f64
+        }),
+        ("thalweg_operator_state_bytes", "gauge", "State in memory.", |operator| {
+            operator.tasks.iter().map(|task| task.state_bytes).sum::<u64>() as f64
+        }),
+        (
+            "thalweg_operator_blocked_tasks",
+            "gauge",
+            "Tasks held up because what follows is full.",
+            |operator| operator.tasks.iter().filter(|task| task.blocked).count() as f64,
+        ),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for job in jobs {
+            for operator in &job.operators {
+                text.series(&[("job", &job.name), ("operator", &operator.name)], value(operator));
+            }
+        }
+    }
+}
+
+fn per_link(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<LinkSnapshot>; 3] = [
+        ("thalweg_link_bytes_total", "counter", "Sent over the link.", |link| link.bytes as f64),
+        ("thalweg_link_queued_bytes", "gauge", "In the rings of the link.", |link| link.queued_bytes as f64),
+        ("thalweg_link_full_total", "counter", "How often a ring of the link became full.", |link| {
+            link.high_watermark_hits as f64
+        }),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for job in jobs {
+            for link in &job.links {
+                let output = link.output.to_string();
+                let labels =
+                    [("job", job.name.as_str()), ("from", &link.from), ("output", &output), ("to", &link.to)];
+                text.series(&labels, value(link));
+            }
+        }
+    }
+}
+
+fn busy(tasks: &[TaskSnapshot]) -> f64 {
+    tasks.iter().map(|task| task.busy.as_secs_f64()).sum()
+}

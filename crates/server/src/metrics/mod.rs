@@ -1,0 +1,27 @@
+//! `/metrics` in the text format of Prometheus.
+//!
+//! * `http`: what this server counts itself.
+//! * `jobs`: what jobs count.
+//! * `text`: how a family of series is written.
+
+mod http;
+mod jobs;
+mod text;
+
+use crate::control::Readiness;
+use crate::snapshot::JobSnapshot;
+
+pub(crate) use http::Telemetry;
+
+use text::Text;
+
+pub(crate) fn render(telemetry: &Telemetry, jobs: &[JobSnapshot], readiness: Readiness) -> String {
+    let mut text = Text::default();
+    text.family("thalweg_build_info", "gauge", "Always 1; the version is the label.");
+    text.series(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family("thalweg_ready_info", "gauge", "1 while the node takes records.");
+    text.series(&[], u8::from(readiness == Readiness::Ready));
+    jobs::write(jobs, &mut text);
+    telemetry.write(&mut text);
+    text.finish()
+}

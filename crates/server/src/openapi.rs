@@ -1,0 +1,402 @@
+//! `/openapi.json`: the routes as a document.
+//!
+//! Paths and methods come from the table of routes; what each takes and gives is written down here by hand. Tests hold
+//! the document against what the server really sends.
+
+use serde_json::{Map, Value, json};
+
+use crate::route::{Endpoint, ROUTES, Role, Route};
+use crate::wire;
+
+pub(crate) fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in &ROUTES {
+        let item =
+            paths.entry(route.path).or_insert_with(|| json!({ "parameters": path_parameters(route.path) }));
+        item[route.method.as_str().to_ascii_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Thalweg",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Streams in, exact window answers out. Times are RFC 3339 in UTC with up to six digits of \
+                            a second. Every error has the body of `Error`; 504 is the only status that leaves open \
+                            whether something has happened.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "paths": paths,
+        "components": { "schemas": schemas() },
+    })
+}
+
+fn path_parameters(path: &str) -> Vec<Value> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    names
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+        .collect()
+}
+
+/// What is said about one route.
+struct Operation {
+    id: &'static str,
+    summary: &'static str,
+    parameters: Vec<Value>,
+    body: Option<Value>,
+    success: Vec<(&'static str, &'static str, Option<Value>)>,
+    /// Statuses with the body of `Error`.
+    errors: &'static [(&'static str, &'static str)],
+}
+
+fn operation(route: &Route) -> Value {
+    let said = describe(route.endpoint);
+    let mut responses = Map::new();
+    for (status, description, content) in said.success {
+        let mut response = json!({ "description": description });
+        if let Some(content) = content {
+            response["content"] = content;
+        }
+        responses.insert(status.to_owned(), response);
+    }
+    for (status, description) in said.errors {
+        responses.insert((*status).to_owned(), failure(status, description));
+    }
+    let everywhere: &[(&str, &str)] = if route.limited {
+        &[
+            ("403", "A page of another site asks, or by a name that is not ours"),
+            ("500", "A fault of the node"),
+            ("503", "Starting, draining or overloaded"),
+        ]
+    } else {
+        &[
+            ("403", "A page of another site asks, or by a name that is not ours"),
+            ("500", "A fault of the node"),
+        ]
+    };
+    for (status, description) in everywhere {
+        if !responses.contains_key(*status) {
+            responses.insert((*status).to_owned(), failure(status, description));
+        }
+    }
+    let role = match route.role {
+        Role::Read => "read",
+        Role::Write => "write",
+        Role::Admin => "admin",
+    };
+    let mut operation = json!({
+        "operationId": said.id,
+        "summary": said.summary,
+        "x-role": role,
+        "responses": responses,
+    });
+    if !said.parameters.is_empty() {
+        operation["parameters"] = Value::Array(said.parameters);
+    }
+    if let Some(body) = said.body {
+        operation["requestBody"] = json!({ "required": true, "content": body });
+    }
+    operation
+}
+
+fn failure(status: &str, description: &str) -> Value {
+    let mut response = json!({ "description": description, "content": schema("application/json", "Error") });
+    if matches!(status, "429" | "503") {
+        response["headers"] =
+            json!({ "Retry-After": { "description": "Seconds", "schema": { "type": "integer" } } });
+    }
+    response
+}
+
+fn schema(media_type: &str, name: &str) -> Value {
+    json!({ media_type: { "schema": { "$ref": format!("#/components/schemas/{name}") } } })
+}
+
+fn describe(endpoint: Endpoint) -> Operation {
+    match endpoint {
+        Endpoint::PostRecords => post_records(),
+        Endpoint::ReadQuery => read_query(),
+        Endpoint::AddQuery => add_query(),
+        Endpoint::DropQuery => Operation {
+            id: "dropQuery",
+            summary: "Drop a query from a running operator; its state is deleted",
+            parameters: vec![],
+            body: None,
+            success: vec![("204", "Dropped", None)],
+            errors: &[("404", "No such job, operator or query"), ("504", "Overdue; it may still be dropped")],
+        },
+        Endpoint::ListJobs => Operation {
+            id: "listJobs",
+            summary: "All jobs with their live graphs",
+            parameters: vec![],
+            body: None,
+            success: vec![("200", "The jobs by name", Some(schema("application/json", "Jobs")))],
+            errors: &[],
+        },
+        Endpoint::ShowJob => Operation {
+            id: "showJob",
+            summary: "A job with its live graph: rates, queue depths, lag, busy share, latency, last cycle",
+            parameters: vec![],
+            body: None,
+            success: vec![("200", "The job", Some(schema("application/json", "Job")))],
+            errors: &[("404", "No such job; `detail.known` lists those that exist")],
+        },
+        Endpoint::StartJob => start_job(),
+        Endpoint::StopJob => Operation {
+            id: "stopJob",
+            summary: "Drain a job and stop it",
+            parameters: vec![],
+            body: None,
+            success: vec![("200", "Stopped", Some(schema("application/json", "Summary")))],
+            errors: &[("404", "No such job"), ("504", "Not drained in time; it goes on draining")],
+        },
+        Endpoint::Metrics => Operation {
+            id: "metrics",
+            summary: "Metrics in the text format of Prometheus",
+            parameters: vec![],
+            body: None,
+            success: vec![(
+                "200",
+                "Metrics",
+                Some(json!({ "text/plain": { "schema": { "type": "string" } } })),
+            )],
+            errors: &[("503", "The node does not answer in time")],
+        },
+        Endpoint::Health => Operation {
+            id: "health",
+            summary: "Whether the process serves requests",
+            parameters: vec![],
+            body: None,
+            success: vec![("200", "It does", Some(schema("application/json", "Status")))],
+            errors: &[],
+        },
+        Endpoint::Ready => Operation {
+            id: "ready",
+            summary: "Whether the node takes records",
+            parameters: vec![],
+            body: None,
+            success: vec![("200", "It does", Some(schema("application/json", "Status")))],
+            errors: &[("503", "Starting or draining")],
+        },
+        Endpoint::OpenApi => Operation {
+            id: "openapi",
+            summary: "This document",
+            parameters: vec![],
+            body: None,
+            success: vec![("200", "This document", Some(json!({ "application/json": {} })))],
+            errors: &[],
+        },
+    }
+}
+
+fn post_records() -> Operation {
+    Operation {
+        id: "postRecords",
+        summary: "Send records; the reply has one line per record, in order: its answer, or an error in its place",
+        parameters: vec![json!({
+            "name": "reply",
+            "in": "query",
+            "description": "`none`: do not wait for the answers",
+            "schema": { "type": "string", "enum": ["answers", "none"], "default": "answers" },
+        })],
+        body: Some(json!({
+            "application/json": { "schema": { "type": "object" } },
+            "application/x-ndjson": { "schema": { "type": "string", "description": "One object a line" } },
+        })),
+        success: vec![
+            (
+                "200",
+                "One line per record; at least one was accepted",
+                Some(json!({ "application/x-ndjson": { "schema": {
+                    "oneOf": [{ "type": "object", "description": "An answer: the record's fields, then one object per query" },
+                              { "$ref": "#/components/schemas/ErrorLine" }],
+                } } })),
+            ),
+            (
+                "202",
+                "With `reply=none`: queued. The count is of lines; those that turn out to be unusable go to rejects",
+                Some(schema("application/json", "Accepted")),
+            ),
+            (
+                "400",
+                "No record was accepted: one `ErrorLine` per record (application/x-ndjson). Or the request itself is \
+                 wrong: `Error` (application/json)",
+                Some(json!({
+                    "application/x-ndjson": { "schema": { "$ref": "#/components/schemas/ErrorLine" } },
+                    "application/json": { "schema": { "$ref": "#/components/schemas/Error" } },
+                })),
+            ),
+        ],
+        errors: &[
+            ("404", "No such job or source; `detail.known` lists those that exist"),
+            ("408", "The body came too slowly"),
+            ("409", "The job has ended"),
+            ("413", "The body is too large"),
+            ("415", "The body is no JSON, or compressed"),
+            ("429", "The source's queue is full"),
+            (
+                "504",
+                "An answer is overdue or the job stopped: the outcome is unknown. Repeating is safe only where the source \
+                 has an `id`",
+            ),
+        ],
+    }
+}
+
+fn read_query() -> Operation {
+    Operation {
+        id: "readQuery",
+        summary: "Present values of a query for one group",
+        parameters: vec![json!({
+            "name": "key",
+            "in": "query",
+            "description": "One parameter per GROUP BY field, `card=c1`; without `=` (`?card`) the field is null",
+            "style": "form",
+            "explode": true,
+            "schema": { "type": "object", "additionalProperties": { "type": "string" } },
+        })],
+        body: None,
+        success: vec![("200", "The values as of task time", Some(schema("application/json", "Present")))],
+        errors: &[("400", "The key is not that of the query"), ("404", "No such job, operator or query")],
+    }
+}
+
+fn add_query() -> Operation {
+    Operation {
+        id: "addQuery",
+        summary: "Add a query to a running operator",
+        parameters: vec![],
+        body: Some(json!({
+            "text/plain": { "schema": { "type": "string", "examples": [
+                "SELECT count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR",
+            ] } },
+            "application/json": { "schema": {
+                "type": "object",
+                "required": ["query"],
+                "additionalProperties": false,
+                "properties": { "query": { "type": "string" } },
+            } },
+        })),
+        success: vec![("201", "Added", Some(schema("application/json", "AddedQuery")))],
+        errors: &[
+            ("400", "A mistake in the query: `detail` is a list of `Mistake`"),
+            ("404", "No such job or operator"),
+            ("408", "The body came too slowly"),
+            ("409", "There is a query of this name"),
+            ("413", "The body is too large"),
+            ("415", "The body is no text"),
+            ("504", "Overdue; it may still be added"),
+        ],
+    }
+}
+
+fn start_job() -> Operation {
+    Operation {
+        id: "startJob",
+        summary: "Start a job; the body is its job file",
+        parameters: vec![],
+        body: Some(json!({
+            "application/yaml": { "schema": { "type": "string" } },
+            "application/json": { "schema": { "type": "object" } },
+        })),
+        success: vec![("201", "Started", Some(schema("application/json", "Job")))],
+        errors: &[
+            ("400", "Mistakes in the job file: `detail` is a list of `Mistake`, all of them"),
+            ("408", "The body came too slowly"),
+            ("409", "There is a job of this name"),
+            ("413", "The body is too large"),
+            ("415", "The body is no text"),
+            ("504", "Overdue; it may still start"),
+        ],
+    }
+}
+
+/// An object whose fields are all there.
+fn object(fields: &[(&str, Value)]) -> Value {
+    let properties: Map<String, Value> =
+        fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+fn schemas() -> Value {
+    let text = || json!({ "type": "string" });
+    let maybe_text = || json!({ "type": ["string", "null"] });
+    let whole = || json!({ "type": "integer", "minimum": 0 });
+    let number = || json!({ "type": "number" });
+    let maybe_number = || json!({ "type": ["number", "null"] });
+    let flag = || json!({ "type": "boolean" });
+    let maybe_time = || json!({ "type": ["string", "null"], "format": "date-time" });
+    let share = || json!({ "type": "number", "minimum": 0, "maximum": 1 });
+    let list =
+        |name: &str| json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{name}") } });
+    let maybe = |name: &str| json!({ "oneOf": [{ "$ref": format!("#/components/schemas/{name}") }, { "type": "null" }] });
+    let state = || json!({ "type": "string", "enum": wire::states() });
+    json!({
+        "Error": object(&[("error", object(&[
+            ("code", text()),
+            ("message", text()),
+            ("detail", json!({ "description": "What belongs to the code: known names, mistakes, routes; or null" })),
+            ("hint", maybe_text()),
+            ("retry", json!({ "type": "string", "enum": ["never", "with_backoff", "unknown"] })),
+        ]))]),
+        "ErrorLine": object(&[("error", object(&[("code", text()), ("message", text()), ("hint", maybe_text())]))]),
+        "Mistake": object(&[
+            ("line", whole()), ("column", whole()), ("text", text()), ("message", text()),
+            ("expected", maybe_text()), ("hint", maybe_text()),
+        ]),
+        "Accepted": object(&[("accepted", whole())]),
+        "Status": object(&[("status", text())]),
+        "Present": object(&[
+            ("query", text()),
+            ("key", json!({ "type": "object", "description": "The GROUP BY fields" })),
+            ("values", json!({ "type": ["object", "null"], "description": "The query's object, as in an answer" })),
+            ("as_of", json!({ "type": ["string", "null"], "format": "date-time",
+                              "description": "Task time, RFC 3339 in UTC; null where no record has come" })),
+            ("since", json!({ "type": ["string", "null"], "format": "date-time",
+                              "description": "From when on the query counts, until its window has filled" })),
+        ]),
+        "AddedQuery": object(&[("job", text()), ("operator", text()), ("name", text()), ("query", text())]),
+        "Summary": object(&[
+            ("job", text()), ("state", state()), ("records", whole()), ("answers", whole()),
+            ("rejects", whole()), ("seconds", number()), ("rate", number()),
+        ]),
+        "Jobs": object(&[("jobs", list("Job"))]),
+        "Job": object(&[
+            ("name", text()), ("state", state()), ("failure", maybe("Failure")), ("uptime_seconds", number()),
+            ("records", whole()), ("answers", whole()), ("rejects", whole()), ("records_per_second", number()),
+            ("answers_per_second", number()), ("last_cycle", whole()), ("tick", maybe_time()),
+            ("sources", list("Source")), ("operators", list("Operator")), ("links", list("Link")),
+        ]),
+        "Failure": object(&[
+            ("operator", text()), ("task", whole()), ("record", maybe_text()), ("message", text()),
+            ("panic", flag()), ("hint", maybe_text()),
+        ]),
+        "Source": object(&[
+            ("name", text()), ("type", text()), ("records", whole()), ("bytes", whole()), ("rejects", whole()),
+            ("records_per_second", number()), ("bytes_per_second", number()), ("queued_bytes", whole()),
+            ("busy_share", share()), ("blocked", flag()), ("ended", flag()), ("progress", maybe("Progress")),
+            ("lag_seconds", maybe_number()), ("address", maybe_text()), ("door", maybe_text()),
+            ("tasks", list("Task")),
+        ]),
+        "Progress": object(&[("done", whole()), ("total", json!({ "type": ["integer", "null"] }))]),
+        "Operator": object(&[
+            ("name", text()), ("type", text()), ("role", json!({ "type": "string", "enum": ["operator", "sink"] })),
+            ("records_in", whole()), ("records_out", whole()), ("records_in_per_second", number()),
+            ("records_out_per_second", number()), ("busy_share", share()), ("queued_bytes", whole()),
+            ("state_bytes", whole()), ("blocked", flag()), ("task_time", maybe_time()),
+            ("lag_seconds", maybe_number()), ("latency", maybe("Latency")), ("queries", list("Query")),
+            ("tasks", list("Task")),
+        ]),
+        "Query": object(&[("name", text()), ("query", text())]),
+        "Latency": object(&[("p50_seconds", number()), ("p99_seconds", number()), ("max_seconds", number())]),
+        "Task": object(&[
+            ("worker", whole()), ("records_in", whole()), ("records_out", whole()), ("batches_in", whole()),
+            ("busy_share", share()), ("queued_bytes", whole()), ("state_bytes", whole()), ("blocked", flag()),
+        ]),
+        "Link": object(&[
+            ("from", text()), ("output", whole()), ("to", text()), ("partitioning", text()), ("bytes", whole()),
+            ("bytes_per_second", number()), ("queued_bytes", whole()), ("high_watermark_hits", whole()),
+            ("chained", flag()),
+        ]),
+    })
+}

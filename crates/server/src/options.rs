@@ -1,0 +1,60 @@
+//! What a server may be told; the defaults suit a node on its own.
+
+use std::time::Duration;
+
+/// Limits and times of a server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that talk to sockets; the engine's workers are others.
+    pub threads: usize,
+    /// Largest body of records.
+    pub max_body_bytes: usize,
+    /// Largest job file or query; the node reads no larger ones either.
+    pub max_text_bytes: usize,
+    /// All bodies together that are being read.
+    pub max_held_bytes: usize,
+    /// Request line and headers together.
+    pub max_header_bytes: usize,
+    /// Requests at once; health and metrics do not count.
+    pub max_requests: usize,
+    /// Connections at once; further ones wait to be accepted.
+    pub max_connections: usize,
+    /// How long a request waits for the answers to its records.
+    pub answer_timeout: Duration,
+    /// How long a client may take to send a body.
+    pub body_timeout: Duration,
+    /// How long reads of values and changes of queries and jobs may take.
+    pub control_timeout: Duration,
+    /// How long a job may take to drain.
+    pub stop_timeout: Duration,
+    /// How long a client may take to send a head, and how long a connection may be idle.
+    pub idle_timeout: Duration,
+    /// How long a client may leave a reply untouched.
+    pub write_timeout: Duration,
+    /// How long requests in flight may go on after a shutdown. Longer than `answer_timeout`.
+    pub shutdown_grace: Duration,
+    /// Names by which browsers may call the server beside `localhost` and addresses.
+    pub allowed_hosts: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            max_body_bytes: 16 << 20,
+            max_text_bytes: 16 << 20,
+            max_held_bytes: 256 << 20,
+            max_header_bytes: 32 << 10,
+            max_requests: 1_024,
+            max_connections: 4_096,
+            answer_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            control_timeout: Duration::from_secs(10),
+            stop_timeout: Duration::from_secs(300),
+            idle_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(15),
+            allowed_hosts: Vec::new(),
+        }
+    }
+}

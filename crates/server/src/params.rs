@@ -1,0 +1,104 @@
+//! What stands in the URL behind the question mark.
+//!
+//! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
+//! empty one, and bytes that are no UTF-8 are refused.
+
+use crate::control::KeyField;
+use crate::error::{ApiError, Code};
+
+/// The fields of a query string, in order.
+pub(crate) fn fields(query: Option<&str>) -> Result<Vec<KeyField>, ApiError> {
+    let mut fields: Vec<KeyField> = Vec::new();
+    for piece in query.unwrap_or_default().split('&').filter(|piece| !piece.is_empty()) {
+        let (name, value) = match piece.split_once('=') {
+            Some((name, value)) => (name, Some(decode(value)?)),
+            None => (piece, None),
+        };
+        let name = decode(name)?;
+        if fields.iter().any(|field| field.name == name) {
+            return Err(ApiError::new(Code::InvalidRequest, format!("{name:?} is given twice in the URL")));
+        }
+        fields.push(KeyField { name, value });
+    }
+    Ok(fields)
+}
+
+/// Undoes percent encoding and `+`.
+fn decode(text: &str) -> Result<String, ApiError> {
+    let wrong = || {
+        ApiError::new(Code::InvalidRequest, format!("{text:?} in the URL is not percent-encoded UTF-8"))
+            .hint("write a percent sign as %25")
+    };
+    if !text.contains(['%', '+']) {
+        return Ok(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let (byte, after) = match (first, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: u8| char::from(byte).to_digit(16).ok_or_else(wrong);
+                ((digit(*high)? * 16 + digit(*low)?) as u8, after)
+            }
+            (b'%', _) => return Err(wrong()),
+            (b'+', after) => (b' ', after),
+            (other, after) => (*other, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+/// Whether the reply is wanted: `?reply=none` does without. No other parameter is taken.
+pub(crate) fn wants_reply(query: Option<&str>) -> Result<bool, ApiError> {
+    let mut wanted = true;
+    for field in fields(query)? {
+        wanted = match (field.name.as_str(), field.value.as_deref()) {
+            ("reply", Some("none")) => false,
+            ("reply", Some("answers")) => true,
+            ("reply", other) => {
+                let other = other.unwrap_or_default();
+                return Err(ApiError::new(Code::InvalidRequest, format!("reply={other:?} in the URL"))
+                    .hint("reply is `answers` (the default) or `none`"));
+            }
+            (other, _) => {
+                return Err(ApiError::new(Code::InvalidRequest, format!("no parameter {other:?}"))
+                    .hint("the parameter is `reply`: `answers` (the default) or `none`"));
+            }
+        };
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(query: &str, expected: &[(&str, Option<&str>)]) {
+        let fields = fields(Some(query)).unwrap();
+        let got: Vec<(&str, Option<&str>)> =
+            fields.iter().map(|field| (field.name.as_str(), field.value.as_deref())).collect();
+        assert_eq!(got, expected, "{query}");
+    }
+
+    #[test]
+    fn null_and_empty_are_told_apart() {
+        check("", &[]);
+        check("card=c1", &[("card", Some("c1"))]);
+        check("card=&merchant", &[("card", Some("")), ("merchant", None)]);
+        check("a=b=c&&d=", &[("a", Some("b=c")), ("d", Some(""))]);
+    }
+
+    #[test]
+    fn text_is_decoded() {
+        check("na%C3%AFve+key=%26%3D%25+", &[("naïve key", Some("&=% "))]);
+    }
+
+    #[test]
+    fn what_is_no_text_or_twice_is_refused() {
+        for query in ["a=%", "a=%4", "a=%zz", "a=%ff", "%fe=1", "a=1&a=2", "a=1&%61"] {
+            assert!(fields(Some(query)).is_err(), "{query}");
+        }
+    }
+}

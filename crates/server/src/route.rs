@@ -1,0 +1,92 @@
+//! The table of routes. Router, `/openapi.json`, metric labels and the 404 are all made from it, so none can be
+//! forgotten in one of them.
+
+use axum::http::Method;
+
+/// What answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    PostRecords,
+    ReadQuery,
+    AddQuery,
+    DropQuery,
+    ListJobs,
+    ShowJob,
+    StartJob,
+    StopJob,
+    Metrics,
+    Health,
+    Ready,
+    OpenApi,
+}
+
+/// The state of the node without which an endpoint answers 503.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// Before, a job may not be there yet, and a 404 would be wrong.
+    Started,
+    Ready,
+}
+
+/// Who may call it, once there are tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Read,
+    Write,
+    Admin,
+}
+
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) needs: Needs,
+    pub(crate) role: Role,
+    /// Takes one of the places that are limited; what monitors ask does not, so that it works under load.
+    pub(crate) limited: bool,
+}
+
+const QUERY: &str = "/v1/jobs/{job}/operators/{operator}/queries/{query}";
+
+#[rustfmt::skip]
+pub(crate) static ROUTES: [Route; 12] = {
+    use Endpoint::*;
+    const fn route(endpoint: Endpoint, method: Method, path: &'static str, needs: Needs, role: Role) -> Route {
+        let limited = !matches!(endpoint, Metrics | Health | Ready);
+        Route { endpoint, method, path, needs, role, limited }
+    }
+    [
+        route(PostRecords, Method::POST,   "/v1/jobs/{job}/sources/{source}", Needs::Ready,   Role::Write),
+        route(ReadQuery,   Method::GET,    QUERY,                             Needs::Started, Role::Read),
+        route(AddQuery,    Method::POST,   QUERY,                             Needs::Ready,   Role::Admin),
+        route(DropQuery,   Method::DELETE, QUERY,                             Needs::Ready,   Role::Admin),
+        route(ListJobs,    Method::GET,    "/v1/jobs",                        Needs::Nothing, Role::Read),
+        route(ShowJob,     Method::GET,    "/v1/jobs/{job}",                  Needs::Started, Role::Read),
+        route(StartJob,    Method::POST,   "/v1/jobs/{job}",                  Needs::Ready,   Role::Admin),
+        route(StopJob,     Method::DELETE, "/v1/jobs/{job}",                  Needs::Started, Role::Admin),
+        route(Metrics,     Method::GET,    "/metrics",                        Needs::Nothing, Role::Read),
+        route(Health,      Method::GET,    "/healthz",                        Needs::Nothing, Role::Read),
+        route(Ready,       Method::GET,    "/readyz",                         Needs::Nothing, Role::Read),
+        route(OpenApi,     Method::GET,    "/openapi.json",                   Needs::Nothing, Role::Read),
+    ]
+};
+
+/// Paths without repetition, in the order of the table.
+pub(crate) fn paths() -> Vec<&'static str> {
+    let mut paths = Vec::new();
+    for route in &ROUTES {
+        if !paths.contains(&route.path) {
+            paths.push(route.path);
+        }
+    }
+    paths
+}
+
+/// `GET, POST` for the routes at a path.
+pub(crate) fn methods(path: &str) -> String {
+    let at: Vec<&str> =
+        ROUTES.iter().filter(|route| route.path == path).map(|route| route.method.as_str()).collect();
+    at.join(", ")
+}

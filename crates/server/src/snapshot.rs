@@ -1,0 +1,234 @@
+//! What the server is told about a job when it asks: counts since the job's start.
+//!
+//! Rates are not part of it; the server makes them out of two snapshots (`rates`).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thalweg_flow::{JobState, JobStats, TaskStats};
+use thalweg_types::Micros;
+
+/// A look at a job.
+#[derive(Clone, Debug)]
+pub struct JobSnapshot {
+    pub name: String,
+    pub state: State,
+    /// What stopped it, where it failed.
+    pub failure: Option<Failure>,
+    /// Since its start; stands still when the job has ended.
+    pub uptime: Duration,
+    pub records: u64,
+    pub answers: u64,
+    pub rejects: u64,
+    /// 0 before the first.
+    pub last_cycle: u64,
+    /// The last tick.
+    pub tick: Option<Micros>,
+    pub sources: Vec<SourceSnapshot>,
+    /// Operators and sinks, in the order of the graph.
+    pub operators: Vec<OperatorSnapshot>,
+    pub links: Vec<LinkSnapshot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Starting,
+    Running,
+    Draining,
+    Done,
+    Failed,
+    Aborted,
+}
+
+impl State {
+    pub(crate) const ALL: [State; 6] =
+        [State::Starting, State::Running, State::Draining, State::Done, State::Failed, State::Aborted];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Draining => "draining",
+            State::Done => "done",
+            State::Failed => "failed",
+            State::Aborted => "aborted",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub operator: String,
+    pub task: u32,
+    /// `SOURCE@OFFSET`.
+    pub record: Option<String>,
+    pub message: String,
+    pub panic: bool,
+    pub hint: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SourceSnapshot {
+    pub name: String,
+    /// As `type:` names it.
+    pub kind: String,
+    pub records: u64,
+    pub bytes: u64,
+    pub rejects: u64,
+    /// How much of how much, in the source's own unit.
+    pub progress: Option<(u64, Option<u64>)>,
+    pub ended: bool,
+    /// Held up because what follows is full.
+    pub blocked: bool,
+    /// Takes records by HTTP.
+    pub has_door: bool,
+    /// Where a listening source can be reached.
+    pub address: Option<SocketAddr>,
+    /// How far what it gives is behind the wall clock, where it knows.
+    pub lag: Option<Duration>,
+    /// Its decoders.
+    pub tasks: Vec<TaskSnapshot>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct OperatorSnapshot {
+    pub name: String,
+    /// As `type:` names it.
+    pub kind: String,
+    pub is_sink: bool,
+    pub queries: Vec<QuerySnapshot>,
+    /// Largest of its tasks.
+    pub task_time: Option<Micros>,
+    /// How far its task time is behind the wall clock.
+    pub lag: Option<Duration>,
+    /// From arrival at the source to the operator, where it is measured.
+    pub latency: Option<Latency>,
+    pub tasks: Vec<TaskSnapshot>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct QuerySnapshot {
+    pub name: String,
+    /// As it was written.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latency {
+    pub p50: Duration,
+    pub p99: Duration,
+    pub max: Duration,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct TaskSnapshot {
+    pub records_in: u64,
+    pub records_out: u64,
+    pub batches_in: u64,
+    pub busy: Duration,
+    pub queued_bytes: u64,
+    pub state_bytes: u64,
+    pub blocked: bool,
+    pub worker: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct LinkSnapshot {
+    pub from: String,
+    pub output: usize,
+    pub to: String,
+    pub partitioning: String,
+    pub bytes: u64,
+    pub queued_bytes: u64,
+    pub high_watermark_hits: u64,
+    pub chained: bool,
+}
+
+impl JobSnapshot {
+    /// What the runtime itself knows of a job. Types, queries, answers, uptime and latencies are for the caller to fill in.
+    pub fn from_flow(name: &str, state: &JobState, stats: &JobStats) -> Self {
+        let sources = stats.sources.iter().map(|source| SourceSnapshot {
+            name: source.name.to_string(),
+            records: source.records,
+            bytes: source.bytes,
+            rejects: source.rejects,
+            progress: source.progress.map(|progress| (progress.done, progress.total)),
+            ended: source.ended,
+            blocked: source.blocked,
+            tasks: source.tasks.iter().map(TaskSnapshot::from).collect(),
+            ..SourceSnapshot::default()
+        });
+        let operators = stats.operators.iter().map(|operator| OperatorSnapshot {
+            name: operator.name.to_string(),
+            tasks: operator.tasks.iter().map(TaskSnapshot::from).collect(),
+            ..OperatorSnapshot::default()
+        });
+        let links = stats.links.iter().map(|link| LinkSnapshot {
+            from: link.from.to_string(),
+            output: link.output,
+            to: link.to.to_string(),
+            partitioning: link.partitioning.clone(),
+            bytes: link.bytes,
+            queued_bytes: link.queued_bytes,
+            high_watermark_hits: link.high_watermark_hits,
+            chained: link.chained,
+        });
+        Self {
+            name: name.to_owned(),
+            state: State::from(state),
+            failure: match state {
+                JobState::Failed(failure) => Some(Failure::from(failure)),
+                _ => None,
+            },
+            uptime: Duration::ZERO,
+            records: stats.records,
+            answers: 0,
+            rejects: stats.rejects,
+            last_cycle: stats.cycles,
+            tick: (stats.tick != 0).then_some(stats.tick),
+            sources: sources.collect(),
+            operators: operators.collect(),
+            links: links.collect(),
+        }
+    }
+}
+
+impl From<&JobState> for State {
+    fn from(state: &JobState) -> Self {
+        match state {
+            JobState::Running => State::Running,
+            JobState::Draining => State::Draining,
+            JobState::Done => State::Done,
+            JobState::Failed(_) => State::Failed,
+            JobState::Aborted => State::Aborted,
+        }
+    }
+}
+
+impl From<&thalweg_flow::JobFailure> for Failure {
+    fn from(failure: &thalweg_flow::JobFailure) -> Self {
+        Self {
+            operator: failure.operator.to_string(),
+            task: failure.task,
+            record: failure.record.clone(),
+            message: failure.message.clone(),
+            panic: failure.panic,
+            hint: failure.error.as_ref().and_then(|error| error.hint.clone()),
+        }
+    }
+}
+
+impl From<&TaskStats> for TaskSnapshot {
+    fn from(task: &TaskStats) -> Self {
+        Self {
+            records_in: task.records_in,
+            records_out: task.records_out,
+            batches_in: task.batches_in,
+            busy: Duration::from_nanos(task.busy_nanos),
+            queued_bytes: task.queued_bytes,
+            state_bytes: task.state_bytes,
+            blocked: task.blocked,
+            worker: task.worker,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! What leaves as JSON. `/openapi.json` describes these types; a test compares the two.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use thalweg_types::format_timestamp;
+
+use crate::control;
+use crate::rates::Base;
+use crate::snapshot::{
+    JobSnapshot, Latency as LatencySnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State,
+    TaskSnapshot,
+};
+
+#[derive(Serialize)]
+pub(crate) struct Present {
+    query: String,
+    key: Map<String, Value>,
+    values: Value,
+    as_of: Option<String>,
+    since: Option<String>,
+}
+
+impl Present {
+    pub(crate) fn new(query: String, present: control::Present) -> Self {
+        Self {
+            query,
+            key: present.key,
+            values: present.values,
+            as_of: present.as_of.map(format_timestamp),
+            since: present.since.map(format_timestamp),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct AddedQuery {
+    pub(crate) job: String,
+    pub(crate) operator: String,
+    pub(crate) name: String,
+    pub(crate) query: String,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Summary {
+    job: String,
+    state: &'static str,
+    records: u64,
+    answers: u64,
+    rejects: u64,
+    seconds: f64,
+    /// Records per second.
+    rate: f64,
+}
+
+impl Summary {
+    pub(crate) fn new(job: String, summary: &control::StopSummary) -> Self {
+        let seconds = summary.elapsed.as_secs_f64();
+        Self {
+            job,
+            state: summary.state.as_str(),
+            records: summary.records,
+            answers: summary.answers,
+            rejects: summary.rejects,
+            seconds: rounded(seconds),
+            rate: rounded(if seconds > 0.0 { summary.records as f64 / seconds } else { 0.0 }),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct Job {
+    name: String,
+    state: &'static str,
+    failure: Option<Failure>,
+    uptime_seconds: f64,
+    records: u64,
+    answers: u64,
+    rejects: u64,
+    records_per_second: f64,
+    answers_per_second: f64,
+    last_cycle: u64,
+    tick: Option<String>,
+    sources: Vec<Source>,
+    operators: Vec<Operator>,
+    links: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Failure {
+    operator: String,
+    task: u32,
+    record: Option<String>,
+    message: String,
+    panic: bool,
+    hint: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Source {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    records: u64,
+    bytes: u64,
+    rejects: u64,
+    records_per_second: f64,
+    bytes_per_second: f64,
+    queued_bytes: u64,
+    busy_share: f64,
+    blocked: bool,
+    ended: bool,
+    progress: Option<Progress>,
+    lag_seconds: Option<f64>,
+    address: Option<String>,
+    /// Where to POST records.
+    door: Option<String>,
+    tasks: Vec<Task>,
+}
+
+#[derive(Serialize)]
+struct Progress {
+    done: u64,
+    total: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Operator {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    role: &'static str,
+    records_in: u64,
+    records_out: u64,
+    records_in_per_second: f64,
+    records_out_per_second: f64,
+    busy_share: f64,
+    queued_bytes: u64,
+    state_bytes: u64,
+    blocked: bool,
+    task_time: Option<String>,
+    lag_seconds: Option<f64>,
+    latency: Option<Latency>,
+    queries: Vec<Query>,
+    tasks: Vec<Task>,
+}
+
+#[derive(Serialize)]
+struct Query {
+    name: String,
+    query: String,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    p50_seconds: f64,
+    p99_seconds: f64,
+    max_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Task {
+    worker: usize,
+    records_in: u64,
+    records_out: u64,
+    batches_in: u64,
+    busy_share: f64,
+    queued_bytes: u64,
+    state_bytes: u64,
+    blocked: bool,
+}
+
+#[derive(Serialize)]
+struct Link {
+    from: String,
+    output: usize,
+    to: String,
+    partitioning: String,
+    bytes: u64,
+    bytes_per_second: f64,
+    queued_bytes: u64,
+    high_watermark_hits: u64,
+    chained: bool,
+}
+
+impl Job {
+    /// With rates since `base`, or since the job's start where there is none of this run of the job.
+    pub(crate) fn new(job: &JobSnapshot, base: Option<Base<'_>>) -> Self {
+        let base = base.filter(|base| base.job.uptime <= job.uptime && base.job.records <= job.records);
+        let since = Since {
+            seconds: base.as_ref().map_or(job.uptime, |base| base.age).as_secs_f64(),
+            job: base.as_ref().map(|base| base.job),
+        };
+        Self {
+            name: job.name.clone(),
+            state: job.state.as_str(),
+            failure: job.failure.as_ref().map(|failure| Failure {
+                operator: failure.operator.clone(),
+                task: failure.task,
+                record: failure.record.clone(),
+                message: failure.message.clone(),
+                panic: failure.panic,
+                hint: failure.hint.clone(),
+            }),
+            uptime_seconds: rounded(job.uptime.as_secs_f64()),
+            records: job.records,
+            answers: job.answers,
+            rejects: job.rejects,
+            records_per_second: since.rate(job.records, since.job.map(|old| old.records)),
+            answers_per_second: since.rate(job.answers, since.job.map(|old| old.answers)),
+            last_cycle: job.last_cycle,
+            tick: job.tick.map(format_timestamp),
+            sources: job.sources.iter().map(|source| since.source(job, source)).collect(),
+            operators: job.operators.iter().map(|operator| since.operator(operator)).collect(),
+            links: job.links.iter().map(|link| since.link(link)).collect(),
+        }
+    }
+}
+
+/// An earlier look at the same job.
+struct Since<'a> {
+    seconds: f64,
+    job: Option<&'a JobSnapshot>,
+}
+
+impl Since<'_> {
+    fn rate(&self, now: u64, then: Option<u64>) -> f64 {
+        let more = now.saturating_sub(then.unwrap_or(0));
+        rounded(if self.seconds > 0.0 { more as f64 / self.seconds } else { 0.0 })
+    }
+
+    /// Share of the time that a task was at work.
+    fn share(&self, now: Duration, then: Option<Duration>) -> f64 {
+        let more = now.saturating_sub(then.unwrap_or_default()).as_secs_f64();
+        // Clocks are read at slightly different moments: a bit above 1 is 1.
+        if self.seconds > 0.0 { rounded((more / self.seconds).min(1.0)) } else { 0.0 }
+    }
+
+    fn tasks(&self, tasks: &[TaskSnapshot], then: Option<&[TaskSnapshot]>) -> Vec<Task> {
+        let with_place = tasks.iter().enumerate();
+        with_place
+            .map(|(place, task)| Task {
+                worker: task.worker,
+                records_in: task.records_in,
+                records_out: task.records_out,
+                batches_in: task.batches_in,
+                busy_share: self
+                    .share(task.busy, then.and_then(|then| then.get(place)).map(|task| task.busy)),
+                queued_bytes: task.queued_bytes,
+                state_bytes: task.state_bytes,
+                blocked: task.blocked,
+            })
+            .collect()
+    }
+
+    fn source(&self, job: &JobSnapshot, source: &SourceSnapshot) -> Source {
+        let then = self.job.and_then(|job| job.sources.iter().find(|other| other.name == source.name));
+        let tasks = self.tasks(&source.tasks, then.map(|then| then.tasks.as_slice()));
+        Source {
+            name: source.name.clone(),
+            kind: source.kind.clone(),
+            records: source.records,
+            bytes: source.bytes,
+            rejects: source.rejects,
+            records_per_second: self.rate(source.records, then.map(|then| then.records)),
+            bytes_per_second: self.rate(source.bytes, then.map(|then| then.bytes)),
+            queued_bytes: tasks.iter().map(|task| task.queued_bytes).sum(),
+            busy_share: mean_share(&tasks),
+            blocked: source.blocked,
+            ended: source.ended,
+            progress: source.progress.map(|(done, total)| Progress { done, total }),
+            lag_seconds: source.lag.map(|lag| rounded(lag.as_secs_f64())),
+            address: source.address.map(|address| address.to_string()),
+            door: source
+                .has_door
+                .then(|| format!("/v1/jobs/{}/sources/{}", encoded(&job.name), encoded(&source.name))),
+            tasks,
+        }
+    }
+
+    fn operator(&self, operator: &OperatorSnapshot) -> Operator {
+        let then = self.job.and_then(|job| job.operators.iter().find(|other| other.name == operator.name));
+        let tasks = self.tasks(&operator.tasks, then.map(|then| then.tasks.as_slice()));
+        let (records_in, records_out) = (operator.records_in(), operator.records_out());
+        Operator {
+            name: operator.name.clone(),
+            kind: operator.kind.clone(),
+            role: if operator.is_sink { "sink" } else { "operator" },
+            records_in,
+            records_out,
+            records_in_per_second: self.rate(records_in, then.map(OperatorSnapshot::records_in)),
+            records_out_per_second: self.rate(records_out, then.map(OperatorSnapshot::records_out)),
+            busy_share: mean_share(&tasks),
+            queued_bytes: tasks.iter().map(|task| task.queued_bytes).sum(),
+            state_bytes: tasks.iter().map(|task| task.state_bytes).sum(),
+            blocked: tasks.iter().any(|task| task.blocked),
+            task_time: operator.task_time.map(format_timestamp),
+            lag_seconds: operator.lag.map(|lag| rounded(lag.as_secs_f64())),
+            latency: operator.latency.map(Latency::from),
+            queries: operator
+                .queries
+                .iter()
+                .map(|query| Query { name: query.name.clone(), query: query.text.clone() })
+                .collect(),
+            tasks,
+        }
+    }
+
+    fn link(&self, link: &LinkSnapshot) -> Link {
+        let then = self.job.and_then(|job| {
+            job.links
+                .iter()
+                .find(|other| other.from == link.from && other.to == link.to && other.output == link.output)
+        });
+        Link {
+            from: link.from.clone(),
+            output: link.output,
+            to: link.to.clone(),
+            partitioning: link.partitioning.clone(),
+            bytes: link.bytes,
+            bytes_per_second: self.rate(link.bytes, then.map(|then| then.bytes)),
+            queued_bytes: link.queued_bytes,
+            high_watermark_hits: link.high_watermark_hits,
+            chained: link.chained,
+        }
+    }
+}
+
+impl OperatorSnapshot {
+    pub(crate) fn records_in(&self) -> u64 {
+        self.tasks.iter().map(|task| task.records_in).sum()
+    }
+
+    pub(crate) fn records_out(&self) -> u64 {
+        self.tasks.iter().map(|task| task.records_out).sum()
+    }
+}
+
+impl From<LatencySnapshot> for Latency {
+    fn from(latency: LatencySnapshot) -> Self {
+        Self {
+            p50_seconds: latency.p50.as_secs_f64(),
+            p99_seconds: latency.p99.as_secs_f64(),
+            max_seconds: latency.max.as_secs_f64(),
+        }
+    }
+}
+
+fn mean_share(tasks: &[Task]) -> f64 {
+    if tasks.is_empty() {
+        return 0.0;
+    }
+    rounded(tasks.iter().map(|task| task.busy_share).sum::<f64>() / tasks.len() as f64)
+}
+
+/// To a thousandth: more digits of a rate are noise.
+fn rounded(value: f64) -> f64 {
+    (value * 1_000.0).round() / 1_000.0
+}
+
+/// A name as part of a path.
+fn encoded(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+/// All values that `state` takes.
+pub(crate) fn states() -> Vec<&'static str> {
+    State::ALL.iter().map(|state| state.as_str()).collect()
+}

@@ -1,0 +1,382 @@
+//! A node that does as the test says.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use thalweg_connect::{Ingress, Reply, SubmitError};
+use thalweg_server::control::{
+    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, StopSummary,
+    TextKind,
+};
+use thalweg_server::snapshot::{
+    Failure, JobSnapshot, Latency, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State,
+    TaskSnapshot,
+};
+use thalweg_types::Error;
+use tokio::sync::oneshot::{Receiver, Sender, channel};
+
+/// What the source does with a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Mode {
+    /// Lines that are JSON are answered with themselves and a number, others rejected.
+    #[default]
+    Answer,
+    /// As `Answer`, once the test says so.
+    Hold,
+    Full,
+    Draining,
+    TooLarge,
+    /// The job stops before it answers.
+    Stop,
+}
+
+#[derive(Default)]
+pub(crate) struct FakeNode {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<Inner>,
+    changed: Condvar,
+}
+
+struct Inner {
+    mode: Mode,
+    readiness: Readiness,
+    held: Vec<(Sender<Vec<Reply>>, Vec<Reply>)>,
+    jobs: Vec<String>,
+    queries: Vec<String>,
+    snapshot: JobSnapshot,
+    /// Calls of `job` wait while this is set.
+    is_hanging: bool,
+    hanging: usize,
+    dropped: usize,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Answer,
+            readiness: Readiness::Ready,
+            held: Vec::new(),
+            jobs: vec!["payments".to_owned()],
+            queries: vec!["card_1h".to_owned()],
+            snapshot: payments(),
+            is_hanging: false,
+            hanging: 0,
+            dropped: 0,
+        }
+    }
+}
+
+impl FakeNode {
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
+        change(&mut self.shared.state.lock().unwrap());
+        self.shared.changed.notify_all();
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.change(|inner| inner.mode = mode);
+    }
+
+    pub(crate) fn set_readiness(&self, readiness: Readiness) {
+        self.change(|inner| inner.readiness = readiness);
+    }
+
+    pub(crate) fn set_snapshot(&self, snapshot: impl FnOnce(&mut JobSnapshot)) {
+        self.change(|inner| snapshot(&mut inner.snapshot));
+    }
+
+    /// Calls of `job` do not come back until this is taken back.
+    pub(crate) fn set_hanging(&self, is_hanging: bool) {
+        self.change(|inner| inner.is_hanging = is_hanging);
+    }
+
+    /// Waits until so many bodies are held.
+    pub(crate) fn wait_for_held(&self, count: usize) {
+        let inner = self.shared.state.lock().unwrap();
+        let waited = self
+            .shared
+            .changed
+            .wait_timeout_while(inner, Duration::from_secs(20), |inner| inner.held.len() < count);
+        assert!(!waited.unwrap().1.timed_out(), "{count} requests should have come");
+    }
+
+    pub(crate) fn release(&self) {
+        let held = std::mem::take(&mut self.shared.state.lock().unwrap().held);
+        for (sender, replies) in held {
+            let _ = sender.send(replies);
+        }
+    }
+}
+
+struct Door(Arc<Shared>);
+
+impl Ingress for Door {
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Receiver<Vec<Reply>>>, SubmitError> {
+        let source_name = || "payments".to_owned();
+        let mut inner = self.0.state.lock().unwrap();
+        match inner.mode {
+            Mode::Full => return Err(SubmitError::Full { source_name: source_name() }),
+            Mode::Draining => return Err(SubmitError::Draining { source_name: source_name() }),
+            Mode::TooLarge => {
+                return Err(SubmitError::TooLarge {
+                    source_name: source_name(),
+                    bytes: body.len(),
+                    bound: 4,
+                });
+            }
+            Mode::Answer | Mode::Hold | Mode::Stop => {}
+        }
+        let text = std::str::from_utf8(&body).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        if lines.is_empty() {
+            return Err(SubmitError::Empty);
+        }
+        if !reply {
+            return Ok(None);
+        }
+        let answers = lines.iter().enumerate().map(|(number, line)| answer(number, line)).collect();
+        let (sender, receiver) = channel();
+        match inner.mode {
+            Mode::Answer => drop(sender.send(answers)),
+            Mode::Hold => inner.held.push((sender, answers)),
+            _ => drop(sender),
+        }
+        self.0.changed.notify_all();
+        Ok(Some(receiver))
+    }
+}
+
+fn answer(number: usize, line: &str) -> Reply {
+    match serde_json::from_str::<Value>(line) {
+        Ok(Value::Object(mut record)) => {
+            record.insert("card_1h".to_owned(), json!({ "n": number + 1 }));
+            Reply::Answer(Value::Object(record).to_string().into())
+        }
+        _ => Reply::Rejected {
+            code: "parse".to_owned(),
+            message: format!("{line:?} is no JSON object"),
+            hint: Some("quote names".to_owned()),
+        },
+    }
+}
+
+impl FakeNode {
+    fn find(&self, job: &str) -> Result<JobSnapshot, ControlError> {
+        let inner = self.shared.state.lock().unwrap();
+        if !inner.jobs.iter().any(|other| other == job) {
+            return Err(ControlError::NotFound {
+                kind: Kind::Job,
+                name: job.to_owned(),
+                known: inner.jobs.clone(),
+            });
+        }
+        Ok(JobSnapshot { name: job.to_owned(), ..inner.snapshot.clone() })
+    }
+
+    fn find_operator(&self, path: &QueryPath) -> Result<(), ControlError> {
+        self.find(&path.job)?;
+        if path.operator == "features" {
+            return Ok(());
+        }
+        let known = vec!["features".to_owned()];
+        Err(ControlError::NotFound { kind: Kind::Operator, name: path.operator.clone(), known })
+    }
+
+    fn find_query(&self, path: &QueryPath) -> Result<(), ControlError> {
+        self.find_operator(path)?;
+        let known = self.shared.state.lock().unwrap().queries.clone();
+        if known.contains(&path.query) {
+            return Ok(());
+        }
+        Err(ControlError::NotFound { kind: Kind::Query, name: path.query.clone(), known })
+    }
+}
+
+impl Control for FakeNode {
+    fn readiness(&self) -> Readiness {
+        self.shared.state.lock().unwrap().readiness
+    }
+
+    fn ingress(&self, job: &str, source: &str) -> Result<Arc<dyn Ingress>, ControlError> {
+        self.find(job)?;
+        match source {
+            "payments" => Ok(Arc::new(Door(Arc::clone(&self.shared)))),
+            "ended" => Err(ControlError::Conflict {
+                message: "job \"payments\" has failed".to_owned(),
+                hint: Some("start it again".to_owned()),
+            }),
+            _ => Err(ControlError::NotFound {
+                kind: Kind::Source,
+                name: source.to_owned(),
+                known: vec!["payments".to_owned()],
+            }),
+        }
+    }
+
+    fn jobs(&self) -> Vec<JobSnapshot> {
+        let names = self.shared.state.lock().unwrap().jobs.clone();
+        names.iter().filter_map(|name| self.find(name).ok()).collect()
+    }
+
+    fn job(&self, job: &str) -> Result<JobSnapshot, ControlError> {
+        if job == "panics" {
+            panic!("as the test wants it");
+        }
+        let mut inner = self.shared.state.lock().unwrap();
+        inner.hanging += 1;
+        self.shared.changed.notify_all();
+        let mut inner = self.shared.changed.wait_while(inner, |inner| inner.is_hanging).unwrap();
+        inner.hanging -= 1;
+        drop(inner);
+        self.find(job)
+    }
+
+    fn start(&self, job: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError> {
+        if self.find(job).is_ok() {
+            return Err(ControlError::Exists { kind: Kind::Job, name: job.to_owned() });
+        }
+        let expected = if file.trim_start().starts_with('{') { FileFormat::Json } else { FileFormat::Yaml };
+        assert_eq!(format, expected);
+        if let Some(at) = file.find("tpye") {
+            let mut first = Mistake::at(file, Some(at..at + 4), "no key \"tpye\"");
+            first.hint = Some("did you mean \"type\"?".to_owned());
+            let second = Mistake::at(file, Some(0..4), "no sinks");
+            return Err(ControlError::Mistakes { of: TextKind::JobFile, mistakes: vec![first, second] });
+        }
+        if file.contains("port: 80") {
+            return Err(Error::external("listen on port 80").into());
+        }
+        self.change(|inner| inner.jobs.push(job.to_owned()));
+        self.find(job)
+    }
+
+    fn stop(&self, job: &str) -> Result<StopSummary, ControlError> {
+        self.find(job)?;
+        self.change(|inner| inner.jobs.retain(|other| other != job));
+        Ok(StopSummary {
+            state: State::Done,
+            records: 1_000,
+            answers: 990,
+            rejects: 10,
+            elapsed: Duration::from_secs(4),
+        })
+    }
+
+    fn present(&self, query: &QueryPath, key: &[KeyField]) -> Result<Present, ControlError> {
+        self.find_query(query)?;
+        match key {
+            [KeyField { name, value }] if name == "card" => {
+                let mut key = Map::new();
+                key.insert("card".to_owned(), json!(value));
+                Ok(Present {
+                    key,
+                    values: json!({ "spent": 12.25, "n": 4 }),
+                    as_of: Some(1_329_929_188_967_032),
+                    since: None,
+                })
+            }
+            _ => Err(Error::user("the key of query \"card_1h\" is card")
+                .with_hint("for example ?card=c1")
+                .into()),
+        }
+    }
+
+    fn add_query(&self, query: &QueryPath, sql: &str) -> Result<(), ControlError> {
+        self.find_operator(query)?;
+        if self.find_query(query).is_ok() {
+            return Err(ControlError::Exists { kind: Kind::Query, name: query.query.clone() });
+        }
+        if let Some(at) = sql.find("sume") {
+            let mut mistake = Mistake::at(sql, Some(at..at + 4), "no aggregate \"sume\"");
+            mistake.expected = Some("an aggregate".to_owned());
+            mistake.hint = Some("did you mean \"sum\"?".to_owned());
+            return Err(ControlError::Mistakes { of: TextKind::Query, mistakes: vec![mistake] });
+        }
+        self.change(|inner| inner.queries.push(query.query.clone()));
+        Ok(())
+    }
+
+    fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
+        self.find_query(query)?;
+        self.change(|inner| {
+            inner.queries.retain(|other| *other != query.query);
+            inner.dropped += 1;
+        });
+        Ok(())
+    }
+}
+
+/// A job with something in every field.
+fn payments() -> JobSnapshot {
+    let task = |worker| TaskSnapshot {
+        records_in: 500,
+        records_out: 490,
+        batches_in: 20,
+        busy: Duration::from_millis(2_500),
+        queued_bytes: 64,
+        state_bytes: 4_096,
+        blocked: worker == 1,
+        worker,
+    };
+    JobSnapshot {
+        name: "payments".to_owned(),
+        state: State::Running,
+        failure: Some(Failure {
+            operator: "features".to_owned(),
+            task: 1,
+            record: Some("payments@17".to_owned()),
+            message: "value out of range".to_owned(),
+            panic: false,
+            hint: None,
+        }),
+        uptime: Duration::from_secs(10),
+        records: 1_000,
+        answers: 990,
+        rejects: 10,
+        last_cycle: 9,
+        tick: Some(1_700_000_000_000_000),
+        sources: vec![SourceSnapshot {
+            name: "payments".to_owned(),
+            kind: "http".to_owned(),
+            records: 1_000,
+            bytes: 80_000,
+            rejects: 10,
+            progress: Some((80_000, None)),
+            ended: false,
+            blocked: false,
+            has_door: true,
+            address: None,
+            lag: Some(Duration::from_millis(1_500)),
+            tasks: vec![task(0)],
+        }],
+        operators: vec![OperatorSnapshot {
+            name: "features".to_owned(),
+            kind: "metrics".to_owned(),
+            is_sink: false,
+            queries: vec![QuerySnapshot { name: "card_1h".to_owned(), text: "SELECT …".to_owned() }],
+            task_time: Some(1_700_000_000_000_000),
+            lag: None,
+            latency: Some(Latency {
+                p50: Duration::from_micros(300),
+                p99: Duration::from_millis(2),
+                max: Duration::from_millis(9),
+            }),
+            tasks: vec![task(0), task(1)],
+        }],
+        links: vec![LinkSnapshot {
+            from: "payments".to_owned(),
+            output: 0,
+            to: "features".to_owned(),
+            partitioning: "key(card)".to_owned(),
+            bytes: 90_000,
+            queued_bytes: 128,
+            high_watermark_hits: 3,
+            chained: false,
+        }],
+    }
+}

@@ -1,0 +1,190 @@
+//! What clients can do to a server: too much, too slowly, too many, not at all.
+
+use std::time::{Duration, Instant};
+
+use crate::client::Site;
+use crate::fake::Mode;
+
+const PATH: &str = "/v1/jobs/payments/sources/payments";
+
+#[test]
+fn a_body_over_the_limit_is_413_whichever_way_it_comes() {
+    let site = Site::with(|options| options.max_body_bytes = 1_000);
+    assert_eq!(site.post(PATH, &format!("{{\"a\":\"{}\"}}", "x".repeat(900))).status, 200);
+    // Announced, and large enough that most of it is still on its way when the reply is made.
+    let reply = site.post(PATH, &"x".repeat(4 << 20));
+    reply.expect_error(413, "body_too_large");
+
+    // In chunks, so that only reading shows it.
+    let mut connection = site.connect();
+    let head = format!("POST {PATH} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    connection.write(head.as_bytes());
+    let chunk = "x".repeat(600);
+    for _ in 0..2 {
+        connection.write(format!("{:x}\r\n{chunk}\r\n", chunk.len()).as_bytes());
+    }
+    connection.write(b"0\r\n\r\n");
+    connection.reply(false).expect_error(413, "body_too_large");
+
+    // A client that asks first is spared the sending.
+    let mut connection = site.connect();
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n"
+    );
+    connection.write(head.as_bytes());
+    connection.reply(false).expect_error(413, "body_too_large");
+}
+
+#[test]
+fn a_client_that_asks_first_is_told_to_go_on() {
+    let site = Site::new();
+    let mut connection = site.connect();
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n"
+    );
+    connection.write(head.as_bytes());
+    assert_eq!(connection.reply(false).status, 100);
+    connection.write(b"{\"a\":1}");
+    assert_eq!(connection.reply(false).status, 200);
+}
+
+#[test]
+fn job_files_and_queries_have_a_limit_of_their_own() {
+    let site = Site::with(|options| options.max_text_bytes = 100);
+    site.post("/v1/jobs/readings", &"x".repeat(101)).expect_error(413, "body_too_large");
+    let query = "/v1/jobs/payments/operators/features/queries/q";
+    site.post(query, &"x".repeat(101)).expect_error(413, "body_too_large");
+}
+
+#[test]
+fn all_bodies_together_are_bounded() {
+    let site = Site::with(|options| options.max_held_bytes = 1_000);
+    let reply = site.post(PATH, &"x".repeat(1_500));
+    reply.expect_error(503, "overloaded");
+    assert!(reply.header("retry-after").is_some());
+    // What was held is given back.
+    for _ in 0..5 {
+        assert_eq!(site.post(PATH, &format!("{{\"a\":\"{}\"}}", "x".repeat(900))).status, 200);
+    }
+}
+
+#[test]
+fn requests_over_the_limit_are_503_and_health_goes_on() {
+    let site = Site::with(|options| options.max_requests = 2);
+    site.node.set_mode(Mode::Hold);
+    let mut waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let mut connection = site.connect();
+            connection.send("POST", PATH, "", b"{\"a\":1}");
+            connection
+        })
+        .collect();
+    site.node.wait_for_held(2);
+    let reply = site.post(PATH, "{\"a\":1}");
+    reply.expect_error(503, "overloaded");
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(site.get(path).status, 200, "{path}");
+    }
+    site.node.release();
+    for connection in &mut waiting {
+        assert_eq!(connection.reply(false).status, 200);
+    }
+    site.node.set_mode(Mode::Answer);
+    assert_eq!(site.post(PATH, "{\"a\":1}").status, 200);
+}
+
+#[test]
+fn connections_over_the_limit_wait_for_their_turn() {
+    let site = Site::with(|options| options.max_connections = 1);
+    let mut first = site.connect();
+    first.send("GET", "/healthz", "", b"");
+    assert_eq!(first.reply(false).status, 200);
+    let mut second = site.connect();
+    second.send("GET", "/healthz", "", b"");
+    drop(first);
+    assert_eq!(second.reply(false).status, 200);
+}
+
+#[test]
+fn a_body_that_does_not_come_is_given_up() {
+    let site = Site::with(|options| options.body_timeout = Duration::from_millis(100));
+    let mut connection = site.connect();
+    connection.write(
+        format!("POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{{\"a").as_bytes(),
+    );
+    let reply = connection.reply(false);
+    reply.expect_error(408, "body_timeout");
+    assert_eq!(reply.header("connection"), Some("close"));
+    connection.expect_end();
+}
+
+#[test]
+fn a_head_that_does_not_come_ends_the_connection() {
+    let site = Site::with(|options| options.idle_timeout = Duration::from_millis(100));
+    let mut connection = site.connect();
+    connection.write(b"GET /healthz HTT");
+    connection.expect_end();
+
+    let mut idle = site.connect();
+    idle.send("GET", "/healthz", "", b"");
+    assert_eq!(idle.reply(false).status, 200);
+    idle.expect_end();
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_given_up() {
+    let site = Site::with(|options| options.write_timeout = Duration::from_millis(100));
+    // More than sockets buffer.
+    site.node.set_snapshot(|job| job.operators[0].queries[0].text = "x".repeat(32 << 20));
+    let mut stuck = site.connect();
+    stuck.send("GET", "/v1/jobs/payments", "", b"");
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let metrics = site.get("/metrics").body;
+        // The one that asks, and no other.
+        let is_alone = metrics.contains("\nthalweg_http_connections 1\n");
+        if is_alone && metrics.contains("route=\"/v1/jobs/{job}\",status=\"200\"} 1\n") {
+            break;
+        }
+        assert!(Instant::now() < until, "the connection is kept");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_node_that_hangs_is_not_waited_for() {
+    let site = Site::with(|options| options.control_timeout = Duration::from_millis(100));
+    site.node.set_hanging(true);
+    let error = site.get("/v1/jobs/payments").expect_error(503, "unavailable");
+    assert_eq!(error["retry"], "with_backoff");
+    assert_eq!(site.post(PATH, "{\"a\":1}").status, 200, "records do not wait for such calls");
+    site.node.set_hanging(false);
+    assert_eq!(site.get("/v1/jobs/payments").status, 200);
+}
+
+#[test]
+fn a_panic_of_the_node_is_a_500() {
+    let site = Site::new();
+    site.get("/v1/jobs/panics").expect_error(500, "internal");
+    assert_eq!(site.get("/v1/jobs/payments").status, 200);
+}
+
+#[test]
+fn a_client_that_goes_away_is_counted() {
+    let site = Site::new();
+    site.node.set_mode(Mode::Hold);
+    let mut connection = site.connect();
+    connection.send("POST", PATH, "", b"{\"a\":1}");
+    site.node.wait_for_held(1);
+    drop(connection);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !site.get("/metrics").body.contains("status=\"499\"} 1\n") {
+        assert!(Instant::now() < until, "the request is kept");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The answer that nobody takes any more does no harm.
+    site.node.release();
+    site.node.set_mode(Mode::Answer);
+    assert_eq!(site.post(PATH, "{\"a\":1}").status, 200);
+}

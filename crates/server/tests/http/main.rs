@@ -1,0 +1,14 @@
+//! The server from outside: real sockets, a node that does as the test says.
+
+mod bind;
+mod client;
+mod fake;
+mod health;
+mod jobs;
+mod limits;
+mod openapi;
+mod protocol;
+mod queries;
+mod records;
+mod schema;
+mod shutdown;
