@@ -289,7 +289,9 @@ impl Operator for Merge {
     fn process(&mut self, input: InputId, batch: Batch, _out: &mut Output<'_>) -> Result<(), Error> {
         match input.port.checked_sub(1) {
             None => self.records.push(batch),
-            Some(stage) => self.answers[stage].push((input.task, batch)),
+            // Links cut batches where ranges of other inputs end: what comes is a run of rows of a larger batch, and
+            // everything below takes row i of the columns for answer i.
+            Some(stage) => self.answers[stage].push((input.task, batch.compact())),
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use thalweg_expr::SqlError;
 use thalweg_flow::Partitioning;
 use thalweg_types::{Schema, rejects_schema};
+use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::Query;
 
 use crate::diagnostic::one_of;
@@ -201,6 +202,7 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
         let what = format!("query {:?}", name.text);
         let bound = Query::parse(&scalar.text).and_then(|query| {
             check_from(check, &query)?;
+            PlannedQuery::bind(&name.text, &query, schema)?;
             let bound = query.bind(schema)?;
             Ok((query, bound))
         });

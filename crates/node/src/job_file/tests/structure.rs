@@ -711,12 +711,12 @@ sinks:
   other: { type: 'null', input: c }
 ",
         expect![[r#"
-            error: operator "a" reads "in" forward, but has 3 tasks where "in" has 2
+            error: operator "a" reads "in" forward, but 3 and 2 are not equally many tasks
              --> job.yaml:5:51
               |
             5 |   a: { type: relay, input: { from: in, partition: forward }, parallelism: 3 }
               |                                                   ^^^^^^^
-              = expected: equally many tasks on both ends
+              = expected: 2, as many tasks as "in" has
               = hint: give both the same `parallelism`, or use shuffle
 
             error: operator "b" reads "a" global, but has 2 tasks
@@ -734,12 +734,12 @@ sinks:
               |                                ^^^^^^^^^^
               = hint: `parallelism` says how many tasks run; `input: { from: …, partition: key(field) }` makes it keyed
 
-            error: sink "out" reads "b" forward, but has 1 tasks where "b" has 2
+            error: sink "out" reads "b" forward, but 1 and 2 are not equally many tasks
              --> job.yaml:9:53
               |
             9 |   out: { type: 'null', input: { from: b, partition: forward } }
               |                                                     ^^^^^^^
-              = expected: equally many tasks on both ends
+              = expected: 2, as many tasks as "b" has
               = hint: give both the same `parallelism`, or use shuffle
         "#]],
     );
