@@ -207,19 +207,27 @@ const PARTS: &[(&str, Part)] = &[
     ("EPOCH", Part::Epoch),
 ];
 
+/// What `EXTRACT` takes, for messages.
+pub(crate) const PARTS_EXPECTED: &str = "year, quarter, month, week, day, hour, minute, second, \
+    millisecond, microsecond, dow, isodow, doy, isoyear or epoch";
+
 impl Part {
     pub(crate) fn parse(name: &str, span: Range<usize>) -> Result<Self, SqlError> {
         let upper = name.to_ascii_uppercase();
         let singular = upper.strip_suffix('S').unwrap_or(&upper);
-        PARTS.iter().find(|(known, _)| *known == upper || *known == singular).map(|(_, part)| *part).ok_or_else(|| {
-            let error = SqlError::new(format!("{name} is no part of a timestamp"))
-                .at(span)
-                .expected("year, quarter, month, week, day, hour, minute, second, millisecond, microsecond, dow, isodow, doy, isoyear or epoch");
-            match nearest(name, PARTS.iter().map(|(known, _)| *known)) {
-                Some(near) => error.hint(format!("did you mean {near}?")),
-                None => error,
-            }
-        })
+        PARTS
+            .iter()
+            .find(|(known, _)| *known == upper || *known == singular)
+            .map(|(_, part)| *part)
+            .ok_or_else(|| {
+                let error = SqlError::new(format!("{name} is no part of a timestamp"))
+                    .at(span)
+                    .expected(PARTS_EXPECTED);
+                match nearest(name, PARTS.iter().map(|(known, _)| *known)) {
+                    Some(near) => error.hint(format!("did you mean {near}?")),
+                    None => error,
+                }
+            })
     }
 
     pub(crate) fn name(self) -> &'static str {

@@ -39,6 +39,8 @@ mod error;
 mod eval;
 mod function;
 mod parse;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 pub use ast::Expr;

@@ -13,7 +13,7 @@ use thalweg_types::{DataType, TimeUnit, parse_timestamp};
 use crate::SqlError;
 use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
 use crate::error::nearest;
-use crate::function::{Function, Part};
+use crate::function::{Function, PARTS_EXPECTED, Part};
 use crate::tokens::{self, Lines, MAX_DEPTH, Spanned, lower_first};
 
 /// Longest chain of operators that are not AND, OR or ||, which are flat.
@@ -40,14 +40,25 @@ impl Expr {
         let mut parser = Parser::new(&tokens::ThalwegSql)
             .with_recursion_limit(MAX_DEPTH)
             .with_tokens_with_locations(tokens::for_parser(tokens)?);
-        let parsed = parser.parse_expr().map_err(|error| parser_error(error, &lines, &end))?;
+        let parsed = parser.parse_expr().map_err(|error| parser_error(error, &lines, tokens, &end))?;
         let next = parser.peek_token();
         if next.token != Token::EOF {
             let span = lines.range(next.span);
-            let error = SqlError::new(format!("the expression ends before {}", next.token)).at(span);
+            let error = SqlError::new(format!("the expression ends before {}", next.token)).at(span.clone());
+            let is_interval = |token: &Spanned| token.span.end <= span.start && token.is_keyword("INTERVAL");
             return Err(match next.token {
+                Token::SingleQuotedString(_)
+                    if tokens.iter().rfind(|token| token.span.end <= span.start).is_some_and(is_interval) =>
+                {
+                    error.hint("there are no intervals; compare EPOCH_MS(a) - EPOCH_MS(b) with a number")
+                }
                 Token::SingleQuotedString(_) => error.hint("names are written without quotes or in \"…\""),
-                Token::Word(_) => error.hint("an operator is missing here"),
+                Token::Word(word) => error.hint(match word.value.to_ascii_uppercase().as_str() {
+                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => "patterns are matched by LIKE and ILIKE",
+                    "AT" => "timestamps are UTC",
+                    "COLLATE" => "texts are compared by code points",
+                    _ => "an operator is missing here",
+                }),
                 _ => error,
             });
         }
@@ -64,28 +75,41 @@ impl Expr {
 }
 
 /// Splits `sqlparser`'s one line of text into message, expectation and place.
-fn parser_error(error: ParserError, lines: &Lines<'_>, end: &Range<usize>) -> SqlError {
+fn parser_error(error: ParserError, lines: &Lines<'_>, tokens: &[Spanned], end: &Range<usize>) -> SqlError {
     let text = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
         ParserError::RecursionLimitExceeded => {
+            let start = tokens.first().map_or(end.start, |token| token.span.start);
             return SqlError::new("the expression is nested too deeply")
+                .at(start..end.start)
                 .expected(format!("at most {MAX_DEPTH} levels"));
         }
     };
-    let (message, span) = match text.rsplit_once(" at Line: ") {
+    let (message, start) = match text.rsplit_once(" at Line: ") {
         Some((message, place)) => (message, parse_place(place).map(|place| lines.offset(place))),
         None => (text.as_str(), None),
     };
-    let (message, expected) =
-        match message.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: ")) {
-            Some((expected, found)) if found == "EOF" => {
-                return SqlError::new("the expression is incomplete").expected(expected).at(end.clone());
-            }
-            Some((expected, found)) => (format!("{found} cannot stand here"), Some(expected.to_owned())),
-            None => (lower_first(message), None),
-        };
-    let span = span.map_or_else(|| end.clone(), |start| start..start + 1);
-    SqlError { message, expected, hint: None, span: Some(span) }
+    let span = start.map_or_else(
+        || end.clone(),
+        |start| {
+            let token = tokens.iter().find(|token| token.span.start == start);
+            token.map_or(start..start + 1, |token| token.span.clone())
+        },
+    );
+    let Some((expected, found)) =
+        message.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: "))
+    else {
+        return SqlError::new(lower_first(message)).at(span);
+    };
+    let expected = match expected {
+        "date/time field" => PARTS_EXPECTED,
+        _ if expected.ends_with("after IS") => "NULL, TRUE, FALSE or DISTINCT FROM, with or without NOT",
+        expected => expected,
+    };
+    match found {
+        "EOF" => SqlError::new("the expression is incomplete").at(end.clone()).expected(expected),
+        found => SqlError::new(format!("{found} cannot stand here")).at(span).expected(expected),
+    }
 }
 
 /// `3, Column: 14`.
@@ -106,6 +130,7 @@ impl Converter<'_> {
     fn expr(&self, expr: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
         if depth > MAX_CHAIN {
             return Err(SqlError::new("the expression is nested too deeply")
+                .at(self.leaf(expr))
                 .expected(format!("at most {MAX_CHAIN} operators in a chain")));
         }
         let depth = depth + 1;
@@ -166,7 +191,8 @@ impl Converter<'_> {
             ast::Expr::Cast { kind, expr, data_type, array: false, format: None } => {
                 let expr = self.boxed(expr, depth)?;
                 let span = expr.span();
-                let to = cast_type(data_type).map_err(|error| error.at(span.clone()))?;
+                let to =
+                    cast_type(data_type).map_err(|error| error.at(self.lines.type_after(span.clone())))?;
                 // Both spellings give null where the value has no counterpart: the engine goes on.
                 match kind {
                     CastKind::Cast | CastKind::TryCast | CastKind::SafeCast | CastKind::DoubleColon => {
@@ -176,7 +202,10 @@ impl Converter<'_> {
             }
             ast::Expr::Extract { field, expr, .. } => {
                 let expr = self.boxed(expr, depth)?;
-                let part = Part::parse(&field.to_string(), expr.span())?;
+                let name = field.to_string();
+                let from = self.lines.before(expr.span().start, "FROM");
+                let start = self.lines.before(from, &name);
+                let part = Part::parse(&name, start..start + name.len())?;
                 let span = self.close(expr.span());
                 Ok(Expr::new(Node::Extract(part, expr), span))
             }
@@ -208,7 +237,7 @@ impl Converter<'_> {
                 Ok(self.call(function, args, None))
             }
             ast::Expr::Function(function) => self.function(function, depth),
-            other => Err(unsupported(other)),
+            other => Err(unsupported(other).at(self.leaf(other))),
         }
     }
 
@@ -246,9 +275,12 @@ impl Converter<'_> {
                 | ast::DataType::Datetime(_)
         );
         if !is_timestamp {
-            return Err(SqlError::new(format!("{} literals are not part of the language", typed.data_type))
-                .at(span)
-                .hint(format!("write CAST('…' AS {})", typed.data_type)));
+            let error =
+                SqlError::new(format!("{} literals are not part of the language", typed.data_type)).at(span);
+            return Err(match cast_type(&typed.data_type) {
+                Ok(ours) => error.hint(format!("write CAST('{text}' AS {ours})")),
+                Err(_) => error,
+            });
         }
         match parse_timestamp(text) {
             Some(nanos) => Ok(Expr::new(Node::Timestamp(nanos), span)),
@@ -425,6 +457,38 @@ impl Converter<'_> {
             return Expr::new(Node::Arithmetic(ArithmeticOp::Remainder, left, right), span);
         }
         Expr::new(Node::Call(function, args), span)
+    }
+
+    /// Where the first name or literal of an expression that has no meaning stands.
+    fn leaf(&self, expr: &ast::Expr) -> Range<usize> {
+        let mut rest = expr;
+        loop {
+            rest = match rest {
+                ast::Expr::Identifier(name) => return self.lines.range(name.span),
+                ast::Expr::CompoundIdentifier(names) => {
+                    return names.first().map_or(0..0, |name| self.lines.range(name.span));
+                }
+                ast::Expr::Value(value) => return self.lines.range(value.span),
+                ast::Expr::Function(function) => match function.name.0.first() {
+                    Some(ObjectNamePart::Identifier(name)) => return self.lines.range(name.span),
+                    _ => return 0..0,
+                },
+                ast::Expr::BinaryOp { left: inner, .. }
+                | ast::Expr::Nested(inner)
+                | ast::Expr::UnaryOp { expr: inner, .. }
+                | ast::Expr::Cast { expr: inner, .. }
+                | ast::Expr::IsNull(inner)
+                | ast::Expr::IsNotNull(inner)
+                | ast::Expr::IsDistinctFrom(inner, _)
+                | ast::Expr::Between { expr: inner, .. }
+                | ast::Expr::InList { expr: inner, .. }
+                | ast::Expr::InSubquery { expr: inner, .. }
+                | ast::Expr::Like { expr: inner, .. }
+                | ast::Expr::ILike { expr: inner, .. } => inner,
+                ast::Expr::Tuple(items) if !items.is_empty() => &items[0],
+                _ => return 0..0,
+            };
+        }
     }
 
     /// The span with the closing parenthesis that follows it.

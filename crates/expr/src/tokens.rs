@@ -15,11 +15,14 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Word};
 
 use crate::SqlError;
+use crate::function::Function;
 
 /// Longest text that is parsed, in bytes.
 pub const MAX_TEXT: usize = 256 * 1024;
 /// Most tokens in a text that are neither literals nor commas.
 pub const MAX_OPERATORS: usize = 2_000;
+/// Most points in a path such as `stream.field.member`.
+const MAX_PATH: usize = 8;
 /// Deepest nesting of an expression.
 pub const MAX_DEPTH: usize = 64;
 
@@ -167,6 +170,7 @@ fn refuse(token: &Token, span: Range<usize>) -> SqlError {
 
 /// What the parser needs: its own tokens, with words that would start syntax we do not have made plain names.
 pub(crate) fn for_parser(tokens: &[Spanned]) -> Result<Vec<TokenWithSpan>, SqlError> {
+    check_paths(tokens)?;
     let mut out = Vec::with_capacity(tokens.len() + 1);
     let mut index = 0;
     while index < tokens.len() {
@@ -188,6 +192,11 @@ pub(crate) fn for_parser(tokens: &[Spanned]) -> Result<Vec<TokenWithSpan>, SqlEr
                     .at(spanned.span.clone())
                     .hint("subqueries are not part of the language; join or enrich in an operator before"));
             }
+            if word.keyword == Keyword::POSITION && next_is_paren {
+                return Err(Function::parse(&word.value, spanned.span.clone())
+                    .err()
+                    .unwrap_or_else(|| SqlError::new("POSITION is not part of the language")));
+            }
             if is_plain(word.keyword, next_is_paren) {
                 word.keyword = Keyword::NoKeyword;
             }
@@ -196,6 +205,34 @@ pub(crate) fn for_parser(tokens: &[Spanned]) -> Result<Vec<TokenWithSpan>, SqlEr
         index += 1;
     }
     Ok(out)
+}
+
+/// Points stand between names, at most [`MAX_PATH`] of them: the stock parser tries every way to read a longer path.
+fn check_paths(tokens: &[Spanned]) -> Result<(), SqlError> {
+    let is_word = |token: Option<&Spanned>| token.is_some_and(|token| matches!(token.token, Token::Word(_)));
+    let mut points = 0;
+    for (index, point) in tokens.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| tokens.get(before));
+        if point.token != Token::Period {
+            let goes_on = before.is_some_and(|before| before.token == Token::Period);
+            points = if goes_on { points } else { 0 };
+            continue;
+        }
+        points += 1;
+        if !is_word(before) || !is_word(tokens.get(index + 1)) {
+            return Err(SqlError::new("a point stands between two names")
+                .at(point.span.clone())
+                .expected("stream.field or field.member"));
+        }
+        if points > MAX_PATH {
+            return Err(SqlError::new(format!("a path has at most {MAX_PATH} points")).at(point.span.clone()));
+        }
+        if tokens.get(index + 2).is_some_and(|next| next.token == Token::LParen) {
+            let name = &tokens[index + 1];
+            return Err(SqlError::new("functions are called by their name alone").at(name.span.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// `timestamp ( s | ms | us | ns )`, our own spelling of the type, as one word.
@@ -273,21 +310,30 @@ pub(crate) fn lower_first(message: &str) -> String {
 /// Turns the parser's places (line, column in characters) into bytes.
 pub(crate) struct Lines<'a> {
     text: &'a str,
-    starts: Vec<usize>,
+    /// Byte and number of the first character of each line.
+    starts: Vec<(usize, usize)>,
+    /// Byte of each character, where characters are not bytes: places are looked up once per token, and counting
+    /// along a long line each time would take quadratic time.
+    characters: Option<Vec<usize>>,
 }
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { text, starts }
+        let mut starts = vec![(0, 0)];
+        let breaks = text.char_indices().enumerate().filter(|(_, (_, c))| *c == '\n');
+        starts.extend(breaks.map(|(number, (at, _))| (at + 1, number + 1)));
+        let characters = (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect());
+        Self { text, starts, characters }
     }
 
     pub(crate) fn offset(&self, location: Location) -> usize {
-        let line = usize::try_from(location.line.saturating_sub(1)).unwrap_or(usize::MAX);
-        let Some(start) = self.starts.get(line) else { return self.text.len() };
-        let column = usize::try_from(location.column.saturating_sub(1)).unwrap_or(usize::MAX);
-        let rest = &self.text[*start..];
-        start + rest.char_indices().nth(column).map_or(rest.len(), |(at, _)| at)
+        let count = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
+        let Some((byte, character)) = self.starts.get(count(location.line)) else { return self.text.len() };
+        let column = count(location.column);
+        match &self.characters {
+            None => byte.saturating_add(column).min(self.text.len()),
+            Some(bytes) => bytes.get(character.saturating_add(column)).copied().unwrap_or(self.text.len()),
+        }
     }
 
     pub(crate) fn range(&self, span: Span) -> Range<usize> {
@@ -302,6 +348,21 @@ impl<'a> Lines<'a> {
             Some(tail) if tail.eq_ignore_ascii_case(word) => before.len() - word.len(),
             _ => at,
         }
+    }
+
+    /// The type in `AS type` or `::type` that follows an expression; the expression where there is none.
+    pub(crate) fn type_after(&self, span: Range<usize>) -> Range<usize> {
+        let is_between = |c: char| c == ')' || c.is_whitespace();
+        let rest = self.text.get(span.end..).unwrap_or_default().trim_start_matches(is_between);
+        let written = match (rest.get(..2), rest.get(2..)) {
+            (Some(mark), Some(written)) if mark == "::" || mark.eq_ignore_ascii_case("as") => {
+                written.trim_start()
+            }
+            _ => return span,
+        };
+        let start = self.text.len() - written.len();
+        let end = written.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(written.len());
+        start..start + end
     }
 
     /// The span with a closing parenthesis that follows it, where there is one.

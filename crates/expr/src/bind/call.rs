@@ -60,7 +60,7 @@ fn signature(function: Function) -> (usize, usize, &'static str) {
 pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>) -> Result<Typed, SqlError> {
     let (least, most, shape) = signature(function);
     if args.len() < least || args.len() > most {
-        return Err(SqlError::new(format!("{} does not take {} arguments", function.name(), args.len()))
+        return Err(SqlError::new(format!("{} does not take {}", function.name(), counted(args.len())))
             .at(span.clone())
             .expected(shape));
     }
@@ -154,6 +154,10 @@ pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>
     }
 }
 
+fn counted(arguments: usize) -> String {
+    format!("{arguments} argument{}", if arguments == 1 { "" } else { "s" })
+}
+
 /// A call that is null where an argument is.
 fn call(function: Function, args: Vec<Typed>, data_type: DataType) -> Typed {
     let nullable = args.iter().any(|arg| arg.nullable);
@@ -177,9 +181,7 @@ fn expect_number(arg: Draft, shape: &str) -> Result<Draft, SqlError> {
     if arg.is_null() || arg.data_type().is_numeric() {
         return Ok(arg);
     }
-    Err(SqlError::new(format!("a number is expected, not a {}", arg.data_type()))
-        .at(arg.span)
-        .expected(shape))
+    Err(SqlError::new(format!("a number is expected, not {}", arg.data_type())).at(arg.span).expected(shape))
 }
 
 /// `ABS`, `CEIL`, `FLOOR`, `SIGN`: of every numeric type.
@@ -258,6 +260,7 @@ fn truncate(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlError> {
             .expected("year, quarter, month, week, day, hour, minute, second, millisecond or microsecond"));
     }
     let arg = args.remove(1).expect_timestamp("DATE_TRUNC")?;
-    let (data_type, nullable) = (arg.data_type.clone(), arg.nullable);
-    Ok(Typed { op: Op::Truncate(unit, Box::new(arg)), data_type, nullable })
+    let data_type = arg.data_type.clone();
+    // The start of the first unit that fits is before the first time that does.
+    Ok(Typed { op: Op::Truncate(unit, Box::new(arg)), data_type, nullable: true })
 }

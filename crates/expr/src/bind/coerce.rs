@@ -227,13 +227,13 @@ impl Draft {
                 (Literal::String(text), DataType::Ip) => SqlError::new(format!("{text:?} is no address"))
                     .expected("such as '10.0.0.1' or '2001:db8::1'"),
                 (Literal::String(_), to) if to.is_numeric() => {
-                    SqlError::new(format!("a {to} is expected, not a text"))
+                    SqlError::new(format!("{to} is expected, not a text"))
                         .hint("numbers are written without quotes")
                 }
                 (Literal::String(_) | Literal::Timestamp(_), DataType::Timestamp(_)) => {
                     SqlError::new(format!("this time does not fit {to}"))
                 }
-                (literal, to) => SqlError::new(format!("a {} cannot be a {to}", literal.natural_type())),
+                (literal, to) => SqlError::new(format!("{} cannot be {to}", literal.natural_type())),
             }
             .at(self.span));
         }
@@ -244,7 +244,7 @@ impl Draft {
             || matches!((&self.typed.data_type, to), (DataType::Timestamp(_), DataType::Timestamp(_)));
         if !widens {
             return Err(
-                SqlError::new(format!("a {to} is expected, not a {}", self.typed.data_type)).at(self.span)
+                SqlError::new(format!("{to} is expected, not {}", self.typed.data_type)).at(self.span)
             );
         }
         cast(self.typed, to)
@@ -267,7 +267,7 @@ impl Draft {
             return self.coerce(&DataType::Bool);
         }
         let data_type = self.data_type();
-        let error = SqlError::new(format!("{place} takes a condition, not a {data_type}"))
+        let error = SqlError::new(format!("{place} takes a condition, not {data_type}"))
             .at(self.span.clone())
             .expected("bool");
         Err(if data_type.is_numeric() { error.hint("compare the number: x <> 0") } else { error })
@@ -277,7 +277,7 @@ impl Draft {
         if self.is_null() || *self.data_type() == DataType::String {
             return self.coerce(&DataType::String);
         }
-        Err(SqlError::new(format!("{place} takes a string, not a {}", self.data_type()))
+        Err(SqlError::new(format!("{place} takes a string, not {}", self.data_type()))
             .at(self.span)
             .hint("CAST(x AS string) makes it one"))
     }
@@ -290,7 +290,7 @@ impl Draft {
                 None => Err(timestamp_error(text).at(self.span)),
             },
             (_, DataType::Timestamp(_)) => self.settle(),
-            (_, other) => Err(SqlError::new(format!("{place} takes a timestamp, not a {other}"))
+            (_, other) => Err(SqlError::new(format!("{place} takes a timestamp, not {other}"))
                 .at(self.span.clone())
                 .hint("CAST(x AS timestamp(ms)) reads milliseconds since 1970 from an int64, or a text")),
         }
@@ -316,7 +316,7 @@ pub(crate) fn explicit_cast(draft: Draft, to: &DataType) -> Result<Typed, SqlErr
         _ => draft.settle()?,
     };
     if !castable(&typed.data_type, to) {
-        return Err(SqlError::new(format!("a {} cannot be cast to {to}", typed.data_type)).at(span));
+        return Err(SqlError::new(format!("{} cannot be cast to {to}", typed.data_type)).at(span));
     }
     cast(typed, to)
 }
@@ -363,7 +363,7 @@ pub(crate) fn unescape_pattern(pattern: &Typed, escape: char) -> Option<Typed> {
                 out.push('\\');
                 out.push(next);
             } else {
-                out.push_str(&escape.to_string());
+                out.push(escape);
             }
         } else if c == '\\' {
             out.push_str("\\\\");

@@ -136,9 +136,7 @@ impl Binder<'_> {
             DataType::UInt64 => inner.coerce(&DataType::Int64)?,
             ref other if other.is_numeric() => inner.settle()?,
             other => {
-                return Err(SqlError::new(format!("a {other} has no negative"))
-                    .at(span)
-                    .expected("a number"));
+                return Err(SqlError::new(format!("{other} has no negative")).at(span).expected("a number"));
             }
         };
         let data_type = typed.data_type.clone();

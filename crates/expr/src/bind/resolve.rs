@@ -68,7 +68,7 @@ fn missing(schema: &Schema, stream: Option<&str>, path: &[String]) -> SqlError {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
                 with_names(error, member, &names, "its members are")
             }
-            other => SqlError::new(format!("{first:?} is a {other} and has no members")),
+            other => SqlError::new(format!("{first:?} is {other} and has no members")),
         };
     }
     let written = own.join(".");

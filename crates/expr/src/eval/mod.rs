@@ -108,7 +108,7 @@ pub(crate) fn evaluate_filter(node: &Typed, records: &RecordBatch) -> Result<Boo
     match array.as_boolean_opt() {
         Some(array) => Ok(true_rows(array)),
         None => {
-            Err(SqlError::new(format!("a filter is a condition, not a {}", node.data_type)).expected("bool"))
+            Err(SqlError::new(format!("a filter is a condition, not {}", node.data_type)).expected("bool"))
         }
     }
 }

@@ -74,7 +74,7 @@ fn part_of(part: Part, count: i64, per_second: i64) -> i64 {
         Part::DayOfWeek => iso_day % 7,
         Part::Day => i64::from(civil_from_days(days).2),
         Part::Month => i64::from(civil_from_days(days).1),
-        Part::Quarter => i64::from((civil_from_days(days).1 + 2) / 3),
+        Part::Quarter => i64::from(civil_from_days(days).1.div_ceil(3)),
         Part::Year => civil_from_days(days).0,
         Part::DayOfYear => days - days_from_civil(civil_from_days(days).0, 1, 1) + 1,
         Part::Week | Part::IsoYear => {

@@ -1,0 +1,90 @@
+use super::{check, constant};
+
+#[test]
+fn absolute_values_and_signs() {
+    check("abs(n)", "n: int64", "-5 | 5 | -9223372036854775808 | null", "int64: 5 | 5 | null | null");
+    check("abs(x)", "x: float64", "-1.5 | -0 | NaN", "float64: 1.5 | 0.0 | NaN");
+    check("abs(u)", "u: uint64", "5", "uint64: 5");
+    check("abs(d)", "d: decimal(10,2)", "-1.25", "decimal(10,2): 1.25");
+    check("sign(n)", "n: int64", "-5 | 0 | 7", "int64: -1 | 0 | 1");
+    check("sign(u)", "u: uint64", "0 | 7", "int64: 0 | 1");
+    check("sign(x)", "x: float64", "-2.5 | 0 | -0 | NaN", "float64: -1.0 | 0.0 | 0.0 | NaN");
+    check("sign(d)", "d: decimal(10,2)", "-1.25 | 0 | 0.01", "int64: -1 | 0 | 1");
+}
+
+#[test]
+fn ceilings_and_floors() {
+    check("ceil(x)", "x: float64", "1.2 | -1.2 | NaN", "float64: 2.0 | -1.0 | NaN");
+    check("floor(x)", "x: float64", "1.8 | -1.2 | -inf", "float64: 1.0 | -2.0 | -inf");
+    check("ceiling(n)", "n: int64", "3", "int64: 3");
+    check(
+        "ceil(d)",
+        "d: decimal(10,2)",
+        "1.01 | -1.01 | 2.00 | 99999999.99",
+        "decimal(9,0): 2 | -1 | 2 | 100000000",
+    );
+    check("floor(d)", "d: decimal(10,2)", "1.01 | -1.01 | 2.00", "decimal(9,0): 1 | -2 | 2");
+}
+
+#[test]
+fn rounding_is_half_away_from_zero() {
+    check(
+        "round(x)",
+        "x: float64",
+        "0.5 | 1.5 | -0.5 | -2.5 | NaN",
+        "float64: 1.0 | 2.0 | -1.0 | -3.0 | NaN",
+    );
+    check(
+        "round(x, 2)",
+        "x: float64",
+        "1.005 | 2.675 | -1.115 | 1e300 | inf",
+        "float64: 1.01 | 2.68 | -1.12 | 1e300 | inf",
+    );
+    check("round(x, -2)", "x: float64", "150 | 149.9 | 1e20", "float64: 200.0 | 100.0 | 1e20");
+    check("round(x, 300)", "x: float64", "1.5", "float64: 1.5");
+    check("round(x, -400)", "x: float64", "1.5 | -1e308", "float64: 0.0 | -0.0");
+    check(
+        "round(n, -2)",
+        "n: int64",
+        "149 | 150 | -150 | 9223372036854775807",
+        "int64: 100 | 200 | -200 | 9223372036854775800",
+    );
+    check("round(n, -1)", "n: int64", "9223372036854775807", "int64: null");
+    check("round(n, -30)", "n: int64", "9223372036854775807", "int64: 0");
+    check("round(u, -1)", "u: uint64", "15", "uint64: 20");
+    check("round(n, 2)", "n: int64", "149", "int64: 149");
+    check(
+        "round(d, 1)",
+        "d: decimal(10,3)",
+        "1.250 | -1.250 | 1.249 | 9999999.950",
+        "decimal(9,1): 1.3 | -1.3 | 1.2 | 10000000.0",
+    );
+    check("round(d)", "d: decimal(10,2)", "1.50 | -1.49", "decimal(9,0): 2 | -1");
+    check("round(d, -1)", "d: decimal(10,2)", "15.00 | 14.99", "decimal(9,0): 20 | 10");
+    check("round(d, 5)", "d: decimal(10,2)", "1.25", "decimal(10,2): 1.25");
+}
+
+#[test]
+fn powers_roots_and_logarithms() {
+    check("sqrt(x)", "x: float64", "4 | -1 | null", "float64: 2.0 | NaN | null");
+    check("sqrt(n)", "n: int64", "9", "float64: 3.0");
+    check("ln(x)", "x: float64", "1 | 0 | -1", "float64: 0.0 | -inf | NaN");
+    check("log10(x)", "x: float64", "1000", "float64: 3.0");
+    check("exp(x)", "x: float64", "0 | 1000", "float64: 1.0 | inf");
+    check(
+        "power(a, b)",
+        "a: float64, b: float64",
+        "2, 10 | 2, -1 | -8, 0.5 | null, 1",
+        "float64: 1024.0 | 0.5 | NaN | null",
+    );
+    check("pow(n, 2)", "n: int64", "3", "float64: 9.0");
+    constant("sqrt(NULL)", "float64: null");
+}
+
+#[test]
+fn tests_of_floats() {
+    let rows = "1 | NaN | inf | -inf | null";
+    check("isnan(x)", "x: float64", rows, "bool: false | true | false | false | null");
+    check("isinf(x)", "x: float64", rows, "bool: false | false | true | true | null");
+    check("isfinite(x)", "x: float64", rows, "bool: true | false | false | false | null");
+}

@@ -1,0 +1,93 @@
+use super::{check, constant};
+
+#[test]
+fn patterns() {
+    let rows = "'payments' | 'Payments' | 'pay' | '' | null";
+    check("s LIKE 'pay%'", "s: string", rows, "bool: true | false | true | false | null");
+    check("s NOT LIKE 'pay%'", "s: string", rows, "bool: false | true | false | true | null");
+    check("s ILIKE 'PAY%'", "s: string", rows, "bool: true | true | true | false | null");
+    check("s NOT ILIKE '%MENTS'", "s: string", rows, "bool: false | false | true | true | null");
+    check("s LIKE '%ment_'", "s: string", rows, "bool: true | true | false | false | null");
+    check("s LIKE 'pay'", "s: string", rows, "bool: false | false | true | false | null");
+    check("s LIKE ''", "s: string", rows, "bool: false | false | false | true | null");
+    check("s LIKE '%'", "s: string", rows, "bool: true | true | true | true | null");
+    check("s LIKE NULL", "s: string", rows, "bool: null | null | null | null | null");
+    check("s LIKE '_ü_e'", "s: string", "'güte' | 'gute'", "bool: true | false");
+    check(
+        "s LIKE p",
+        "s: string, p: string",
+        "'abc', 'a%' | 'abc', 'b%' | 'abc', null",
+        "bool: true | false | null",
+    );
+    check("s LIKE 'a.c'", "s: string", "'abc' | 'a.c'", "bool: false | true");
+}
+
+#[test]
+fn escapes_in_patterns() {
+    check("s LIKE '100!%' ESCAPE '!'", "s: string", "'100%' | '1000'", "bool: true | false");
+    check("s LIKE '100\\%'", "s: string", "'100%' | '1000'", "bool: true | false");
+    check("s LIKE 'a!!%' ESCAPE '!'", "s: string", "'a!b' | 'ab'", "bool: true | false");
+    check("s LIKE 'a\\b' ESCAPE '!'", "s: string", "'a\\b' | 'ab'", "bool: true | false");
+    check("s LIKE 'x%' ESCAPE '\\'", "s: string", "'xy'", "bool: true");
+}
+
+#[test]
+fn cases_lengths_and_trims() {
+    check("lower(s)", "s: string", "'ÄBC' | null", "string: 'äbc' | null");
+    check("upper(s)", "s: string", "'straße' | ''", "string: 'STRASSE' | ''");
+    check("length(s)", "s: string", "'grüße' | '' | null", "int64: 5 | 0 | null");
+    check("char_length(s)", "s: string", "'grüße'", "int64: 5");
+    check("length(b)", "b: bytes", "'grüße'", "int64: 7");
+    check("trim(s)", "s: string", "'  a b  '", "string: 'a b'");
+    check("ltrim(s)", "s: string", "'  a '", "string: 'a '");
+    check("rtrim(s)", "s: string", "'  a '", "string: '  a'");
+    check("trim(s, 'xy')", "s: string", "'xyaxyx'", "string: 'a'");
+    check("TRIM(BOTH 'x' FROM s)", "s: string", "'xax'", "string: 'a'");
+    check("TRIM(LEADING 'x' FROM s)", "s: string", "'xax'", "string: 'ax'");
+    check("TRIM(TRAILING 'x' FROM s)", "s: string", "'xax'", "string: 'xa'");
+    check("trim(s, t)", "s: string, t: string", "'xax', 'x' | 'xax', null", "string: 'a' | null");
+}
+
+#[test]
+fn substrings_count_characters_from_one() {
+    check("substr(s, 2)", "s: string", "'grüße' | ''", "string: 'rüße' | ''");
+    check("substr(s, 2, 2)", "s: string", "'grüße' | 'g' | null", "string: 'rü' | '' | null");
+    check("substring(s, 3, 1)", "s: string", "'grüße'", "string: 'ü'");
+    check("SUBSTRING(s FROM 2 FOR 3)", "s: string", "'grüße'", "string: 'rüß'");
+    check("SUBSTRING(s FROM 4)", "s: string", "'grüße'", "string: 'ße'");
+    check("SUBSTRING(s FOR 2)", "s: string", "'grüße'", "string: 'gr'");
+    check(
+        "substr(s, n, c)",
+        "s: string, n: int64, c: int64",
+        "'abc', 0, 2 | 'abc', -1, 3 | 'abc', 2, -1 | 'abc', 9, 1 | 'abc', -9223372036854775808, 9223372036854775807",
+        "string: 'a' | 'a' | '' | '' | ''",
+    );
+}
+
+#[test]
+fn searches_and_replacements() {
+    check("starts_with(s, 'ab')", "s: string", "'abc' | 'xab' | null", "bool: true | false | null");
+    check("ends_with(s, 'bc')", "s: string", "'abc' | 'bcx'", "bool: true | false");
+    check("contains(s, 'b')", "s: string", "'abc' | 'ac'", "bool: true | false");
+    check("contains(s, t)", "s: string, t: string", "'abc', '' | 'abc', null", "bool: true | null");
+    check("strpos(s, 'ß')", "s: string", "'grüße' | 'x'", "int64: 4 | 0");
+    check("strpos(s, '')", "s: string", "'x'", "int64: 1");
+    check("replace(s, 'a', 'bb')", "s: string", "'banana' | null", "string: 'bbbnbbnbb' | null");
+    check("replace(s, '', 'x')", "s: string", "'ab'", "string: 'ab'");
+}
+
+#[test]
+fn joins_of_texts() {
+    check("a || b", "a: string, b: string", "'x', 'y' | null, 'y' | '', ''", "string: 'xy' | null | ''");
+    check("a || '-' || n", "a: string, n: int64", "'x', 7", "string: 'x-7'");
+    check(
+        "concat(a, b)",
+        "a: string, b: string",
+        "'x', 'y' | null, 'y' | null, null",
+        "string: 'xy' | 'y' | ''",
+    );
+    check("concat(n, '/', p)", "n: int64, p: bool", "7, true | null, false", "string: '7/true' | '/false'");
+    constant("'it''s'", "string: 'it's'");
+    constant("'a' || NULL", "string: null");
+    constant("concat('a', NULL)", "string: 'a'");
+}
