@@ -5,6 +5,7 @@
 //!
 //! Not here: windows themselves (`thalweg-window`).
 
+mod live;
 mod merge;
 mod scatter;
 mod stage;
@@ -21,6 +22,7 @@ use crate::operator::{OperatorFactory, TaskContext};
 use merge::Merge;
 use stage::StageOperator;
 
+pub use live::{LiveQueries, PresentValue, QueryError};
 pub use stage::StageCommand;
 
 pub use thalweg_window::LatePolicy;

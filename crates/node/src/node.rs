@@ -16,7 +16,8 @@ use thalweg_types::{Class, Error};
 use crate::data_dir::{DataDir, JobDir};
 use crate::graph;
 use crate::job_file::{CheckOptions, CheckedJob};
-use crate::operator::{OperatorPlugin, Operators, Services};
+use crate::metrics::LiveQueries;
+use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
 
 /// Memory for chunks where a job does not say.
@@ -174,7 +175,17 @@ impl Node {
         let built = graph::build(&job, &folder, &services, &skips)?;
         let started = Instant::now();
         let running = self.runtime.start(built.graph, built.options)?;
+        let queries = job
+            .operators
+            .iter()
+            .filter_map(|operator| {
+                let spec = operator.prepared.metrics.as_ref()?;
+                let partitions = operator.part_tasks(Tasks::Partitions);
+                Some((Arc::clone(&operator.name), LiveQueries::new(spec, partitions)))
+            })
+            .collect();
         let running = Arc::new(RunningJob {
+            queries,
             checked: job,
             folder,
             job: running,
@@ -246,6 +257,8 @@ pub struct RunningJob {
     sinks: Vec<(Arc<str>, SinkReport)>,
     rejects: RejectCounts,
     answering: Vec<Arc<str>>,
+    /// Queries of each `metrics` operator.
+    queries: BTreeMap<Arc<str>, LiveQueries>,
     started: Instant,
     /// How long it ran, once somebody has seen its end.
     ended: Mutex<Option<Duration>>,
@@ -268,6 +281,16 @@ impl RunningJob {
     /// The runtime's handle: state, commands.
     pub fn job(&self) -> &Job {
         &self.job
+    }
+
+    /// The queries of a `metrics` operator, to be added to, dropped and read while it runs.
+    pub fn queries(&self, operator: &str) -> Option<&LiveQueries> {
+        self.queries.get(operator)
+    }
+
+    /// Names of the operators that have queries.
+    pub fn metrics(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.queries.keys()
     }
 
     /// The door of an HTTP source.

@@ -1,0 +1,309 @@
+//! Queries of a running job: adding, dropping and reading them through commands in the job's order.
+//!
+//! A command is numbered like a record, so every task of a stage takes a query on or off at the same place, and a present
+//! value is as of one place of the order.
+
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow_array::{
+    Array, ArrayRef, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray, new_null_array,
+};
+use thalweg_connect::format::ndjson::Ndjson;
+use thalweg_connect::{FormatPlugin, Options};
+use thalweg_expr::{Expr, SqlError};
+use thalweg_flow::{Command, Job};
+use thalweg_types::{
+    Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, hash_columns, partition_of,
+};
+use thalweg_window::plan::PlannedQuery;
+use thalweg_window::query::Query;
+
+use super::{MetricsSpec, StageChoice, StageCommand, choose_stage};
+
+/// A task that does not answer a command within this time is stuck behind something.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a query was not added, dropped or read.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    #[error("there is no query {name:?}")]
+    Missing { name: String, known: Vec<String> },
+    #[error("query {name:?} exists already")]
+    Exists { name: String },
+    #[error("{0}")]
+    Sql(SqlError),
+    #[error("{0}")]
+    Failed(Error),
+}
+
+impl From<Error> for QueryError {
+    fn from(error: Error) -> Self {
+        QueryError::Failed(error)
+    }
+}
+
+/// A present value as the control plane shows it.
+#[derive(Clone, Debug)]
+pub struct PresentValue {
+    /// The GROUP BY fields as they print.
+    pub key: serde_json::Map<String, serde_json::Value>,
+    /// The query's object, as in an answer.
+    pub values: serde_json::Value,
+    /// Task time; `None` where no record has come.
+    pub as_of: Option<Micros>,
+}
+
+/// The queries of one running `metrics` operator.
+pub struct LiveQueries {
+    spec: Arc<MetricsSpec>,
+    /// Tasks of each keyed stage.
+    partitions: u32,
+    /// Held while a query is added or dropped, so that two requests do not interleave.
+    queries: Mutex<Vec<Live>>,
+}
+
+#[derive(Clone)]
+struct Live {
+    name: String,
+    stage: usize,
+    planned: PlannedQuery,
+}
+
+impl LiveQueries {
+    /// Those of the job file.
+    pub fn new(spec: &Arc<MetricsSpec>, partitions: u32) -> Self {
+        let queries = spec.stages.iter().enumerate().flat_map(|(stage, queries)| {
+            queries.queries.iter().map(move |query| {
+                let planned = PlannedQuery::bind(&query.name, &query.query, &spec.input)
+                    .expect("queries of a checked job are bound");
+                Live { name: query.name.clone(), stage, planned }
+            })
+        });
+        let queries = Mutex::new(queries.collect());
+        Self { spec: Arc::clone(spec), partitions, queries }
+    }
+
+    /// Adds a query; its answers begin with the next record, and carry `since` until its window has filled.
+    ///
+    /// # Errors
+    /// Where the name is taken, the text is no query over the operator's records, or no stage of the job can run it.
+    pub fn add(&self, job: &Job, name: &str, sql: &str) -> Result<(), QueryError> {
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        if queries.iter().any(|query| query.name == name) || self.spec.input.field(name).is_some() {
+            return Err(QueryError::Exists { name: name.to_owned() });
+        }
+        let query = Query::parse(sql).map_err(QueryError::Sql)?;
+        let planned = PlannedQuery::bind(name, &query, &self.spec.input).map_err(QueryError::Sql)?;
+        let stage = self.stage_for(&planned)?;
+        let command = |reply| StageCommand::Add { name: name.to_owned(), query: Box::new(query), reply };
+        let replies = self.ask(job, stage, command)?;
+        for _ in 0..self.tasks(stage) {
+            receive(&replies)??;
+        }
+        queries.push(Live { name: name.to_owned(), stage, planned });
+        Ok(())
+    }
+
+    fn stage_for(&self, query: &PlannedQuery) -> Result<usize, QueryError> {
+        let keys: Vec<Vec<usize>> = self.spec.stages.iter().map(|stage| stage.keys.clone()).collect();
+        let found = match choose_stage(&keys, &query.group_by) {
+            StageChoice::Keyed(stage) => Some(stage),
+            StageChoice::Global => keys.iter().position(Vec::is_empty),
+            StageChoice::Nowhere => None,
+        };
+        found.ok_or_else(|| {
+            let labels: Vec<&str> = self.spec.stages.iter().map(|stage| stage.label.as_str()).collect();
+            let message = format!(
+                "expected a query that groups by a key of a running stage ({}), got one that does not",
+                labels.join(", ")
+            );
+            QueryError::Failed(Error::user(message).with_hint(
+                "stages are fixed while a job runs: add the key to partition_by, or a query without GROUP BY, and \
+                 start the job again",
+            ))
+        })
+    }
+
+    /// Drops a query; the next answer is without it.
+    ///
+    /// # Errors
+    /// Where there is none of that name.
+    pub fn drop(&self, job: &Job, name: &str) -> Result<(), QueryError> {
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = position(&queries, name)?;
+        let stage = queries[place].stage;
+        let replies = self.ask(job, stage, |reply| StageCommand::Drop { name: name.to_owned(), reply })?;
+        for _ in 0..self.tasks(stage) {
+            receive(&replies)??;
+        }
+        queries.remove(place);
+        Ok(())
+    }
+
+    /// The present values of a query for one group; `key` names the GROUP BY fields with their values as text, `None`
+    /// for null.
+    ///
+    /// # Errors
+    /// Where there is no such query or the key does not fit its GROUP BY.
+    pub fn read(
+        &self,
+        job: &Job,
+        name: &str,
+        key: &[(String, Option<String>)],
+    ) -> Result<PresentValue, QueryError> {
+        let live = {
+            let queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+            queries[position(&queries, name)?].clone()
+        };
+        let columns = self.key_columns(&live, key)?;
+        let stage_keys: Vec<ArrayRef> = self.spec.stages[live.stage]
+            .keys
+            .iter()
+            .map(|field| {
+                let found = columns.iter().find(|(other, _)| other == field);
+                Arc::clone(&found.expect("a query groups by the key of its stage").1)
+            })
+            .collect();
+        let task = partition_of(hash_columns(&stage_keys, 1)[0], self.tasks(live.stage));
+        let shown = columns.clone();
+        let command = |reply| StageCommand::Read { name: name.to_owned(), task, key: columns, reply };
+        let replies = self.ask(job, live.stage, command)?;
+        let present = receive(&replies)??;
+        let fields: Vec<Field> =
+            shown.iter().map(|(field, _)| self.spec.input.fields()[*field].clone()).collect();
+        let key = to_json(&Schema::new(fields), shown.into_iter().map(|(_, column)| column).collect())?;
+        let schema =
+            Schema::new(vec![Field::new(name, data_type_of(&live.planned, &present.values)).nullable()]);
+        let mut values = to_json(&schema, vec![present.values])?;
+        let values = values.remove(name).unwrap_or_default();
+        Ok(PresentValue { key, values, as_of: present.as_of })
+    }
+
+    /// One-row columns of the GROUP BY fields.
+    fn key_columns(
+        &self,
+        live: &Live,
+        key: &[(String, Option<String>)],
+    ) -> Result<Vec<(usize, ArrayRef)>, QueryError> {
+        let wanted: Vec<&str> = live
+            .planned
+            .group_by
+            .iter()
+            .map(|field| self.spec.input.fields()[*field].name.as_str())
+            .collect();
+        let is_fit =
+            key.len() == wanted.len() && wanted.iter().all(|name| key.iter().any(|(other, _)| other == name));
+        if !is_fit {
+            let given: Vec<&str> = key.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(Error::user(format!(
+                "expected a value for each GROUP BY field of query {:?} ({}), got {}",
+                live.name,
+                if wanted.is_empty() { "it has none".to_owned() } else { wanted.join(", ") },
+                if given.is_empty() { "none".to_owned() } else { given.join(", ") },
+            ))
+            .with_hint(format!(
+                "ask with ?{}",
+                wanted.iter().map(|name| format!("{name}=…")).collect::<Vec<_>>().join("&")
+            ))
+            .into());
+        }
+        live.planned
+            .group_by
+            .iter()
+            .map(|field| {
+                let described = &self.spec.input.fields()[*field];
+                let (_, text) =
+                    key.iter().find(|(name, _)| *name == described.name).expect("all names have been found");
+                Ok((*field, one_row(text.as_deref(), described)?))
+            })
+            .collect()
+    }
+
+    fn tasks(&self, stage: usize) -> u32 {
+        if self.spec.stages[stage].keys.is_empty() { 1 } else { self.partitions }
+    }
+
+    fn ask<T>(
+        &self,
+        job: &Job,
+        stage: usize,
+        command: impl FnOnce(mpsc::Sender<T>) -> StageCommand,
+    ) -> Result<Receiver<T>, QueryError> {
+        let (reply, replies) = mpsc::channel();
+        let operator = format!("{}/{}", self.spec.name, self.spec.stages[stage].label);
+        job.command(Command { operator: operator.into(), body: Arc::new(command(reply)) })?;
+        Ok(replies)
+    }
+}
+
+fn position(queries: &[Live], name: &str) -> Result<usize, QueryError> {
+    queries.iter().position(|query| query.name == name).ok_or_else(|| QueryError::Missing {
+        name: name.to_owned(),
+        known: queries.iter().map(|query| query.name.clone()).collect(),
+    })
+}
+
+fn receive<T>(replies: &Receiver<T>) -> Result<T, QueryError> {
+    replies.recv_timeout(PATIENCE).map_err(|_| {
+        QueryError::Failed(
+            Error::external("the job did not take the command in time")
+                .with_hint("it has ended, or its sinks are slow: see its queue depths"),
+        )
+    })
+}
+
+/// A column of one value, read from text.
+fn one_row(text: Option<&str>, field: &Field) -> Result<ArrayRef, QueryError> {
+    let Some(text) = text else { return Ok(new_null_array(&field.data_type.to_arrow(), 1)) };
+    if let (DataType::Timestamp(unit), Ok(count)) = (&field.data_type, text.parse::<i64>()) {
+        let micros: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![unit.to_micros(count)]));
+        return arrow_cast::cast(&micros, &field.data_type.to_arrow())
+            .map_err(|error| Error::user(format!("key field {:?}: {error}", field.name)).into());
+    }
+    let mistaken = || {
+        QueryError::from(Error::user(format!(
+            "key field {:?}: expected a value of type {}, got {text:?}",
+            field.name, field.data_type
+        )))
+    };
+    let quoted = text.replace('\'', "''");
+    let schema = Schema::empty();
+    let bound = Expr::parse(&format!("TRY_CAST('{quoted}' AS {})", field.data_type))
+        .and_then(|expr| expr.bind(&schema))
+        .map_err(|_| mistaken())?;
+    let row = RecordBatch::try_new_with_options(
+        Arc::clone(schema.arrow()),
+        Vec::new(),
+        &RecordBatchOptions::new().with_row_count(Some(1)),
+    )
+    .expect("a row without columns");
+    let column = bound.evaluate(&row).map_err(|_| mistaken())?;
+    if column.is_null(0) { Err(mistaken()) } else { Ok(column) }
+}
+
+/// A query's type, with `since` where its column has it.
+fn data_type_of(query: &PlannedQuery, values: &ArrayRef) -> DataType {
+    let DataType::Struct(mut fields) = query.data_type() else { unreachable!("a query's type is a struct") };
+    if let arrow_schema::DataType::Struct(stored) = values.data_type()
+        && stored.len() > fields.len()
+    {
+        fields.push(Field::new("since", DataType::Timestamp(thalweg_types::TimeUnit::Micro)).omit_null());
+    }
+    DataType::Struct(fields)
+}
+
+/// One row as JSON, as NDJSON answers print it.
+fn to_json(
+    schema: &Schema,
+    columns: Vec<ArrayRef>,
+) -> Result<serde_json::Map<String, serde_json::Value>, QueryError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let records = RecordBatch::try_new_with_options(Arc::clone(schema.arrow()), columns, &options)
+        .map_err(|error| Error::internal(format!("show a value: {error}")))?;
+    let batch = Batch::new(SeqRange::new(0, 1), records, vec![0].into(), Seqs::Dense(0));
+    let mut text = Vec::new();
+    Ndjson.encoder(schema, &Options::default())?.encode_row(&batch, 0, &mut text);
+    serde_json::from_slice(&text).map_err(|error| Error::internal(format!("show a value: {error}")).into())
+}
