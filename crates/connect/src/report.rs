@@ -13,6 +13,7 @@ struct Counters {
     bytes: AtomicU64,
     digest: AtomicU64,
     has_digest: AtomicBool,
+    is_output_closed: AtomicBool,
 }
 
 // `Relaxed` throughout: each counter stands alone, and readers that want the final values read them after the
@@ -31,6 +32,15 @@ impl SinkReport {
     /// Digest of all rows, whatever their order; `None` for sinks that make none.
     pub fn digest(&self) -> Option<u64> {
         self.0.has_digest.load(Ordering::Relaxed).then(|| self.0.digest.load(Ordering::Relaxed))
+    }
+
+    /// Whether nobody reads the output any more (`| head`): the job can end, and has not failed.
+    pub fn is_output_closed(&self) -> bool {
+        self.0.is_output_closed.load(Ordering::Relaxed)
+    }
+
+    pub fn set_output_closed(&self) {
+        self.0.is_output_closed.store(true, Ordering::Relaxed);
     }
 
     pub fn add_records(&self, count: u64) {

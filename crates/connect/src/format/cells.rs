@@ -14,6 +14,7 @@ use arrow_schema::{DataType, TimeUnit};
 
 use thalweg_types::{self as types, Field};
 
+use super::scan::{controls, load8, matches, splat};
 use super::{base64, text};
 
 pub(crate) enum Cell<'a> {
@@ -244,13 +245,17 @@ pub(crate) fn write_record(fields: &[StructCell<'_>], row: usize, out: &mut Vec<
 pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    let mut written = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
+    let (mut written, mut at) = (0, 0);
+    while at < bytes.len() {
+        let word = load8(bytes, at);
+        let special = matches(word, splat(b'"')) | matches(word, splat(b'\\')) | controls(word);
+        if special == 0 {
+            at += 8;
             continue;
         }
+        at += (special.trailing_zeros() / 8) as usize;
+        let Some(byte) = bytes.get(at) else { break };
         out.extend_from_slice(&bytes[written..at]);
-        written = at + 1;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
@@ -264,6 +269,8 @@ pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
                 }
             }
         }
+        at += 1;
+        written = at;
     }
     out.extend_from_slice(&bytes[written..]);
     out.push(b'"');

@@ -8,8 +8,10 @@ mod readings;
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::{TimestampMicrosecondType, TimestampMillisecondType};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use thalweg_types::{Error, Micros, Offset, Schema};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
 use self::payments::Payments;
 use self::readings::Readings;
@@ -113,6 +115,25 @@ impl Generator {
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(Arc::clone(self.schema.arrow()), columns, &options)
             .expect("columns are made in the order of the schema")
+    }
+}
+
+impl Generator {
+    /// The records `first..first + count` with their event times, numbered by their offsets: what an encoder
+    /// takes.
+    pub fn numbered(&self, first: Offset, count: usize) -> Batch {
+        let records = self.batch(first, count);
+        let times: Vec<Micros> = match &self.kind {
+            Kind::Payments(_) => {
+                let times = records.column(0).as_primitive::<TimestampMillisecondType>().values();
+                times.iter().map(|time| time * 1_000).collect()
+            }
+            Kind::Readings(_) => {
+                records.column(0).as_primitive::<TimestampMicrosecondType>().values().to_vec()
+            }
+        };
+        let range = SeqRange::new(first, first + count as u64);
+        Batch::new(range, records, times.into(), Seqs::Dense(first))
     }
 }
 

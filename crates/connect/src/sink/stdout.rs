@@ -1,5 +1,5 @@
 //! Records to standard output. A reader that goes away (`| head`) is no failure: what follows is counted and
-//! not written.
+//! not written, and the sink's report says so.
 
 use std::io::{ErrorKind, Write};
 
@@ -66,7 +66,10 @@ impl<W: Write> StreamSink<W> {
         {
             match stream.write_all(&self.buffer).and_then(|()| stream.flush()) {
                 Ok(()) => self.report.add_bytes(self.buffer.len() as u64),
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => self.stream = None,
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                    self.stream = None;
+                    self.report.set_output_closed();
+                }
                 Err(error) => return Err(Error::external("write to standard output").with_source(error)),
             }
         }
@@ -91,5 +94,55 @@ impl<W: Write + Send> Operator for StreamSink<W> {
 
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
         self.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Int64Array, RecordBatch};
+    use thalweg_flow::collect;
+    use thalweg_types::{DataType, Field, Schema, SeqRange, Seqs};
+
+    use super::*;
+    use crate::format::ndjson::NdjsonEncoder;
+
+    /// Takes some bytes, then nobody reads any more.
+    struct Head(usize);
+
+    impl Write for Head {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let count = bytes.len().min(self.0);
+            self.0 -= count;
+            if count > 0 { Ok(count) } else { Err(ErrorKind::BrokenPipe.into()) }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_is_no_failure() {
+        let schema = Schema::new(vec![Field::new("n", DataType::Int64)]);
+        let column = Arc::new(Int64Array::from(vec![1, 2]));
+        let records = RecordBatch::try_new(Arc::clone(schema.arrow()), vec![column]).unwrap();
+        let batch = Batch::new(SeqRange::new(0, 2), records, vec![0; 2].into(), Seqs::Dense(0));
+        let report = SinkReport::default();
+        let mut sink = StreamSink {
+            stream: Some(Head(20)),
+            encoder: Box::new(NdjsonEncoder::new(&schema)),
+            buffer: Vec::new(),
+            report: report.clone(),
+        };
+        for round in 0..3 {
+            assert_eq!(report.is_output_closed(), round > 1);
+            let input = InputId { port: 0, task: 0 };
+            collect(|out| sink.process(input, batch.clone(), out)).unwrap();
+            collect(|out| sink.tick(0, out)).unwrap();
+        }
+        collect(|out| sink.finish(out)).unwrap();
+        assert_eq!((report.records(), report.bytes()), (6, 16));
     }
 }

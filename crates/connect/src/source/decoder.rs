@@ -19,8 +19,8 @@ use arrow_select::take::take;
 use bytes::Bytes;
 use thalweg_flow::{Decoded, Decoder, Payload, RawBlock};
 use thalweg_types::{
-    Batch, Error, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_duration, format_timestamp,
-    rejects_schema,
+    Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_duration,
+    format_timestamp, rejects_schema,
 };
 
 use super::BlockContext;
@@ -51,13 +51,15 @@ struct Refused {
 }
 
 impl SourceDecoder {
-    pub fn new(context: &SourceContext, format: Box<dyn RecordDecoder>) -> Self {
-        Self {
+    /// # Errors
+    /// Where the source's time field is no timestamp.
+    pub fn new(context: &SourceContext, format: Box<dyn RecordDecoder>) -> Result<Self, Error> {
+        Ok(Self {
             source: Arc::clone(&context.name),
             schema: context.schema.clone(),
             format,
-            clock: EventClock::new(&context.schema, context),
-        }
+            clock: EventClock::new(&context.schema, context)?,
+        })
     }
 
     fn decode_bytes(
@@ -147,8 +149,24 @@ pub(crate) fn record_batch(
 type Untimely = Vec<(u32, &'static str, Cow<'static, str>)>;
 
 impl EventClock {
-    pub(crate) fn new(schema: &Schema, context: &SourceContext) -> Self {
-        Self { schema: schema.clone(), time: context.time, max_ahead: context.max_ahead }
+    /// # Errors
+    /// Where the time field is no timestamp.
+    pub(crate) fn new(schema: &Schema, context: &SourceContext) -> Result<Self, Error> {
+        if let SourceTime::Field(place) = context.time {
+            match schema.fields().get(place) {
+                Some(Field { data_type: DataType::Timestamp(_), .. }) => {}
+                Some(field) => {
+                    return Err(Error::user(format!(
+                        "source {:?}: expected a timestamp for time, got field {:?} of type {}",
+                        context.name, field.name, field.data_type
+                    )));
+                }
+                None => {
+                    return Err(Error::internal(format!("source {:?} has no field {place}", context.name)));
+                }
+            }
+        }
+        Ok(Self { schema: schema.clone(), time: context.time, max_ahead: context.max_ahead })
     }
 
     /// Event time of each row in microseconds, and the rows that have none that can be used.

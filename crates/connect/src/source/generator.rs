@@ -110,7 +110,7 @@ fn decoders(generator: Generator, context: &SourceContext) -> thalweg_flow::Task
     let generator = Arc::new(generator);
     let context = context.clone();
     Box::new(move |_| {
-        let clock = EventClock::new(generator.schema(), &context);
+        let clock = EventClock::new(generator.schema(), &context)?;
         Ok(Box::new(GeneratorDecoder { generator: Arc::clone(&generator), clock }))
     })
 }

@@ -53,10 +53,17 @@ pub(crate) struct Handover<T> {
 }
 
 struct Queue<T> {
-    pieces: VecDeque<(Cut, T)>,
+    pieces: VecDeque<Piece<T>>,
     /// Nobody puts anything in any more.
     is_closed: bool,
     failure: Option<Error>,
+}
+
+struct Piece<T> {
+    cut: Cut,
+    tag: T,
+    /// Room to give back when it is taken.
+    cost: u32,
 }
 
 /// What a look into the queue gives.
@@ -108,25 +115,26 @@ impl<T> Handover<T> {
 
     /// Puts a piece in, waiting for room.
     pub(crate) async fn send(&self, cut: Cut, tag: T) {
-        let permit = self.room.acquire_many(self.cost(cut.data.len())).await;
+        let cost = self.cost(cut.data.len());
+        let permit = self.room.acquire_many(cost).await;
         permit.expect("the semaphore is never closed").forget();
-        self.lock().pieces.push_back((cut, tag));
+        self.lock().pieces.push_back(Piece { cut, tag, cost });
         self.wake();
     }
 
     /// Puts pieces in that stay next to each other, or none of them.
     pub(crate) fn try_send(&self, pieces: Vec<(Cut, T)>) -> Result<(), Full> {
-        let cost = pieces.iter().map(|(cut, _)| cut.data.len() + OVERHEAD).sum::<usize>();
-        // Taken back piece by piece: a sum above the bound could never be had.
-        let costs: usize = pieces.iter().map(|(cut, _)| self.cost(cut.data.len()) as usize).sum();
-        if cost > self.bound && pieces.len() > 1 {
-            return Err(Full);
-        }
-        match self.room.try_acquire_many(costs as u32) {
+        let bytes = pieces.iter().map(|(cut, _)| cut.data.len() + OVERHEAD).sum::<usize>();
+        let cost = self.cost(bytes.saturating_sub(OVERHEAD));
+        match self.room.try_acquire_many(cost) {
             Ok(permit) => permit.forget(),
             Err(_) => return Err(Full),
         }
-        self.lock().pieces.extend(pieces);
+        let mut queue = self.lock();
+        // The first one carries the cost of all: they come together, and the rest follows at once.
+        let costs = std::iter::once(cost).chain(std::iter::repeat(0));
+        queue.pieces.extend(pieces.into_iter().zip(costs).map(|((cut, tag), cost)| Piece { cut, tag, cost }));
+        drop(queue);
         self.wake();
         Ok(())
     }
@@ -152,27 +160,25 @@ impl<T> Handover<T> {
     /// What [`Handover::fail`] was told, once everything before it is taken.
     pub(crate) fn take(&self, max_bytes: usize) -> Result<Taken<T>, Error> {
         let mut queue = self.lock();
-        let Some((first, tag)) = queue.pieces.pop_front() else {
+        let Some(Piece { cut: first, tag, cost }) = queue.pieces.pop_front() else {
             return match queue.failure.take() {
                 Some(error) => Err(error),
                 None if queue.is_closed => Ok(Taken::Closed),
                 None => Ok(Taken::Nothing),
             };
         };
-        let mut freed = self.cost(first.data.len()) as usize;
+        let mut freed = cost as usize;
         let mut tags = vec![(first.count, tag)];
         let mut bytes = first.data.len();
         let mut more = Vec::new();
-        while let Some((next, _)) = queue.pieces.front() {
-            let fits = bytes + next.data.len() < max_bytes && tags.len() < 1 << 16;
-            if first.context.is_some() || next.context.is_some() || !fits {
-                break;
-            }
-            let (next, tag) = queue.pieces.pop_front().expect("the front was just looked at");
-            freed += self.cost(next.data.len()) as usize;
-            bytes += next.data.len() + 1;
-            tags.push((next.count, tag));
-            more.push(next);
+        while let Some(next) = queue.pieces.pop_front_if(|next| {
+            let fits = bytes + next.cut.data.len() < max_bytes && tags.len() < 1 << 16;
+            fits && first.context.is_none() && next.cut.context.is_none()
+        }) {
+            freed += next.cost as usize;
+            bytes += next.cut.data.len() + 1;
+            tags.push((next.cut.count, next.tag));
+            more.push(next.cut);
         }
         drop(queue);
         self.room.add_permits(freed);
@@ -182,8 +188,7 @@ impl<T> Handover<T> {
     /// Throws away what is queued.
     pub(crate) fn clear(&self) {
         let pieces = std::mem::take(&mut self.lock().pieces);
-        let freed = pieces.iter().map(|(cut, _)| self.cost(cut.data.len()) as usize).sum();
-        self.room.add_permits(freed);
+        self.room.add_permits(pieces.iter().map(|piece| piece.cost as usize).sum());
     }
 }
 

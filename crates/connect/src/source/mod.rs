@@ -45,6 +45,7 @@ const QUEUE: OptionSpec = OptionSpec {
 
 /// The format that the source was given, bound to its schema.
 fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
+    decoder::EventClock::new(&context.schema, context)?;
     let format = context
         .format
         .as_ref()
@@ -55,5 +56,5 @@ fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
 /// Decode tasks for a source that reads a format.
 fn decoders_of(context: &SourceContext, format: Arc<dyn RecordFormat>) -> TaskFactory<dyn Decoder> {
     let context = context.clone();
-    Box::new(move |_| Ok(Box::new(SourceDecoder::new(&context, format.decoder()))))
+    Box::new(move |_| Ok(Box::new(SourceDecoder::new(&context, format.decoder())?)))
 }

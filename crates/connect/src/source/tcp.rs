@@ -25,6 +25,10 @@ use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
 /// Bytes read from a connection at a time at most.
 const READ: usize = 64 << 10;
 
+/// Bytes that may have arrived before a drain: more than the system buffers of one connection hold. A sender
+/// that goes on cannot keep the source from ending.
+const READ_IN_DRAIN: usize = 8 << 20;
+
 const DEFAULT_CONNECTIONS: usize = 1024;
 
 /// The plug-in.
@@ -184,7 +188,7 @@ async fn accept(
     let for_connections = drain.clone();
     loop {
         tokio::select! {
-            _ = drained(&mut drain) => break,
+            () = drained(&mut drain) => break,
             Some(_) = open.join_next() => {}
             accepted = listener.accept(), if open.len() < connections => match accepted {
                 Ok((stream, peer)) => {
@@ -218,20 +222,36 @@ async fn read(
 ) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::external("read a connection").with_source(error);
     let mut cutter = Cutter::without_lines(format);
+    let mut is_draining = false;
+    let mut read_in_drain = 0;
     loop {
         let wanted = cutter.wanted(READ);
         let buffer = cutter.buffer();
         buffer.reserve(wanted);
-        let count = tokio::select! {
-            biased;
-            count = stream.read_buf(buffer) => count.map_err(failed)?,
-            _ = drained(&mut drain) => break,
+        let count = if is_draining {
+            match stream.try_read_buf(buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                result => result.map_err(failed)?,
+            }
+        } else {
+            tokio::select! {
+                biased;
+                () = drained(&mut drain) => {
+                    is_draining = true;
+                    continue;
+                }
+                count = stream.read_buf(buffer) => count.map_err(failed)?,
+            }
         };
         while let Some(cut) = cutter.next(count == 0)? {
             handover.send(cut, ()).await;
         }
         if count == 0 {
             return Ok(());
+        }
+        read_in_drain += if is_draining { count } else { 0 };
+        if read_in_drain > READ_IN_DRAIN {
+            break;
         }
     }
     let left = cutter.buffer().len();

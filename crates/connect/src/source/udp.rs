@@ -25,6 +25,9 @@ use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
 /// The largest datagram there is.
 const DATAGRAM: usize = 65_535;
 
+/// Datagrams taken at a time.
+const BURST: usize = 256;
+
 /// Senders that are counted apart; more of them share one counter, so that forged addresses cost no memory.
 const MAX_SENDERS: usize = 65_536;
 
@@ -306,13 +309,14 @@ async fn receive(
     loop {
         let is_draining = tokio::select! {
             biased;
+            () = drained(&mut drain) => true,
             ready = socket.readable() => {
                 ready?;
                 false
             }
-            _ = drained(&mut drain) => true,
         };
-        loop {
+        // Not for ever: a flood must let other sockets be heard, and a drained source end.
+        for _ in 0..if is_draining { 1 << 16 } else { BURST } {
             match socket.try_recv_from(&mut datagram) {
                 Ok((len, sender)) => receiver.take(&datagram[..len], sender.ip()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
@@ -321,7 +325,7 @@ async fn receive(
                 Err(error) => return Err(error),
             }
         }
-        if is_draining || *drain.borrow() {
+        if is_draining {
             return Ok(());
         }
         if reported.0.elapsed() >= REPORT {

@@ -1,7 +1,7 @@
 //! Made-up records: the same ones always, and as described.
 
 use arrow_array::types::{Float64Type, TimestampMicrosecondType, TimestampMillisecondType};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 
 use super::*;
 use crate::generate::{Generator, GeneratorSpec};
@@ -100,6 +100,16 @@ fn each_valve_follows_its_sensor() {
         for pair in sensors.windows(2) {
             assert!(pair[0].0 < pair[1].0);
         }
+    }
+}
+
+#[test]
+fn numbered_batches_have_the_times_of_their_records() {
+    for kind in Generator::KINDS {
+        let batch = generator(kind, |_| {}).numbered(25, 2);
+        assert_eq!((batch.seq(1), batch.range()), (26, SeqRange::new(25, 27)));
+        let Value::Timestamp(count, unit) = Value::at(batch.column(0), 1) else { panic!("ts comes first") };
+        assert_eq!(unit.to_micros(count), Some(batch.times()[1]));
     }
 }
 

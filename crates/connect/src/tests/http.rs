@@ -1,6 +1,6 @@
 //! The way of a request: body, block, order number, answers and rejects, reply.
 
-use arrow_array::{Array, Float64Array};
+use arrow_array::Float64Array;
 use thalweg_flow::{InputId, Operator, TaskFactory, Waker, collect};
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;

@@ -103,7 +103,7 @@ fn decode(decoder: &mut dyn Decoder, block: &RawBlock) -> Result<Decoded, Error>
 /// Everything that `input` holds, one line per row or reject, in order of their offsets.
 fn read(context: &SourceContext, input: &[u8], step: usize) -> Result<String, Error> {
     let format = context.format.as_ref().expect("a format").reader(&context.schema)?;
-    let mut decoder = SourceDecoder::new(context, format.decoder());
+    let mut decoder = SourceDecoder::new(context, format.decoder())?;
     let mut lines = BTreeMap::new();
     for block in cut(&*format, input, step)? {
         let decoded = decode(&mut decoder, &block)?;

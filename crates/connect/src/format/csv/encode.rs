@@ -68,13 +68,16 @@ fn write_row(
         }
         match cells[cells.len() - 1] {
             Cell::String(column) => write_field(column.value(row).as_bytes(), delimiter, out),
+            cell @ Cell::List { .. } => {
+                scratch.clear();
+                write_json(cell, row, scratch);
+                write_field(scratch, delimiter, out);
+            }
+            // Numbers, base64 and addresses hold no quote and no line end, and the usual delimiters neither.
+            cell if matches!(delimiter, b',' | b'\t' | b';' | b'|') => cell.write_plain(row, out),
             cell => {
                 scratch.clear();
-                match cell {
-                    Cell::List { .. } => write_json(cell, row, scratch),
-                    // Numbers hold no quote and no line end, but `-` or `.` may be the delimiter.
-                    _ => cell.write_plain(row, scratch),
-                }
+                cell.write_plain(row, scratch);
                 write_field(scratch, delimiter, out);
             }
         }
