@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use thalweg_expr::{Expr, SqlError};
 use thalweg_flow::Schedule;
+use thalweg_window::query::Query;
 
 use crate::diagnostic::{Span, one_of};
-use crate::job_file::keys::{self, KeySpec};
+use crate::job_file::keys::{self, KeySpec, Shape};
 use crate::job_file::section::Section;
-use crate::job_file::tree::Node;
+use crate::job_file::tree::{Node, Value};
 use crate::operator::{Inputs, OperatorCheck, OperatorPlugin, Prepared, Stream, Tasks, plain_options, union};
 
 use super::input::{self, CheckedInput, Endpoint, NodeRef, RawInput};
@@ -226,13 +228,20 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     let schedule = check_schedule(section);
     let plugin = raw.plugin.clone()?;
     let options = section.options(&plain_options(plugin.options()));
-    let raw_inputs = raw.inputs.as_deref()?;
-    let targets = raw.nodes.as_deref()?;
+    let resolved = raw.inputs.as_deref().zip(raw.nodes.as_deref()).and_then(|(raw_inputs, targets)| {
+        let pairs = raw_inputs.iter().zip(targets);
+        pairs
+            .map(|(input, target)| resolve(context, section, input, *target, places))
+            .collect::<Option<Vec<_>>>()
+    });
+    let (Some(raw_inputs), Some(resolved)) = (raw.inputs.as_deref(), resolved) else {
+        check_grammar(section, plugin.options());
+        return None;
+    };
 
     let mut inputs = Vec::new();
     let mut streams = Vec::new();
-    for (input, target) in raw_inputs.iter().zip(targets) {
-        let (checked, stream) = resolve(context, section, input, *target, places)?;
+    for (input, (checked, stream)) in raw_inputs.iter().zip(resolved) {
         if plugin.partitions_itself() && input.is_spread() {
             section
                 .report
@@ -295,6 +304,35 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         parallelism,
         schedule,
     })
+}
+
+/// What can be said of an operator's SQL while its fields are not known: whether it is SQL.
+fn check_grammar(section: &Section<'_>, keys: &[KeySpec]) {
+    let parse = |node: &Node, what: String, parse: &dyn Fn(&str) -> Result<(), SqlError>| {
+        if let Value::Scalar(scalar) = &node.value
+            && let Err(error) = parse(&scalar.text)
+        {
+            section.report.sql(node, &what, &error);
+        }
+    };
+    let expression = |text: &str| Expr::parse(text).map(drop);
+    let query = |text: &str| Query::parse(text).map(drop);
+    for spec in keys {
+        match (spec.shape, section.get(spec.key)) {
+            (Shape::Expression, Some(node)) => {
+                parse(node, format!("{:?} of {}", spec.key, section.what), &expression);
+            }
+            (Shape::Expressions | Shape::Queries, Some(Node { value: Value::Map(entries), .. })) => {
+                for (name, node) in entries {
+                    match spec.shape {
+                        Shape::Queries => parse(node, format!("query {:?}", name.text), &query),
+                        _ => parse(node, format!("field {:?}", name.text), &expression),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn check_schedule(section: &Section<'_>) -> Schedule {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thalweg_connect::{FormatSpec, Options, SourcePlugin, SourceTime};
 use thalweg_types::{DataType, Field, Micros, Schema, rejects_schema};
 
-use crate::diagnostic::{Span, one_of};
+use crate::diagnostic::{Span, nearest, one_of};
 use crate::job_file::keys;
 use crate::job_file::section::Section;
 use crate::job_file::tree::{Node, Value};
@@ -266,15 +266,20 @@ fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
                     },
                 )
                 .expected(EXPECTED);
-            if let Some(meant) = meant_type(text) {
+            let mut guess = meant_type(text);
+            if let Some(meant) = guess {
                 pending = pending.hint(format!("did you mean {meant:?}?"));
             } else if text.starts_with("decimal") {
+                guess = Some("decimal(18,2)");
                 pending = pending.hint("decimal takes precision 1 to 76 and a scale up to it: decimal(18,2)");
             } else {
+                guess = nearest(text, DataType::NAMES);
                 pending = pending.did_you_mean(text, DataType::NAMES);
             }
             pending.report();
-            None
+            // What was probably meant goes on, so that mistakes behind this one are told too.
+            let field = Field::new(name, DataType::parse(guess?).ok()?);
+            Some(if nullable { field.nullable() } else { field })
         }
     }
 }

@@ -309,3 +309,78 @@ fn expressions_of_operators_are_checked() {
     "#]],
     );
 }
+
+#[test]
+fn mistakes_behind_other_mistakes_are_told_too() {
+    check(
+        "\
+name: demo
+sources:
+  rows:
+    type: file
+    path: rows.csv
+    format: csv
+    schema: { ts: timestamp(mss), card: strin, amount: float64 }
+    time: tss
+operators:
+  sums:
+    type: metrics
+    input: rows
+    partition_by: card
+    queries:
+      a: SELECT sum(amont) AS s FROM rows GROUP BY card OVER SLIDING 1 HOUR
+  more:
+    type: metrics
+    input: row
+    queries:
+      b: SELECT count(*) AS n FROM rows OVER SLIDNG 1 HOUR
+",
+        expect![[r#"
+            error: field "ts" is of type "timestamp(mss)", which is none
+             --> job.yaml:7:19
+              |
+            7 |     schema: { ts: timestamp(mss), card: strin, amount: float64 }
+              |                   ^^^^^^^^^^^^^^
+              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+              = hint: did you mean "timestamp(ms)"?
+
+            error: field "card" is of type "strin", which is none
+             --> job.yaml:7:41
+              |
+            7 |     schema: { ts: timestamp(mss), card: strin, amount: float64 }
+              |                                         ^^^^^
+              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+              = hint: did you mean "string"?
+
+            error: "time" of source "rows" names no field: "tss"
+             --> job.yaml:8:11
+              |
+            8 |     time: tss
+              |           ^^^
+              = expected: one of the fields ts, card, amount
+              = hint: did you mean "ts"?
+
+            error: query "a": there is no field "amont"
+              --> job.yaml:15:21
+               |
+            15 |       a: SELECT sum(amont) AS s FROM rows GROUP BY card OVER SLIDING 1 HOUR
+               |                     ^^^^^
+               = hint: did you mean "amount"?
+
+            error: operator "more" reads "row", which is no source and no operator
+              --> job.yaml:18:12
+               |
+            18 |     input: row
+               |            ^^^
+               = expected: more, rows or sums
+               = hint: did you mean "rows"?
+
+            error: query "b": there is no SLIDNG window
+              --> job.yaml:20:46
+               |
+            20 |       b: SELECT count(*) AS n FROM rows OVER SLIDNG 1 HOUR
+               |                                              ^^^^^^
+               = expected: SLIDING 1 HOUR, TUMBLING 5 MINUTES, INFINITE or ROWS 100
+        "#]],
+    );
+}

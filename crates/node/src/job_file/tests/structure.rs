@@ -96,6 +96,13 @@ sinks:
                = expected: double, in or keep
                = hint: did you mean "in"?
 
+            error: "where" of operator "keep": the expression is incomplete
+              --> job.yaml:10:52
+               |
+            10 |   keep: { type: filter, input: inn, where: amount > }
+               |                                                    ^
+               = expected: an expression
+
             error: operator "double" is of type "mpa", which is no operator
               --> job.yaml:11:19
                |
