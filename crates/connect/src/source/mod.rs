@@ -1,6 +1,6 @@
 //! Sources: where records come from.
 //!
-//! A source cuts what it receives into blocks of whole records ([`cut`]); [`SourceDecoder`] makes records and
+//! A source cuts what it receives into blocks of whole records (`cut`); [`SourceDecoder`] makes records and
 //! rejects of them in the decode tasks. The two share nothing but the block and its [`BlockContext`].
 //! Sources that talk to the network do so on the I/O runtime and hand over through a bounded queue.
 

@@ -1,7 +1,7 @@
 //! Made-up records: the same ones always, and as described.
 
-use arrow_array::types::{Float64Type, TimestampMicrosecondType, TimestampMillisecondType};
 use arrow_array::RecordBatch;
+use arrow_array::types::{Float64Type, TimestampMicrosecondType, TimestampMillisecondType};
 
 use super::*;
 use crate::generate::{Generator, GeneratorSpec};
