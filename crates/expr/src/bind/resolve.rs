@@ -74,11 +74,17 @@ fn missing(schema: &Schema, stream: Option<&str>, path: &[String]) -> SqlError {
     let written = own.join(".");
     let names: Vec<&str> = schema.names().collect();
     let error = SqlError::new(format!("there is no field {written:?}"));
-    if let ([first, rest @ ..], None) = (path, stream)
+    if let [first, rest @ ..] = path
         && !rest.is_empty()
-        && schema.field(&rest.join(".")).is_some()
+        && lookup(schema, rest).is_some()
     {
-        return error.hint(format!("{first:?} is neither a field nor the stream that is read"));
+        let rest = rest.join(".");
+        return match stream {
+            Some(stream) => error.hint(format!("the stream is {stream:?}; write {stream}.{rest} or {rest}")),
+            None => {
+                error.hint(format!("{first:?} is neither a field nor the stream that is read; write {rest}"))
+            }
+        };
     }
     with_names(error, &written, &names, "the fields are")
 }

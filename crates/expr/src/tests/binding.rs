@@ -43,11 +43,11 @@ fn names() {
     golden(
         "payments.amount > 1",
         expect![[r#"
-        error: there is no field "payments.amount"
-        1 | payments.amount > 1
-          | ^^^^^^^^^^^^^^^
-        hint: "payments" is neither a field nor the stream that is read
-    "#]],
+            error: there is no field "payments.amount"
+            1 | payments.amount > 1
+              | ^^^^^^^^^^^^^^^
+            hint: "payments" is neither a field nor the stream that is read; write amount
+        "#]],
     );
     golden(
         "card.x = 1",

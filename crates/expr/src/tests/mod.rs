@@ -37,26 +37,38 @@ fn check(expr: &str, fields: &str, rows: &str, expected: &str) {
     let array = evaluate(&bound, &records);
     let got: Vec<String> = (0..array.len()).map(|row| show(&Value::at(&array, row))).collect();
     assert_eq!(format!("{}: {}", bound.data_type(), got.join(" | ")), expected, "{expr}");
+    agree(&parsed, &schema, &records);
+}
+
+/// The four ways of evaluation agree, and canonical text keeps the meaning.
+#[track_caller]
+fn agree(parsed: &Expr, schema: &Schema, records: &RecordBatch) {
     let back = Expr::parse(&parsed.to_string()).expect("canonical text parses");
-    assert_eq!(back, parsed, "canonical text keeps the meaning of {expr}: {parsed}");
+    assert_eq!(back, *parsed, "canonical text keeps the meaning: {parsed}");
+    let bound = parsed.bind(schema).expect("bound before");
+    assert_eq!(back.bind(schema).expect("binds as well").fingerprint(), bound.fingerprint());
+    let array = evaluate(&bound, records);
+    let all: Vec<String> = (0..array.len()).map(|row| show(&Value::at(&array, row))).collect();
 
     let names: Vec<&str> = schema.names().collect();
-    for (row, expected) in got.iter().enumerate() {
+    for (row, expected) in all.iter().enumerate() {
         let alone = records.slice(row, 1);
-        assert_eq!(show(&Value::at(&evaluate(&bound, &alone), 0)), *expected, "{expr} on row {row} alone");
-        let mut replacements: Vec<Vec<&str>> = names.iter().map(|name| vec![*name]).collect();
+        assert_eq!(show(&Value::at(&evaluate(&bound, &alone), 0)), *expected, "{parsed} on row {row} alone");
+        let mut replacements: Vec<Vec<&str>> =
+            bound.fields().iter().map(|index| vec![names[*index]]).collect();
         replacements.push(names.clone());
         for replaced in replacements {
             let mut constant = parsed.clone();
-            replace(&mut constant, &replaced, &schema, &alone);
-            let Ok(bound) = constant.bind(&schema) else {
-                panic!("{expr} with constants does not bind: {constant}");
+            replace(&mut constant, &replaced, schema, &alone);
+            let bound = match constant.bind(schema) {
+                Ok(bound) => bound,
+                Err(error) => panic!("{parsed} with constants does not bind: {constant}: {error}"),
             };
-            for rows in [&alone, &records] {
+            for rows in [&alone, records] {
                 let array = evaluate(&bound, rows);
                 let at = if rows.num_rows() == 1 { 0 } else { row };
                 let got = show(&Value::at(&array, at));
-                assert_eq!(got, *expected, "{expr} on row {row} with {replaced:?} constant: {constant}");
+                assert_eq!(got, *expected, "{parsed} on row {row} with {replaced:?} constant: {constant}");
             }
         }
     }
