@@ -52,10 +52,9 @@ impl Query {
             Some(expr) => {
                 let filter = expr.bind_stream(schema, Some(&self.stream))?;
                 if *filter.data_type() != DataType::Bool {
-                    let error =
-                        SqlError::new(format!("WHERE takes a condition, not a {}", filter.data_type()))
-                            .at(expr.span())
-                            .expected("bool");
+                    let error = SqlError::new(format!("WHERE takes a condition, not {}", filter.data_type()))
+                        .at(expr.span())
+                        .expected("bool");
                     let is_number = filter.data_type().is_numeric();
                     return Err(if is_number { error.hint("compare the number: x <> 0") } else { error });
                 }
@@ -77,17 +76,17 @@ fn check_kind(function: AggregateName, arg: &Bound, span: Range<usize>) -> Resul
         return Ok(());
     }
     let name = function.name();
-    let error = SqlError::new(format!("{name} cannot take a {data_type}")).at(span);
+    let error = SqlError::new(format!("{name} cannot take {data_type}")).at(span);
     Err(match data_type {
         DataType::List(_) | DataType::Struct(_) => {
             error.hint(format!("name a member: {name}(card_1h.spent)"))
         }
         DataType::Timestamp(_) => error
             .expected("a number")
-            .hint(format!("EPOCH_MS(ts) is one; min, max and last take timestamps: {name}(EPOCH_MS(ts))")),
+            .hint(format!("write {name}(EPOCH_MS(ts)); min, max and last take timestamps")),
         DataType::String => error.expected("a number").hint("CAST(x AS float64) reads a number from a text"),
         DataType::Bool => {
-            error.expected("a number").hint(format!("{name}(CAST(x AS int64)) counts what is true"))
+            error.expected("a number").hint(format!("{name}(CAST(x AS int64)) takes true as 1"))
         }
         _ => error.expected("a number"),
     })

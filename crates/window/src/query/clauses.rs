@@ -125,7 +125,7 @@ pub(super) fn parse(text: &str) -> Result<Query, SqlError> {
         let start = cursor.last();
         let condition = cursor.until(|rest| is_clause(rest).is_some_and(|clause| clause != "FROM"))?;
         let end = condition.last().map_or(start, |token| token.span.end..token.span.end);
-        filter = Some(Expr::from_tokens(text, condition, end)?);
+        filter = Some(Expr::from_tokens(text, condition, end).map_err(|error| or_no_over(error, condition))?);
     }
     let mut group_by = Vec::new();
     if cursor.take("GROUP") {
@@ -182,6 +182,11 @@ fn stream(cursor: &mut Cursor<'_>) -> Result<String, SqlError> {
     let Some(token) = cursor.next() else {
         return Err(SqlError::new("the stream is missing").at(cursor.end()).expected("FROM and a stream"));
     };
+    if is_clause(&cursor.tokens[cursor.at - 1..]).is_some() {
+        return Err(SqlError::new("the stream is missing")
+            .at(token.span.clone())
+            .expected("FROM and a stream"));
+    }
     let name = match &token.token {
         Token::Word(word) => word.value.clone(),
         Token::LParen => {
@@ -202,7 +207,7 @@ fn stream(cursor: &mut Cursor<'_>) -> Result<String, SqlError> {
         Some("JOIN" | "INNER" | "LEFT" | "RIGHT" | "FULL" | "CROSS" | "NATURAL" | "OUTER") => {
             Err(SqlError::new("a query reads one stream")
                 .at(next.span.clone())
-                .hint("join in an operator before: type: join or type: lookup"))
+                .hint("join in an operator before"))
         }
         Some("AS") => error("a stream has no alias here"),
         Some(_) if is_clause(&cursor.tokens[cursor.at..]).is_some() => Ok(name),
@@ -233,7 +238,8 @@ fn fields(
             return Err(SqlError::new("a field is missing in GROUP BY").at(after));
         };
         let span = first.span.start..last.span.end;
-        let expr = Expr::from_tokens(text, item, span.end..span.end)?;
+        let expr =
+            Expr::from_tokens(text, item, span.end..span.end).map_err(|error| or_no_over(error, item))?;
         let Some(path) = expr.as_field() else {
             return Err(SqlError::new("GROUP BY takes fields, not expressions")
                 .at(span)
@@ -252,17 +258,30 @@ fn fields(
     Ok(fields)
 }
 
+/// The error, or that OVER is missing where it is about the first word of a window.
+fn or_no_over(error: SqlError, tokens: &[Spanned]) -> SqlError {
+    let at = error.span.as_ref().map(|span| span.start);
+    match tokens.iter().skip(1).find(|token| Some(token.span.start) == at) {
+        Some(token) if WINDOWS.iter().any(|window| token.is_keyword(window)) => window_without_over(token),
+        _ => error,
+    }
+}
+
+const WINDOWS: [&str; 4] = ["SLIDING", "TUMBLING", "INFINITE", "ROWS"];
+
+fn window_without_over(token: &Spanned) -> SqlError {
+    SqlError::new("OVER is missing before the window")
+        .at(token.span.clone())
+        .hint("write OVER SLIDING 1 HOUR")
+}
+
 fn no_over(cursor: &Cursor<'_>) -> SqlError {
     let Some(token) = cursor.peek() else {
         return SqlError::new("the window is missing").at(cursor.end()).hint("add OVER SLIDING 1 HOUR");
     };
     match token.keyword().as_deref() {
         Some("WHERE") => SqlError::new("WHERE stands before GROUP BY, once").at(token.span.clone()),
-        Some("SLIDING" | "TUMBLING" | "INFINITE" | "ROWS" | "DELAYED") => {
-            SqlError::new("OVER is missing before the window")
-                .at(token.span.clone())
-                .hint("write OVER SLIDING 1 HOUR")
-        }
+        Some("SLIDING" | "TUMBLING" | "INFINITE" | "ROWS" | "DELAYED") => window_without_over(token),
         _ => {
             let error = trailing(cursor, token);
             if error.hint.is_some() { error } else { error.hint("the window is next: OVER SLIDING 1 HOUR") }

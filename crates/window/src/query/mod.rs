@@ -90,13 +90,13 @@ impl Query {
             let arg = output.arg.as_ref();
             write!(out, "{separator}{}", output.function.call(arg)).expect(NEVER_FAILS);
         }
-        write!(out, " FROM {:?}", self.stream).expect(NEVER_FAILS);
+        write!(out, " FROM {}", quoted(&self.stream)).expect(NEVER_FAILS);
         if let Some(filter) = &self.filter {
             write!(out, " WHERE {filter}").expect(NEVER_FAILS);
         }
         for (index, (name, _)) in self.group_by.iter().enumerate() {
             let separator = if index == 0 { " GROUP BY " } else { ", " };
-            write!(out, "{separator}{name:?}").expect(NEVER_FAILS);
+            write!(out, "{separator}{}", quoted(name)).expect(NEVER_FAILS);
         }
         write!(out, " OVER {}", self.window).expect(NEVER_FAILS);
         if self.delay != 0 {
@@ -104,6 +104,11 @@ impl Query {
         }
         out
     }
+}
+
+/// A name as SQL writes it when it may be anything.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 const NEVER_FAILS: &str = "writing to a string cannot fail";
