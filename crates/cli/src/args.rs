@@ -30,8 +30,8 @@ pub(crate) enum Verb {
 
 #[derive(clap::Args)]
 pub(crate) struct Run {
-    /// Job files, YAML or JSON.
-    #[arg(required = true, value_name = "JOB")]
+    /// Job files, YAML or JSON; with --listen there may be none, and jobs come by HTTP.
+    #[arg(required_unless_present = "listen", value_name = "JOB")]
     pub(crate) jobs: Vec<PathBuf>,
     /// Folder for everything that outlives the run; without it, a temporary one.
     #[arg(long, value_name = "D")]

@@ -3,17 +3,49 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use thalweg_node::Node;
+use thalweg_node::{Node, RunningJob};
+use thalweg_server::{NodeControl, Options, Readiness, Running, Server};
 
-use crate::output::Failure;
+use crate::output::{Failure, talk};
 
-/// What serves while the node runs; dropped after the jobs have drained.
-pub(crate) struct Server;
+/// What serves while the node runs.
+pub(crate) struct Door {
+    control: Arc<NodeControl>,
+    server: Running,
+}
 
-/// Starts serving.
-///
-/// # Errors
-/// If the address cannot be had.
-pub(crate) fn listen(address: SocketAddr, _node: &Arc<Node>) -> Result<Server, Failure> {
-    Err(Failure::Usage(format!("error: --listen {address}: this build serves no HTTP")))
+impl Door {
+    /// Takes the address and answers that the node is starting.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub(crate) fn open(address: SocketAddr, node: &Arc<Node>) -> Result<Self, Failure> {
+        let control = Arc::new(NodeControl::new(Arc::clone(node)));
+        let server = Server::bind(&address.to_string(), Arc::clone(&control) as _, Options::default())
+            .map_err(|error| Failure::at_start(&error))?;
+        Ok(Self { control, server: server.start() })
+    }
+
+    pub(crate) fn add(&self, job: &Arc<RunningJob>) {
+        self.control.add(Arc::clone(job));
+    }
+
+    /// Takes records from now on.
+    pub(crate) fn ready(&self) {
+        self.control.set_readiness(Readiness::Ready);
+        talk(&format!("listening on http://{}", self.server.local_addr()));
+    }
+
+    /// Refuses new records; what is in flight is still answered.
+    pub(crate) fn drain(&self) {
+        self.control.set_readiness(Readiness::Draining);
+    }
+
+    /// Answers what is in flight and closes.
+    pub(crate) fn close(self) {
+        let finish = self.server.stop();
+        if finish.cut_off > 0 {
+            talk(&format!("{} connections were cut off in the middle of a request", finish.cut_off));
+        }
+    }
 }

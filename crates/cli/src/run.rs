@@ -9,7 +9,7 @@ use thalweg_types::Class;
 
 use crate::Outcome;
 use crate::args::Run;
-use crate::listen::listen;
+use crate::listen::Door;
 use crate::output::{Failure, talk, with_hint};
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -37,20 +37,26 @@ pub(crate) fn run(args: Run) -> Outcome {
     }
 
     let node = Arc::new(options.open().map_err(|error| Failure::at_start(&error))?);
+    let door = args.listen.map(|address| Door::open(address, &node)).transpose()?;
     let mut running = Vec::new();
     for job in jobs {
         let name = Arc::clone(&job.name);
         let started = node.start(job, &args.skips);
-        running.push(started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?);
+        let started = started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?;
+        if let Some(door) = &door {
+            door.add(&started);
+        }
+        running.push(started);
     }
-    let server = match args.listen {
-        Some(address) => Some(listen(address, &node)?),
-        None => None,
-    };
+    if let Some(door) = &door {
+        door.ready();
+    }
     let progress = Progress::start(args.quiet, &running);
-    let ends = wait(&running, &signals, &progress);
+    let ends = wait(&node, &mut running, &signals, &progress, door.as_ref());
     progress.finish();
-    drop(server);
+    if let Some(door) = door {
+        door.close();
+    }
     conclude(&node, &running, &ends, signals.count())
 }
 
@@ -79,21 +85,46 @@ fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<Che
 }
 
 /// Waits for all jobs, draining them at the first signal and ending them at the second.
-fn wait(running: &[Arc<RunningJob>], signals: &Signals, progress: &Progress) -> Vec<JobEnd> {
+///
+/// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal.
+fn wait(
+    node: &Node,
+    running: &mut Vec<Arc<RunningJob>>,
+    signals: &Signals,
+    progress: &Progress,
+    door: Option<&Door>,
+) -> Vec<JobEnd> {
     let mut asked = 0;
+    let is_idle_node = running.is_empty();
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
     loop {
-        let Some(next) = ends.iter().position(Option::is_none) else { break };
-        ends[next] = running[next].wait_timeout(LOOK);
-        if let Some(failure) = ends[next].as_ref().and_then(JobEnd::failure) {
-            // Told when it happens: other jobs may run for long.
-            let hint = failure.error.as_ref().and_then(|error| error.hint.as_deref());
-            talk(&with_hint(&format!("job {:?}: {failure}", running[next].name()), hint));
+        if door.is_some() {
+            for job in node.list() {
+                if !running.iter().any(|known| Arc::ptr_eq(known, &job)) {
+                    running.push(job);
+                    ends.push(None);
+                }
+            }
+        }
+        match ends.iter().position(Option::is_none) {
+            Some(next) => {
+                ends[next] = running[next].wait_timeout(LOOK);
+                if let Some(failure) = ends[next].as_ref().and_then(JobEnd::failure) {
+                    // Told when it happens: other jobs may run for long.
+                    let hint = failure.error.as_ref().and_then(|error| error.hint.as_deref());
+                    talk(&with_hint(&format!("job {:?}: {failure}", running[next].name()), hint));
+                }
+            }
+            None if is_idle_node && asked == 0 => std::thread::sleep(LOOK),
+            None => break,
         }
         let count = signals.count();
         if count > asked {
             if asked == 0 {
                 talk("draining; a second signal ends at once");
+                if let Some(door) = door {
+                    door.drain();
+                }
                 running.iter().for_each(|job| job.drain());
             }
             if count > 1 {

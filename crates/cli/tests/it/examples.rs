@@ -70,7 +70,8 @@ fn real_data_power_of_a_machine_over_ten_seconds_a_minute_and_a_day() {
                 from += 1;
             }
             for field in 0..3 {
-                let (mean, deviation) = mean_and_deviation((row + 1 - from) as i128, sums[field], squares[field]);
+                let (mean, deviation) =
+                    mean_and_deviation((row + 1 - from) as i128, sums[field], squares[field]);
                 let column = 5 + window * 6 + field * 2;
                 let answer = &answers[row];
                 assert!(is_near(answer[column], Some(mean)), "row {row}: {} for {mean}", answer[column]);
@@ -98,7 +99,16 @@ fn valves_follow_their_sensors() {
     let set = format!("sources.readings.count={count}");
     place.thalweg(&["run", &example("manufacturing/job.yaml"), "--set", &set]).ends_with(0);
     let generated = place.thalweg(&[
-        "gen", "readings", "--seed", "1", "--count", &count.to_string(), "--fields", "66", "--format", "csv",
+        "gen",
+        "readings",
+        "--seed",
+        "1",
+        "--count",
+        &count.to_string(),
+        "--fields",
+        "66",
+        "--format",
+        "csv",
     ]);
 
     // The oracle: scan for edges, keep when each sensor last changed, average all delays so far (600 s of readings are

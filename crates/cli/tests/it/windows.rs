@@ -79,7 +79,8 @@ fn workers_partitions_and_buffers_change_no_byte() {
         assert_eq!(answers(EXAMPLE, &["--workers", workers]), usual, "{workers} workers");
     }
     for partitions in [1, 2, 7] {
-        let job = with("    input: payments\n", &format!("    input: payments\n    partitions: {partitions}\n"));
+        let job =
+            with("    input: payments\n", &format!("    input: payments\n    partitions: {partitions}\n"));
         assert_eq!(answers(&job, &[]), usual, "{partitions} partitions");
     }
     let job = with("    input: payments\n", "    input: { from: payments, buffer: 64B, flush: 1ms }\n");
