@@ -82,9 +82,8 @@ impl Judge {
             let key = keys.as_ref().and_then(|keys| keys[row].as_ref());
             self.judge_one(row, key, &mut verdicts);
         }
-        if verdicts.late.is_empty() && verdicts.duplicate.is_empty() {
-            verdicts.accepted = None;
-        } else if self.policy == LatePolicy::Clamp && verdicts.duplicate.is_empty() {
+        let is_any_refused = self.policy == LatePolicy::Reject && !verdicts.late.is_empty();
+        if !is_any_refused && verdicts.duplicate.is_empty() {
             verdicts.accepted = None;
         }
         if verdicts.out_of_order.as_ref().is_some_and(|rows| !rows.contains(&true)) {

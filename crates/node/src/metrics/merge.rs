@@ -56,8 +56,15 @@ impl Merge {
     fn place<'a>(&self, stage: usize, records: &Batch, answers: &'a [(u32, Batch)]) -> Vec<Placed<'a>> {
         let keys = &self.spec.stages[stage].keys;
         if keys.is_empty() {
-            let all = (0..records.len() as u32).collect();
-            return answers.iter().map(|(_, batch)| Placed { batch, rows: all_rows(&all, batch) }).collect();
+            let mut from = 0;
+            return answers
+                .iter()
+                .map(|(_, batch)| {
+                    let rows = (from..from + batch.len() as u32).collect();
+                    from += batch.len() as u32;
+                    Placed { batch, rows }
+                })
+                .collect();
         }
         if let Seqs::Dense(first) = records.seqs() {
             return answers
@@ -219,11 +226,6 @@ fn tasks_of(batch: &Batch) -> u32 {
         .get(TASKS)
         .and_then(|tasks| tasks.parse().ok())
         .expect("a stage says how many tasks it has")
-}
-
-fn all_rows(all: &Vec<u32>, batch: &Batch) -> Vec<u32> {
-    assert_eq!(all.len(), batch.len(), "the stage without a key answers every record in one batch");
-    all.clone()
 }
 
 fn flag(batch: &Batch, index: usize) -> &ArrayRef {

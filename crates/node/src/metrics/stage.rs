@@ -71,7 +71,7 @@ impl StageOperator {
         Arc::clone(schema)
     }
 
-    fn to_batch(&mut self, answers: Answers, batch: &Batch) -> Batch {
+    fn message(&mut self, answers: Answers, batch: &Batch) -> Batch {
         let count = batch.len();
         let schema = self.schema();
         let refused = if answers.late_refused { answers.late.as_slice() } else { &[] };
@@ -163,7 +163,7 @@ impl Operator for StageOperator {
             out.working_on(batch.seq(first));
         }
         let answers = self.stage.answer(&batch)?;
-        let answers = self.to_batch(answers, &batch);
+        let answers = self.message(answers, &batch);
         out.emit(0, answers);
         Ok(())
     }

@@ -90,10 +90,6 @@ impl Reservoir {
         self.cursors[id.0] = None;
     }
 
-    pub(crate) fn cursor_count(&self) -> usize {
-        self.cursors.iter().flatten().count()
-    }
-
     pub(crate) fn offset(&self, id: CursorId) -> Micros {
         self.cursors[id.0].as_ref().expect("cursor ids come from add_cursor").offset
     }

@@ -85,11 +85,6 @@ impl Reservoir {
         }
     }
 
-    /// Rows ever put in.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
-    }
-
     /// Heap bytes of the open chunks.
     pub(crate) fn open_bytes(&self) -> usize {
         self.open.iter().map(OpenChunk::bytes).sum()

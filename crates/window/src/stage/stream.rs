@@ -56,11 +56,7 @@ impl Elements {
         Self::new(passed, columns.len())
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// One column of the layout, put together from the pieces; only for [`Elements::len`] above zero.
+    /// One column of the layout, put together from the pieces; only where there are elements.
     pub(super) fn column(&self, index: usize) -> &ArrayRef {
         self.columns[index].get_or_init(|| {
             let slices: Vec<ArrayRef> = self

@@ -114,10 +114,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         section.report_error("format", &error);
     }
     let time = check_time(&section, &schema);
-    let id = match section.get("id") {
-        Some(node) => Some(field_place(&section, "id", node, &schema).map(|(place, _)| place)),
-        None => None,
-    };
+    let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
 
     let stream = Stream {

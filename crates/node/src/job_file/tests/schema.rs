@@ -69,7 +69,7 @@ fn validate(root: &Value, schema: &Value, value: &Value, path: &str) -> Option<S
             }
         }
     }
-    let Some(entries) = value.as_object() else { return None };
+    let entries = value.as_object()?;
     for required in schema["required"].as_array().into_iter().flatten() {
         if !entries.contains_key(required.as_str().unwrap_or_default()) {
             return no(&format!("{required} is missing"));
