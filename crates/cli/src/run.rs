@@ -132,6 +132,12 @@ fn wait(
             }
             asked = count;
         }
+        // Whoever read standard output has gone (`| head`): nobody waits for the rest.
+        for job in running.iter() {
+            if job.sinks().iter().any(|(_, report)| report.is_output_closed()) {
+                job.drain();
+            }
+        }
         progress.draw(running);
     }
     ends.into_iter().flatten().collect()
