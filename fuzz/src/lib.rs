@@ -10,7 +10,7 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use target::{chunk, csv, expression, frame, ndjson};
+pub use target::{chunk, csv, expression, frame, job_file, ndjson, query};
 
 /// A decoder under test.
 #[derive(Clone, Copy)]
@@ -25,8 +25,15 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 5] =
-    [csv::TARGET, ndjson::TARGET, expression::TARGET, chunk::TARGET, frame::TARGET];
+pub const TARGETS: [Target; 7] = [
+    csv::TARGET,
+    ndjson::TARGET,
+    job_file::TARGET,
+    query::TARGET,
+    expression::TARGET,
+    chunk::TARGET,
+    frame::TARGET,
+];
 
 /// The largest single allocation that an input may cause.
 pub fn allocation_limit(target: &Target, input: &[u8]) -> usize {

@@ -51,30 +51,23 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Which program of a package.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
-    Bin(&'static str),
-    Example(&'static str),
-}
-
 /// Builds one program and says where it is.
-pub(crate) fn build(package: &str, target: Target, profile: Profile) -> Result<PathBuf> {
-    let (kind, name) = match target {
-        Target::Bin(name) => ("--bin", name),
-        Target::Example(name) => ("--example", name),
-    };
+pub(crate) fn build(package: &str, name: &str, profile: Profile) -> Result<PathBuf> {
     let mut command = cargo();
-    command.args(["build", "--quiet", "--package", package, kind, name]);
-    command.args(["--message-format", "json-render-diagnostics"]);
-    if profile == Profile::Release {
-        command.arg("--release");
-    }
+    command.args(["build", "--quiet", "--message-format", "json-render-diagnostics"]);
+    match profile {
+        // With all of the workspace and its tests dependencies have the features that `cargo test` gave them, so
+        // nothing is built twice.
+        Profile::Dev => command.args(["--workspace", "--bins", "--tests"]),
+        Profile::Release => command.args(["--release", "--package", package, "--bin", name]),
+    };
     let output = command.stderr(Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "build of {name} in {package} failed");
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let message: serde_json::Value = serde_json::from_slice(line).context("read what cargo says")?;
+        // The tests of a program have its name, too.
         if message["target"]["name"] == name
+            && message["profile"]["test"] == false
             && let Some(path) = message["executable"].as_str()
         {
             return Ok(PathBuf::from(path));

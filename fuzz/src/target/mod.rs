@@ -4,5 +4,7 @@ pub mod chunk;
 pub mod csv;
 pub mod expression;
 pub mod frame;
+pub mod job_file;
 pub mod ndjson;
+pub mod query;
 mod records;

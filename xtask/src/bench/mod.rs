@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::project::{self, Profile, Target};
+use crate::project::{self, Profile};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Bench {
@@ -43,7 +43,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
 
 /// Builds the one binary.
 fn thalweg(profile: Profile) -> Result<PathBuf> {
-    project::build("thalweg-cli", Target::Bin("thalweg"), profile)
+    project::build("thalweg-cli", "thalweg", profile)
 }
 
 /// A command bound to some cores, such as `0` or `0,1`, where the machine can.

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::{Tally, libtest};
 use crate::bench::{latency, relay, windows};
-use crate::project::{self, Profile, Target};
+use crate::project::{self, Profile};
 
 /// One suite of `cargo xtask test`.
 pub(super) struct Suite {
@@ -61,7 +61,7 @@ const FUZZ_SECONDS: &str = "5";
 
 /// Each target over mutated seeds; a target is one test.
 fn fuzz() -> Result<Tally> {
-    let driver = project::build("thalweg-fuzz", Target::Bin("thalweg-fuzz"), Profile::Dev)?;
+    let driver = project::build("thalweg-fuzz", "thalweg-fuzz", Profile::Dev)?;
     let names = Command::new(&driver).arg("--list").output()?;
     let mut tally = Tally::default();
     for name in String::from_utf8_lossy(&names.stdout).lines() {
