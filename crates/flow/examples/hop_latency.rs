@@ -91,8 +91,8 @@ struct Stop(Arc<Probe>);
 impl Operator for Stop {
     fn process(&mut self, _input: InputId, _batch: Batch, _out: &mut Output<'_>) -> Result<(), Error> {
         let nanos = self.0.nanos() - self.0.let_go.load(Ordering::Acquire);
-        self.0.seen.lock().expect("nobody panics").saturating_record(nanos);
-        Ok(())
+        let recorded = self.0.seen.lock().expect("nobody panics").record(nanos);
+        recorded.map_err(|cause| Error::internal("record a latency").with_source(cause))
     }
 }
 

@@ -215,7 +215,10 @@ impl Link {
         !self.stuck
     }
 
-    pub(crate) fn is_stuck(&self) -> bool {
+    /// Whether something still waits for room; then the last try to send it has asked to be woken.
+    pub(crate) fn is_stuck(&mut self) -> bool {
+        // A later try may have found room.
+        self.stuck = self.stuck && self.outlets.iter().any(|outlet| !outlet.queue.is_empty());
         self.stuck
     }
 }

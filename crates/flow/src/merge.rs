@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_array::cast::AsArray;
+use arrow_array::types::ByteViewType;
+use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch, RecordBatchOptions};
+use arrow_buffer::Buffer;
 use arrow_select::concat::concat;
 use arrow_select::interleave::interleave;
 use thalweg_types::{Batch, Error, Micros, Rows, Seq, SeqRange, Seqs};
@@ -161,11 +164,29 @@ fn assemble(
     for index in 0..schema.fields().len() {
         parts.clear();
         parts.extend(batches.iter().map(|batch| batch.column(index).as_ref()));
-        columns.push(column(&parts).map_err(differ)?);
+        columns.push(tidy(column(&parts).map_err(differ)?));
     }
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     let records = RecordBatch::try_new_with_options(schema, columns, &options).map_err(differ)?;
     Ok(Batch::new(range, records, times.into(), seqs.finish()))
+}
+
+/// Copies texts out of shared buffers where most of what is held is not used: pieces of one batch that meet
+/// again each bring its buffers along, so their number would grow with every merge.
+fn tidy(column: ArrayRef) -> ArrayRef {
+    fn wasteful<T: ByteViewType>(array: &GenericByteViewArray<T>) -> bool {
+        let held: usize = array.data_buffers().iter().map(Buffer::capacity).sum();
+        held > 2 * array.total_buffer_bytes_used() + SPARE
+    }
+    /// Not worth a copy.
+    const SPARE: usize = 4 << 10;
+    if let Some(array) = column.as_string_view_opt().filter(|array| wasteful(array)) {
+        Arc::new(array.gc())
+    } else if let Some(array) = column.as_binary_view_opt().filter(|array| wasteful(array)) {
+        Arc::new(array.gc())
+    } else {
+        column
+    }
 }
 
 /// Order numbers that may turn out to be dense.
@@ -205,9 +226,8 @@ pub(crate) fn renumber(batch: &Batch, seq: Seq) -> Batch {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::Int64Array;
-    use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
+    use arrow_array::{Int64Array, StringViewArray};
     use proptest::prelude::*;
     use thalweg_types::{DataType, Field, Schema};
 
@@ -253,6 +273,27 @@ mod tests {
         let joined = append(&[batch(&[(5, 1)]), batch(&[(6, 2), (7, 3)])], SeqRange::new(5, 8)).unwrap();
         assert!(matches!(joined.seqs(), Seqs::Dense(5)));
         assert_eq!(contents(&joined), [(5, 1), (6, 2), (7, 3)]);
+    }
+
+    #[test]
+    fn splitting_and_merging_again_does_not_pile_up_buffers() {
+        let schema = Schema::new(vec![Field::new("text", DataType::String)]);
+        let texts: Vec<String> = (0..1000).map(|row| format!("a text of some length {row}")).collect();
+        let column = Arc::new(StringViewArray::from_iter_values(&texts));
+        let records = RecordBatch::try_new(Arc::clone(schema.arrow()), vec![column]).unwrap();
+        let range = SeqRange::new(0, 1000);
+        let mut whole = Batch::new(range, records, vec![0; 1000].into(), Seqs::Dense(0));
+        let bytes = whole.bytes();
+        for _ in 0..5 {
+            let parts: Vec<Batch> = (0..4)
+                .map(|part| whole.with_rows((0..1000).filter(|row| row % 4 == part).collect()))
+                .collect();
+            whole = merge(&parts, range).unwrap();
+        }
+        assert!(whole.bytes() < 2 * bytes, "{} of {bytes}", whole.bytes());
+        let column = whole.column(0).as_string_view();
+        assert!(column.data_buffers().len() <= 4);
+        assert!(column.iter().zip(&texts).all(|(got, expected)| got == Some(expected)));
     }
 
     proptest! {

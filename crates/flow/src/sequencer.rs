@@ -124,6 +124,13 @@ impl Feed {
         }
     }
 
+    /// Whether the source was held up and need not be any more.
+    fn may_go_on(&mut self) -> bool {
+        self.state != FeedState::Ended
+            && self.counters.blocked.load(Ordering::Relaxed)
+            && self.rings[self.turn].sender.is_open()
+    }
+
     /// Whether it makes sense to ask the source now.
     fn is_ready(&self, now: Instant) -> bool {
         match self.state {
@@ -247,6 +254,8 @@ impl Sequencer {
             }
         }
         self.tell_ranges();
+        // A ring that was full when its source was to be asked may have told so to `tell_ranges` alone.
+        more |= self.feeds.iter_mut().any(Feed::may_go_on);
         if self.is_stuck() {
             return Ok(if self.unstick() { Verdict::Again } else { Verdict::Idle(None) });
         }

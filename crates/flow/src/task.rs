@@ -164,12 +164,10 @@ impl Task {
                 }
             }
         }
-        if more && !self.ended {
-            // More to do: buffers that are not full yet may still grow, but none grows old.
-            let idle = self.rest(time, None)?;
-            return Ok(if self.stuck { idle } else { Verdict::Again });
+        match self.rest(time, None)? {
+            Verdict::Idle(_) if more && !self.stuck => Ok(Verdict::Again),
+            verdict => Ok(verdict),
         }
-        self.rest(time, None)
     }
 
     /// Sends what is due before the task stops for now. `wait` is when it wants to run again in any case.
@@ -185,7 +183,8 @@ impl Task {
             for link in links(&mut self.stages) {
                 link.flush_all(end)?;
             }
-            return Ok(Verdict::Idle(None));
+            // If that found room after all, nobody is going to wake this task.
+            return Ok(if self.look_for_stuck() { Verdict::Idle(None) } else { Verdict::Again });
         }
         Ok(if self.ended { Verdict::Finished } else { Verdict::Idle(next) })
     }
@@ -290,6 +289,7 @@ impl Task {
         if self.order == InputOrder::Merged {
             end = self.before_overlap(end);
         }
+        let range = SeqRange::new(self.position, end);
         let mut control = None;
         for (number, inlet) in self.inlets.iter_mut().enumerate() {
             let Some(head) = &mut inlet.head else { continue };
@@ -299,14 +299,13 @@ impl Task {
             {
                 let id = InputId { port: inlet.port, task: inlet.task };
                 if last < end {
-                    let Data::Batch(batch) = std::mem::replace(&mut head.data, Data::Nothing) else {
-                        continue;
-                    };
-                    self.pieces.push((id, batch));
+                    if let Data::Batch(batch) = std::mem::replace(&mut head.data, Data::Nothing) {
+                        self.pieces.push((id, batch.with_range(range)));
+                    }
                 } else if first < end {
                     let (before, after) = batch.split(end);
                     *batch = after;
-                    self.pieces.push((id, before));
+                    self.pieces.push((id, before.with_range(range)));
                 }
             }
             if whole && let Some(head) = inlet.head.take() {
@@ -321,7 +320,7 @@ impl Task {
             )));
         }
         if self.order == InputOrder::Merged {
-            self.merge_pieces(SeqRange::new(self.position, end))?;
+            self.merge_pieces(range)?;
         }
         Ok((end, Data::Nothing, control))
     }
