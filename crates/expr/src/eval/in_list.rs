@@ -7,7 +7,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array as _, ArrayRef, BooleanArray};
 use arrow_buffer::BooleanBuffer;
-use thalweg_types::{DataType, TimeUnit};
+use thalweg_types::DataType;
 
 use super::column::{Column, arc};
 use super::{compare, logic};
@@ -19,7 +19,7 @@ use crate::bound::Typed;
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     keys: Keys,
-    /// A value that is not among the members may be the unknown one: the answer is null, not false.
+    /// A value that is not among the members may be the one that is null: the answer is null, not false.
     has_null: bool,
 }
 
@@ -38,7 +38,7 @@ impl Members {
         let present = arrays.into_iter().filter(|array| array.is_valid(0));
         let keys = match data_type {
             DataType::Int64 | DataType::Timestamp(_) => {
-                let mut keys: Vec<i64> = present.map(|array| integers(array, data_type)[0]).collect();
+                let mut keys: Vec<i64> = present.map(|array| integers_of(array)[0]).collect();
                 keys.sort_unstable();
                 Keys::Int64(keys)
             }
@@ -87,16 +87,6 @@ impl Members {
     }
 }
 
-fn integers<'a>(array: &'a ArrayRef, data_type: &DataType) -> &'a [i64] {
-    match data_type {
-        DataType::Timestamp(TimeUnit::Second) => array.as_primitive::<TimestampSecondType>().values(),
-        DataType::Timestamp(TimeUnit::Milli) => array.as_primitive::<TimestampMillisecondType>().values(),
-        DataType::Timestamp(TimeUnit::Micro) => array.as_primitive::<TimestampMicrosecondType>().values(),
-        DataType::Timestamp(TimeUnit::Nano) => array.as_primitive::<TimestampNanosecondType>().values(),
-        _ => array.as_primitive::<Int64Type>().values(),
-    }
-}
-
 /// The counts of an int64 or timestamp column of any unit.
 pub(crate) fn integers_of(array: &ArrayRef) -> &[i64] {
     use arrow_schema::{DataType as Arrow, TimeUnit as Unit};
@@ -110,12 +100,7 @@ pub(crate) fn integers_of(array: &ArrayRef) -> &[i64] {
 }
 
 /// `x = a OR x = b OR …`, three-valued.
-pub(crate) fn any_equal(
-    x: &Column,
-    list: &[Column],
-    negated: bool,
-    _rows: usize,
-) -> Result<Column, SqlError> {
+pub(crate) fn any_equal(x: &Column, list: &[Column], negated: bool) -> Result<Column, SqlError> {
     let mut found: Option<Column> = None;
     for member in list {
         let equal = compare::compare(CompareOp::Equal, x, member)?;

@@ -24,7 +24,7 @@ use arrow_schema::{ArrowError, Schema};
 use arrow_select::nullif::nullif;
 
 use crate::SqlError;
-use crate::ast::quote_name;
+use crate::ast::{CompareOp, quote_name};
 use crate::bound::{Op, Typed};
 use crate::function::Function;
 pub(crate) use column::Column;
@@ -48,7 +48,7 @@ pub(crate) fn evaluate(node: &Typed, records: &RecordBatch) -> Result<Column, Sq
         }
         Op::InList { expr, list, members, negated } => match members {
             Some(members) => members.contains(&eval(expr)?, *negated),
-            None => in_list::any_equal(&eval(expr)?, &all(list)?, *negated, rows),
+            None => in_list::any_equal(&eval(expr)?, &all(list)?, *negated),
         },
         Op::Like { expr, pattern, fold_case, negated } => {
             text::like(&eval(expr)?, &eval(pattern)?, *fold_case, *negated)
@@ -62,8 +62,8 @@ pub(crate) fn evaluate(node: &Typed, records: &RecordBatch) -> Result<Column, Sq
             let args = all(args)?;
             match function {
                 Function::Coalesce => choose::coalesce(&args, rows),
-                Function::Greatest => choose::extreme(&args, compare_greater(), rows),
-                Function::Least => choose::extreme(&args, compare_less(), rows),
+                Function::Greatest => choose::extreme(&args, CompareOp::Greater, rows),
+                Function::Least => choose::extreme(&args, CompareOp::Less, rows),
                 Function::NullIf => choose::null_if(&args[0], &args[1], rows),
                 Function::Concat => text::concat(&args, text::Nulls::Skip, rows),
                 Function::Lower
@@ -85,14 +85,6 @@ pub(crate) fn evaluate(node: &Typed, records: &RecordBatch) -> Result<Column, Sq
             }
         }
     }
-}
-
-fn compare_greater() -> crate::ast::CompareOp {
-    crate::ast::CompareOp::Greater
-}
-
-fn compare_less() -> crate::ast::CompareOp {
-    crate::ast::CompareOp::Less
 }
 
 /// The value of a node whose operands are all constant, as one row.
