@@ -357,7 +357,8 @@ struct Outcome {
 impl Outcome {
     fn new() -> Self {
         Self {
-            latencies: Histogram::new(3).expect("three digits are within what a histogram has"),
+            latencies: Histogram::new_with_bounds(1, 60_000_000_000, 3)
+                .expect("a minute in nanoseconds to three digits is within what a histogram holds"),
             errors: 0,
             first_error: None,
         }
