@@ -3,7 +3,7 @@
 use arrow_buffer::NullBuffer;
 
 use super::output::{Writer, repeat};
-use super::walk::{Walk, walk};
+use super::walk::{Walk, walk, warm};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 
 /// Number of elements, or of those that are not null.
@@ -37,6 +37,14 @@ struct Tour<'a> {
 
 impl Walk for Tour<'_> {
     const CAN_MASK: bool = true;
+
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        // A million bytes are in the second cache anyway.
+        if self.counts.len() > 1 << 17 {
+            warm(groups.iter().map(|group| self.counts[*group as usize]));
+        }
+    }
 
     fn reset(&mut self, group: u32) {
         self.counts[group as usize] = 0;

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 
 use super::kind::{Item, Kind, Values};
 use super::output::{Writer, repeat};
-use super::walk::{Walk, walk};
+use super::walk::{Walk, walk, warm};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 
 const NONE: u32 = u32::MAX;
@@ -164,6 +164,11 @@ struct Tour<'a, K: Kind> {
 }
 
 impl<K: Kind> Walk for Tour<'_, K> {
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        warm(groups.iter().map(|group| u64::from(self.table.groups[*group as usize].distinct)));
+    }
+
     fn reset(&mut self, group: u32) {
         self.table.reset(group);
     }

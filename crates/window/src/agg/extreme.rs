@@ -51,6 +51,11 @@ struct Tour<'a, K: Kind, const MAX: bool> {
 }
 
 impl<K: Kind, const MAX: bool> Walk for Tour<'_, K, MAX> {
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        self.queues.warm(groups);
+    }
+
     fn reset(&mut self, group: u32) {
         self.queues.reset(group);
     }

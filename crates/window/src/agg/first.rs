@@ -42,6 +42,11 @@ struct Tour<'a, K: Kind> {
 }
 
 impl<K: Kind> Walk for Tour<'_, K> {
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        self.queues.warm(groups);
+    }
+
     fn reset(&mut self, group: u32) {
         self.queues.reset(group);
     }

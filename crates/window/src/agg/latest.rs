@@ -7,7 +7,7 @@ use thalweg_types::DataType;
 
 use super::kind::{Item, Kind, Values};
 use super::queue::Key;
-use super::walk::{Walk, walk};
+use super::walk::{Walk, walk, warm};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 
 /// The newest `DEPTH` values; 1 for `last`, 2 where `prev` is asked for.
@@ -80,6 +80,11 @@ struct Tour<'a, K: Kind, const DEPTH: usize> {
 }
 
 impl<K: Kind, const DEPTH: usize> Walk for Tour<'_, K, DEPTH> {
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        warm(groups.iter().map(|group| self.cells[*group as usize].count));
+    }
+
     fn reset(&mut self, group: u32) {
         *self.owned -= std::mem::take(&mut self.cells[group as usize]).heap();
     }

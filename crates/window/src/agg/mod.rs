@@ -6,8 +6,8 @@
 //!
 //! Semantics
 //! * Nulls are ignored by everything but `count(*)`. Without a value `sum`, `avg`, `min`, … are null, counts 0.
-//! * Sums are exact and rounded once: `sum` of float64 is correctly rounded, `var` and `stddev` within 1 ulp,
-//!   `avg` within 1.5 ulp, and all are a function of what the window holds, not of how it came to hold it.
+//! * Sums are exact: `sum` of float64 is correctly rounded, `avg`, `var` and `stddev` within 2 ulp (`avg` of integers
+//!   and decimals correctly rounded), and all are a function of what the window holds, not of how it came to hold it.
 //!   A float64 sum that is zero is +0. Values above the largest double round to infinity.
 //! * NaN and infinities leave with their record. While they are there: any NaN, or both infinities, make `sum`
 //!   and `avg` NaN; one kind of infinity makes them that infinity; `var` and `stddev` are NaN.

@@ -10,7 +10,7 @@ use arrow_schema::DataType;
 
 use super::output::Writer;
 use super::sketch::{Bucket, Cursor, Sketch, bucket, representative};
-use super::walk::{Walk, walk};
+use super::walk::{Walk, walk, warm};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 
 pub(super) struct Quantile {
@@ -94,6 +94,13 @@ impl Tour<'_> {
 }
 
 impl Walk for Tour<'_> {
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        warm(groups.iter().map(|group| self.sketches[*group as usize].count()));
+        warm(groups.iter().map(|group| self.sketches[*group as usize].any().unwrap_or(0) as u64));
+        warm(groups.iter().map(|group| self.cursors[*group as usize * self.ranks.len()].below()));
+    }
+
     fn reset(&mut self, group: u32) {
         self.with(group, clear);
     }

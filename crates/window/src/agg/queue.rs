@@ -18,6 +18,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::kind::Item;
+use super::walk::warm;
 
 /// Event time and arrival.
 pub(super) type Key = (i64, u64);
@@ -59,6 +60,15 @@ impl<V: Item> Queues<V> {
 
     pub(super) fn grow(&mut self, groups: usize) {
         self.ends.resize(groups.max(self.ends.len()), EMPTY);
+    }
+
+    /// Brings both ends of queues into the cache.
+    #[inline(always)]
+    pub(super) fn warm(&self, groups: &[u32]) {
+        let ends = |group: &u32| self.ends[*group as usize];
+        let time = |slot: u32| self.slots.get(slot as usize).map_or(0, |slot| slot.key.0 as u64);
+        warm(groups.iter().map(|group| u64::from(ends(group).newest)));
+        warm(groups.iter().map(|group| time(ends(group).newest) ^ time(ends(group).oldest)));
     }
 
     /// Puts a value in its place, unless a newer one bars it, and drops the older ones that it bars.

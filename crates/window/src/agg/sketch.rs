@@ -125,7 +125,20 @@ pub(super) struct Cursor {
     below: u64,
 }
 
+impl Cursor {
+    #[inline(always)]
+    pub(super) fn below(self) -> u64 {
+        self.below
+    }
+}
+
 impl Sketch {
+    /// Number of values.
+    #[inline(always)]
+    pub(super) fn count(&self) -> u64 {
+        self.total
+    }
+
     pub(super) fn add(&mut self, bucket: Bucket, cursors: &mut [Cursor]) {
         self.total += 1;
         let place = self.buckets.binary_search_by_key(&bucket, |(other, _)| *other);
@@ -143,10 +156,9 @@ impl Sketch {
             }
         };
         for cursor in cursors {
-            // A new bucket at the cursor's position pushes the cursor's own one up.
-            if place < cursor.position as usize + new {
+            if place < cursor.position as usize {
                 cursor.below += 1;
-                cursor.position += new as u32;
+                cursor.position += new;
             }
         }
     }
@@ -187,6 +199,12 @@ impl Sketch {
             cursor.position += 1;
         }
         Some(self.buckets[cursor.position as usize].0)
+    }
+
+    /// Any bucket: where the sketch is kept, for the cache.
+    #[inline(always)]
+    pub(super) fn any(&self) -> Option<Bucket> {
+        self.buckets.get(self.buckets.len() / 2).map(|(bucket, _)| *bucket)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! * [`Limbs`]: two's complement integers of a fixed width, for what is known to fit.
 //! * [`Wide`]: one that slides and grows, for sums of any finite doubles and of their squares.
-//! * [`Scaled`], [`ratio`]: the one rounding, beyond the exponents that a double has.
+//! * [`Scaled`], [`ratio`]: the rounding, beyond the exponents that a double has.
 //! * [`Unit`]: doubles of like size as whole multiples of a power of two.
 //!
 //! Not here: which group a sum belongs to (`super::moments`).
@@ -14,5 +14,5 @@ mod wide;
 
 pub(super) use fixed::{Unit, integer_to_float, parts, power_of_two};
 pub(super) use limbs::{Limbs, multiply};
-pub(super) use round::{Scaled, ratio};
+pub(super) use round::{Scaled, ratio, spread_ratio};
 pub(super) use wide::Wide;

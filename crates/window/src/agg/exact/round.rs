@@ -93,6 +93,17 @@ pub(in crate::agg) fn ratio(numerator: &[u64], denominator: &[u64], exponent: i3
     long_division(numerator, denominator, exponent)
 }
 
+/// `numerator / (count · divisor) · 2^exponent`: where the product is a whole double, two roundings, which are much
+/// faster than a division of 128 bits; else one.
+pub(in crate::agg) fn spread_ratio(numerator: &[u64], count: u64, divisor: u64, exponent: i32) -> Scaled {
+    let (low, high) = count.carrying_mul(divisor, 0);
+    if high == 0 && low < 1 << 53 {
+        Scaled::round(numerator, exponent).divide(low)
+    } else {
+        ratio(numerator, &[low, high], exponent)
+    }
+}
+
 fn round_quotient(quotient: u128, more: bool, exponent: i32) -> Scaled {
     let zeros = quotient.leading_zeros();
     let normal = quotient << zeros;

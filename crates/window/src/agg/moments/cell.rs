@@ -9,9 +9,6 @@ pub(in crate::agg) trait Accumulator: Copy + Default + PartialEq + Send + 'stati
     fn add(&mut self, term: &Self) -> bool;
     /// Subtracts; true where the result did not fit (it has wrapped, and adding undoes it).
     fn sub(&mut self, term: &Self) -> bool;
-    /// Itself, or zero.
-    #[must_use]
-    fn only_if(self, really: bool) -> Self;
 }
 
 impl Accumulator for i128 {
@@ -28,11 +25,6 @@ impl Accumulator for i128 {
         (*self, wrapped) = self.overflowing_sub(*term);
         wrapped
     }
-
-    #[inline(always)]
-    fn only_if(self, really: bool) -> Self {
-        self & -i128::from(really)
-    }
 }
 
 impl<const N: usize> Accumulator for Limbs<N> {
@@ -44,11 +36,6 @@ impl<const N: usize> Accumulator for Limbs<N> {
     #[inline(always)]
     fn sub(&mut self, term: &Self) -> bool {
         Limbs::sub(self, term)
-    }
-
-    #[inline(always)]
-    fn only_if(self, really: bool) -> Self {
-        Limbs(self.0.map(|limb| limb & u64::from(really).wrapping_neg()))
     }
 }
 
@@ -63,9 +50,6 @@ impl Accumulator for () {
     fn sub(&mut self, (): &Self) -> bool {
         false
     }
-
-    #[inline(always)]
-    fn only_if(self, _: bool) -> Self {}
 }
 
 /// The sum of squares of a cell: kept, or not asked for.
@@ -113,11 +97,6 @@ impl<S: Accumulator> Accumulator for Kept<S> {
     #[inline(always)]
     fn sub(&mut self, term: &Self) -> bool {
         self.0.sub(&term.0)
-    }
-
-    #[inline(always)]
-    fn only_if(self, really: bool) -> Self {
-        Kept(self.0.only_if(really))
     }
 }
 
@@ -185,8 +164,8 @@ impl<S, Q> Cell<S, Q> {
     }
 
     #[inline(always)]
-    pub(in crate::agg) fn leave_if(&mut self, really: bool) {
-        self.tag -= u64::from(really) << COUNT;
+    pub(in crate::agg) fn leave(&mut self) {
+        self.tag -= 1 << COUNT;
     }
 
     /// Changes the unit; only while the sums are zero.

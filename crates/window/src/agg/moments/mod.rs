@@ -8,9 +8,10 @@
 //! * A group's exact sum is that of its cell plus that of its outlier, if it has one; so for squares.
 //! * A group without values has a zero cell and no outlier.
 //!
-//! Not here: arithmetic by type (`number`), exact sums (`super::exact`).
+//! Not here: arithmetic by type (`number`, `decimal`), exact sums (`super::exact`).
 
 mod cell;
+mod decimal;
 mod number;
 mod outlier;
 mod read;
@@ -18,13 +19,14 @@ mod read;
 use arrow_buffer::NullBuffer;
 
 pub(super) use cell::{Accumulator, Kept, Second};
-pub(super) use number::{Decimal, Float, Int, Narrow, Number, UInt, Wide256};
+pub(super) use decimal::{Decimal, Narrow, Wide256};
+pub(super) use number::{Float, Int, Number, UInt};
 pub(super) use read::Moment;
 
 use self::cell::{Cell, Noted};
 use self::outlier::Outliers;
 use self::read::Sink;
-use super::walk::{BLOCK, Walk, walk};
+use super::walk::{BLOCK, Walk, walk, warm};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 
 /// Sums (and, where `Q` keeps them, sums of squares) of one argument.
@@ -101,7 +103,10 @@ struct Tour<'a, N: Number, Q: Second<N>, const NULLS: bool> {
 }
 
 impl<N: Number, Q: Second<N>, const NULLS: bool> Walk for Tour<'_, N, Q, NULLS> {
-    const CAN_MASK: bool = true;
+    #[inline(always)]
+    fn touch(&mut self, groups: &[u32]) {
+        warm(groups.iter().map(|group| self.cells[*group as usize].rows));
+    }
 
     fn reset(&mut self, group: u32) {
         reset(self.cells, self.outliers, group);
@@ -133,33 +138,25 @@ impl<N: Number, Q: Second<N>, const NULLS: bool> Walk for Tour<'_, N, Q, NULLS> 
 
     #[inline(always)]
     fn remove(&mut self, element: usize) {
-        self.remove_if(element, true);
-    }
-
-    #[inline(always)]
-    fn remove_if(&mut self, element: usize, really: bool) {
         let group = self.removed.groups[element];
         let cell = &mut self.cells[group as usize];
-        cell.rows -= u64::from(really);
-        let really = really & !(NULLS && self.removed.is_null(element));
-        cell.leave_if(really);
+        cell.rows -= 1;
+        if NULLS && self.removed.is_null(element) {
+            return;
+        }
+        cell.leave();
         let value = self.removed.values[element];
         let unit = cell.tag().unit();
         match N::term(value, unit) {
             Some(term) => {
-                let term = term.only_if(really);
                 if cell.sum.sub(&term) {
                     self.outliers.spill_sum_back::<N, Q>(group, cell, &term);
                 }
-                if Q::KEPT {
-                    let square = Q::of(value, unit).only_if(really);
-                    if cell.squares.sub(&square) {
-                        self.outliers.spill_squares_back::<N, Q>(group, cell, &square);
-                    }
+                if Q::KEPT && cell.squares.sub(&Q::of(value, unit)) {
+                    self.outliers.spill_squares_back::<N, Q>(group, cell, &Q::of(value, unit));
                 }
             }
-            None if really => self.outliers.remove::<N, Q>(group, cell, value),
-            None => {}
+            None => self.outliers.remove::<N, Q>(group, cell, value),
         }
         if N::OUTLIERS && cell.tag().has_outlier() && cell.tag().count() == 0 {
             self.outliers.forget(group);

@@ -4,7 +4,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::super::exact::{Scaled, Unit, Wide, multiply, parts, ratio};
+use super::super::exact::{Scaled, Unit, Wide, multiply, parts, spread_ratio};
 use super::cell::{Accumulator, Cell};
 use super::{Number, Second};
 
@@ -227,8 +227,7 @@ impl Totals {
         spread.add(true, &multiply(&sum, &sum), 2 * sum_exponent);
         let (negative, spread, exponent) = spread.magnitude();
         assert!(!negative, "no variance is negative");
-        let (low, high) = count.carrying_mul(divisor, 0);
-        Some(ratio(&spread, &[low, high], exponent))
+        Some(spread_ratio(&spread, count, divisor, exponent))
     }
 }
 

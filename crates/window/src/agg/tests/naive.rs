@@ -39,7 +39,7 @@ pub(super) fn check(functions: &[Function], data_type: &DataType, reading: &Read
             }
             Function::Quantile(q) => {
                 let mut sorted: Vec<f64> = values.iter().map(|value| float(value)).collect();
-                sorted.sort_by(|a, b| Value::Float64(*a).cmp(&Value::Float64(*b)));
+                sorted.sort_by_key(|x| Value::Float64(*x));
                 let expected = sorted[(q * (sorted.len() - 1) as f64) as usize];
                 let Value::Float64(got) = got else { panic!("{}", place()) };
                 let near = if expected.is_finite() {
@@ -79,7 +79,7 @@ pub(super) fn check(functions: &[Function], data_type: &DataType, reading: &Read
                     assert!(is_root(*got, &spread, &divisor, 2 * exponent), "{}", place());
                 } else {
                     let expected = nearest(spread.magnitude(), divisor.magnitude(), 2 * exponent);
-                    assert!(ulps(*got, expected) <= 1, "{}, expected {expected:e}", place());
+                    assert!(ulps(*got, expected) <= 2, "{}, expected {expected:e}", place());
                 }
             }
         }
@@ -142,14 +142,13 @@ fn float(value: &Value) -> f64 {
 
 /// The value of sums with NaN or infinities.
 fn special(values: &[&Value]) -> Option<f64> {
-    let special = values
+    values
         .iter()
         .filter_map(|value| match value {
             Value::Float64(x) if !x.is_finite() => Some(*x),
             _ => None,
         })
-        .reduce(|a, b| a + b);
-    special
+        .reduce(|a, b| a + b)
 }
 
 /// `None` where it does not fit.

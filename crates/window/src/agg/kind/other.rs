@@ -1,0 +1,170 @@
+//! Booleans, addresses, strings and bytes.
+
+use std::cmp::Ordering;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryViewBuilder, BooleanBuilder, FixedSizeBinaryBuilder, StringViewBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, StringViewArray};
+use thalweg_types::DataType;
+
+use super::{Item, Kind};
+
+impl Item for bool {}
+impl Item for [u8; 16] {}
+
+pub(in crate::agg) struct Bool;
+
+impl Kind for Bool {
+    type Item = bool;
+    type Ref<'a> = bool;
+    type Reader<'a> = &'a BooleanArray;
+    type Builder = BooleanBuilder;
+
+    fn reader(values: &ArrayRef) -> &BooleanArray {
+        values.as_boolean()
+    }
+
+    fn get<'a>(reader: Self::Reader<'a>, row: usize) -> Self::Ref<'a> {
+        reader.value(row)
+    }
+
+    fn compare(a: bool, b: bool) -> Ordering {
+        a.cmp(&b)
+    }
+
+    fn hash(state: &impl BuildHasher, group: u32, value: bool) -> u64 {
+        state.hash_one((group, value))
+    }
+
+    fn own(value: bool) -> bool {
+        value
+    }
+
+    fn view(item: &bool) -> bool {
+        *item
+    }
+
+    fn builder(rows: usize) -> BooleanBuilder {
+        BooleanBuilder::with_capacity(rows)
+    }
+
+    fn push(builder: &mut BooleanBuilder, value: Option<bool>) {
+        builder.append_option(value);
+    }
+
+    fn finish(mut builder: BooleanBuilder, _: &DataType) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+pub(in crate::agg) struct Ip;
+
+impl Kind for Ip {
+    type Item = [u8; 16];
+    type Ref<'a> = [u8; 16];
+    type Reader<'a> = &'a FixedSizeBinaryArray;
+    type Builder = FixedSizeBinaryBuilder;
+
+    fn reader(values: &ArrayRef) -> &FixedSizeBinaryArray {
+        values.as_fixed_size_binary()
+    }
+
+    fn get<'a>(reader: Self::Reader<'a>, row: usize) -> Self::Ref<'a> {
+        reader.value(row).try_into().expect("an address has 16 bytes")
+    }
+
+    fn compare(a: [u8; 16], b: [u8; 16]) -> Ordering {
+        a.cmp(&b)
+    }
+
+    fn hash(state: &impl BuildHasher, group: u32, value: [u8; 16]) -> u64 {
+        state.hash_one((group, u128::from_le_bytes(value)))
+    }
+
+    fn own(value: [u8; 16]) -> [u8; 16] {
+        value
+    }
+
+    fn view(item: &[u8; 16]) -> [u8; 16] {
+        *item
+    }
+
+    fn builder(rows: usize) -> FixedSizeBinaryBuilder {
+        FixedSizeBinaryBuilder::with_capacity(rows, 16)
+    }
+
+    fn push(builder: &mut FixedSizeBinaryBuilder, value: Option<[u8; 16]>) {
+        match value {
+            Some(value) => builder.append_value(value).expect("an address has 16 bytes"),
+            None => builder.append_null(),
+        }
+    }
+
+    fn finish(mut builder: FixedSizeBinaryBuilder, _: &DataType) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+/// Values of any length.
+macro_rules! long {
+    ($name:ident, $unsized:ty, $array:ty, $cast:ident, $builder:ty) => {
+        pub(in crate::agg) struct $name;
+
+        impl Item for Box<$unsized> {
+            fn heap(&self) -> usize {
+                self.len()
+            }
+        }
+
+        impl Kind for $name {
+            type Item = Box<$unsized>;
+            type Ref<'a> = &'a $unsized;
+            type Reader<'a> = &'a $array;
+            type Builder = $builder;
+
+            fn reader(values: &ArrayRef) -> &$array {
+                values.$cast()
+            }
+
+            fn get<'a>(reader: Self::Reader<'a>, row: usize) -> Self::Ref<'a> {
+                reader.value(row)
+            }
+
+            fn compare(a: &$unsized, b: &$unsized) -> Ordering {
+                a.cmp(b)
+            }
+
+            fn hash(state: &impl BuildHasher, group: u32, value: &$unsized) -> u64 {
+                let mut hasher = state.build_hasher();
+                group.hash(&mut hasher);
+                value.hash(&mut hasher);
+                std::hash::Hasher::finish(&hasher)
+            }
+
+            fn own(value: &$unsized) -> Box<$unsized> {
+                value.into()
+            }
+
+            fn view(item: &Box<$unsized>) -> &$unsized {
+                item
+            }
+
+            fn builder(rows: usize) -> $builder {
+                <$builder>::with_capacity(rows)
+            }
+
+            fn push(builder: &mut $builder, value: Option<&$unsized>) {
+                builder.append_option(value);
+            }
+
+            fn finish(mut builder: $builder, _: &DataType) -> ArrayRef {
+                Arc::new(builder.finish())
+            }
+        }
+    };
+}
+
+long!(Text, str, StringViewArray, as_string_view, StringViewBuilder);
+long!(Binary, [u8], BinaryViewArray, as_binary_view, BinaryViewBuilder);
