@@ -148,3 +148,23 @@ fn valves_follow_their_sensors() {
     assert!(answers.lines().count() > 500, "600 s hold some hundred changes of each valve");
     assert_eq!(answers, expected);
 }
+
+/// The text between a line that opens a block of this language and the one that closes it.
+fn block(text: &str, language: &str) -> String {
+    let start = format!("```{language}\n");
+    let from = text.find(&start).expect("the block is in the text") + start.len();
+    text[from..from + text[from..].find("```").expect("the block ends")].to_owned()
+}
+
+#[test]
+fn the_readme_shows_the_first_job_and_what_it_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let file =
+        |name: &str| std::fs::read_to_string(root.join("examples/first").join(name)).expect("an example");
+    assert_eq!(block(&readme, "csv"), file("payments.csv"));
+    assert_eq!(block(&readme, "yaml"), file("payments.yaml"));
+    let mut command = Place::with(&[]).command(&["run", "examples/first/payments.yaml"]);
+    let ended = super::Ended::of(command.current_dir(root).output().expect("the binary runs")).ends_with(0);
+    assert_eq!(ended.stdout, block(&readme, "json"));
+}
