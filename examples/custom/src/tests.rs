@@ -1,0 +1,164 @@
+//! The jobs of this folder, end to end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use thalweg_node::Diagnostics;
+
+use super::*;
+
+fn job(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Runs `job.yaml` with its files in a folder of its own.
+fn run_here(workers: usize, overrides: &[&str]) -> (TempDir, Summary) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sets: Vec<String> =
+        [("passed", "passed.txt"), ("table", "summary.txt"), ("quiet", "suppressed.txt")]
+            .map(|(sink, file)| format!("sinks.{sink}.path={}", folder.path().join(file).display()))
+            .to_vec();
+    sets.extend(overrides.iter().map(|set| (*set).to_owned()));
+    let summary = run(&job("job.yaml"), &sets, plugins().workers(workers)).unwrap();
+    (folder, summary)
+}
+
+fn text(folder: &TempDir, file: &str) -> String {
+    fs::read_to_string(folder.path().join(file)).unwrap()
+}
+
+/// Device and value of a line of `pairs`, read without the format.
+fn device_and_value(line: &str) -> (&str, f64) {
+    let mut pairs = line.split(' ').map(|pair| pair.split_once('=').unwrap());
+    let ("ts", _) = pairs.next().unwrap() else { panic!("{line}") };
+    let ("device", device) = pairs.next().unwrap() else { panic!("{line}") };
+    let ("value", value) = pairs.next().unwrap() else { panic!("{line}") };
+    (device, value.parse().unwrap())
+}
+
+/// Lines of the summary that these readings should give.
+fn table(lines: &[&str]) -> String {
+    let mut devices: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for line in lines {
+        let (device, value) = device_and_value(line);
+        devices.entry(device).or_default().push(value);
+    }
+    let mut text = "device        readings       min       max\n".to_owned();
+    for (device, mut values) in devices {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (values[0], values[values.len() - 1]);
+        text += &format!("{device:<12}{:>10}{min:>10.2}{max:>10.2}\n", values.len());
+    }
+    text
+}
+
+#[test]
+fn readings_pass_when_they_leave_the_band_and_the_rest_is_summed_up() {
+    let all = tempfile::NamedTempFile::new().unwrap();
+    let path = all.path().display();
+    let (folder, summary) =
+        run_here(2, &[&format!("sinks.all={{ type: file, input: devices, format: pairs, path: {path} }}")]);
+    assert_eq!((summary.records, summary.rejects), (60_000, 60), "every thousandth frame is damaged");
+
+    let all = fs::read_to_string(all.path()).unwrap();
+    assert_eq!(all.lines().count(), 59_940);
+    let mut last: BTreeMap<&str, f64> = BTreeMap::new();
+    let (passed, held): (Vec<&str>, Vec<&str>) = all.lines().partition(|line| {
+        let (device, value) = device_and_value(line);
+        let passes = last.get(device).is_none_or(|last| (value - last).abs() > 0.5);
+        if passes {
+            last.insert(device, value);
+        }
+        passes
+    });
+    assert_eq!(last.len(), 12);
+    assert!(passed.len() > 1_000 && held.len() > 10_000, "{} and {}", passed.len(), held.len());
+    assert_eq!(text(&folder, "passed.txt").lines().collect::<Vec<_>>(), passed);
+    assert_eq!(text(&folder, "summary.txt"), table(&passed));
+    assert_eq!(text(&folder, "suppressed.txt"), table(&held));
+}
+
+#[test]
+fn workers_tasks_and_partitionings_change_no_result() {
+    let files = ["passed.txt", "summary.txt", "suppressed.txt"];
+    let (one, _) = run_here(1, &["operators.changes.parallelism=1", "sources.devices.parallelism=1"]);
+    let expected = files.map(|file| text(&one, file));
+    for (workers, overrides) in [
+        (1, &[][..]),
+        (2, &[]),
+        (2, &["operators.changes.parallelism=3", "sources.devices.parallelism=4"]),
+        (2, &["operators.changes.input.partition=key(device)"]),
+        (2, &["operators.changes.input.partition=key(device)", "operators.changes.partitions=7"]),
+    ] {
+        let (folder, summary) = run_here(workers, overrides);
+        assert_eq!(summary.rejects, 60);
+        assert!(files.map(|file| text(&folder, file)) == expected, "{workers} workers, {overrides:?}");
+    }
+}
+
+#[test]
+fn the_format_reads_back_what_it_has_written() {
+    let (folder, _) = run_here(2, &[]);
+    let input = folder.path().join("passed.txt");
+    let set = |threshold: &str, output: &Path| {
+        let sets = [
+            format!("sources.passed.path={}", input.display()),
+            format!("sinks.answers.path={}", output.display()),
+            format!("operators.changes.threshold={threshold}"),
+        ];
+        run(&job("replay.yaml"), &sets, plugins().workers(2)).unwrap()
+    };
+    let output = folder.path().join("replayed.ndjson");
+    let count = text(&folder, "passed.txt").lines().count() as u64;
+    // What has passed once differs enough to pass again.
+    let summary = set("0.5", &output);
+    assert_eq!((summary.records, summary.answers, summary.rejects), (count, count, 0));
+    let first = fs::read_to_string(&output).unwrap();
+    assert!(first.starts_with("{\"ts\":1767225600000,\"device\":\"mill-00\",\"value\":"), "{}", &first[..80]);
+    assert!(set("2", &output).answers < count);
+}
+
+#[test]
+fn mistakes_in_keys_of_our_own_are_told_with_line_and_hint() {
+    let text = fs::read_to_string(job("job.yaml")).unwrap();
+    for (right, wrong, message, hint) in [
+        ("threshold: 0.5", "threshold: -1", "\"threshold\" is below 0", "0 passes every change"),
+        (
+            "threshold: 0.5",
+            "treshold: 0.5",
+            "operator \"changes\" has no key \"treshold\"",
+            "did you mean \"threshold\"?",
+        ),
+        ("    value: value", "    value: valve", "names no field: \"valve\"", "did you mean \"value\"?"),
+        (
+            "    value: value",
+            "    value: ts",
+            "is field \"ts\" of type timestamp(ms)",
+            "name a field of type float64",
+        ),
+        (
+            "damage: 1000",
+            "damge: 1000",
+            "source \"devices\" has no key \"damge\"",
+            "did you mean \"damage\"?",
+        ),
+        ("partition: by_kind", "partition: by_kin", "is \"by_kin\"", "did you mean \"by_kind\"?"),
+        ("format: pairs", "format: pair", "has format \"pair\"", "did you mean \"pairs\"?"),
+        ("type: deadband", "type: deadbend", "is of type \"deadbend\"", "did you mean \"deadband\"?"),
+    ] {
+        let broken = text.replacen(right, wrong, 1);
+        let line = broken.lines().position(|line| line.contains(wrong)).unwrap() + 1;
+        let Diagnostics(told) = JobFile::parse("job.yaml", &broken, &[])
+            .and_then(|file| file.check(&plugins().check_options()))
+            .err()
+            .unwrap_or_else(|| panic!("{wrong} was taken"));
+        let found = told.iter().any(|mistake| {
+            mistake.line == line
+                && mistake.message.contains(message)
+                && mistake.hint.as_deref().is_some_and(|told| told.starts_with(hint))
+        });
+        assert!(found, "{wrong}: {told:#?}");
+    }
+}
