@@ -149,6 +149,11 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
         if end.summary.rejects > 0 {
             tell_rejects(node, job);
         }
+        for (name, report) in job.sinks() {
+            if let Some(digest) = report.digest() {
+                talk(&format!("sink {name}: records={} digest={digest:016x}", report.records()));
+            }
+        }
         if running.len() > 1 {
             talk(&format!("job {}: {}", job.name(), end.summary));
         }

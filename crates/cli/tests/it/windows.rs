@@ -155,3 +155,49 @@ sinks:
         "#]],
     );
 }
+
+/// Every kind of window and aggregate over made-up payments, digested.
+const MIXED: &str = "\
+name: mixed
+sources:
+  payments: { type: generator, kind: payments, fields: 6, seed: 7, count: 60000, cards: 300, hot: 0.1, time: ts, lateness: 1s }
+operators:
+  features:
+    type: metrics
+    input: payments
+    partition_by: [card, merchant]
+    queries:
+      a: SELECT sum(amount) AS s, avg(amount) AS m, stddev(amount) AS d, count(*) AS n FROM payments GROUP BY card OVER SLIDING 20 SECONDS
+      b: SELECT min(amount) AS lo, max(amount) AS hi, first(merchant) AS f, prev(merchant) AS p FROM payments GROUP BY card OVER SLIDING 7 SECONDS DELAYED BY 3 SECONDS
+      c: SELECT count(distinct card) AS cards, quantile(amount, 0.9) AS q FROM payments WHERE amount > 10 GROUP BY merchant OVER SLIDING 60 SECONDS
+      d: SELECT sum(amount) AS s, last(tx) AS tx FROM payments GROUP BY card, country OVER TUMBLING 10 SECONDS
+      e: SELECT avg(amount * 2 + 1) AS m FROM payments GROUP BY card OVER ROWS 5
+      f: SELECT count(*) AS n, var_pop(amount) AS v FROM payments OVER SLIDING 5 SECONDS
+sinks:
+  answers: { type: 'null', input: features }
+";
+
+#[test]
+fn any_configuration_gives_the_same_bits() {
+    let digest = |sets: &[&str], workers: &str| {
+        let place = Place::with(&[("job.yaml", MIXED)]);
+        let mut args = vec!["run", "job.yaml", "--workers", workers];
+        args.extend(sets.iter().flat_map(|set| ["--set", set]));
+        let ended = place.thalweg(&args).ends_with(0);
+        assert_eq!(ended.counts(), (60_000, 60_000, 0));
+        let line = ended.stderr.lines().find(|line| line.contains("digest=")).expect("a digest").to_owned();
+        line
+    };
+    let usual = digest(&[], "1");
+    for (sets, workers) in [
+        (&[][..], "2"),
+        (&["operators.features.partitions=1"][..], "2"),
+        (&["operators.features.partitions=9"][..], "3"),
+        (&["sources.payments.parallelism=3", "cycle.every=20ms"][..], "2"),
+        (&["state.chunk_memory=64KiB", "state.retention=1m"][..], "2"),
+        (&["sources.payments.rate=200000"][..], "2"),
+    ] {
+        assert_eq!(digest(sets, workers), usual, "{sets:?} on {workers} workers");
+    }
+    assert_ne!(digest(&["sources.payments.seed=8"], "2"), usual, "the digest depends on the records");
+}
