@@ -103,7 +103,8 @@ impl Meter {
 
 /// Of nanoseconds, to three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are within what a histogram has")
+    Histogram::new_with_bounds(1, 60_000_000_000, 3)
+        .expect("a minute in nanoseconds to three digits is within what a histogram holds")
 }
 
 /// Latencies of all jobs.

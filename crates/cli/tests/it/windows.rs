@@ -185,8 +185,7 @@ fn any_configuration_gives_the_same_bits() {
         args.extend(sets.iter().flat_map(|set| ["--set", set]));
         let ended = place.thalweg(&args).ends_with(0);
         assert_eq!(ended.counts(), (60_000, 60_000, 0));
-        let line = ended.stderr.lines().find(|line| line.contains("digest=")).expect("a digest").to_owned();
-        line
+        ended.stderr.lines().find(|line| line.contains("digest=")).expect("a digest").to_owned()
     };
     let usual = digest(&[], "1");
     for (sets, workers) in [
