@@ -99,12 +99,10 @@ pub enum FileFormat {
 pub struct Present {
     /// The GROUP BY fields as their types print, in the order of the query; empty for a query without.
     pub key: Map<String, Value>,
-    /// The query's object, as in an answer.
+    /// The query's object, as in an answer, `since` included while its window has not filled.
     pub values: Value,
     /// Task time; `None` where no record has come.
     pub as_of: Option<Micros>,
-    /// Where the query was added to a running job and its window has not filled: from when on it counts.
-    pub since: Option<Micros>,
 }
 
 /// How a job ended.

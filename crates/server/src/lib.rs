@@ -5,7 +5,8 @@
 //! Records take the short way: they go through the source's `Ingress`, which never blocks, and the answer is awaited
 //! on the connection's own task. Everything else of `Control` may block and runs on threads for that.
 //!
-//! * [`control`]: what the server asks of the node; [`snapshot`]: what it is told about jobs.
+//! * [`control`]: what the server asks of the node; [`snapshot`]: what it is told about jobs; `node`: the node that
+//!   does it.
 //! * `route`: the table of routes; router, `/openapi.json`, metrics and the 404 all come from it.
 //! * `error`: the error body and the one table from error to status.
 //! * `wire`: what leaves as JSON; never the engine's own structs.
@@ -25,6 +26,7 @@ mod endpoint;
 mod error;
 mod guard;
 mod metrics;
+mod node;
 mod openapi;
 mod options;
 mod params;
@@ -35,6 +37,7 @@ pub mod snapshot;
 mod stall;
 mod wire;
 
-pub use control::{Control, ControlError};
+pub use control::{Control, ControlError, Readiness};
+pub use node::NodeControl;
 pub use options::Options;
 pub use serve::{Finish, Handle, Running, Server};

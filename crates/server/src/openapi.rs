@@ -352,8 +352,6 @@ fn schemas() -> Value {
             ("values", json!({ "type": ["object", "null"], "description": "The query's object, as in an answer" })),
             ("as_of", json!({ "type": ["string", "null"], "format": "date-time",
                               "description": "Task time, RFC 3339 in UTC; null where no record has come" })),
-            ("since", json!({ "type": ["string", "null"], "format": "date-time",
-                              "description": "From when on the query counts, until its window has filled" })),
         ]),
         "AddedQuery": object(&[("job", text()), ("operator", text()), ("name", text()), ("query", text())]),
         "Summary": object(&[

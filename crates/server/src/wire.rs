@@ -19,18 +19,11 @@ pub(crate) struct Present {
     key: Map<String, Value>,
     values: Value,
     as_of: Option<String>,
-    since: Option<String>,
 }
 
 impl Present {
     pub(crate) fn new(query: String, present: control::Present) -> Self {
-        Self {
-            query,
-            key: present.key,
-            values: present.values,
-            as_of: present.as_of.map(format_timestamp),
-            since: present.since.map(format_timestamp),
-        }
+        Self { query, key: present.key, values: present.values, as_of: present.as_of.map(format_timestamp) }
     }
 }
 

@@ -31,8 +31,13 @@ impl Site {
         change(&mut options);
         let node = Arc::new(FakeNode::default());
         let server = Server::bind("127.0.0.1:0", Arc::clone(&node) as Arc<_>, options).unwrap();
+        Self { node, ..Self::of(server) }
+    }
+
+    /// A server before another node.
+    pub(crate) fn of(server: Server) -> Self {
         let address = server.local_addr();
-        Self { node, server: Some(server.start()), address }
+        Self { node: Arc::default(), server: Some(server.start()), address }
     }
 
     pub(crate) fn connect(&self) -> Connection {

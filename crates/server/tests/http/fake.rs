@@ -277,7 +277,6 @@ impl Control for FakeNode {
                     key,
                     values: json!({ "spent": 12.25, "n": 4 }),
                     as_of: Some(1_329_929_188_967_032),
-                    since: None,
                 })
             }
             _ => Err(Error::user("the key of query \"card_1h\" is card")

@@ -1,7 +1,8 @@
-//! The server from outside: real sockets, a node that does as the test says.
+//! The server from outside: real sockets, a node that does as the test says, or (`engine`) a real one.
 
 mod bind;
 mod client;
+mod engine;
 mod fake;
 mod health;
 mod jobs;

@@ -18,7 +18,6 @@ fn present_values_come_with_their_key_and_task_time() {
         "key": {"card": "c 1"},
         "values": {"spent": 12.25, "n": 4},
         "as_of": "2012-02-22T16:46:28.967032Z",
-        "since": null,
     });
     assert_eq!(reply.json(), expected);
     assert_eq!(site.get(&format!("{PATH}?card")).json()["key"], json!({"card": null}));

@@ -1,0 +1,310 @@
+//! A node as the server controls it.
+//!
+//! The node's own list of jobs is locked while a job is opened, which may take long; this keeps a list beside it, so that
+//! records on their way to one job never wait for the start of another. Whoever starts a job on the node otherwise
+//! than through here says so with [`NodeControl::add`].
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use thalweg_connect::Ingress;
+use thalweg_flow::JobState;
+use thalweg_node::metrics::{LiveQueries, QueryError};
+use thalweg_node::{Diagnostics, JobFile, Node, RunningJob};
+use thalweg_types::Error;
+
+use crate::control::{
+    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, StopSummary,
+    TextKind,
+};
+use crate::snapshot::{JobSnapshot, QuerySnapshot, State};
+
+/// [`Control`] over a [`Node`].
+pub struct NodeControl {
+    node: Arc<Node>,
+    readiness: AtomicU8,
+    /// Held for moments. Ended jobs stay until they are stopped or started again.
+    jobs: RwLock<BTreeMap<Arc<str>, Arc<Served>>>,
+    /// Held while a job is started, so that of two with the same name the second is told so.
+    starting: Mutex<()>,
+}
+
+struct Served {
+    job: Arc<RunningJob>,
+    /// By `metrics` operator.
+    operators: BTreeMap<Arc<str>, Queries>,
+}
+
+struct Queries {
+    live: LiveQueries,
+    /// As they are shown; changed with `live`.
+    shown: Mutex<Vec<QuerySnapshot>>,
+}
+
+impl NodeControl {
+    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over.
+    pub fn new(node: Arc<Node>) -> Self {
+        Self {
+            node,
+            readiness: AtomicU8::new(Readiness::Starting as u8),
+            jobs: RwLock::default(),
+            starting: Mutex::default(),
+        }
+    }
+
+    pub fn set_readiness(&self, readiness: Readiness) {
+        // Relaxed: nothing is published with it.
+        self.readiness.store(readiness as u8, Ordering::Relaxed);
+    }
+
+    /// Serves a job that was started on the node.
+    pub fn add(&self, job: Arc<RunningJob>) {
+        let operators = job.checked().operators.iter().filter_map(|operator| {
+            let spec = operator.prepared.metrics.as_ref()?;
+            let queries = spec.stages.iter().flat_map(|stage| &stage.queries);
+            let shown = queries
+                .map(|query| QuerySnapshot { name: query.name.clone(), text: query.text.clone() })
+                .collect();
+            let live = LiveQueries::new(spec, operator.partitions);
+            Some((Arc::clone(&operator.name), Queries { live, shown: Mutex::new(shown) }))
+        });
+        let served = Served { operators: operators.collect(), job: Arc::clone(&job) };
+        self.jobs_mut().insert(Arc::clone(job.name()), Arc::new(served));
+    }
+
+    fn jobs_ref(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<Served>>> {
+        self.jobs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn jobs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Arc<str>, Arc<Served>>> {
+        self.jobs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<Served>, ControlError> {
+        let jobs = self.jobs_ref();
+        jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
+    }
+
+    /// Runs `work` on the queries of an operator of a job that runs.
+    fn with_queries<T>(
+        &self,
+        path: &QueryPath,
+        work: impl FnOnce(&RunningJob, &Queries) -> Result<T, ControlError>,
+    ) -> Result<T, ControlError> {
+        let served = self.find(&path.job)?;
+        let queries = served
+            .operators
+            .get(path.operator.as_str())
+            .ok_or_else(|| not_found(Kind::Operator, &path.operator, served.operators.keys()))?;
+        refuse_ended(&served.job)?;
+        work(&served.job, queries)
+    }
+}
+
+impl Control for NodeControl {
+    fn readiness(&self) -> Readiness {
+        let readiness = self.readiness.load(Ordering::Relaxed);
+        let all = [Readiness::Starting, Readiness::Ready, Readiness::Draining];
+        all.into_iter().find(|one| *one as u8 == readiness).unwrap_or(Readiness::Starting)
+    }
+
+    fn ingress(&self, job: &str, source: &str) -> Result<Arc<dyn Ingress>, ControlError> {
+        let served = self.find(job)?;
+        let door = served.job.ingress(source).cloned().ok_or_else(|| {
+            let sources = served.job.checked().sources.iter().map(|source| &source.name);
+            not_found(Kind::Source, source, sources.filter(|name| served.job.ingress(name).is_some()))
+        })?;
+        refuse_ended(&served.job)?;
+        Ok(door)
+    }
+
+    fn jobs(&self) -> Vec<JobSnapshot> {
+        let jobs: Vec<Arc<Served>> = self.jobs_ref().values().cloned().collect();
+        jobs.iter().map(|served| snapshot(served)).collect()
+    }
+
+    fn job(&self, job: &str) -> Result<JobSnapshot, ControlError> {
+        Ok(snapshot(&*self.find(job)?))
+    }
+
+    fn start(&self, name: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError> {
+        let shown = match format {
+            FileFormat::Yaml => "the body (YAML)",
+            FileFormat::Json => "the body (JSON)",
+        };
+        let checked = JobFile::parse(shown, file, &[])
+            .and_then(|file| file.check(self.node.check_options()))
+            .map_err(mistaken)?;
+        if *checked.name != *name {
+            return Err(Error::user(format!(
+                "the job file names the job {:?}, the path {name:?}",
+                checked.name
+            ))
+            .with_hint("give both the same name")
+            .into());
+        }
+        let _starting = lock(&self.starting);
+        if let Some(known) = self.jobs_ref().get(name)
+            && !known.job.state().is_final()
+        {
+            return Err(ControlError::Exists { kind: Kind::Job, name: name.to_owned() });
+        }
+        let job = self.node.start(checked, &[])?;
+        self.add(job);
+        self.job(name)
+    }
+
+    fn stop(&self, name: &str) -> Result<StopSummary, ControlError> {
+        let served = self.find(name)?;
+        served.job.drain();
+        let end = served.job.wait();
+        let _starting = lock(&self.starting);
+        // Another request may have stopped it meanwhile, and a third one started it again.
+        let is_listed = self.jobs_ref().get(name).is_some_and(|listed| Arc::ptr_eq(listed, &served));
+        if is_listed {
+            self.jobs_mut().remove(name);
+            if let Err(error) = self.node.remove(name) {
+                tracing::warn!(job = name, error = %error.chain(), "ended job not removed");
+            }
+        }
+        Ok(StopSummary {
+            state: State::from(&end.state),
+            records: end.summary.records,
+            answers: end.summary.answers,
+            rejects: end.summary.rejects,
+            elapsed: end.summary.elapsed,
+        })
+    }
+
+    fn present(&self, query: &QueryPath, key: &[KeyField]) -> Result<Present, ControlError> {
+        let key: Vec<(String, Option<String>)> =
+            key.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
+        self.with_queries(query, |job, queries| {
+            let value =
+                queries.live.read(job.job(), &query.query, &key).map_err(|error| of_query(error, ""))?;
+            Ok(Present { key: value.key, values: value.values, as_of: value.as_of })
+        })
+    }
+
+    fn add_query(&self, query: &QueryPath, sql: &str) -> Result<(), ControlError> {
+        self.with_queries(query, |job, queries| {
+            queries.live.add(job.job(), &query.query, sql).map_err(|error| of_query(error, sql))?;
+            lock(&queries.shown).push(QuerySnapshot { name: query.query.clone(), text: sql.to_owned() });
+            Ok(())
+        })
+    }
+
+    fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
+        self.with_queries(query, |job, queries| {
+            queries.live.drop(job.job(), &query.query).map_err(|error| of_query(error, ""))?;
+            lock(&queries.shown).retain(|shown| shown.name != query.query);
+            Ok(())
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn not_found<'a>(kind: Kind, name: &str, known: impl Iterator<Item = &'a Arc<str>>) -> ControlError {
+    ControlError::NotFound {
+        kind,
+        name: name.to_owned(),
+        known: known.map(|name| name.to_string()).collect(),
+    }
+}
+
+/// A job that has ended is still shown, but takes nothing.
+fn refuse_ended(job: &RunningJob) -> Result<(), ControlError> {
+    let how = match job.state() {
+        JobState::Running | JobState::Draining => return Ok(()),
+        JobState::Done => "is done".to_owned(),
+        JobState::Failed(failure) => format!("has failed: {failure}"),
+        JobState::Aborted => "was aborted".to_owned(),
+    };
+    Err(ControlError::Conflict {
+        message: format!("job {:?} {how}", job.name()),
+        hint: Some("start it again with POST /v1/jobs/{job}".to_owned()),
+    })
+}
+
+fn of_query(error: QueryError, sql: &str) -> ControlError {
+    match error {
+        QueryError::Missing { name, known } => ControlError::NotFound { kind: Kind::Query, name, known },
+        QueryError::Exists { name } => ControlError::Exists { kind: Kind::Query, name },
+        QueryError::Sql(error) => {
+            let mut mistake = Mistake::at(sql, error.span, error.message);
+            mistake.expected = error.expected;
+            mistake.hint = error.hint;
+            ControlError::Mistakes { of: TextKind::Query, mistakes: vec![mistake] }
+        }
+        QueryError::Failed(error) => error.into(),
+    }
+}
+
+fn mistaken(diagnostics: Diagnostics) -> ControlError {
+    let mistakes = diagnostics
+        .0
+        .into_iter()
+        .filter(|diagnostic| !diagnostic.warning)
+        .map(|diagnostic| Mistake {
+            line: diagnostic.line,
+            column: diagnostic.column,
+            text: diagnostic.text,
+            message: diagnostic.message,
+            expected: diagnostic.expected,
+            hint: diagnostic.hint,
+        })
+        .collect();
+    ControlError::Mistakes { of: TextKind::JobFile, mistakes }
+}
+
+/// What the runtime knows of a job, and what its job file says beside.
+fn snapshot(served: &Served) -> JobSnapshot {
+    let job = &served.job;
+    let checked = job.checked();
+    let mut shown = JobSnapshot::from_flow(job.name(), &job.state(), &job.stats());
+    let summary = job.summary();
+    shown.uptime = summary.elapsed;
+    shown.answers = summary.answers;
+    shown.rejects = summary.rejects;
+    let rejects = job.rejects().by_source();
+    for source in &mut shown.sources {
+        let name = source.name.as_str();
+        // Late ones are rejected further down, and written with the name of their source.
+        let written: u64 = rejects.get(name).map_or(0, |codes| codes.values().sum());
+        source.rejects = source.rejects.max(written);
+        source.has_door = job.ingress(name).is_some();
+        source.address = job.address(name);
+        if let Some(checked) = checked.sources.iter().find(|checked| *checked.name == *name) {
+            checked.plugin.name().clone_into(&mut source.kind);
+        }
+    }
+    for operator in &mut shown.operators {
+        let name = operator.name.as_str();
+        if let Some(place) = job.sinks().iter().position(|(sink, _)| **sink == *name) {
+            operator.is_sink = true;
+            checked.sinks[place].plugin.name().clone_into(&mut operator.kind);
+            continue;
+        }
+        if let Some(queries) = served.operators.get(name) {
+            operator.queries = lock(&queries.shown).clone();
+        }
+        // Parts are called after the operator that they belong to.
+        let (owner, part) = name.split_once('/').map_or((name, None), |(owner, part)| (owner, Some(part)));
+        let kind = checked
+            .operators
+            .iter()
+            .find(|checked| *checked.name == *owner)
+            .map(|checked| checked.plugin.name());
+        operator.kind = match (kind, part) {
+            (Some(kind), None) => kind.to_owned(),
+            (Some(kind), Some(_)) => format!("{kind}/part"),
+            (None, Some(part)) => part.to_owned(),
+            (None, None) => name.to_owned(),
+        };
+    }
+    shown
+}

@@ -1,0 +1,150 @@
+//! The server before a real node: job files in, records in, answers out.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use thalweg_node::Node;
+use thalweg_server::{NodeControl, Options, Readiness, Server};
+
+use crate::client::Site;
+use crate::schema::check;
+
+const FILE: &str = "\
+name: payments
+sources:
+  payments:
+    type: http
+    schema: { ts: timestamp(ms), card: string, amount: float64 }
+    time: ts
+    max_ahead: 100000d
+operators:
+  features:
+    type: metrics
+    input: payments
+    partition_by: card
+    queries:
+      card_1h: SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
+sinks:
+  answers: { type: 'null', input: features }
+";
+const RECORDS: &str = "/v1/jobs/payments/sources/payments";
+const QUERIES: &str = "/v1/jobs/payments/operators/features/queries";
+
+fn site() -> Site {
+    let node = Arc::new(Node::builder().workers(1).open().unwrap());
+    let control = NodeControl::new(node);
+    control.set_readiness(Readiness::Ready);
+    let server = Server::bind("127.0.0.1:0", Arc::new(control), Options::default()).unwrap();
+    Site::of(server)
+}
+
+fn payment(ts: i64, card: &str, amount: f64) -> String {
+    format!("{}\n", json!({ "ts": ts, "card": card, "amount": amount }))
+}
+
+#[test]
+fn records_posted_to_a_job_are_answered_in_order() {
+    let site = site();
+    let started = site.post("/v1/jobs/payments", FILE);
+    assert_eq!(started.status, 201, "{started:?}");
+    check("Job", &started.json());
+    assert_eq!(started.json()["sources"][0]["door"], RECORDS);
+
+    let body = payment(1_000, "c1", 2.5) + "{\"ts\":\"soon\"}\n" + &payment(2_000, "c1", 4.0);
+    let reply = site.post(RECORDS, &body);
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let lines = reply.lines();
+    assert_eq!(lines[0]["card_1h"], json!({"spent": 2.5, "n": 1}));
+    check("ErrorLine", &lines[1]);
+    assert_eq!(lines[2]["card_1h"], json!({"spent": 6.5, "n": 2}));
+
+    let reply = site.post(RECORDS, "{\"ts\":\"soon\"}");
+    assert_eq!(reply.status, 400, "{reply:?}");
+
+    let present = site.get(&format!("{QUERIES}/card_1h?card=c1")).json();
+    check("Present", &present);
+    assert_eq!(present["key"], json!({"card": "c1"}));
+    assert_eq!(present["values"], json!({"spent": 6.5, "n": 2}));
+    site.get(&format!("{QUERIES}/card_1h?kard=c1")).expect_error(400, "invalid_request");
+
+    let job = site.get("/v1/jobs/payments").json();
+    check("Job", &job);
+    assert_eq!(job["records"], 4);
+    assert_eq!(job["answers"], 2);
+    assert_eq!(job["rejects"], 2);
+    let kinds: Vec<&Value> =
+        job["operators"].as_array().unwrap().iter().map(|operator| &operator["type"]).collect();
+    assert_eq!(kinds, ["metrics/part", "metrics", "null", "reply", "rejects"]);
+    let metrics = site.get("/metrics").body;
+    assert!(metrics.contains("thalweg_records_total{job=\"payments\",source=\"payments\"} 4\n"), "{metrics}");
+
+    let summary = site.delete("/v1/jobs/payments").json();
+    check("Summary", &summary);
+    assert_eq!(summary["records"], 4);
+    assert_eq!(summary["state"], "done");
+    site.post(RECORDS, &body).expect_error(404, "not_found");
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201, "a stopped job may start again");
+}
+
+#[test]
+fn queries_come_and_go_while_a_job_runs() {
+    let site = site();
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    assert_eq!(site.post(RECORDS, &payment(1_000, "c1", 2.5)).status, 200);
+
+    let path = format!("{QUERIES}/largest");
+    let error = site.post(&path, "SELECT max(amuont) AS most FROM payments GROUP BY card OVER INFINITE");
+    assert_eq!(error.expect_error(400, "invalid_query")["detail"][0]["column"], 12);
+    let added = site.post(&path, "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE");
+    assert_eq!(added.status, 201, "{added:?}");
+    site.post(&path, "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE")
+        .expect_error(409, "already_exists");
+    let lines = site.post(RECORDS, &payment(2_000, "c1", 1.5)).lines();
+    assert_eq!(lines[0]["largest"]["most"], 1.5);
+    let operators = site.get("/v1/jobs/payments").json()["operators"].clone();
+    assert_eq!(operators[1]["queries"][1]["name"], "largest");
+
+    assert_eq!(site.delete(&path).status, 204);
+    site.get(&format!("{path}?card=c1")).expect_error(404, "not_found");
+    assert_eq!(site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines()[0].get("largest"), None);
+}
+
+#[test]
+fn job_files_are_checked_whole() {
+    let site = site();
+    let file = FILE.replace("type: http", "tpye: http").replace("partition_by: card", "partition_by: kard");
+    let error = site.post("/v1/jobs/payments", &file).expect_error(400, "invalid_job_file");
+    let mistakes = error["detail"].as_array().unwrap();
+    assert!(mistakes.len() >= 2, "{mistakes:#?}");
+    for mistake in mistakes {
+        check("Mistake", mistake);
+        assert!(mistake["line"].as_u64() > Some(0));
+    }
+    site.post("/v1/jobs/others", FILE).expect_error(400, "invalid_request");
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    site.post("/v1/jobs/payments", FILE).expect_error(409, "already_exists");
+}
+
+#[test]
+fn a_job_that_has_failed_says_why() {
+    let site = site();
+    let file = FILE.replace("time: ts\n", "time: ts\n    reject_limit: 0\n");
+    assert_eq!(site.post("/v1/jobs/payments", &file).status, 201);
+    // The reply and the end of the job race: either the record was refused, or nobody knows.
+    let status = site.post(RECORDS, "nonsense").status;
+    assert!([400, 504].contains(&status), "{status}");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let job = loop {
+        let job = site.get("/v1/jobs/payments").json();
+        if job["state"] != "running" {
+            break job;
+        }
+        assert!(std::time::Instant::now() < until, "the job goes on");
+    };
+    check("Job", &job);
+    assert_eq!(job["state"], "failed");
+    assert!(job["failure"]["message"].as_str().is_some());
+    let error = site.post(RECORDS, &payment(1_000, "c1", 2.5)).expect_error(409, "conflict");
+    assert!(error["message"].as_str().unwrap().contains("has failed"), "{error}");
+    assert_eq!(site.delete("/v1/jobs/payments").json()["state"], "failed");
+}
