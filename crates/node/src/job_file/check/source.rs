@@ -57,13 +57,17 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let report = context.report;
     let section = Section::of(report, format!("source {name:?}"), span, node)?;
     let names = || context.options.registry.sources().iter().map(|plugin| plugin.name());
-    let (kind, kind_span) = section.kind(&one_of(names()))?;
-    let Some(plugin) = context.options.registry.source(&kind).cloned() else {
-        report
-            .at(kind_span, format!("{} is of type {kind:?}, which is no source", section.what))
-            .expected(one_of(names()))
-            .did_you_mean(&kind, names())
-            .report();
+    let kind = section.kind(&one_of(names()));
+    let plugin = kind.as_ref().and_then(|(kind, _)| context.options.registry.source(kind).cloned());
+    let Some(plugin) = plugin else {
+        if let Some((kind, kind_span)) = kind {
+            report
+                .at(kind_span, format!("{} is of type {kind:?}, which is no source", section.what))
+                .expected(one_of(names()))
+                .did_you_mean(&kind, names())
+                .report();
+        }
+        check_untyped(context, name, &section);
         return None;
     };
 
@@ -154,6 +158,22 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         reply: None,
         reply_name,
     })
+}
+
+/// What can be said of a source whose type is not known: keys that no source takes, its fields, and with them what
+/// reads it.
+fn check_untyped(context: &mut Context<'_>, name: &str, section: &Section<'_>) {
+    let registry = &context.options.registry;
+    let mut known: Vec<&str> = keys::SOURCE.iter().map(|spec| spec.key).collect();
+    known.extend(registry.sources().iter().flat_map(|plugin| plugin.options()).map(|option| option.key));
+    known.extend(registry.formats().iter().flat_map(|plugin| plugin.options()).map(|option| option.key));
+    section.refuse_others(known);
+    let Some(schema) = section.get("schema").and_then(|node| read_schema(section, node)) else { return };
+    let _ = check_time(section, &schema);
+    let stream = Stream { schema, lateness: DEFAULT_LATENESS, late: LatePolicy::Reject, dedup: None };
+    let rejects = Stream { schema: rejects_schema(), ..stream.clone() };
+    context.streams.insert((name.to_owned(), 0), stream);
+    context.streams.insert((name.to_owned(), 1), rejects);
 }
 
 /// The format that a section names, or the default, with its options.
