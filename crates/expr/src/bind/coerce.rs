@@ -325,10 +325,12 @@ fn cast(typed: Typed, to: &DataType) -> Result<Typed, SqlError> {
     if typed.data_type == *to {
         return Ok(typed);
     }
-    let never_fails = matches!(
-        (&typed.data_type, to),
-        (_, DataType::String | DataType::Float64) | (DataType::String, DataType::Bytes)
-    ) && !matches!(typed.data_type, DataType::String | DataType::Bytes);
+    // A timestamp outside what microseconds hold has no text; text and bytes may hold anything.
+    let never_fails = match (&typed.data_type, to) {
+        (DataType::String, to) => *to == DataType::Bytes,
+        (DataType::Bytes | DataType::Timestamp(TimeUnit::Second | TimeUnit::Milli), _) => false,
+        (_, to) => matches!(to, DataType::String | DataType::Float64),
+    };
     let nullable = typed.nullable || !never_fails;
     fold(Typed { op: Op::Cast(Box::new(typed)), data_type: to.clone(), nullable })
 }
