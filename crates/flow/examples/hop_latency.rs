@@ -5,6 +5,9 @@
 //!
 //! The clock starts when the source is woken and stops in the sink's `process`.
 
+#[path = "support/cpu.rs"]
+mod cpu;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -130,16 +133,6 @@ fn graph(probe: &Arc<Probe>) -> Graph {
     }
 }
 
-/// CPU time of all threads of this process, as the scheduler counts it.
-fn cpu() -> Duration {
-    let of_task = |entry: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    };
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    Duration::from_nanos(tasks.filter_map(of_task).sum())
-}
-
 fn main() -> Result<(), Error> {
     let records: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(3_000);
     for workers in [1, 2] {
@@ -163,10 +156,10 @@ fn main() -> Result<(), Error> {
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
-        let before = cpu();
+        let before = cpu::used();
         let idle = Duration::from_secs(2);
         std::thread::sleep(idle);
-        let cost = cpu().saturating_sub(before);
+        let cost = cpu::used().saturating_sub(before);
         job.drain();
         let state = job.wait();
         if state != JobState::Done {

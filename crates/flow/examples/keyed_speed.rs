@@ -1,7 +1,12 @@
 //! How many records per second go through two keyed stages of four tasks each, merged in order after each:
 //! the shape of a job with two keys, without its work.
 //!
+//! CPU time is the figure to compare on a machine that others use, too.
+//!
 //! `cargo run --release -p thalweg-flow --example keyed_speed -- [RECORDS] [RUNS]`
+
+#[path = "support/cpu.rs"]
+mod cpu;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,10 +172,11 @@ fn main() -> Result<(), Error> {
         for _ in 0..runs {
             let total = Arc::new(Total::default());
             let runtime = Runtime::new(workers, Arc::new(SystemClock));
-            let start = Instant::now();
+            let (start, cpu_before) = (Instant::now(), cpu::used());
             let job = runtime.start(graph(records, &total), JobOptions::default())?;
             let state = job.wait();
             let seconds = start.elapsed().as_secs_f64();
+            let cpu = (cpu::used() - cpu_before).as_nanos() as f64 / records as f64;
             if state != JobState::Done {
                 return Err(Error::internal(format!("the job ended as {state:?}")));
             }
@@ -179,7 +185,7 @@ fn main() -> Result<(), Error> {
                 tasks.iter().map(|task| task.busy_nanos).sum::<u64>() as f64 / records as f64
             };
             println!(
-                "workers={workers} records={} out_of_order={} seconds={seconds:.3} rate={:.2}M/s rows/batch={:.0} ns/record: make {:.0} card {:.0} merchant {:.0} count {:.0}",
+                "workers={workers} records={} out_of_order={} seconds={seconds:.3} rate={:.2}M/s cpu={cpu:.0}ns/record rows/batch={:.0} calls: make {:.0} card {:.0} merchant {:.0} count {:.0}",
                 total.records.load(Ordering::Relaxed),
                 total.out_of_order.load(Ordering::Relaxed),
                 records as f64 / seconds / 1e6,

@@ -2,9 +2,14 @@
 //! makes packets of 50 bytes, a relay copies every one into new buffers, a sink digests every one.
 //! Between them are shuffles, so nothing is chained.
 //!
+//! CPU time is the figure to compare on a machine that others use, too.
+//!
 //! `cargo run --release -p thalweg-flow --example relay_speed -- [PACKETS] [RUNS]`
 //!
 //! The digest is the sum of the packets' digests: it changes only if a packet is lost, doubled or damaged.
+
+#[path = "support/cpu.rs"]
+mod cpu;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,10 +184,11 @@ fn main() -> Result<(), Error> {
         for _ in 0..runs {
             let total = Arc::new(Total::default());
             let runtime = Runtime::new(workers, Arc::new(SystemClock));
-            let start = Instant::now();
+            let (start, cpu_before) = (Instant::now(), cpu::used());
             let job = runtime.start(graph(packets, tasks, &total), JobOptions::default())?;
             let state = job.wait();
             let seconds = start.elapsed().as_secs_f64();
+            let cpu = (cpu::used() - cpu_before).as_nanos() as f64 / packets as f64;
             if state != JobState::Done {
                 return Err(Error::internal(format!("the job ended as {state:?}")));
             }
@@ -191,7 +197,7 @@ fn main() -> Result<(), Error> {
                 tasks.iter().map(|task| task.busy_nanos).sum::<u64>() as f64 / packets as f64
             };
             println!(
-                "workers={workers} tasks={tasks} packets={} seconds={seconds:.3} rate={:.1}M/s digest={:016x} ns/packet: make {:.1} relay {:.1} digest {:.1}",
+                "workers={workers} tasks={tasks} packets={} seconds={seconds:.3} rate={:.1}M/s cpu={cpu:.1}ns/packet digest={:016x} calls: make {:.1} relay {:.1} digest {:.1}",
                 total.packets.load(Ordering::Relaxed),
                 packets as f64 / seconds / 1e6,
                 total.digest.load(Ordering::Relaxed),

@@ -15,7 +15,7 @@ use thalweg_types::Error;
 
 use crate::job::{Job, JobCore};
 use crate::link::Link;
-use crate::ring::{Flow, Receiver, Sender, ring};
+use crate::ring::{Bounds, Flow, Receiver, Sender, ring};
 use crate::sequencer::{Feed, Sequencer};
 use crate::shell::{Kind, Shell};
 use crate::stage::{Body, Port, Stage};
@@ -28,6 +28,10 @@ use crate::{
     Clock, Graph, Input, InputOrder, JobOptions, NodeId, OrderLog, Partitioning, Schedule, SourceProgress,
     TaskInfo, Waker,
 };
+
+/// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
+/// ticks, so that one source's slow decoder does not stop the clock of the others at once.
+const CONTROL_RESERVE: usize = 64;
 
 /// Where a job's tasks go.
 pub(crate) struct Site<'a> {
@@ -359,6 +363,9 @@ impl<'a> Builder<'a> {
             return;
         }
         let forward = matches!(input.partitioning, Partitioning::Forward);
+        let (upstream, downstream) = (self.layout.tasks[from] as usize, self.layout.tasks[to] as usize);
+        let rings = if forward { upstream } else { upstream * downstream };
+        let bounds = Bounds::new(self.options.ring_bytes, rings);
         let mut inlets: Vec<Vec<(u32, Receiver)>> = (0..self.layout.tasks[to]).map(|_| Vec::new()).collect();
         for upstream in 0..self.layout.tasks[from] {
             let mut senders: Vec<Sender> = Vec::new();
@@ -368,7 +375,7 @@ impl<'a> Builder<'a> {
                 }
                 let producer = &self.parts[from_host][upstream as usize].cell;
                 let consumer = &self.parts[to][downstream as usize].cell;
-                let (sender, receiver) = ring(self.options.ring_bytes, producer, consumer);
+                let (sender, receiver) = ring(bounds, producer, consumer);
                 view.flows.push(Arc::clone(sender.flow()));
                 self.inflows[to][downstream as usize].push(Arc::clone(receiver.flow()));
                 senders.push(sender);
@@ -396,8 +403,10 @@ impl<'a> Builder<'a> {
         for (node, source) in std::mem::take(&mut self.graph.sources).into_iter().enumerate() {
             let woken = Arc::new(AtomicBool::new(false));
             let mut senders = Vec::new();
+            let bounds =
+                Bounds::new(self.options.ring_bytes, self.parts[node].len()).with_reserve(CONTROL_RESERVE);
             for (index, part) in self.parts[node].iter_mut().enumerate() {
-                let (sender, receiver) = ring(self.options.ring_bytes, cell, &part.cell);
+                let (sender, receiver) = ring(bounds, cell, &part.cell);
                 self.inflows[node][index].push(Arc::clone(receiver.flow()));
                 part.inlets.push(Inlet::new(0, 0, receiver));
                 senders.push(sender);

@@ -9,6 +9,12 @@
 //! where a task has nothing to say about a range it sends an empty batch. A task with several inputs takes
 //! them in step, so what it sees does not depend on batch sizes, workers or timing.
 //! Ticks, cycle markers, commands and the end of input are numbered like records and reach every task.
+//!
+//! # Limits
+//! * A task that is in an operator's call is not interrupted: a call that never returns holds its worker, and
+//!   [`Job::wait`] with it.
+//! * Rings bound what is in flight between tasks; what one call emits is held until there is room.
+//! * The order is remembered only as far as failures need it, unless an [`OrderLog`] is given.
 
 mod clock;
 mod graph;

@@ -53,8 +53,11 @@ pub struct Command {
 /// An operator instance: one task of it. Batches in, batches out; all state is its own.
 ///
 /// Calls come in the order of the stream. For every range, `process` is called for each non-empty batch (in
-/// port order), then `complete` once. Time is only what `tick` says.
-/// An `Err` stops the job and names operator, task and record.
+/// port order), then `complete` once; each range begins where the one before ended.
+/// `tick`, `cycle`, `command` and `finish` come after the `complete` of a range of which they are the last
+/// number. What an operator upstream emitted on the same tick has been given by then.
+/// The first number of a job is a tick, and the last before the end is a cycle marker.
+/// Time is only what `tick` says. An `Err` or a panic stops the job and names operator, task and record.
 pub trait Operator: Send {
     fn process(&mut self, input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error>;
 

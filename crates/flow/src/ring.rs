@@ -13,11 +13,11 @@ use crate::gauge::Gauge;
 use crate::worker::TaskCell;
 use crate::{Command, RawBlock};
 
-/// Items in a ring, at most; generous, so that bytes are the bound wherever batches have a size. A slow
-/// consumer of single records meets this bound first, and then gets them in batches.
-const ITEMS: usize = 256;
-/// Slots beyond that, for ticks and their like from a sequencer while the ring is full.
-const RESERVE: usize = 64;
+/// How many items the rings of one link hold together, roughly: about a MiB of slots.
+const LINK_ITEMS: usize = 4096;
+/// Items in one ring. Generous, so that bytes are the bound wherever batches have a size; a slow consumer of
+/// single records meets this bound first, and then gets them in batches.
+const ITEMS: std::ops::RangeInclusive<usize> = 32..=256;
 /// What an item costs beside its records.
 const ITEM_BYTES: usize = 64;
 
@@ -101,10 +101,31 @@ pub(crate) struct Cost {
     records: u64,
 }
 
-pub(crate) fn ring(ring_bytes: usize, from: &Arc<TaskCell>, to: &Arc<TaskCell>) -> (Sender, Receiver) {
-    let (producer, consumer) = rtrb::RingBuffer::new(ITEMS + RESERVE);
+/// How the rings of a link are bounded.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    bytes: usize,
+    items: usize,
+    /// Slots beyond that, for items that are pushed although the ring is full.
+    reserve: usize,
+}
+
+impl Bounds {
+    pub(crate) fn new(ring_bytes: usize, rings: usize) -> Self {
+        let items = (LINK_ITEMS / rings.max(1)).clamp(*ITEMS.start(), *ITEMS.end());
+        Self { bytes: ring_bytes, items, reserve: 0 }
+    }
+
+    #[must_use]
+    pub(crate) fn with_reserve(self, reserve: usize) -> Self {
+        Self { reserve, ..self }
+    }
+}
+
+pub(crate) fn ring(bounds: Bounds, from: &Arc<TaskCell>, to: &Arc<TaskCell>) -> (Sender, Receiver) {
+    let (producer, consumer) = rtrb::RingBuffer::new(bounds.items + bounds.reserve);
     let flow = Arc::new(Flow {
-        gauge: Gauge::new(ring_bytes, ITEMS),
+        gauge: Gauge::new(bounds.bytes, bounds.items),
         records: AtomicU64::new(0),
         sent: AtomicU64::new(0),
         ending: AtomicBool::new(false),

@@ -267,6 +267,25 @@ fn a_custom_partitioner_decides() {
 }
 
 #[test]
+fn a_shuffle_spreads_by_runs_of_order_numbers() {
+    let mut build = Build::new("shuffle");
+    let source = build.numbers("numbers", Numbers::up_to(20_000).in_blocks_of(5_000), 2);
+    let input = build.input(source, Partitioning::Shuffle);
+    let records = build.record("sink", vec![input], 3);
+    let (runtime, _clock) = runtime(2);
+    let job = runtime.start(build.graph, quiet()).unwrap();
+    assert_eq!(finish(&job), JobState::Done);
+    assert_eq!(records.all_rows().len(), 19_800);
+    for task in 0..3 {
+        for event in records.of_task(task) {
+            if let Event::Row(_, row) = event {
+                assert_eq!((row.seq / 4096 % 3) as usize, task, "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn sources_keep_their_own_order_and_none_starves() {
     let mut build = Build::new("two sources");
     let (idle, _tap) = Numbers::tapped();
