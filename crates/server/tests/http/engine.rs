@@ -112,7 +112,7 @@ fn queries_come_and_go_while_a_job_runs() {
 #[test]
 fn job_files_are_checked_whole() {
     let site = site();
-    let file = FILE.replace("type: http", "tpye: http").replace("partition_by: card", "partition_by: kard");
+    let file = FILE.replace("type: 'null'", "type: nul").replace("partition_by: card", "partition_by: kard");
     let error = site.post("/v1/jobs/payments", &file).expect_error(400, "invalid_job_file");
     let mistakes = error["detail"].as_array().unwrap();
     assert!(mistakes.len() >= 2, "{mistakes:#?}");
