@@ -137,8 +137,8 @@ impl Connection {
         );
         let mut request = head.into_bytes();
         request.extend_from_slice(body);
-        // The server may answer and close before it has everything.
-        let _ = self.0.get_mut().write_all(&request);
+        // Also where the reply is made before all of it is there: many clients would not look for one after a failed write.
+        self.write(&request);
     }
 
     pub(crate) fn reply(&mut self, is_head: bool) -> Reply {

@@ -53,7 +53,6 @@ struct Inner {
     /// Calls of `job` wait while this is set.
     is_hanging: bool,
     hanging: usize,
-    dropped: usize,
 }
 
 impl Default for Inner {
@@ -67,7 +66,6 @@ impl Default for Inner {
             snapshot: payments(),
             is_hanging: false,
             hanging: 0,
-            dropped: 0,
         }
     }
 }
@@ -97,12 +95,19 @@ impl FakeNode {
 
     /// Waits until so many bodies are held.
     pub(crate) fn wait_for_held(&self, count: usize) {
+        self.wait_until(|inner| inner.held.len() >= count);
+    }
+
+    /// Waits until a call hangs.
+    pub(crate) fn wait_for_hanging(&self) {
+        self.wait_until(|inner| inner.hanging > 0);
+    }
+
+    fn wait_until(&self, is_so: impl Fn(&Inner) -> bool) {
         let inner = self.shared.state.lock().unwrap();
-        let waited = self
-            .shared
-            .changed
-            .wait_timeout_while(inner, Duration::from_secs(20), |inner| inner.held.len() < count);
-        assert!(!waited.unwrap().1.timed_out(), "{count} requests should have come");
+        let waited =
+            self.shared.changed.wait_timeout_while(inner, Duration::from_secs(20), |inner| !is_so(inner));
+        assert!(!waited.unwrap().1.timed_out(), "requests should have come");
     }
 
     pub(crate) fn release(&self) {
@@ -302,10 +307,7 @@ impl Control for FakeNode {
 
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
         self.find_query(query)?;
-        self.change(|inner| {
-            inner.queries.retain(|other| *other != query.query);
-            inner.dropped += 1;
-        });
+        self.change(|inner| inner.queries.retain(|other| *other != query.query));
         Ok(())
     }
 }

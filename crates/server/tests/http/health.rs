@@ -29,8 +29,9 @@ fn a_node_that_is_not_ready_takes_nothing_new() {
         reply.expect_error(503, "starting");
         assert_eq!(reply.header("retry-after"), Some("1"));
     }
-    assert_eq!(site.get("/healthz").status, 200);
-    assert_eq!(site.get("/v1/jobs").status, 200);
+    for path in ["/healthz", "/v1/jobs", "/metrics", "/openapi.json"] {
+        assert_eq!(site.get(path).status, 200, "{path}");
+    }
 
     site.node.set_readiness(Readiness::Draining);
     for reply in

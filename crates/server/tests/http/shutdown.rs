@@ -70,6 +70,7 @@ fn a_call_that_hangs_does_not_hold_up_the_end() {
     site.node.set_hanging(true);
     let mut connection = site.connect();
     connection.send("GET", "/v1/jobs/payments", "", b"");
+    site.node.wait_for_hanging();
     let started = Instant::now();
     site.stop();
     assert!(started.elapsed() < Duration::from_secs(10));
