@@ -77,7 +77,7 @@ impl RecordDecoder for CsvDecoder {
             closed = copy.freeze();
             &closed
         };
-        let is_text = std::str::from_utf8(data).is_ok();
+        let is_text = simdutf8::basic::from_utf8(data).is_ok();
         for column in &mut self.columns {
             column.reserve(count);
         }

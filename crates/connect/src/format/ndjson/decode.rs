@@ -322,7 +322,7 @@ fn push_string(column: &mut Column, text: &[u8]) -> Result<(), Problem> {
 
 impl RecordDecoder for NdjsonDecoder {
     fn decode(&mut self, data: &Bytes, count: usize, _: Option<&Preamble>) -> Result<Columns, Error> {
-        let is_text = std::str::from_utf8(data).is_ok();
+        let is_text = simdutf8::basic::from_utf8(data).is_ok();
         for column in &mut self.columns {
             column.reserve(count);
         }
