@@ -8,49 +8,63 @@
 //! * Which number a group has changes no answer.
 
 use arrow_array::ArrayRef;
+use arrow_buffer::ScalarBuffer;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use thalweg_types::{Micros, hash_bytes};
 
-use crate::key::{Key, KeyRef, for_each_key};
+use crate::key::{BLOCK, Key, KeyRef, for_each_block};
+use crate::warm::warm;
 
 /// The number that stands for "no such group".
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
 pub(crate) struct GroupTable {
-    table: HashTable<u32>,
-    keys: Vec<Key>,
-    /// Largest event time of a record of the group; `Micros::MAX` marks a free slot.
-    newest: Vec<Micros>,
+    table: HashTable<Slot>,
+    groups: Vec<Group>,
     free: Vec<u32>,
     hand: usize,
     key_heap: usize,
 }
 
-fn hash(key: KeyRef<'_>) -> u64 {
+/// What a look-up reads of a group, in one place.
+struct Group {
+    key: Key,
+    /// Largest event time of a record of the group; `Micros::MAX` marks a free number.
+    newest: Micros,
+}
+
+/// A group in the table. The tag lies beside the number, so that a look-up meets keys of other groups next to never,
+/// and a table that grows reads no keys at all.
+#[derive(Clone, Copy)]
+struct Slot {
+    tag: u32,
+    group: u32,
+}
+
+fn tag(key: KeyRef<'_>) -> u32 {
     use std::hash::BuildHasher;
-    match key {
+    let hash = match key {
         KeyRef::Null => 0x5bd1_e995,
         KeyRef::Short(word) => FixedState::with_seed(0).hash_one(word),
         KeyRef::Long(bytes) => hash_bytes(bytes),
-    }
+    };
+    (hash ^ hash >> 32) as u32
+}
+
+/// The table's hash of a tag: it takes buckets from the low bits and marks from the high ones, so both must vary.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl GroupTable {
     pub(crate) fn new() -> Self {
-        Self {
-            table: HashTable::new(),
-            keys: Vec::new(),
-            newest: Vec::new(),
-            free: Vec::new(),
-            hand: 0,
-            key_heap: 0,
-        }
+        Self { table: HashTable::new(), groups: Vec::new(), free: Vec::new(), hand: 0, key_heap: 0 }
     }
 
     /// One past the largest number ever given.
     pub(crate) fn slots(&self) -> usize {
-        self.keys.len()
+        self.groups.len()
     }
 
     /// Groups that have a number now.
@@ -59,84 +73,107 @@ impl GroupTable {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.keys.capacity() * (size_of::<Key>() + size_of::<Micros>())
-            + self.table.capacity() * 5
+        self.groups.capacity() * size_of::<Group>()
+            + self.table.capacity() * (size_of::<Slot>() + 1)
             + self.key_heap
     }
 
     /// Group number of every row: rows with `accepted` get one where they have none, the others [`NO_GROUP`] then.
     ///
     /// `times` are the times at which accepted rows count.
+    ///
+    /// Works on blocks of keys: the loads that a look-up needs depend on each other, those of different keys do not,
+    /// so the memory's latency is paid once per block and not once per row.
     pub(crate) fn number(
         &mut self,
         columns: &[ArrayRef],
         times: &[Micros],
         accepted: Option<&[bool]>,
-    ) -> Vec<u32> {
+    ) -> ScalarBuffer<u32> {
         let mut numbers = Vec::with_capacity(times.len());
-        for_each_key(columns, times.len(), |row, key| {
-            let is_accepted = accepted.is_none_or(|accepted| accepted[row]);
-            let hash = hash(key);
-            let found = self.table.find(hash, |group| self.keys[*group as usize].as_ref() == key).copied();
-            let group = match found {
-                Some(group) => group,
-                None if is_accepted => self.insert(hash, key),
-                None => NO_GROUP,
-            };
-            if is_accepted {
-                let newest = &mut self.newest[group as usize];
-                *newest = (*newest).max(times[row]);
+        for_each_block(columns, times.len(), |first, keys| {
+            let mut slots = [Slot { tag: 0, group: NO_GROUP }; BLOCK];
+            for (slot, key) in slots.iter_mut().zip(keys) {
+                slot.tag = tag(*key);
             }
-            numbers.push(group);
+            let slots = &mut slots[..keys.len()];
+            for slot in slots.iter_mut() {
+                let found = self.table.find(spread(slot.tag), |other| other.tag == slot.tag);
+                slot.group = found.map_or(NO_GROUP, |found| found.group);
+            }
+            warm(slots.iter().filter(|slot| slot.group != NO_GROUP).map(|slot| {
+                let group = &self.groups[slot.group as usize];
+                group.key.first_word() ^ group.newest as u64
+            }));
+            for (index, (slot, key)) in slots.iter().zip(keys).enumerate() {
+                let row = first + index;
+                let is_accepted = accepted.is_none_or(|accepted| accepted[row]);
+                let group = match slot.group {
+                    group if group != NO_GROUP && self.groups[group as usize].key.as_ref() == *key => group,
+                    // New, or another key with the same tag, or inserted by a row before it in this block.
+                    _ => match self.look_up(slot.tag, *key) {
+                        Some(group) => group,
+                        None if is_accepted => self.insert(slot.tag, *key),
+                        None => NO_GROUP,
+                    },
+                };
+                if is_accepted {
+                    let newest = &mut self.groups[group as usize].newest;
+                    *newest = (*newest).max(times[row]);
+                }
+                numbers.push(group);
+            }
         });
-        numbers
+        numbers.into()
     }
 
     /// The number of one key, if it has one.
     pub(crate) fn find(&self, columns: &[ArrayRef]) -> Option<u32> {
         let mut found = None;
-        for_each_key(columns, 1, |_, key| {
-            found = self.table.find(hash(key), |group| self.keys[*group as usize].as_ref() == key).copied();
-        });
+        for_each_block(columns, 1, |_, keys| found = self.look_up(tag(keys[0]), keys[0]));
         found
     }
 
-    fn insert(&mut self, hash: u64, key: KeyRef<'_>) -> u32 {
+    fn look_up(&self, tag: u32, key: KeyRef<'_>) -> Option<u32> {
+        let is_it = |slot: &Slot| slot.tag == tag && self.groups[slot.group as usize].key.as_ref() == key;
+        self.table.find(spread(tag), is_it).map(|slot| slot.group)
+    }
+
+    fn insert(&mut self, tag: u32, key: KeyRef<'_>) -> u32 {
         let key = key.to_key();
         self.key_heap += key.heap_bytes();
+        let new = Group { key, newest: Micros::MIN };
         let group = match self.free.pop() {
             Some(group) => {
-                self.keys[group as usize] = key;
-                self.newest[group as usize] = Micros::MIN;
+                self.groups[group as usize] = new;
                 group
             }
             None => {
-                let group = u32::try_from(self.keys.len()).expect("a task holds fewer than 2^32 - 1 groups");
+                let group =
+                    u32::try_from(self.groups.len()).expect("a task holds fewer than 2^32 - 1 groups");
                 assert!(group < NO_GROUP, "a task holds fewer than 2^32 - 1 groups");
-                self.keys.push(key);
-                self.newest.push(Micros::MIN);
+                self.groups.push(new);
                 group
             }
         };
-        let keys = &self.keys;
-        self.table.insert_unique(hash, group, |group| crate::groups::hash(keys[*group as usize].as_ref()));
+        self.table.insert_unique(spread(tag), Slot { tag, group }, |slot| spread(slot.tag));
         group
     }
 
     /// Looks at up to `slots` groups and frees those whose newest record is at or below `bound`; calls `freed` with
     /// each of them.
     pub(crate) fn sweep(&mut self, slots: usize, bound: Micros, mut freed: impl FnMut(u32)) {
-        for _ in 0..slots.min(self.keys.len()) {
-            self.hand = if self.hand + 1 >= self.keys.len() { 0 } else { self.hand + 1 };
-            let group = self.hand;
-            if self.newest[group] > bound {
+        for _ in 0..slots.min(self.groups.len()) {
+            self.hand = if self.hand + 1 >= self.groups.len() { 0 } else { self.hand + 1 };
+            let group = &mut self.groups[self.hand];
+            if group.newest > bound {
                 continue;
             }
-            let key = std::mem::replace(&mut self.keys[group], Key::Null);
-            self.newest[group] = Micros::MAX;
+            let key = std::mem::replace(&mut group.key, Key::Null);
+            group.newest = Micros::MAX;
             self.key_heap -= key.heap_bytes();
-            let number = group as u32;
-            if let Ok(entry) = self.table.find_entry(hash(key.as_ref()), |other| *other == number) {
+            let number = self.hand as u32;
+            if let Ok(entry) = self.table.find_entry(spread(tag(key.as_ref())), |slot| slot.group == number) {
                 entry.remove();
             }
             self.free.push(number);
@@ -162,10 +199,34 @@ mod tests {
         let mut groups = GroupTable::new();
         let long = "a key longer than twelve bytes";
         let numbers = groups.number(&texts(&["a", long, "a", long, "b"]), &[1, 2, 3, 4, 5], None);
-        assert_eq!(numbers, [0, 1, 0, 1, 2]);
+        assert_eq!(*numbers, [0, 1, 0, 1, 2]);
         let numbers = groups.number(&texts(&["a", "c"]), &[9, 9], Some(&[false, false]));
-        assert_eq!(numbers, [0, NO_GROUP]);
+        assert_eq!(*numbers, [0, NO_GROUP]);
         assert_eq!(groups.live(), 3);
+    }
+
+    /// 400,000 keys have some twenty pairs with the same tag; numbers must tell them apart.
+    #[test]
+    fn keys_with_the_same_tag_are_different_groups() {
+        let keys: Vec<String> = (0..400_000).map(|n| format!("k{n}")).collect();
+        let mut tags: Vec<u32> = keys.iter().map(|key| tag_of(key)).collect();
+        tags.sort_unstable();
+        assert!(tags.windows(2).any(|pair| pair[0] == pair[1]), "without a collision this shows nothing");
+
+        let column: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from_iter_values(&keys))];
+        let mut groups = GroupTable::new();
+        let first = groups.number(&column, &vec![1; keys.len()], None);
+        assert!(first.iter().enumerate().all(|(row, group)| row == *group as usize));
+        assert_eq!(groups.number(&column, &vec![2; keys.len()], None), first);
+        let mut freed = 0;
+        groups.sweep(keys.len(), 2, |_| freed += 1);
+        assert_eq!((freed, groups.live()), (keys.len(), 0));
+    }
+
+    fn tag_of(key: &str) -> u32 {
+        let mut found = 0;
+        for_each_block(&texts(&[key]), 1, |_, keys| found = tag(keys[0]));
+        found
     }
 
     #[test]
@@ -175,6 +236,6 @@ mod tests {
         let mut freed = Vec::new();
         groups.sweep(10, 20, |group| freed.push(group));
         assert_eq!(freed, [1], "b is outside every window, a has a newer record");
-        assert_eq!(groups.number(&texts(&["c", "a", "b"]), &[40, 40, 40], None), [1, 0, 2]);
+        assert_eq!(*groups.number(&texts(&["c", "a", "b"]), &[40, 40, 40], None), [1, 0, 2]);
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use arrow_array::{Array, ArrayRef};
+use arrow_buffer::ScalarBuffer;
 use foldhash::fast::FixedState;
 use thalweg_types::Micros;
 
@@ -24,15 +25,25 @@ pub enum LatePolicy {
 /// Judgement of a batch, record by record.
 pub(crate) struct Verdicts {
     /// Time at which each record counts (its own, or the bound it was clamped to).
-    pub(crate) times: Vec<Micros>,
-    /// Task time after each record.
-    pub(crate) task_times: Vec<Micros>,
+    pub(crate) times: ScalarBuffer<Micros>,
+    /// Task time after each record; the same buffer as `times` where these ascend.
+    pub(crate) task_times: ScalarBuffer<Micros>,
     /// Whether each record is added; `None` where all are.
     pub(crate) accepted: Option<Vec<bool>>,
     /// Records that are below the task time before them, so that they go between others; `None` where none is.
     pub(crate) out_of_order: Option<Vec<bool>>,
     pub(crate) late: Vec<u32>,
     pub(crate) duplicate: Vec<u32>,
+}
+
+/// Verdicts in the making.
+struct OneByOne {
+    times: Vec<Micros>,
+    task_times: Vec<Micros>,
+    accepted: Vec<bool>,
+    out_of_order: Vec<bool>,
+    late: Vec<u32>,
+    duplicate: Vec<u32>,
 }
 
 pub(crate) struct Judge {
@@ -57,7 +68,7 @@ impl Judge {
     }
 
     /// Judges records in order. `ids` is the id column where duplicates are looked for.
-    pub(crate) fn judge(&mut self, times: &[Micros], ids: Option<&ArrayRef>) -> Verdicts {
+    pub(crate) fn judge(&mut self, times: &ScalarBuffer<Micros>, ids: Option<&ArrayRef>) -> Verdicts {
         if self.ids.is_none()
             && let Some(verdicts) = self.all_in_order(times)
         {
@@ -70,38 +81,40 @@ impl Judge {
             });
             keys
         });
-        let mut verdicts = Verdicts {
+        let mut one_by_one = OneByOne {
             times: times.to_vec(),
             task_times: Vec::with_capacity(times.len()),
-            accepted: Some(vec![true; times.len()]),
-            out_of_order: Some(vec![false; times.len()]),
+            accepted: vec![true; times.len()],
+            out_of_order: vec![false; times.len()],
             late: Vec::new(),
             duplicate: Vec::new(),
         };
         for row in 0..times.len() {
             let key = keys.as_ref().and_then(|keys| keys[row].as_ref());
-            self.judge_one(row, key, &mut verdicts);
+            self.judge_one(row, key, &mut one_by_one);
         }
-        let is_any_refused = self.policy == LatePolicy::Reject && !verdicts.late.is_empty();
-        if !is_any_refused && verdicts.duplicate.is_empty() {
-            verdicts.accepted = None;
+        let OneByOne { times, task_times, accepted, out_of_order, late, duplicate } = one_by_one;
+        let is_any_refused = self.policy == LatePolicy::Reject && !late.is_empty();
+        Verdicts {
+            times: times.into(),
+            task_times: task_times.into(),
+            accepted: (is_any_refused || !duplicate.is_empty()).then_some(accepted),
+            out_of_order: out_of_order.contains(&true).then_some(out_of_order),
+            late,
+            duplicate,
         }
-        if verdicts.out_of_order.as_ref().is_some_and(|rows| !rows.contains(&true)) {
-            verdicts.out_of_order = None;
-        }
-        verdicts
     }
 
     /// The common case, without a look at single records: times ascend and nothing is late.
-    fn all_in_order(&mut self, times: &[Micros]) -> Option<Verdicts> {
+    fn all_in_order(&mut self, times: &ScalarBuffer<Micros>) -> Option<Verdicts> {
         let first = *times.first()?;
         if self.task_time.is_some_and(|now| first < now) || !times.is_sorted() {
             return None;
         }
         self.task_time = times.last().copied();
         Some(Verdicts {
-            times: times.to_vec(),
-            task_times: times.to_vec(),
+            times: times.clone(),
+            task_times: times.clone(),
             accepted: None,
             out_of_order: None,
             late: Vec::new(),
@@ -109,14 +122,12 @@ impl Judge {
         })
     }
 
-    fn judge_one(&mut self, row: usize, key: Option<&Key>, verdicts: &mut Verdicts) {
+    fn judge_one(&mut self, row: usize, key: Option<&Key>, verdicts: &mut OneByOne) {
         let time = verdicts.times[row];
         let now = self.task_time.map_or(time, |now| now.max(time));
-        let refuse = |verdicts: &mut Verdicts, task_time: Option<Micros>| {
+        let refuse = |verdicts: &mut OneByOne, task_time: Option<Micros>| {
             verdicts.task_times.push(task_time.unwrap_or(time));
-            if let Some(accepted) = &mut verdicts.accepted {
-                accepted[row] = false;
-            }
+            verdicts.accepted[row] = false;
         };
         if let (Some(ids), Some(key)) = (&self.ids, key)
             && ids.has_seen(key, now)
@@ -132,9 +143,7 @@ impl Judge {
             }
             verdicts.times[row] = bound;
         }
-        if let Some(out_of_order) = &mut verdicts.out_of_order {
-            out_of_order[row] = verdicts.times[row] < now;
-        }
+        verdicts.out_of_order[row] = verdicts.times[row] < now;
         self.task_time = Some(now);
         verdicts.task_times.push(now);
         if let (Some(ids), Some(key)) = (&mut self.ids, key) {
@@ -193,15 +202,15 @@ mod tests {
     #[test]
     fn late_records_are_refused_or_clamped_and_move_no_time() {
         let mut judge = Judge::new(5, LatePolicy::Reject, None);
-        let verdicts = judge.judge(&[10, 4, 5, 20, 14], None);
+        let verdicts = judge.judge(&vec![10, 4, 5, 20, 14].into(), None);
         assert_eq!(verdicts.late, [1, 4], "5 is at the bound and not late");
-        assert_eq!(verdicts.task_times, [10, 10, 10, 20, 20]);
+        assert_eq!(*verdicts.task_times, [10, 10, 10, 20, 20]);
         assert_eq!(verdicts.out_of_order, Some(vec![false, false, true, false, false]));
 
         let mut judge = Judge::new(5, LatePolicy::Clamp, None);
-        let verdicts = judge.judge(&[10, 4, 20, 14], None);
+        let verdicts = judge.judge(&vec![10, 4, 20, 14].into(), None);
         assert_eq!(verdicts.late, [1, 3]);
-        assert_eq!(verdicts.times, [10, 5, 20, 15]);
+        assert_eq!(*verdicts.times, [10, 5, 20, 15]);
         assert_eq!(verdicts.accepted, None);
     }
 
@@ -210,16 +219,16 @@ mod tests {
         let ids: ArrayRef =
             Arc::new(StringViewArray::from(vec![Some("a"), Some("a"), None, None, Some("a"), Some("a")]));
         let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
-        let verdicts = judge.judge(&[0, 9, 9, 9, 10, 19], Some(&ids));
+        let verdicts = judge.judge(&vec![0, 9, 9, 9, 10, 19].into(), Some(&ids));
         assert_eq!(verdicts.duplicate, [1, 5], "at 10 the first is 10 old; at 19 the second is 9 old");
-        assert_eq!(verdicts.task_times, [0, 0, 9, 9, 10, 10], "a duplicate moves no time");
+        assert_eq!(*verdicts.task_times, [0, 0, 9, 9, 10, 10], "a duplicate moves no time");
     }
 
     #[test]
     fn a_repeated_request_is_a_duplicate_even_when_it_has_become_late() {
         let ids: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "b", "a", "c"]));
         let mut judge = Judge::new(5, LatePolicy::Reject, Some(1000));
-        let verdicts = judge.judge(&[0, 100, 0, 0], Some(&ids));
+        let verdicts = judge.judge(&vec![0, 100, 0, 0].into(), Some(&ids));
         assert_eq!((verdicts.duplicate, verdicts.late), (vec![2], vec![3]));
     }
 }

@@ -32,23 +32,56 @@ fn canonical(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() }
 }
 
-/// Calls `visit` with each row's key, in order.
+/// Keys that [`for_each_block`] gives at once.
+pub(crate) const BLOCK: usize = 64;
+
+/// Calls `visit` with the keys of up to [`BLOCK`] rows at a time, in order, and the number of the first row.
 ///
 /// # Panics
 /// On an Arrow type that no field type maps to.
-pub(crate) fn for_each_key(columns: &[ArrayRef], rows: usize, mut visit: impl FnMut(usize, KeyRef<'_>)) {
-    if let [column] = columns {
-        single(column, &mut visit);
-    } else {
-        let mut bytes = Vec::new();
-        for row in 0..rows {
-            bytes.clear();
+pub(crate) fn for_each_block(columns: &[ArrayRef], rows: usize, mut visit: impl FnMut(usize, &[KeyRef<'_>])) {
+    let mut keys = [KeyRef::Null; BLOCK];
+    if let [column] = columns
+        && is_borrowed(column.data_type())
+    {
+        for first in (0..rows).step_by(BLOCK) {
+            let block = &mut keys[..BLOCK.min(rows - first)];
+            borrow(column, first, block);
+            visit(first, block);
+        }
+        return;
+    }
+    let mut bytes = Vec::new();
+    for first in (0..rows).step_by(BLOCK) {
+        let count = BLOCK.min(rows - first);
+        let mut ends = [0; BLOCK];
+        bytes.clear();
+        for (end, row) in ends.iter_mut().zip(first..first + count) {
             for column in columns {
                 append_part(column, row, &mut bytes);
             }
-            visit(row, KeyRef::Long(&bytes));
+            *end = bytes.len();
         }
+        let mut keys = [KeyRef::Null; BLOCK];
+        let mut start = 0;
+        for (key, end) in keys.iter_mut().zip(&ends[..count]) {
+            *key = KeyRef::Long(&bytes[start..*end]);
+            start = *end;
+        }
+        visit(first, &keys[..count]);
     }
+}
+
+/// Calls `visit` with each row's key, in order.
+///
+/// # Panics
+/// As [`for_each_block`].
+pub(crate) fn for_each_key(columns: &[ArrayRef], rows: usize, mut visit: impl FnMut(usize, KeyRef<'_>)) {
+    for_each_block(columns, rows, |first, keys| {
+        for (index, key) in keys.iter().enumerate() {
+            visit(first + index, *key);
+        }
+    });
 }
 
 /// A key that borrows from its columns.
@@ -77,65 +110,69 @@ impl Key {
             Key::Long(bytes) => KeyRef::Long(bytes),
         }
     }
+
+    /// Something that lies where a comparison looks first.
+    pub(crate) fn first_word(&self) -> u64 {
+        match self {
+            Key::Null => 0,
+            Key::Short(word) => *word as u64,
+            Key::Long(bytes) => bytes.first().map_or(0, |byte| u64::from(*byte)),
+        }
+    }
 }
 
-fn single(column: &ArrayRef, visit: &mut impl FnMut(usize, KeyRef<'_>)) {
-    let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
-    let mut give = |row: usize, key: KeyRef<'_>| {
-        visit(row, if nulls.is_some_and(|nulls| nulls.is_null(row)) { KeyRef::Null } else { key });
-    };
+/// Whether keys of one column of this type need no bytes put together.
+fn is_borrowed(data_type: &DataType) -> bool {
+    !matches!(data_type, DataType::Boolean | DataType::Decimal256(..) | DataType::FixedSizeBinary(_))
+}
+
+/// Keys of the rows from `first` on of a column whose type [`is_borrowed`].
+fn borrow<'a>(column: &'a ArrayRef, first: usize, keys: &mut [KeyRef<'a>]) {
+    let rows = first..first + keys.len();
     macro_rules! words {
-        ($values:expr, $value:ident => $word:expr) => {
-            for (row, $value) in $values.iter().enumerate() {
-                give(row, KeyRef::Short($word));
+        ($type:ty, $value:ident => $word:expr) => {
+            for (key, $value) in keys.iter_mut().zip(&column.as_primitive::<$type>().values()[rows]) {
+                *key = KeyRef::Short($word);
+            }
+        };
+    }
+    macro_rules! views {
+        ($array:expr, $row:ident => $bytes:expr) => {
+            for ((key, view), $row) in keys.iter_mut().zip(&$array.views()[rows.clone()]).zip(rows) {
+                let is_inline = (*view as u32) as usize <= INLINE;
+                *key = if is_inline { KeyRef::Short(*view) } else { KeyRef::Long($bytes) };
             }
         };
     }
     match column.data_type() {
-        DataType::Int64 => words!(column.as_primitive::<Int64Type>().values(), v => *v as u64 as u128),
-        DataType::UInt64 => words!(column.as_primitive::<UInt64Type>().values(), v => u128::from(*v)),
-        DataType::Float64 => {
-            words!(column.as_primitive::<Float64Type>().values(), v => u128::from(canonical(*v)))
-        }
-        DataType::Decimal128(..) => words!(column.as_primitive::<Decimal128Type>().values(), v => *v as u128),
-        DataType::Timestamp(TimeUnit::Second, _) => {
-            words!(column.as_primitive::<TimestampSecondType>().values(), v => *v as u64 as u128)
-        }
+        DataType::Int64 => words!(Int64Type, v => *v as u64 as u128),
+        DataType::UInt64 => words!(UInt64Type, v => u128::from(*v)),
+        DataType::Float64 => words!(Float64Type, v => u128::from(canonical(*v))),
+        DataType::Decimal128(..) => words!(Decimal128Type, v => *v as u128),
+        DataType::Timestamp(TimeUnit::Second, _) => words!(TimestampSecondType, v => *v as u64 as u128),
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            words!(column.as_primitive::<TimestampMillisecondType>().values(), v => *v as u64 as u128)
+            words!(TimestampMillisecondType, v => *v as u64 as u128);
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            words!(column.as_primitive::<TimestampMicrosecondType>().values(), v => *v as u64 as u128)
+            words!(TimestampMicrosecondType, v => *v as u64 as u128);
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            words!(column.as_primitive::<TimestampNanosecondType>().values(), v => *v as u64 as u128)
+            words!(TimestampNanosecondType, v => *v as u64 as u128);
         }
         DataType::Utf8View => {
             let array = column.as_string_view();
-            for (row, view) in array.views().iter().enumerate() {
-                if (*view as u32) as usize <= INLINE {
-                    give(row, KeyRef::Short(*view));
-                } else {
-                    give(row, KeyRef::Long(array.value(row).as_bytes()));
-                }
-            }
+            views!(array, row => array.value(row).as_bytes());
         }
         DataType::BinaryView => {
             let array = column.as_binary_view();
-            for (row, view) in array.views().iter().enumerate() {
-                if (*view as u32) as usize <= INLINE {
-                    give(row, KeyRef::Short(*view));
-                } else {
-                    give(row, KeyRef::Long(array.value(row)));
-                }
-            }
+            views!(array, row => array.value(row));
         }
-        _ => {
-            let mut bytes = Vec::new();
-            for row in 0..column.len() {
-                bytes.clear();
-                append_part(column, row, &mut bytes);
-                give(row, KeyRef::Long(&bytes));
+        other => panic!("no key of Arrow type {other}"),
+    }
+    if let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) {
+        for (index, key) in keys.iter_mut().enumerate() {
+            if nulls.is_null(first + index) {
+                *key = KeyRef::Null;
             }
         }
     }

@@ -9,6 +9,7 @@ pub mod plan;
 pub mod query;
 mod reservoir;
 pub mod stage;
+mod warm;
 
 pub use judge::LatePolicy;
 

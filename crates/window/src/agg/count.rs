@@ -3,8 +3,9 @@
 use arrow_buffer::NullBuffer;
 
 use super::output::{Writer, repeat};
-use super::walk::{Walk, walk, warm};
+use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::warm::warm;
 
 /// Number of elements, or of those that are not null.
 pub(super) struct Count {

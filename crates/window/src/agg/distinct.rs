@@ -8,8 +8,9 @@ use hashbrown::HashTable;
 
 use super::kind::{Item, Kind, Values};
 use super::output::{Writer, repeat};
-use super::walk::{Walk, walk, warm};
+use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::warm::warm;
 
 const NONE: u32 = u32::MAX;
 

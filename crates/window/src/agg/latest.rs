@@ -7,8 +7,9 @@ use thalweg_types::DataType;
 
 use super::kind::{Item, Kind, Values};
 use super::queue::Key;
-use super::walk::{Walk, walk, warm};
+use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::warm::warm;
 
 /// The newest `DEPTH` values; 1 for `last`, 2 where `prev` is asked for.
 pub(super) struct Latest<K: Kind, const DEPTH: usize> {

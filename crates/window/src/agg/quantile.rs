@@ -10,8 +10,9 @@ use arrow_schema::DataType;
 
 use super::output::Writer;
 use super::sketch::{Bucket, Cursor, Sketch, bucket, representative};
-use super::walk::{Walk, walk, warm};
+use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::warm::warm;
 
 pub(super) struct Quantile {
     calls: Vec<usize>,

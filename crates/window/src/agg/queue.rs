@@ -18,7 +18,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::kind::Item;
-use super::walk::warm;
+use crate::warm::warm;
 
 /// Event time and arrival.
 pub(super) type Key = (i64, u64);

@@ -10,7 +10,7 @@ use super::{NO_GROUP, Steps, Stream};
 pub(super) const BLOCK: usize = 256;
 
 pub(super) trait Walk {
-    /// These groups are about to be changed: brings what is kept of them into the cache, see [`warm`].
+    /// These groups are about to be changed: brings what is kept of them into the cache, see [`crate::warm`].
     #[inline(always)]
     fn touch(&mut self, groups: &[u32]) {
         let _ = groups;
@@ -90,15 +90,6 @@ pub(super) fn walk<W: Walk>(steps: &Steps<'_>, added: &Stream<'_>, removed: &Str
     }
     assert_eq!(entered, added.groups.len(), "every element of the add stream enters at some step");
     assert_eq!(left, removed.groups.len(), "every element of the remove stream leaves at some step");
-}
-
-/// Reads, for the sake of the cache, what a loop is about to read.
-///
-/// The loads of the loop itself wait for each other where one tells the address of the next, and start anew after
-/// each mispredicted branch; these don't.
-#[inline(always)]
-pub(super) fn warm(reads: impl Iterator<Item = u64>) {
-    std::hint::black_box(reads.fold(0, |mixed, read| mixed ^ read));
 }
 
 /// Whether counts change so often that a processor mispredicts them: then two removals under a mask are cheaper than

@@ -81,7 +81,8 @@ impl Reservoir {
         self.cursors[id] = Some(cursor);
         let id = CursorId(id);
         if self.rows > 0 {
-            self.advance(id, &[bound], &mut Passed { counts: vec![0], ..Passed::default() }, 0)?;
+            let now = bound.saturating_add(offset);
+            self.advance(id, &[now], &mut Passed { counts: vec![0], ..Passed::default() }, 0)?;
         }
         Ok(id)
     }
@@ -94,23 +95,24 @@ impl Reservoir {
         self.cursors[id.0].as_ref().expect("cursor ids come from add_cursor").offset
     }
 
-    /// Moves a cursor on: at step `first + i` it passes every row with a time at or below `bounds[i]`.
+    /// Moves a cursor on: at step `first + i` it passes every row with a time at or below `task_times[i]` less its
+    /// offset.
     ///
-    /// `bounds` ascend. Passed rows are added to `passed`.
+    /// `task_times` ascend. Passed rows are added to `passed`.
     ///
     /// # Errors
     /// Where a chunk cannot be read back.
     pub(crate) fn advance(
         &mut self,
         id: CursorId,
-        bounds: &[Micros],
+        task_times: &[Micros],
         passed: &mut Passed,
         first: usize,
     ) -> Result<(), ChunkError> {
-        let Some(&last_bound) = bounds.last() else { return Ok(()) };
+        let Some(now) = task_times.last() else { return Ok(()) };
         let mut cursor = self.cursors[id.0].take().expect("cursor ids come from add_cursor");
-        let outcome = self.walk(&mut cursor, bounds, passed, first);
-        cursor.bound = cursor.bound.max(last_bound);
+        let outcome = self.walk(&mut cursor, task_times, passed, first);
+        cursor.bound = cursor.bound.max(now.saturating_sub(cursor.offset));
         self.cursors[id.0] = Some(cursor);
         outcome
     }
@@ -118,11 +120,12 @@ impl Reservoir {
     fn walk(
         &mut self,
         cursor: &mut Cursor,
-        bounds: &[Micros],
+        task_times: &[Micros],
         passed: &mut Passed,
         first: usize,
     ) -> Result<(), ChunkError> {
-        let last_bound = bounds[bounds.len() - 1];
+        let bounds = Bounds { task_times, offset: cursor.offset };
+        let last_bound = bounds.at(task_times.len() - 1);
         let mut step = 0;
         loop {
             let first_open = self.first_open();
@@ -130,7 +133,7 @@ impl Reservoir {
             if cursor.ordinal < first_open {
                 let chunk = self.load(cursor)?;
                 let times = times_of(chunk.column(0));
-                cursor.row = count_steps(times, start, bounds, &mut step, &mut passed.counts[first..]);
+                cursor.row = count_steps(times, start, &bounds, &mut step, &mut passed.counts[first..]);
                 if cursor.row > start {
                     passed.pieces.push(Piece { columns: chunk.columns().into(), rows: start..cursor.row });
                 }
@@ -142,7 +145,7 @@ impl Reservoir {
                     return Ok(());
                 };
                 cursor.row =
-                    count_steps(chunk.times(), start, bounds, &mut step, &mut passed.counts[first..]);
+                    count_steps(chunk.times(), start, &bounds, &mut step, &mut passed.counts[first..]);
                 if cursor.row > start {
                     let columns: Arc<[ArrayRef]> = chunk.slice(start..cursor.row).into();
                     passed.pieces.push(Piece { columns, rows: 0..cursor.row - start });
@@ -190,6 +193,19 @@ impl Reservoir {
     }
 }
 
+/// Up to where a cursor passes rows at each step.
+struct Bounds<'a> {
+    task_times: &'a [Micros],
+    offset: Micros,
+}
+
+impl Bounds<'_> {
+    #[inline(always)]
+    fn at(&self, step: usize) -> Micros {
+        self.task_times[step].saturating_sub(self.offset)
+    }
+}
+
 /// Walks along `times` from `row`, counting for each step the rows at or below its bound; returns the row reached.
 ///
 /// `step` is where the walk starts and is left where it stops: at the last step, or at the step whose rows may go
@@ -197,18 +213,18 @@ impl Reservoir {
 fn count_steps(
     times: &[Micros],
     mut row: usize,
-    bounds: &[Micros],
+    bounds: &Bounds<'_>,
     step: &mut usize,
     counts: &mut [u32],
 ) -> usize {
     loop {
-        let bound = bounds[*step];
+        let bound = bounds.at(*step);
         let from = row;
         while row < times.len() && times[row] <= bound {
             row += 1;
         }
         counts[*step] += (row - from) as u32;
-        if row == times.len() || *step + 1 == bounds.len() {
+        if row == times.len() || *step + 1 == bounds.task_times.len() {
             return row;
         }
         *step += 1;

@@ -37,6 +37,11 @@ pub(super) struct Leaf {
     slots: usize,
 }
 
+/// Whether a leaf goes by the order of elements, so that it needs their times and arrival numbers.
+pub(super) fn is_ordered(kind: WindowKind, calls: &[Call]) -> bool {
+    matches!(kind, WindowKind::Rows(_)) || calls.iter().any(|call| call.function.is_ordered())
+}
+
 /// Stamp of a group whose state is empty whatever the window.
 const NO_STAMP: i64 = i64::MIN;
 
@@ -50,7 +55,7 @@ impl Leaf {
         let aggregates = agg::plan(&calls)?;
         let rows =
             if let WindowKind::Rows(limit) = kind { Some(RowsRing::new(limit, arg_types)) } else { None };
-        let is_ordered = rows.is_some() || calls.iter().any(|call| call.function.is_ordered());
+        let is_ordered = is_ordered(kind, &calls);
         Ok(Self { kind, calls, args, is_ordered, aggregates, stamps: Vec::new(), rows, slots: 0 })
     }
 
@@ -129,12 +134,20 @@ impl Leaf {
     }
 
     /// One column per call, one value per record of the batch.
-    pub(super) fn run(&mut self, turn: &Turn<'_>, group_column: Option<usize>) -> Vec<agg::Column> {
+    ///
+    /// `group_column` and `seq_column` are places in the layout.
+    pub(super) fn run(
+        &mut self,
+        turn: &Turn<'_>,
+        group_column: Option<usize>,
+        seq_column: Option<usize>,
+    ) -> Vec<agg::Column> {
+        let seq_column = seq_column.filter(|_| self.is_ordered);
         if let WindowKind::Tumbling(span) = self.kind {
-            return self.run_tumbling(turn, group_column, span);
+            return self.run_tumbling(turn, group_column, seq_column, span);
         }
         let gather = |elements: &Elements, selection: &Selection| {
-            Gathered::new(elements, selection, group_column, self.is_ordered, &self.args)
+            Gathered::new(elements, selection, group_column, seq_column, &self.args)
         };
         let added = gather(turn.entering, turn.entered);
         let adds = &turn.entered.counts;
@@ -169,6 +182,7 @@ impl Leaf {
         &mut self,
         turn: &Turn<'_>,
         group_column: Option<usize>,
+        seq_column: Option<usize>,
         span: Micros,
     ) -> Vec<agg::Column> {
         let times = turn.entering.times();
@@ -186,7 +200,7 @@ impl Leaf {
                 is_wanted && times[place] >= turn.heads[step].div_euclid(span).saturating_mul(span)
             })
         };
-        let added = Gathered::new(turn.entering, &entered, group_column, self.is_ordered, &self.args);
+        let added = Gathered::new(turn.entering, &entered, group_column, seq_column, &self.args);
         let (mut adds, mut groups, mut resets, mut answers) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut element = 0;

@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array};
+use arrow_buffer::{BooleanBuffer, ScalarBuffer};
 use arrow_select::take::take;
 use thalweg_expr::Bound;
 use thalweg_storage::{ChunkStats, ChunkStore};
@@ -102,6 +103,8 @@ pub struct Stage {
     leaves: Vec<Option<LeafNode>>,
     queries: Vec<QueryState>,
     layout: Vec<(String, arrow_schema::DataType)>,
+    /// Place of the arrival number in the layout, once an aggregate goes by the order of elements.
+    seq: Option<usize>,
     reservoir: Reservoir,
     /// Whether anything reads the reservoir.
     is_stored: bool,
@@ -154,10 +157,7 @@ impl Stage {
     ///
     /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_query`].
     pub fn new(schema: &Schema, options: StageOptions, store: ChunkStore) -> Self {
-        let layout = vec![
-            ("time".to_owned(), arrow_schema::DataType::Int64),
-            ("seq".to_owned(), arrow_schema::DataType::UInt64),
-        ];
+        let layout = vec![("time".to_owned(), arrow_schema::DataType::Int64)];
         let reservoir = Reservoir::new(Layout::new(&layout), store, options.chunk_rows, options.retention);
         Self {
             judge: Judge::new(options.lateness, options.late, options.dedup.map(|(_, span)| span)),
@@ -171,6 +171,7 @@ impl Stage {
             queries: Vec::new(),
             is_stored: options.retention.is_some(),
             layout,
+            seq: None,
             reservoir,
             records: 0,
             options,
@@ -205,8 +206,9 @@ impl Stage {
     pub fn answer(&mut self, batch: &Batch) -> Result<Answers, Error> {
         let count = batch.len();
         let input = self.project(batch);
-        let times: Vec<Micros> = match batch.selection() {
-            None => batch.times()[batch.row(0) as usize..][..count].to_vec(),
+        let times: ScalarBuffer<Micros> = match batch.selection() {
+            None if batch.is_empty() => ScalarBuffer::from(Vec::new()),
+            None => batch.times().slice(batch.row(0) as usize, count),
             Some(rows) => rows.iter().map(|row| batch.times()[*row as usize]).collect(),
         };
         let ids = self.options.dedup.map(|(column, _)| dense(batch, column));
@@ -214,7 +216,7 @@ impl Stage {
         let accepted = verdicts.accepted.as_deref();
         self.records += count as u64;
 
-        let groups: Vec<Vec<u32>> = self
+        let groups: Vec<ScalarBuffer<u32>> = self
             .groupings
             .iter_mut()
             .map(|grouping| {
@@ -253,19 +255,21 @@ impl Stage {
         batch: &Batch,
         input: &RecordBatch,
         verdicts: &Verdicts,
-        groups: &[Vec<u32>],
+        groups: &[ScalarBuffer<u32>],
     ) -> Result<Arc<[ArrayRef]>, Error> {
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.len()];
-        columns[stream::TIME] = Some(Arc::new(Int64Array::from(verdicts.times.clone())));
-        let seqs: Vec<u64> = batch.row_numbers().map(|row| batch.seq(row)).collect();
-        columns[stream::SEQ] = Some(Arc::new(UInt64Array::from(seqs)));
+        columns[stream::TIME] = Some(Arc::new(Int64Array::new(verdicts.times.clone(), None)));
+        if let Some(seq) = self.seq {
+            let seqs: Vec<u64> = batch.row_numbers().map(|row| batch.seq(row)).collect();
+            columns[seq] = Some(Arc::new(UInt64Array::from(seqs)));
+        }
         for (grouping, numbers) in self.groupings.iter().zip(groups) {
-            columns[grouping.layout] = Some(Arc::new(UInt32Array::from(numbers.clone())));
+            columns[grouping.layout] = Some(Arc::new(UInt32Array::new(numbers.clone(), None)));
         }
         for filter in &self.filters {
             let bits = match &filter.condition {
                 Some(condition) => condition.evaluate_filter(input).map_err(|error| failed(&error))?,
-                None => arrow_buffer::BooleanBuffer::new_set(input.num_rows()),
+                None => BooleanBuffer::new_set(input.num_rows()),
             };
             columns[filter.layout] = Some(Arc::new(BooleanArray::new(bits, None)));
         }
@@ -316,10 +320,9 @@ impl Stage {
             } else {
                 let end = (row..count).find(|next| !is_accepted(*next) || is_late(*next)).unwrap_or(count);
                 self.reservoir.append(columns, row..end);
-                for ((id, offset), (_, passed)) in cursors.iter().zip(&mut passed) {
-                    let bounds: Vec<Micros> =
-                        verdicts.task_times[row..end].iter().map(|now| now.saturating_sub(*offset)).collect();
-                    self.reservoir.advance(*id, &bounds, passed, row)?;
+                let task_times = &verdicts.task_times[row..end];
+                for ((id, _), (_, passed)) in cursors.iter().zip(&mut passed) {
+                    self.reservoir.advance(*id, task_times, passed, row)?;
                 }
                 row = end;
             }
@@ -343,12 +346,12 @@ impl Stage {
         &mut self,
         streams: &HashMap<StreamId, Elements>,
         verdicts: &Verdicts,
-        groups: &[Vec<u32>],
+        groups: &[ScalarBuffer<u32>],
         count: usize,
     ) -> Vec<Vec<crate::agg::Column>> {
         let mut selections: HashMap<(StreamId, Option<usize>), Selection> = HashMap::new();
-        let one_group = vec![0_u32; count];
-        let mut heads: HashMap<Micros, Vec<Micros>> = HashMap::new();
+        let one_group = ScalarBuffer::from(vec![0_u32; count]);
+        let mut heads: HashMap<Micros, ScalarBuffer<Micros>> = HashMap::new();
         let mut values = Vec::with_capacity(self.leaves.len());
         for node in &mut self.leaves {
             let Some(node) = node else {
@@ -364,8 +367,9 @@ impl Stage {
                     .entry((id, node.filter))
                     .or_insert_with(|| Selection::filtered(&streams[&id], filter));
             }
-            let heads = heads.entry(window.delay).or_insert_with(|| {
-                verdicts.task_times.iter().map(|now| now.saturating_sub(window.delay)).collect()
+            let heads = heads.entry(window.delay).or_insert_with(|| match window.delay {
+                0 => verdicts.task_times.clone(),
+                delay => verdicts.task_times.iter().map(|now| now.saturating_sub(delay)).collect(),
             });
             let grouping = node.grouping.map(|grouping| &self.groupings[grouping]);
             node.leaf.grow(grouping.map_or(1, |grouping| grouping.table.slots()));
@@ -376,7 +380,7 @@ impl Stage {
                 entered: &selections[&(entering, node.filter)],
                 leaving: leaving.map(|id| (&streams[&id], &selections[&(id, node.filter)])),
             };
-            values.push(node.leaf.run(&turn, grouping.map(|grouping| grouping.layout)));
+            values.push(node.leaf.run(&turn, grouping.map(|grouping| grouping.layout), self.seq));
         }
         values
     }

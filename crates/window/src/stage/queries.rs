@@ -7,7 +7,7 @@ use arrow_schema::Fields;
 use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
-use super::leaf::Leaf;
+use super::leaf::{Leaf, is_ordered};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
 use crate::groups::GroupTable;
@@ -102,6 +102,10 @@ impl Stage {
             };
             let since = if is_running { self.task_time().map(|now| (now, fill)) } else { None };
             states.push((place, self.query_state(query, outputs, since)));
+        }
+        if self.seq.is_none() && leaves.iter().any(|(key, calls, _)| is_ordered(key.kind, calls)) {
+            // Rows that are there get nulls; a query added now sees none of them.
+            self.seq = Some(self.add_column("seq".to_owned(), arrow_schema::DataType::UInt64));
         }
         self.reservoir.extend_layout(Layout::new(&self.layout));
         let base = self.leaves.len();

@@ -14,9 +14,8 @@ use thalweg_types::Micros;
 use crate::columns::times_of;
 use crate::reservoir::{Passed, Piece};
 
-/// Place of the time and of the arrival number in the layout.
+/// Place of the time in the layout.
 pub(super) const TIME: usize = 0;
-pub(super) const SEQ: usize = 1;
 
 /// Elements in order of application, `counts[i]` of them at step i.
 pub(super) struct Elements {
@@ -148,11 +147,12 @@ pub(super) struct Gathered {
 
 impl Gathered {
     /// `group`: layout column of the group numbers, `None` for the one group of a query without GROUP BY.
+    /// `seq`: that of the arrival numbers; with it, times and arrival numbers are gathered too.
     pub(super) fn new(
         elements: &Elements,
         selection: &Selection,
         group: Option<usize>,
-        is_ordered: bool,
+        seq: Option<usize>,
         args: &[usize],
     ) -> Self {
         let count = selection.len(elements);
@@ -163,10 +163,10 @@ impl Gathered {
                 .expect("there are elements"),
             None => vec![0; count].into(),
         };
-        let (times, seqs) = if is_ordered && count > 0 {
+        let (times, seqs) = if let Some(seq) = seq.filter(|_| count > 0) {
             let times = selection.column(elements, TIME).map(|times| times_of(&times).clone());
             let seqs = selection
-                .column(elements, SEQ)
+                .column(elements, seq)
                 .map(|seqs| seqs.as_primitive::<UInt64Type>().values().clone());
             (times.expect("there are elements"), seqs.expect("there are elements"))
         } else {

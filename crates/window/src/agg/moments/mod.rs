@@ -26,8 +26,9 @@ pub(super) use read::Moment;
 use self::cell::{Cell, Noted};
 use self::outlier::Outliers;
 use self::read::Sink;
-use super::walk::{BLOCK, Walk, walk, warm};
+use super::walk::{BLOCK, Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::warm::warm;
 
 /// Sums (and, where `Q` keeps them, sums of squares) of one argument.
 pub(super) struct Moments<N: Number, Q: Second<N>> {
