@@ -47,14 +47,23 @@ pub(crate) fn digest_of_all<const P: usize>(count: u64) -> u64 {
 }
 
 /// Columns of packets, whose buffers come back when the last reader is done with them.
-#[derive(Default)]
 pub(crate) struct Columns {
+    schema: Schema,
     pub(crate) data: BufferPool<u8>,
     views: BufferPool<u128>,
     times: BufferPool<Micros>,
 }
 
 impl Columns {
+    pub(crate) fn new() -> Self {
+        Self {
+            schema: schema(),
+            data: BufferPool::default(),
+            views: BufferPool::default(),
+            times: BufferPool::default(),
+        }
+    }
+
     /// `count` packets that lie one after the other in `data`.
     pub(crate) fn batch<const P: usize>(
         &mut self,
@@ -74,8 +83,9 @@ impl Columns {
         let (views, times) = (self.views.lend(views), self.times.lend(times));
         let packets = BinaryViewArray::try_new(views.into(), [self.data.lend(data)], None)
             .map_err(|cause| Error::internal("packets do not fit their views").with_source(cause))?;
-        let records = RecordBatch::try_new(Arc::clone(schema().arrow()), vec![Arc::new(packets) as ArrayRef])
-            .map_err(|cause| Error::internal("a batch of packets").with_source(cause))?;
+        let records =
+            RecordBatch::try_new(Arc::clone(self.schema.arrow()), vec![Arc::new(packets) as ArrayRef])
+                .map_err(|cause| Error::internal("a batch of packets").with_source(cause))?;
         Ok(Batch::new(range, records, times.into(), seqs))
     }
 }

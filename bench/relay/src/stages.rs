@@ -53,7 +53,7 @@ pub(crate) fn graph<const P: usize>(name: &str, arguments: &Arguments, meter: &A
         sources: vec![SourceNode {
             name: "packets".into(),
             source: Box::new(numbers),
-            decoder: Box::new(|_| Ok(Box::new(Make::<P>(Columns::default())))),
+            decoder: Box::new(|_| Ok(Box::new(Make::<P>(Columns::new())))),
             parallelism: tasks,
             schema: packets::schema(),
         }],
@@ -62,7 +62,7 @@ pub(crate) fn graph<const P: usize>(name: &str, arguments: &Arguments, meter: &A
                 "relay",
                 NodeId::Source(0),
                 vec![packets::schema()],
-                Box::new(|_| Ok(Box::new(Relay::<P>(Columns::default())))),
+                Box::new(|_| Ok(Box::new(Relay::<P>(Columns::new())))),
             ),
             operator(
                 "digest",
