@@ -135,9 +135,13 @@ pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// `51.3 ×`.
+/// `51 ×`, `1.82 ×`, `0.004 ×`.
 pub(super) fn times(ratio: f64) -> String {
-    if ratio >= 10.0 { format!("{ratio:.0} ×") } else { format!("{ratio:.2} ×") }
+    match ratio {
+        10.0.. => format!("{ratio:.0} ×"),
+        0.1.. => format!("{ratio:.2} ×"),
+        _ => format!("{ratio:.3} ×"),
+    }
 }
 
 #[cfg(test)]
