@@ -34,10 +34,10 @@ use open::OpenChunk;
 
 use crate::columns::times_of;
 
-/// Rows of a chunk unless a test or a job says otherwise: large enough that a chunk's fixed cost (a header, an I/O
-/// request, a cache entry) is under a nanosecond a row, small enough that two chunks per cursor stay within a
-/// core's share of cache.
-pub(crate) const CHUNK_ROWS: usize = 8192;
+/// Rows of a chunk unless a test or a job says otherwise. A chunk has a fixed cost (requests to the I/O threads, a file
+/// opened, a header), which is 4 % of `bench windows` at this size; two decoded chunks per cursor are what a long
+/// window takes in memory beyond a short one, and at twice the size that passes a tenth of a small job's memory.
+pub(crate) const CHUNK_ROWS: usize = 4096;
 
 /// Columns of a row, by name and Arrow type; the first is the time.
 #[derive(Clone, Debug)]
