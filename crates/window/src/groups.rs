@@ -58,6 +58,9 @@ fn spread(tag: u32) -> u64 {
 }
 
 impl GroupTable {
+    /// Bytes that a group takes here, a short key included.
+    pub(crate) const BYTES_PER_GROUP: usize = size_of::<Group>() + size_of::<Slot>() + 1;
+
     pub(crate) fn new() -> Self {
         Self { table: HashTable::new(), groups: Vec::new(), free: Vec::new(), hand: 0, key_heap: 0 }
     }

@@ -87,12 +87,14 @@ impl Reservoir {
         Ok(id)
     }
 
-    pub(crate) fn drop_cursor(&mut self, id: CursorId) {
-        self.cursors[id.0] = None;
+    /// All cursors with their offsets.
+    pub(crate) fn cursors(&self) -> Vec<(CursorId, Micros)> {
+        let cursors = self.cursors.iter().enumerate();
+        cursors.filter_map(|(id, cursor)| Some((CursorId(id), cursor.as_ref()?.offset))).collect()
     }
 
-    pub(crate) fn offset(&self, id: CursorId) -> Micros {
-        self.cursors[id.0].as_ref().expect("cursor ids come from add_cursor").offset
+    pub(crate) fn drop_cursor(&mut self, id: CursorId) {
+        self.cursors[id.0] = None;
     }
 
     /// Moves a cursor on: at step `first + i` it passes every row with a time at or below `task_times[i]` less its

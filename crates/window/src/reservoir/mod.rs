@@ -98,12 +98,14 @@ impl Reservoir {
         self.store.next().0
     }
 
-    /// Adds columns at the end of the layout; rows that are there get nulls in them.
-    pub(crate) fn extend_layout(&mut self, layout: Layout) {
-        let from = self.layout.schema.fields().len();
-        for chunk in &mut self.open {
-            for field in &layout.schema.fields()[from..] {
-                chunk.add_column(field.data_type());
+    /// Changes the layout: rows that are there keep the columns of the same name at the same place, and get nulls in
+    /// the others. The first column stays, and there are never fewer.
+    pub(crate) fn set_layout(&mut self, layout: Layout) {
+        for (place, field) in layout.schema.fields().iter().enumerate() {
+            if self.layout.schema.fields().get(place) != Some(field) {
+                for chunk in &mut self.open {
+                    chunk.set_column(place, field.data_type());
+                }
             }
         }
         self.projection = Projection::new(Arc::clone(&layout.schema));

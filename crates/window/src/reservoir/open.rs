@@ -37,10 +37,15 @@ impl OpenChunk {
         self.columns.iter().map(Column::bytes).sum()
     }
 
-    pub(super) fn add_column(&mut self, data_type: &DataType) {
+    /// Puts a column of nulls at a place, or behind the last one.
+    pub(super) fn set_column(&mut self, place: usize, data_type: &DataType) {
         let mut column = Column::new(data_type);
         column.extend_nulls(self.len());
-        self.columns.push(column);
+        if place < self.columns.len() {
+            self.columns[place] = column;
+        } else {
+            self.columns.push(column);
+        }
     }
 
     pub(super) fn extend(&mut self, columns: &[ArrayRef], rows: std::ops::Range<usize>) {

@@ -6,6 +6,7 @@ use arrow_schema::DataType;
 use thalweg_types::{Micros, format_duration};
 
 use super::Stage;
+use crate::groups::GroupTable;
 use crate::query::Window as WindowKind;
 
 /// A stage's plan in words and figures. Bytes are before compression and without allocator overhead.
@@ -43,7 +44,8 @@ impl Stage {
     pub fn explain(&self) -> Explanation {
         let mut explanation = Explanation::default();
         if self.is_stored {
-            explanation.bytes_per_record = self.layout.iter().map(|(_, data_type)| width(data_type)).sum();
+            let used = self.layout.iter().enumerate().filter(|(place, _)| !self.unused.contains(place));
+            explanation.bytes_per_record = used.map(|(_, (_, data_type))| width(data_type)).sum();
         }
         for (index, window) in self.windows.iter().enumerate() {
             let Some(window) = window else { continue };
@@ -56,9 +58,9 @@ impl Stage {
             self.explain_leaves(index, window.kind, &mut explanation);
         }
         self.explain_cursors(&mut explanation);
-        for index in 0..self.groupings.len() {
-            // Key, newest time and hash-table slot; then whatever the aggregates of this GROUP BY keep.
-            let table = size_of::<crate::key::Key>() + size_of::<Micros>() + 6;
+        for index in (0..self.groupings.len()).filter(|index| self.groupings[*index].is_some()) {
+            // The group's place in the table; then whatever the aggregates of this GROUP BY keep.
+            let table = GroupTable::BYTES_PER_GROUP;
             let leaves: usize = self
                 .leaves
                 .iter()
@@ -76,11 +78,8 @@ impl Stage {
             let Some(node) = node.as_ref().filter(|node| node.window == window) else { continue };
             let mut depth = 1;
             if let Some(filter) = node.filter {
-                explanation.tree.push(format!(
-                    "{}filter {}",
-                    "  ".repeat(depth),
-                    self.filters[filter].fingerprint
-                ));
+                let text = self.filters[filter].as_ref().map_or("", |filter| filter.fingerprint.as_str());
+                explanation.tree.push(format!("{}filter {text}", "  ".repeat(depth)));
                 depth += 1;
             }
             let group = self.group_text(node.grouping);
@@ -115,7 +114,7 @@ impl Stage {
     }
 
     fn explain_cursors(&self, explanation: &mut Explanation) {
-        for (id, offset) in self.cursors() {
+        for (id, offset) in self.reservoir.cursors() {
             let mut readers = Vec::new();
             for window in self.windows.iter().flatten() {
                 if window.head == Some(id) {
@@ -134,8 +133,10 @@ impl Stage {
     }
 
     fn group_text(&self, grouping: Option<usize>) -> String {
-        let Some(grouping) = grouping else { return "nothing (one group)".to_owned() };
-        let names: Vec<&str> = self.groupings[grouping]
+        let Some(grouping) = grouping.and_then(|grouping| self.groupings[grouping].as_ref()) else {
+            return "nothing (one group)".to_owned();
+        };
+        let names: Vec<&str> = grouping
             .columns
             .iter()
             .map(|column| self.schema.fields()[self.input[*column]].name.as_str())

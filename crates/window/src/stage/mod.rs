@@ -96,13 +96,16 @@ pub struct Stage {
     input: Vec<usize>,
     schema: Schema,
     judge: Judge,
-    groupings: Vec<Grouping>,
-    filters: Vec<Filter>,
+    /// Groupings, filters, windows and leaves keep their places; those of dropped queries are free for others.
+    groupings: Vec<Option<Grouping>>,
+    filters: Vec<Option<Filter>>,
     args: Vec<Arg>,
     windows: Vec<Option<Window>>,
     leaves: Vec<Option<LeafNode>>,
     queries: Vec<QueryState>,
     layout: Vec<(String, arrow_schema::DataType)>,
+    /// Places in the layout that no query reads.
+    unused: Vec<usize>,
     /// Place of the arrival number in the layout, once an aggregate goes by the order of elements.
     seq: Option<usize>,
     reservoir: Reservoir,
@@ -171,6 +174,7 @@ impl Stage {
             queries: Vec::new(),
             is_stored: options.retention.is_some(),
             layout,
+            unused: Vec::new(),
             seq: None,
             reservoir,
             records: 0,
@@ -186,7 +190,7 @@ impl Stage {
     /// Heap bytes of groups, aggregates, ids and open chunks.
     pub fn state_bytes(&self) -> usize {
         let leaves: usize = self.leaves.iter().flatten().map(|node| node.leaf.bytes()).sum();
-        let groups: usize = self.groupings.iter().map(|grouping| grouping.table.bytes()).sum();
+        let groups: usize = self.groupings.iter().flatten().map(|grouping| grouping.table.bytes()).sum();
         leaves + groups + self.judge.bytes() + self.reservoir.open_bytes()
     }
 
@@ -196,7 +200,7 @@ impl Stage {
 
     /// Live groups over all GROUP BYs.
     pub fn groups(&self) -> usize {
-        self.groupings.iter().map(|grouping| grouping.table.live()).sum()
+        self.groupings.iter().flatten().map(|grouping| grouping.table.live()).sum()
     }
 
     /// Answers every record of a batch, in order.
@@ -220,6 +224,7 @@ impl Stage {
             .groupings
             .iter_mut()
             .map(|grouping| {
+                let Some(grouping) = grouping else { return ScalarBuffer::from(Vec::new()) };
                 let keys: Vec<ArrayRef> =
                     grouping.columns.iter().map(|column| Arc::clone(input.column(*column))).collect();
                 grouping.table.number(&keys, &verdicts.times, accepted)
@@ -264,9 +269,10 @@ impl Stage {
             columns[seq] = Some(Arc::new(UInt64Array::from(seqs)));
         }
         for (grouping, numbers) in self.groupings.iter().zip(groups) {
+            let Some(grouping) = grouping else { continue };
             columns[grouping.layout] = Some(Arc::new(UInt32Array::new(numbers.clone(), None)));
         }
-        for filter in &self.filters {
+        for filter in self.filters.iter().flatten() {
             let bits = match &filter.condition {
                 Some(condition) => condition.evaluate_filter(input).map_err(|error| failed(&error))?,
                 None => BooleanBuffer::new_set(input.num_rows()),
@@ -280,7 +286,7 @@ impl Stage {
             .into_iter()
             .enumerate()
             .map(|(index, column)| {
-                // A dropped query's column stays in the layout, empty.
+                // A dropped query's column stays in the layout, empty, until another takes its place.
                 column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, input.num_rows()))
             })
             .collect())
@@ -296,7 +302,7 @@ impl Stage {
             return Ok(Vec::new());
         }
         let count = verdicts.times.len();
-        let cursors: Vec<(CursorId, Micros)> = self.cursors();
+        let cursors: Vec<(CursorId, Micros)> = self.reservoir.cursors();
         let mut passed: Vec<(CursorId, Passed)> = cursors
             .iter()
             .map(|(id, _)| (*id, Passed { pieces: Vec::new(), counts: vec![0; count] }))
@@ -333,14 +339,6 @@ impl Stage {
         Ok(passed)
     }
 
-    fn cursors(&self) -> Vec<(CursorId, Micros)> {
-        let mut ids: Vec<CursorId> =
-            self.windows.iter().flatten().flat_map(|window| [window.head, window.tail]).flatten().collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids.into_iter().map(|id| (id, self.reservoir.offset(id))).collect()
-    }
-
     /// Columns of every leaf, by leaf and call.
     fn run_leaves(
         &mut self,
@@ -361,7 +359,8 @@ impl Stage {
             let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
             let entering = window.head.map_or(StreamId::Batch, StreamId::Cursor);
             let leaving = window.tail.map(StreamId::Cursor);
-            let filter = node.filter.map(|filter| self.filters[filter].layout);
+            let filter =
+                node.filter.and_then(|filter| self.filters[filter].as_ref()).map(|filter| filter.layout);
             for id in [Some(entering), leaving].into_iter().flatten() {
                 selections
                     .entry((id, node.filter))
@@ -371,7 +370,7 @@ impl Stage {
                 0 => verdicts.task_times.clone(),
                 delay => verdicts.task_times.iter().map(|now| now.saturating_sub(delay)).collect(),
             });
-            let grouping = node.grouping.map(|grouping| &self.groupings[grouping]);
+            let grouping = node.grouping.and_then(|grouping| self.groupings[grouping].as_ref());
             node.leaf.grow(grouping.map_or(1, |grouping| grouping.table.slots()));
             let turn = Turn {
                 heads,
@@ -418,6 +417,7 @@ impl Stage {
     fn sweep(&mut self, records: usize) {
         let Some(now) = self.judge.task_time() else { return };
         for (index, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(grouping) = grouping else { continue };
             let readers = self.leaves.iter().flatten().filter(|node| node.grouping == Some(index));
             let bound = readers
                 .map(|node| {

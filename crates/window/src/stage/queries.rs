@@ -107,16 +107,17 @@ impl Stage {
             // Rows that are there get nulls; a query added now sees none of them.
             self.seq = Some(self.add_column("seq".to_owned(), arrow_schema::DataType::UInt64));
         }
-        self.reservoir.extend_layout(Layout::new(&self.layout));
-        let base = self.leaves.len();
+        self.reservoir.set_layout(Layout::new(&self.layout));
+        let mut places = Vec::new();
         for (key, calls, args) in leaves {
             let window = self.window(key.kind, key.delay)?;
             let types: Vec<_> = args.iter().map(|arg| self.layout[*arg].1.clone()).collect();
             let leaf = Leaf::new(key.kind, calls, args, &types)?;
-            self.leaves.push(Some(LeafNode { window, filter: key.filter, grouping: key.grouping, leaf }));
+            let node = LeafNode { window, filter: key.filter, grouping: key.grouping, leaf };
+            places.push(put(&mut self.leaves, node));
         }
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
-            state.leaf = base + place;
+            state.leaf = places[place];
             state
         }));
         Ok(())
@@ -129,23 +130,49 @@ impl Stage {
         if self.queries.iter().any(|query| query.leaf == leaf) {
             return true;
         }
-        let Some(node) = self.leaves[leaf].take() else { return true };
-        if self.leaves.iter().flatten().any(|other| other.window == node.window) {
-            return true;
-        }
-        if let Some(window) = self.windows[node.window].take() {
-            for cursor in [window.head, window.tail].into_iter().flatten() {
-                let is_used = self
-                    .windows
-                    .iter()
-                    .flatten()
-                    .any(|other| [other.head, other.tail].contains(&Some(cursor)));
-                if !is_used {
-                    self.reservoir.drop_cursor(cursor);
-                }
+        self.leaves[leaf] = None;
+        self.drop_unread();
+        true
+    }
+
+    /// Takes out of the plan what no leaf reads any more, so that queries that come and go leave nothing behind.
+    fn drop_unread(&mut self) {
+        let leaves: Vec<&LeafNode> = self.leaves.iter().flatten().collect();
+        let mut columns = Vec::new();
+        for (place, slot) in self.filters.iter_mut().enumerate() {
+            if !leaves.iter().any(|node| node.filter == Some(place)) {
+                columns.extend(slot.take().map(|filter| filter.layout));
             }
         }
-        true
+        for (place, slot) in self.groupings.iter_mut().enumerate() {
+            if !leaves.iter().any(|node| node.grouping == Some(place)) {
+                columns.extend(slot.take().map(|grouping| grouping.layout));
+            }
+        }
+        self.args.retain(|arg| {
+            let is_read = leaves.iter().any(|node| node.leaf.args.contains(&arg.layout));
+            columns.extend((!is_read).then_some(arg.layout));
+            is_read
+        });
+        if !leaves.iter().any(|node| node.leaf.is_ordered) {
+            columns.extend(self.seq.take());
+        }
+        for (place, slot) in self.windows.iter_mut().enumerate() {
+            if !leaves.iter().any(|node| node.window == place) {
+                *slot = None;
+            }
+        }
+        for (id, _) in self.reservoir.cursors() {
+            let is_read = |window: &Window| [window.head, window.tail].contains(&Some(id));
+            if !self.windows.iter().flatten().any(is_read) {
+                self.reservoir.drop_cursor(id);
+            }
+        }
+        for column in columns {
+            self.layout[column] = (format!("unused {column}"), arrow_schema::DataType::Boolean);
+            self.unused.push(column);
+        }
+        self.reservoir.set_layout(Layout::new(&self.layout));
     }
 
     fn query_state(
@@ -182,8 +209,16 @@ impl Stage {
     }
 
     fn add_column(&mut self, name: String, data_type: arrow_schema::DataType) -> usize {
-        self.layout.push((name, data_type));
-        self.layout.len() - 1
+        match self.unused.pop() {
+            Some(place) => {
+                self.layout[place] = (name, data_type);
+                place
+            }
+            None => {
+                self.layout.push((name, data_type));
+                self.layout.len() - 1
+            }
+        }
     }
 
     fn filter(&mut self, condition: Option<&Bound>, is_running: bool) -> Option<usize> {
@@ -195,12 +230,13 @@ impl Stage {
             // Rows that came before have no bit in this column, and so are in none of the query's windows.
             fingerprint = format!("{fingerprint} since record {}", self.records);
         }
-        if let Some(place) = self.filters.iter().position(|filter| filter.fingerprint == fingerprint) {
+        let is_same =
+            |filter: &Option<Filter>| filter.as_ref().is_some_and(|filter| filter.fingerprint == fingerprint);
+        if let Some(place) = self.filters.iter().position(is_same) {
             return Some(place);
         }
         let layout = self.add_column(format!("if {fingerprint}"), arrow_schema::DataType::Boolean);
-        self.filters.push(Filter { fingerprint, condition: condition.cloned(), layout });
-        Some(self.filters.len() - 1)
+        Some(put(&mut self.filters, Filter { fingerprint, condition: condition.cloned(), layout }))
     }
 
     fn arg(&mut self, value: &Bound) -> usize {
@@ -216,15 +252,17 @@ impl Stage {
         let mut sorted = columns.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        if let Some(place) = self.groupings.iter().position(|grouping| grouping.columns == sorted) {
+        let is_same = |grouping: &Option<Grouping>| {
+            grouping.as_ref().is_some_and(|grouping| grouping.columns == sorted)
+        };
+        if let Some(place) = self.groupings.iter().position(is_same) {
             return place;
         }
         let names: Vec<String> =
             sorted.iter().map(|column| self.schema.fields()[self.input[*column]].name.clone()).collect();
         let layout =
             self.add_column(format!("group by {}", names.join(", ")), arrow_schema::DataType::UInt32);
-        self.groupings.push(Grouping { columns: sorted, table: GroupTable::new(), layout });
-        self.groupings.len() - 1
+        put(&mut self.groupings, Grouping { columns: sorted, table: GroupTable::new(), layout })
     }
 
     fn window(&mut self, kind: WindowKind, delay: Micros) -> Result<usize, Error> {
@@ -236,18 +274,27 @@ impl Stage {
         }
         let head = if delay > 0 { Some(self.cursor(delay)?) } else { None };
         let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay))).transpose()?;
-        self.windows.push(Some(Window { kind, delay, head, tail }));
-        Ok(self.windows.len() - 1)
+        Ok(put(&mut self.windows, Window { kind, delay, head, tail }))
     }
 
     fn cursor(&mut self, offset: Micros) -> Result<CursorId, Error> {
-        if let Some((id, _)) = self.cursors().into_iter().find(|(_, other)| *other == offset) {
+        if let Some((id, _)) = self.reservoir.cursors().into_iter().find(|(_, other)| *other == offset) {
             return Ok(id);
         }
         self.is_stored = true;
         let bound = self.task_time().map_or(Micros::MIN, |now| now.saturating_sub(offset));
         self.reservoir.add_cursor(offset, bound).map_err(super::store_failed)
     }
+}
+
+/// Puts something into the first free place.
+fn put<T>(slots: &mut Vec<Option<T>>, value: T) -> usize {
+    let place = slots.iter().position(Option::is_none).unwrap_or(slots.len());
+    if place == slots.len() {
+        slots.push(None);
+    }
+    slots[place] = Some(value);
+    place
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

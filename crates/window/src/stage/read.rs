@@ -27,7 +27,7 @@ impl Stage {
         let as_of = self.task_time();
         let group = match node.grouping {
             None => 0,
-            Some(grouping) => self.groupings[grouping].table.find(key).unwrap_or(NO_GROUP),
+            Some(grouping) => self.groupings[grouping].as_ref()?.table.find(key).unwrap_or(NO_GROUP),
         };
         let is_known = node.leaf.knows(group);
         let head = as_of.unwrap_or(Micros::MIN).saturating_sub(window.delay);
@@ -48,7 +48,7 @@ impl Stage {
         Some(match node.grouping {
             None => Vec::new(),
             Some(grouping) => {
-                self.groupings[grouping].columns.iter().map(|column| self.input[*column]).collect()
+                self.groupings[grouping].as_ref()?.columns.iter().map(|column| self.input[*column]).collect()
             }
         })
     }

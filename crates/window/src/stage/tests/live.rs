@@ -57,6 +57,67 @@ fn a_dropped_query_leaves_the_others_alone() {
     assert_eq!(values(&answers, 1)[0][1], Value::Float64(5.0), "what was dropped does not come back");
 }
 
+/// Queries that share everything, something and nothing with those before them, over and over.
+#[test]
+fn queries_that_come_and_go_leave_nothing_behind_and_do_not_disturb_the_others() {
+    let options = StageOptions { chunk_rows: 4, lateness: 0, ..StageOptions::default() };
+    let mut stage = stage(&[OLD], options);
+    let guests = [
+        "SELECT sum(x) AS v FROM s WHERE x > 1 GROUP BY card OVER SLIDING 3 SECONDS",
+        "SELECT sum(x) AS v FROM s OVER SLIDING 20 SECONDS DELAYED BY 1 SECOND",
+        "SELECT max(x * 2) AS v FROM s GROUP BY card OVER ROWS 2",
+        "SELECT first(x) AS v FROM s GROUP BY card, x OVER SLIDING 10 SECONDS",
+    ];
+    let mut second = 0;
+    let mut widths = Vec::new();
+    for round in 0..40_usize {
+        let name = format!("guest {round}");
+        add(&mut stage, &name, guests[round % guests.len()]);
+        for _ in 0..7 {
+            let answers = stage.answer(&batch(&[record("a", second, 2.0)], second as u64)).unwrap();
+            let expected = (second + 1).min(10);
+            assert_eq!(values(&answers, 1)[0][0], Value::Int64(expected), "round {round}");
+            second += 1;
+        }
+        let guest = &stage.answer(&batch(&[], second as u64)).unwrap();
+        assert_eq!(guest.values.len(), 2);
+        assert!(stage.drop_query(&name));
+        widths.push((stage.layout.len(), stage.filters.len(), stage.leaves.len(), stage.windows.len()));
+    }
+    let seen_all = widths[guests.len() - 1];
+    assert_eq!(widths.last(), Some(&seen_all), "places are used again");
+    assert_eq!(stage.reservoir.cursors().len(), 1);
+    assert_eq!(
+        stage.explain().bytes_per_record,
+        super::stage(&[OLD], StageOptions::default()).explain().bytes_per_record
+    );
+}
+
+#[test]
+fn a_column_takes_the_place_of_another_and_is_null_in_rows_that_came_before() {
+    let options = StageOptions { chunk_rows: 3, lateness: 0, ..StageOptions::default() };
+    let mut stage = stage(&[OLD], options);
+    let mut second = 0;
+    let mut step = |stage: &mut Stage, x: f64| {
+        let answers = stage.answer(&batch(&[record("a", second, x)], second as u64)).unwrap();
+        second += 1;
+        values(&answers, 1).remove(0)
+    };
+    add(&mut stage, "one", "SELECT sum(x) AS v FROM s GROUP BY card OVER SLIDING 4 SECONDS");
+    for _ in 0..5 {
+        step(&mut stage, 1.0);
+    }
+    assert!(stage.drop_query("one"));
+    add(
+        &mut stage,
+        "two",
+        "SELECT sum(x + 1) AS v, count(*) AS n FROM s GROUP BY card OVER SLIDING 4 SECONDS",
+    );
+    let sums: Vec<Value> = (0..7).map(|_| step(&mut stage, 10.0).remove(1)).collect();
+    let expected = [11.0, 22.0, 33.0, 44.0, 44.0, 44.0, 44.0].map(Value::Float64);
+    assert_eq!(sums, expected, "rows of before are in no window of a query that came later");
+}
+
 #[test]
 fn present_values_are_as_of_task_time() {
     let mut stage = stage(
