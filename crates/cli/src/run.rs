@@ -180,6 +180,8 @@ fn tell_rejects(node: &Node, job: &RunningJob) {
             true => String::new(),
             false => format!(", see {}", job.folder().rejects().display()),
         };
-        talk(&format!("rejects of source {source}: {}{place}", codes.join(", ")));
+        let first =
+            job.rejects().first_of(&source).map_or(String::new(), |first| format!("; the first: {first}"));
+        talk(&format!("rejects of source {source}: {}{place}{first}", codes.join(", ")));
     }
 }

@@ -50,6 +50,11 @@ fn what_is_no_record_goes_to_rejects() {
     let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(0);
     assert_eq!(ended.counts(), (6, 5, 1));
     assert!(ended.stderr.contains("rejects of source payments: parse: 1"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("; the first: line 6: field \"ts\": expected timestamp(ms)"),
+        "{}",
+        ended.stderr
+    );
     let rejects = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
     assert!(rejects.contains(r#""source":"payments","offset":4,"line":6,"code":"parse""#), "{rejects}");
     assert!(rejects.contains(r#""raw":"yesterday,c1,m1,1""#), "{rejects}");

@@ -22,30 +22,47 @@ use crate::format::cells::write_json_string;
 
 /// Rejects by source and code, shared with whoever shows them.
 #[derive(Clone, Debug, Default)]
-pub struct RejectCounts(Arc<Mutex<BTreeMap<String, BTreeMap<String, u64>>>>);
+pub struct RejectCounts(Arc<Mutex<BTreeMap<String, SourceRejects>>>);
+
+#[derive(Debug)]
+struct SourceRejects {
+    by_code: BTreeMap<String, u64>,
+    /// Place and reason of the first one.
+    first: String,
+}
 
 impl RejectCounts {
     /// Counts by source, then by code.
     pub fn by_source(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().map(|(source, rejects)| (source.clone(), rejects.by_code.clone())).collect()
+    }
+
+    /// Place and reason of the first reject of a source: `line 2: field "n": expected int64, got "x"`.
+    pub fn first_of(&self, source: &str) -> Option<String> {
+        let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.get(source).map(|rejects| rejects.first.clone())
     }
 
     pub fn total(&self) -> u64 {
         self.by_source().values().flat_map(BTreeMap::values).sum()
     }
 
-    /// Counts one, and returns how many the source has now.
-    fn add(&self, source: &str, code: &str) -> u64 {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !counts.contains_key(source) {
-            counts.insert(source.to_owned(), BTreeMap::new());
-        }
-        let Some(codes) = counts.get_mut(source) else { return 0 };
-        match codes.get_mut(code) {
+    /// Counts one, and returns how many the source has now. `describe` says what the first one is about.
+    fn add(&self, source: &str, code: &str, describe: impl FnOnce() -> String) -> u64 {
+        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_code = match sources.get_mut(source) {
+            Some(rejects) => &mut rejects.by_code,
+            None => {
+                let rejects = SourceRejects { by_code: BTreeMap::new(), first: describe() };
+                &mut sources.entry(source.to_owned()).or_insert(rejects).by_code
+            }
+        };
+        match by_code.get_mut(code) {
             Some(count) => *count += 1,
-            None => drop(codes.insert(code.to_owned(), 1)),
+            None => drop(by_code.insert(code.to_owned(), 1)),
         }
-        codes.values().sum()
+        by_code.values().sum()
     }
 }
 
@@ -97,7 +114,7 @@ impl Operator for RejectsWriter {
             let row = row as usize;
             columns.write(row, &mut self.buffer);
             let (source, code) = (columns.source.value(row), columns.code.value(row));
-            let count = self.settings.counts.add(source, code);
+            let count = self.settings.counts.add(source, code, || columns.describe(row));
             if let Some(limit) = self.settings.limits.get(source).copied().filter(|limit| count > *limit) {
                 self.flush()?;
                 return Err(Error::user(format!(
@@ -165,18 +182,34 @@ impl<'a> Columns<'a> {
         }
     }
 
+    fn offset(&self, row: usize) -> u64 {
+        self.batch.column(1).as_primitive::<UInt64Type>().value(row)
+    }
+
+    fn line(&self, row: usize) -> Option<u64> {
+        let lines = self.batch.column(2).as_primitive::<UInt64Type>();
+        lines.is_valid(row).then(|| lines.value(row))
+    }
+
+    /// Place and reason.
+    fn describe(&self, row: usize) -> String {
+        let reason = self.reason.value(row);
+        match self.line(row) {
+            Some(line) => format!("line {line}: {reason}"),
+            None => format!("record {}: {reason}", self.offset(row)),
+        }
+    }
+
     fn write(&self, row: usize, out: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();
-        let offset = self.batch.column(1).as_primitive::<UInt64Type>().value(row);
-        let lines = self.batch.column(2).as_primitive::<UInt64Type>();
         out.extend_from_slice(b"{\"source\":");
         write_json_string(self.source.value(row), out);
         out.extend_from_slice(b",\"offset\":");
-        out.extend_from_slice(number.format(offset).as_bytes());
+        out.extend_from_slice(number.format(self.offset(row)).as_bytes());
         out.extend_from_slice(b",\"line\":");
-        match lines.is_null(row) {
-            true => out.extend_from_slice(b"null"),
-            false => out.extend_from_slice(number.format(lines.value(row)).as_bytes()),
+        match self.line(row) {
+            None => out.extend_from_slice(b"null"),
+            Some(line) => out.extend_from_slice(number.format(line).as_bytes()),
         }
         out.extend_from_slice(b",\"code\":");
         write_json_string(self.code.value(row), out);

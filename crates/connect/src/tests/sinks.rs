@@ -163,6 +163,11 @@ fn rejects_are_lines_in_a_file_of_their_own_run() {
         .assert_eq(&content);
     }
     assert_eq!(settings.counts.by_source()["payments"]["parse"], 6);
+    assert_eq!(
+        settings.counts.first_of("payments").as_deref(),
+        Some(r#"line 2: field "n": expected int64, got "x""#)
+    );
+    assert_eq!(settings.counts.first_of("nobody"), None);
 }
 
 #[test]
