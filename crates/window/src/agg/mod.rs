@@ -27,8 +27,7 @@
 mod count;
 mod distinct;
 mod exact;
-mod extreme;
-mod first;
+mod front;
 mod function;
 mod kind;
 mod latest;

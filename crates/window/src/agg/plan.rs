@@ -10,8 +10,7 @@ use thalweg_types::{DataType, Error};
 
 use super::count::Count;
 use super::distinct::Distinct;
-use super::extreme::Extreme;
-use super::first::First;
+use super::front::{Front, Largest, Oldest, Smallest};
 use super::kind::with_kind;
 use super::latest::Latest;
 use super::moments::{Decimal, Float, Int, Kept, Moment, Moments, Narrow, Number, UInt, Wide256};
@@ -135,12 +134,14 @@ impl Share {
                 }
             }
             Family::Min => {
-                with_kind!(data_type, K => Box::new(Extreme::<K, false>::new(calls, arg, data_type)))
+                with_kind!(data_type, K => Box::new(Front::<K, Smallest>::new(calls, arg, data_type)))
             }
             Family::Max => {
-                with_kind!(data_type, K => Box::new(Extreme::<K, true>::new(calls, arg, data_type)))
+                with_kind!(data_type, K => Box::new(Front::<K, Largest>::new(calls, arg, data_type)))
             }
-            Family::First => with_kind!(data_type, K => Box::new(First::<K>::new(calls, arg, data_type))),
+            Family::First => {
+                with_kind!(data_type, K => Box::new(Front::<K, Oldest>::new(calls, arg, data_type)))
+            }
             Family::Latest => {
                 let behind: Vec<usize> =
                     functions.map(|function| usize::from(function == Function::Prev)).collect();
