@@ -23,6 +23,7 @@ mod operator;
 mod order;
 mod partition;
 mod pool;
+mod record;
 mod runtime;
 mod source;
 mod stats;
@@ -54,6 +55,7 @@ pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, col
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
 pub use pool::BufferPool;
+pub use record::{Decimal, Emit, FieldType, Get, NewRecord, PerRecord, RecordOperator, Row, Set, Timestamp};
 pub use runtime::Runtime;
 pub use source::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourceProgress, Waker};
 pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_flow::{
-    Decoded, Decoder, FailureError, Input, InputId, JobFailure, JobState, Operator, Output, Partitioning,
-    Poll, RawBlock, Source,
+    Decoded, Decoder, Emit, FailureError, Get, Input, InputId, JobFailure, JobState, Operator, Output,
+    Partitioning, PerRecord, Poll, RawBlock, RecordOperator, Source,
 };
 use thalweg_types::{Batch, Class, Error, Micros, Retry, SeqRange};
 
@@ -62,6 +62,40 @@ fn a_panic_names_operator_task_and_record() {
         failure.to_string(),
         format!("operator \"bad\" task {} at record numbers@777 panicked: cannot stand 777", failure.task)
     );
+}
+
+#[test]
+fn an_operator_over_records_names_the_record_without_being_asked() {
+    struct Each(Get<i64>);
+    impl RecordOperator for Each {
+        fn process(&mut self, record: thalweg_flow::Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+            assert!(record.get(self.0) != 777, "cannot stand 777");
+            out.forward(0, record)
+        }
+    }
+    // Once as they come, once brought in order with those of another input.
+    for input_count in [1, 2] {
+        let mut build = Build::new("fails");
+        let sources = [
+            build.numbers("numbers", Numbers::endless(), 2),
+            build.numbers("others", Numbers::up_to(500), 2),
+        ];
+        let from = &sources[..input_count];
+        let inputs = from.iter().map(|from| build.input(*from, Partitioning::Key(vec![1]))).collect();
+        let each = build.operator("bad", inputs, 3, move |_| {
+            let read = Get::of(&schema(), "n").unwrap();
+            PerRecord::new(Each(read), vec![schema(); input_count], [schema()])
+        });
+        for unread in &sources[input_count..] {
+            build.record("unread", vec![build.input(*unread, Partitioning::Global)], 1);
+        }
+        build.record("sink", vec![build.input(each, Partitioning::Global)], 1);
+        let (runtime, _clock) = runtime(2);
+        let job = runtime.start(build.graph, quiet()).unwrap();
+        let failure = failure(finish(&job));
+        assert_eq!((&*failure.operator, failure.record.as_deref()), ("bad", Some("numbers@777")));
+        assert_eq!((failure.panic, failure.message.as_str()), (true, "cannot stand 777"));
+    }
 }
 
 #[test]

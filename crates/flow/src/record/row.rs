@@ -1,0 +1,49 @@
+//! One record, as an operator gets it.
+
+use thalweg_types::{Batch, Micros, Seq};
+
+use super::column::Column;
+use super::{FieldType, Get};
+
+/// A record of a batch. Copying it copies no values.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    port: usize,
+    pub(super) columns: &'a [Column<'a>],
+    /// Place in the columns.
+    pub(super) physical: u32,
+    seq: Seq,
+    time: Micros,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn new(port: usize, batch: &Batch, columns: &'a [Column<'a>], physical: u32) -> Self {
+        Self { port, columns, physical, seq: batch.seq(physical), time: batch.times()[physical as usize] }
+    }
+
+    /// The value of a field. Texts and bytes are borrowed from the record.
+    ///
+    /// # Panics
+    /// If the place was found in the schema of another stream, or if null stands in a field that its schema calls
+    /// not nullable.
+    #[inline]
+    pub fn get<T: FieldType>(&self, field: Get<T>) -> T::Value<'a> {
+        let column = &self.columns[field.place()];
+        T::read(column, self.physical as usize)
+    }
+
+    /// Number of the input that it came by, in the order in which the job file lists them.
+    pub fn port(&self) -> usize {
+        self.port
+    }
+
+    /// Its event time.
+    pub fn time(&self) -> Micros {
+        self.time
+    }
+
+    /// Its place in the order.
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+}
