@@ -4,13 +4,14 @@
 //! (HTTP), or drop and count (UDP). Small pieces that need no context of their own leave together as one block.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::BytesMut;
-use thalweg_flow::Waker;
-use thalweg_types::Error;
+use thalweg_flow::{Poll, RawBlock, Waker};
+use thalweg_types::{Error, Offset};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::AbortHandle;
 
 use super::cut::Cut;
 
@@ -192,6 +193,76 @@ impl<T> Handover<T> {
     }
 }
 
+/// The source's end of a handover: numbers what it takes.
+pub(crate) struct Intake<T> {
+    handover: Arc<Handover<T>>,
+    next: Offset,
+}
+
+impl<T> Intake<T> {
+    pub(crate) fn new(handover: Arc<Handover<T>>) -> Self {
+        Self { handover, next: 0 }
+    }
+
+    pub(crate) fn handover(&self) -> &Arc<Handover<T>> {
+        &self.handover
+    }
+
+    /// What is there, as [`thalweg_flow::Source::poll`] gives it, and the tags of its pieces.
+    ///
+    /// # Errors
+    /// As [`Handover::take`].
+    pub(crate) fn poll(&mut self, max_bytes: usize) -> Result<(Poll, Vec<(u32, T)>), Error> {
+        Ok(match self.handover.take(max_bytes)? {
+            Taken::Block(cut, tags) => {
+                let (first, count) = (self.next, cut.count);
+                self.next += u64::from(count);
+                let payload = cut.into_payload();
+                (Poll::Block(RawBlock { partition: 0, first, count, payload }), tags)
+            }
+            Taken::Nothing => (Poll::Pending, Vec::new()),
+            Taken::Closed => (Poll::End, Vec::new()),
+        })
+    }
+}
+
+/// The task on the I/O runtime that fills a handover, from the source's side: told to drain, it takes what has already
+/// arrived and closes the handover; it does not outlive the source.
+pub(crate) struct Filler {
+    drain: watch::Sender<bool>,
+    task: Option<AbortHandle>,
+}
+
+impl Filler {
+    pub(crate) fn new() -> Self {
+        Self { drain: watch::channel(false).0, task: None }
+    }
+
+    /// Starts it with what tells it to drain.
+    pub(crate) fn start<F>(&mut self, runtime: &Runtime, fill: impl FnOnce(watch::Receiver<bool>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.task = Some(runtime.spawn(fill(self.drain.subscribe())).abort_handle());
+    }
+
+    /// Asks for the end. Where nothing was started there is nothing to wait for.
+    pub(crate) fn drain<T>(&self, handover: &Handover<T>) {
+        self.drain.send_replace(true);
+        if self.task.is_none() {
+            handover.close();
+        }
+    }
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
 /// Pieces as one, each record on lines of its own.
 fn join(first: Cut, more: Vec<Cut>) -> Cut {
     if more.is_empty() {
@@ -209,4 +280,30 @@ fn join(first: Cut, more: Vec<Cut>) -> Cut {
         count += cut.count;
     }
     Cut { data: data.freeze(), count, context: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_intake_numbers_what_it_takes_and_gives_the_tags_back() {
+        let handover = Arc::new(Handover::new(1 << 16));
+        let mut intake = Intake::new(Arc::clone(&handover));
+        let cut = |count: u32| Cut { data: vec![b'x'; 10].into(), count, context: None };
+        let mut poll = || match intake.poll(1 << 10) {
+            Ok((Poll::Block(block), tags)) => Ok(Some((block.first, block.count, tags))),
+            Ok((Poll::Pending | Poll::PendingUntil(_), _)) => Ok(None),
+            Ok((Poll::End, _)) => Err("end".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        assert!(handover.try_send(vec![(cut(3), 'a'), (cut(2), 'b')]).is_ok());
+        assert_eq!(poll(), Ok(Some((0, 5, vec![(3, 'a'), (2, 'b')]))));
+        assert_eq!(poll(), Ok(None));
+        assert!(handover.try_send(vec![(cut(1), 'c')]).is_ok());
+        handover.fail(Error::external("connection lost"));
+        assert_eq!(poll(), Ok(Some((5, 1, vec![(1, 'c')]))), "what came before is taken first");
+        assert_eq!(poll(), Err("connection lost".to_owned()));
+        assert_eq!(poll(), Err("end".to_owned()));
+    }
 }

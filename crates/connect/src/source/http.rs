@@ -19,11 +19,11 @@ use arrow_array::cast::AsArray;
 use arrow_schema::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use thalweg_flow::{InputId, Operator, Output, Poll, RawBlock, Source, Waker};
-use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
 use tokio::sync::oneshot;
 
 use super::cut::{BlockContext, Cut, cut_all};
-use super::handover::{DEFAULT_QUEUE, Handover, Taken};
+use super::handover::{DEFAULT_QUEUE, Handover, Intake};
 use super::{QUEUE, decoders_of, reader_of};
 use crate::format::cells::{Key, record_cells, write_record};
 use crate::format::{RecordFormat, ndjson};
@@ -88,11 +88,12 @@ pub fn http_source(
         name,
         format,
         is_json,
-        handover: Handover::new(queue),
+        handover: Arc::new(Handover::new(queue)),
         desk: Mutex::new(Desk::default()),
         is_draining: AtomicBool::new(false),
     });
-    let source = HttpSource { shared: Arc::clone(&shared), polled: Vec::new(), next: 0 };
+    let intake = Intake::new(Arc::clone(&shared.handover));
+    let source = HttpSource { shared: Arc::clone(&shared), intake, polled: Vec::new() };
     let ingress = HttpIngress { shared: Arc::clone(&shared) };
     (source, ingress, ReplySink { shared, encoder: None })
 }
@@ -101,7 +102,7 @@ struct Shared {
     name: String,
     format: Arc<dyn RecordFormat>,
     is_json: bool,
-    handover: Handover<Option<Part>>,
+    handover: Arc<Handover<Option<Part>>>,
     /// Held for moments only, by the sequencer, the sink and nobody else.
     desk: Mutex<Desk>,
     /// `Relaxed`: a submit that races with the drain may go either way.
@@ -280,9 +281,9 @@ fn one_line_each(body: &Bytes) -> Bytes {
 /// The source.
 pub struct HttpSource {
     shared: Arc<Shared>,
+    intake: Intake<Option<Part>>,
     /// Parts of the block just polled, with the records of each.
     polled: Vec<(u32, Option<Part>)>,
-    next: Offset,
 }
 
 impl Source for HttpSource {
@@ -292,16 +293,11 @@ impl Source for HttpSource {
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        Ok(match self.shared.handover.take(max_bytes)? {
-            Taken::Block(cut, parts) => {
-                self.polled = parts;
-                let (first, count) = (self.next, cut.count);
-                self.next += u64::from(count);
-                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
-            }
-            Taken::Nothing => Poll::Pending,
-            Taken::Closed => Poll::End,
-        })
+        let (poll, parts) = self.intake.poll(max_bytes)?;
+        if matches!(poll, Poll::Block(_)) {
+            self.polled = parts;
+        }
+        Ok(poll)
     }
 
     fn sequenced(&mut self, _: &RawBlock, range: SeqRange) {

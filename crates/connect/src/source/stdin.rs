@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use thalweg_flow::{Poll, RawBlock, Source, Waker};
-use thalweg_types::{Error, Micros, Offset};
+use thalweg_flow::{Poll, Source, Waker};
+use thalweg_types::{Error, Micros};
 
 use super::cut::Cutter;
-use super::handover::{DEFAULT_QUEUE, Handover, Taken, io_runtime};
+use super::handover::{DEFAULT_QUEUE, Handover, Intake, io_runtime};
 use super::{decoders_of, reader_of};
 use crate::format::RecordFormat;
 use crate::{BuiltSource, OptionSpec, SourceContext, SourcePlugin};
@@ -58,25 +58,24 @@ pub struct ReaderSource {
     input: Option<Box<dyn Read + Send>>,
     format: Arc<dyn RecordFormat>,
     name: &'static str,
-    handover: Arc<Handover<()>>,
-    next: Offset,
+    intake: Intake<()>,
 }
 
 impl ReaderSource {
     pub fn new(input: Box<dyn Read + Send>, format: Arc<dyn RecordFormat>, name: &'static str) -> Self {
-        Self { input: Some(input), format, name, handover: Arc::new(Handover::new(DEFAULT_QUEUE)), next: 0 }
+        let intake = Intake::new(Arc::new(Handover::new(DEFAULT_QUEUE)));
+        Self { input: Some(input), format, name, intake }
     }
 }
 
 impl Source for ReaderSource {
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
-        self.handover.set_waker(waker);
+        let handover = Arc::clone(self.intake.handover());
+        handover.set_waker(waker);
         let Some(input) = self.input.take() else { return Ok(()) };
         let runtime = io_runtime()?;
-        let (handover, format, name) = (Arc::clone(&self.handover), Arc::clone(&self.format), self.name);
-        let send = move |cut| runtime.block_on(handover.send(cut, ()));
-        let handover = Arc::clone(&self.handover);
-        let run = move || match read_all(input, &*format, send) {
+        let (format, name) = (Arc::clone(&self.format), self.name);
+        let run = move || match read_all(input, &*format, |cut| runtime.block_on(handover.send(cut, ()))) {
             Ok(()) => handover.close(),
             Err(error) => handover.fail(error.context(format!("read {name}"))),
         };
@@ -88,20 +87,12 @@ impl Source for ReaderSource {
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        Ok(match self.handover.take(max_bytes)? {
-            Taken::Block(cut, _) => {
-                let (first, count) = (self.next, cut.count);
-                self.next += u64::from(count);
-                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
-            }
-            Taken::Nothing => Poll::Pending,
-            Taken::Closed => Poll::End,
-        })
+        self.intake.poll(max_bytes).map(|(poll, _)| poll)
     }
 
     fn drain(&mut self) {
         // The thread may wait in a read for ever; what it still sends is not looked at.
-        self.handover.close();
+        self.intake.handover().close();
     }
 }
 

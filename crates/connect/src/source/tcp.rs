@@ -8,16 +8,16 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use thalweg_flow::{Poll, RawBlock, Source, Waker};
-use thalweg_types::{Error, Micros, Offset};
+use thalweg_flow::{Poll, Source, Waker};
+use thalweg_types::{Error, Micros};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::cut::Cutter;
-use super::handover::{DEFAULT_QUEUE, Handover, Taken, drained, io_runtime};
+use super::handover::{DEFAULT_QUEUE, Filler, Handover, Intake, drained, io_runtime};
 use super::{LISTEN, QUEUE, decoders_of, reader_of};
 use crate::format::RecordFormat;
 use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
@@ -89,11 +89,9 @@ pub struct TcpSource {
     listener: Option<TcpListener>,
     address: SocketAddr,
     format: Arc<dyn RecordFormat>,
-    handover: Arc<Handover<()>>,
+    intake: Intake<()>,
     connections: usize,
-    drain: watch::Sender<bool>,
-    task: Option<AbortHandle>,
-    next: Offset,
+    filler: Filler,
 }
 
 impl TcpSource {
@@ -114,11 +112,9 @@ impl TcpSource {
             listener: Some(listener),
             address,
             format,
-            handover: Arc::new(Handover::new(queue)),
+            intake: Intake::new(Arc::new(Handover::new(queue))),
             connections,
-            drain: watch::channel(false).0,
-            task: None,
-            next: 0,
+            filler: Filler::new(),
         })
     }
 
@@ -130,7 +126,7 @@ impl TcpSource {
 
 impl Source for TcpSource {
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
-        self.handover.set_waker(waker);
+        self.intake.handover().set_waker(waker);
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let runtime = io_runtime()?;
         let listener = {
@@ -138,42 +134,22 @@ impl Source for TcpSource {
             tokio::net::TcpListener::from_std(listener)
                 .map_err(|error| Error::external("hand a socket to the I/O runtime").with_source(error))?
         };
-        let (format, handover) = (Arc::clone(&self.format), Arc::clone(&self.handover));
-        let (drain, connections) = (self.drain.subscribe(), self.connections);
-        let accepting = async move {
+        let (format, handover) = (Arc::clone(&self.format), Arc::clone(self.intake.handover()));
+        let connections = self.connections;
+        // Connections are in the task's own set and end with it.
+        self.filler.start(runtime, |drain| async move {
             accept(listener, &format, &handover, drain, connections).await;
             handover.close();
-        };
-        self.task = Some(runtime.spawn(accepting).abort_handle());
+        });
         Ok(())
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        Ok(match self.handover.take(max_bytes)? {
-            Taken::Block(cut, _) => {
-                let (first, count) = (self.next, cut.count);
-                self.next += u64::from(count);
-                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
-            }
-            Taken::Nothing => Poll::Pending,
-            Taken::Closed => Poll::End,
-        })
+        self.intake.poll(max_bytes).map(|(poll, _)| poll)
     }
 
     fn drain(&mut self) {
-        self.drain.send_replace(true);
-        if self.task.is_none() {
-            self.handover.close();
-        }
-    }
-}
-
-impl Drop for TcpSource {
-    fn drop(&mut self) {
-        // Connections are in the task's own set and end with it.
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        self.filler.drain(self.intake.handover());
     }
 }
 

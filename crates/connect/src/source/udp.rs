@@ -10,14 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use thalweg_flow::{Poll, RawBlock, Source, Waker};
-use thalweg_types::{Error, Micros, Offset};
+use thalweg_flow::{Poll, Source, Waker};
+use thalweg_types::{Error, Micros};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use super::cut::{Cut, cut_all};
-use super::handover::{DEFAULT_QUEUE, Full, Handover, Taken, drained, io_runtime};
+use super::handover::{DEFAULT_QUEUE, Filler, Full, Handover, Intake, drained, io_runtime};
 use super::{LISTEN, QUEUE, decoders_of, reader_of};
 use crate::format::{RecordFormat, Splitter};
 use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
@@ -180,11 +179,9 @@ pub struct UdpSource {
     socket: Option<UdpSocket>,
     address: SocketAddr,
     receiver: Option<Receiver>,
-    handover: Arc<Handover<()>>,
+    intake: Intake<()>,
     counters: UdpCounters,
-    drain: watch::Sender<bool>,
-    task: Option<AbortHandle>,
-    next: Offset,
+    filler: Filler,
 }
 
 impl UdpSource {
@@ -217,11 +214,9 @@ impl UdpSource {
             socket: Some(socket),
             address,
             receiver: Some(receiver),
-            handover,
+            intake: Intake::new(handover),
             counters,
-            drain: watch::channel(false).0,
-            task: None,
-            next: 0,
+            filler: Filler::new(),
         })
     }
 
@@ -238,7 +233,7 @@ impl UdpSource {
 
 impl Source for UdpSource {
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
-        self.handover.set_waker(waker);
+        self.intake.handover().set_waker(waker);
         let (Some(socket), Some(receiver)) = (self.socket.take(), self.receiver.take()) else {
             return Ok(());
         };
@@ -248,42 +243,27 @@ impl Source for UdpSource {
             tokio::net::UdpSocket::from_std(socket)
                 .map_err(|error| Error::external("hand a socket to the I/O runtime").with_source(error))?
         };
-        let (handover, drain) = (Arc::clone(&self.handover), self.drain.subscribe());
-        let receiving = async move {
+        let handover = Arc::clone(self.intake.handover());
+        self.filler.start(runtime, |drain| async move {
             match receive(socket, receiver, drain).await {
                 Ok(()) => handover.close(),
                 Err(error) => handover.fail(Error::external("receive datagrams").with_source(error)),
             }
-        };
-        self.task = Some(runtime.spawn(receiving).abort_handle());
+        });
         Ok(())
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        Ok(match self.handover.take(max_bytes)? {
-            Taken::Block(cut, _) => {
-                let (first, count) = (self.next, cut.count);
-                self.next += u64::from(count);
-                Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() })
-            }
-            Taken::Nothing => Poll::Pending,
-            Taken::Closed => Poll::End,
-        })
+        self.intake.poll(max_bytes).map(|(poll, _)| poll)
     }
 
     fn drain(&mut self) {
-        self.drain.send_replace(true);
-        if self.task.is_none() {
-            self.handover.close();
-        }
+        self.filler.drain(self.intake.handover());
     }
 }
 
 impl Drop for UdpSource {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
         let total = self.counters.total();
         if total.datagrams > 0 {
             info!(
