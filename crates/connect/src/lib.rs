@@ -16,8 +16,8 @@ pub mod source;
 mod tests;
 
 pub use plugin::{
-    BuiltSource, FormatPlugin, FormatSpec, Ingress, OptionKind, OptionSpec, OptionValue, Options, Reply,
-    SinkContext, SinkPlugin, SourceContext, SourcePlugin, SourceTime, SubmitError,
+    BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
+    Reply, SinkContext, SinkPlugin, SourceContext, SourcePlugin, SourceTime, SubmitError,
 };
 pub use registry::Registry;
 pub use report::SinkReport;

@@ -117,6 +117,20 @@ impl Options {
     }
 }
 
+/// What is wrong with the value of a key, as a plug-in's check finds it. The job file's check adds the place.
+#[derive(Debug)]
+pub struct Mistake {
+    pub key: String,
+    /// What was expected and what is there, and perhaps a hint.
+    pub error: Error,
+}
+
+impl Mistake {
+    pub fn new(key: impl Into<String>, error: Error) -> Self {
+        Self { key: key.into(), error }
+    }
+}
+
 /// A format and the keys that were given for it (`header`, `delimiter` …).
 #[derive(Clone)]
 pub struct FormatSpec {
@@ -278,6 +292,13 @@ pub trait SinkPlugin: Send + Sync {
 
     /// What it promises after a crash, as `check` prints it: `exactly-once`, `at-least-once`.
     fn guarantee(&self) -> &'static str;
+
+    /// Looks at what it would be given, without opening anything: its options, each as its [`OptionSpec`] says, and
+    /// the schema of its input. Every mistake is told with its place in the job file, by `thalweg check` too.
+    fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
+        let _ = (schema, options);
+        Vec::new()
+    }
 
     /// Opens the sink; called before the job starts, so that a path that cannot be written is reported then.
     ///

@@ -18,6 +18,7 @@ pub(crate) mod base64;
 pub(crate) mod cells;
 mod column;
 pub mod csv;
+pub mod lines;
 pub mod ndjson;
 mod scan;
 mod text;
