@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thalweg_types::Batch;
+use thalweg_types::{Batch, Error, Schema};
 
 /// A user's own partitioning.
 pub trait Partitioner: Send + Sync {
@@ -12,6 +12,22 @@ pub trait Partitioner: Send + Sync {
     /// `tasks` has one empty list per downstream task. The choice may depend on the records and on nothing
     /// else, or answers would depend on batch sizes.
     fn partition(&self, batch: &Batch, tasks: &mut [Vec<u32>]);
+
+    /// Whether it can place records of this schema. Asked when a job file is checked.
+    ///
+    /// # Errors
+    /// What is missing or of another type.
+    fn check(&self, schema: &Schema) -> Result<(), Error> {
+        let _ = schema;
+        Ok(())
+    }
+
+    /// Whether records that agree in these fields, by their places in the schema, always go to the same task. An
+    /// operator that keeps state by them is not fed by a partitioning of which this is not so.
+    fn keeps_together(&self, schema: &Schema, fields: &[usize]) -> bool {
+        let _ = (schema, fields);
+        false
+    }
 }
 
 /// How a link spreads records (design section 5).

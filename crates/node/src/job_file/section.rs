@@ -28,6 +28,11 @@ impl Report {
         Pending { report: self, span, diagnostic: Diagnostic::new(&self.texts, span, message) }
     }
 
+    /// How many mistakes there are so far, warnings among them.
+    pub(crate) fn count(&self) -> usize {
+        self.found.borrow().len()
+    }
+
     /// A mistake in SQL text that stands in `node`.
     pub(crate) fn sql(&self, node: &Node, what: &str, error: &SqlError) {
         let span = match &error.span {
@@ -154,6 +159,16 @@ impl<'a> Section<'a> {
     /// Reports what a plug-in says about the values that it was given.
     pub(crate) fn report_error(&self, key: &str, error: &thalweg_types::Error) {
         let mut pending = self.report.at(self.key_span(key), format!("{}: {}", self.what, error.chain()));
+        if let Some(hint) = error.hint() {
+            pending = pending.hint(hint);
+        }
+        pending.report();
+    }
+
+    /// Reports what a plug-in says about the value of one key.
+    pub(crate) fn report_mistake(&self, key: &str, error: &thalweg_types::Error) {
+        let span = self.get(key).map_or(self.span, |node| node.span);
+        let mut pending = self.report.at(span, format!("{key:?} of {}: {}", self.what, error.chain()));
         if let Some(hint) = error.hint() {
             pending = pending.hint(hint);
         }

@@ -82,6 +82,8 @@ impl OperatorPlugin for Metrics {
             parts: parts(&spec),
             rejects: Some(1),
             metrics: Some(spec),
+            // Its parts say themselves how they are fed.
+            keyed: Vec::new(),
         })
     }
 }

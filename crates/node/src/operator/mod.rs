@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use thalweg_connect::{OptionKind, Options};
 use thalweg_expr::{Bound, Expr};
-use thalweg_flow::{Operator, Partitioner, Partitioning, TaskInfo};
+use thalweg_flow::{
+    FieldType, Get, Operator, Partitioner, Partitioning, PerRecord, RecordOperator, TaskInfo,
+};
 use thalweg_storage::{ChunkBudget, Fs, IoPool};
 use thalweg_types::{Error, Micros, Schema};
 
@@ -123,6 +125,8 @@ pub struct Prepared {
     pub rejects: Option<usize>,
     /// For `metrics`: what it computes.
     pub metrics: Option<Arc<MetricsSpec>>,
+    /// Inputs of which all records that agree in some fields must reach the same task, and the places of the fields.
+    pub keyed: Vec<(usize, Vec<usize>)>,
 }
 
 impl Prepared {
@@ -140,7 +144,29 @@ impl Prepared {
             tasks,
             factory: Arc::new(factory),
         };
-        Self { outputs, parts: vec![part], rejects: None, metrics: None }
+        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new() }
+    }
+
+    /// As [`Prepared::one`], for an operator written record by record, with the inputs of `check`.
+    pub fn per_record<O: RecordOperator + 'static>(
+        check: &OperatorCheck<'_>,
+        outputs: Vec<NamedOutput>,
+        tasks: Tasks,
+        factory: impl Fn(&TaskContext<'_>) -> Result<O, Error> + Send + Sync + 'static,
+    ) -> Self {
+        let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
+        let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
+        Self::one(inputs.len(), outputs, tasks, move |context| {
+            Ok(Box::new(PerRecord::new(factory(context)?, &inputs, &schemas)))
+        })
+    }
+
+    /// Insists that all records of an input which agree in these fields, by their places, reach the same task,
+    /// because the operator keeps state by them. A job file that spreads them otherwise is refused.
+    #[must_use]
+    pub fn keyed_by(mut self, input: usize, fields: impl Into<Vec<usize>>) -> Self {
+        self.keyed.push((input, fields.into()));
+        self
     }
 }
 
@@ -250,6 +276,20 @@ impl<'a> OperatorCheck<'a> {
             self.failed.set(true);
         }
         place.map(|(place, _)| place)
+    }
+
+    /// Where the field that a key names is read, as a `T`.
+    pub fn get<T: FieldType>(&self, key: &str, schema: &Schema) -> Option<Get<T>> {
+        let place = self.field(key, schema)?;
+        self.accept(key, Get::of(schema, &schema.fields()[place].name))
+    }
+
+    /// The value, or its error reported as a mistake in the value of a key.
+    pub fn accept<T>(&self, key: &str, result: Result<T, Error>) -> Option<T> {
+        let report = |error: Error| {
+            self.error(key, format!("{key:?}: {}", error.chain()), error.hint().map(str::to_owned));
+        };
+        result.map_err(report).ok()
     }
 
     /// Reports a mistake in the value of a key.

@@ -121,8 +121,55 @@ fn copy_views<T: ByteViewType>(column: &GenericByteViewArray<T>, nulls: Option<N
 #[cfg(test)]
 mod tests {
     use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder};
+    use proptest::prelude::*;
+    use thalweg_flow::{Emit, PerRecord, RecordOperator, Row, collect};
+    use thalweg_types::{DataType as FieldKind, Field, Schema, Seq, SeqRange, Seqs};
 
     use super::*;
+
+    /// The relay of someone who writes operators record by record.
+    struct Identity;
+
+    impl RecordOperator for Identity {
+        fn process(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+            out.record(0).copy(record).send()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_identity_by_records_is_a_relay(
+            rows in proptest::collection::vec((any::<Option<i64>>(), "[a-zé]{0,20}", 0..3_u64, any::<bool>()), 1..40),
+        ) {
+            let schema = Schema::new(vec![
+                Field::new("n", FieldKind::Int64).nullable(),
+                Field::new("s", FieldKind::String),
+            ]);
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(rows.iter().map(|row| row.0).collect::<arrow_array::Int64Array>()),
+                Arc::new(arrow_array::StringViewArray::from_iter_values(rows.iter().map(|row| &row.1))),
+            ];
+            let seqs: Arc<[Seq]> =
+                rows.iter().scan(0, |seq, row| { *seq += row.2; Some(*seq) }).collect();
+            let range = SeqRange::new(0, seqs[seqs.len() - 1] + 1);
+            let taken: Vec<u32> = (0..rows.len() as u32).filter(|row| rows[*row as usize].3).collect();
+            let records = RecordBatch::try_new(Arc::clone(schema.arrow()), columns).unwrap();
+            let times: Vec<i64> = (0..rows.len() as i64).collect();
+            let batch = Batch::new(range, records, times.into(), Seqs::Each(seqs)).with_rows(taken.into());
+            let run = |operator: &mut dyn Operator| {
+                let id = InputId { port: 0, task: 0 };
+                let emitted = collect(|out| operator.process(id, batch.clone(), out)).unwrap();
+                let batches = emitted.into_iter().map(|(_, batch)| batch.compact());
+                let all = batches.map(|batch| {
+                    let seqs: Vec<Seq> = batch.row_numbers().map(|row| batch.seq(row)).collect();
+                    (batch.records().clone(), batch.times().to_vec(), seqs)
+                });
+                all.collect::<Vec<_>>()
+            };
+            let mut identity = PerRecord::new(Identity, [schema.clone()], [schema.clone()]);
+            prop_assert_eq!(run(&mut identity), run(&mut RelayOperator));
+        }
+    }
 
     #[test]
     fn copies_are_equal_and_share_nothing() {

@@ -77,7 +77,7 @@ pub(super) struct RawInput {
 enum RawSpread {
     Named(&'static str),
     Key(Vec<String>),
-    Custom(Arc<dyn Partitioner>),
+    Custom(String, Arc<dyn Partitioner>),
 }
 
 impl RawInput {
@@ -166,7 +166,7 @@ fn read_spread(context: &Context<'_>, input: &Section<'_>, node: &Node) -> Optio
         return Some(RawSpread::Named(name));
     }
     if let Some(partitioner) = context.options.operators.partitioner(text) {
-        return Some(RawSpread::Custom(Arc::clone(partitioner)));
+        return Some(RawSpread::Custom(text.to_owned(), Arc::clone(partitioner)));
     }
     if let Some(inner) = text.strip_prefix("key(").and_then(|rest| rest.strip_suffix(')')) {
         let fields: Vec<String> = inner.split(',').map(|field| field.trim().to_owned()).collect();
@@ -205,7 +205,22 @@ pub(super) fn resolve(
             "broadcast" => Spread::Broadcast,
             _ => Spread::Global,
         }),
-        Some(RawSpread::Custom(partitioner)) => Some(Spread::Custom(Arc::clone(partitioner))),
+        Some(RawSpread::Custom(name, partitioner)) => {
+            if let Err(error) = partitioner.check(schema) {
+                let message = format!(
+                    "{what} is partitioned {name}, which does not suit {:?}: {}",
+                    raw.from,
+                    error.chain()
+                );
+                let mut pending = report.at(raw.spread_span, message);
+                if let Some(hint) = error.hint() {
+                    pending = pending.hint(hint);
+                }
+                pending.report();
+                return None;
+            }
+            Some(Spread::Custom(Arc::clone(partitioner)))
+        }
         Some(RawSpread::Key(fields)) => {
             let mut places = Vec::new();
             for field in fields {

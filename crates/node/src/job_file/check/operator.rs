@@ -278,6 +278,7 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     if check.failed.get() {
         return None;
     }
+    check_keyed(section, &prepared, &inputs, &streams, parallelism);
     for (number, output) in prepared.outputs.iter().enumerate() {
         let stream = derive(&streams, output.schema.clone());
         context.streams.insert((raw.name.to_owned(), number), stream);
@@ -304,6 +305,74 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         parallelism,
         schedule,
     })
+}
+
+/// Refuses inputs of which records that belong together could reach different tasks.
+///
+/// Judged by what is written, not by how many tasks there happen to be: a file that is right on one machine is right
+/// on all.
+fn check_keyed(
+    section: &Section<'_>,
+    prepared: &Prepared,
+    inputs: &[CheckedInput],
+    streams: &[Stream],
+    parallelism: Option<u32>,
+) {
+    use input::Spread;
+    let is_united = streams.len() < inputs.len();
+    let has_key = inputs.iter().any(|input| matches!(input.spread, Some(Spread::Key(_))));
+    let has_one_task = prepared.parts.iter().all(|part| part.tasks == Tasks::One)
+        || parallelism == Some(1) && (is_united || !has_key);
+    if has_one_task {
+        return;
+    }
+    for (port, fields) in &prepared.keyed {
+        let schema = &streams[*port].schema;
+        let key: Vec<&str> = fields.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
+        let key = key.join(", ");
+        if is_united {
+            // A union is one task, and so is what reads it unless the job file says otherwise.
+            if parallelism.is_some() {
+                section
+                    .report
+                    .at(
+                        section.key_span("parallelism"),
+                        format!(
+                            "{} keeps state by {key}, but a list of inputs is not split by it",
+                            section.what
+                        ),
+                    )
+                    .hint(format!("bring the inputs together with a `union` before, and read it key({key})"))
+                    .report();
+            }
+            continue;
+        }
+        let input = &inputs[*port];
+        let (is_kept, how) = match &input.spread {
+            Some(Spread::Key(columns)) => {
+                (columns.iter().all(|column| fields.contains(column)), "by another key")
+            }
+            Some(Spread::Custom(partitioner)) => {
+                (partitioner.keeps_together(schema, fields), "in a way that does not keep it together")
+            }
+            Some(Spread::Global) => (true, "global"),
+            Some(Spread::Forward) => (false, "forward"),
+            Some(Spread::Shuffle) => (false, "shuffle"),
+            Some(Spread::Broadcast) => (false, "broadcast"),
+            None => (false, "without a partition"),
+        };
+        if !is_kept {
+            section
+                .report
+                .at(
+                    input.spread_span,
+                    format!("{} keeps state by {key}, but reads {:?} {how}", section.what, input.name),
+                )
+                .expected(format!("a partition that brings all records of one {key} to the same task"))
+                .hint(format!("write `input: {{ from: {}, partition: key({key}) }}`", input.name))
+                .report();
+        }
+    }
 }
 
 /// What can be said of an operator's SQL while its fields are not known: whether it is SQL.

@@ -66,7 +66,9 @@ pub(super) fn check(
         Some(None) => known.extend(section.entries().iter().map(|(key, _)| key.text.as_str())),
     }
     section.refuse_others(known);
+    let told = report.count();
     let options = section.options(plugin.options());
+    let has_options = report.count() == told;
 
     let mut inputs = Vec::new();
     let mut streams = Vec::new();
@@ -81,6 +83,11 @@ pub(super) fn check(
         let (prepared, united) = unite(&section, &inputs, &streams)?;
         union = Some(prepared);
         stream = united;
+    }
+    if has_options {
+        for mistake in plugin.check(&stream.schema, &options) {
+            section.report_mistake(&mistake.key, &mistake.error);
+        }
     }
     if let Some(Some(format)) = &format
         && let Err(error) = format.encoder(&stream.schema)

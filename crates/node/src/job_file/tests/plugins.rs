@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thalweg_connect::format::{Encoder, RecordFormat};
 use thalweg_connect::{
-    BuiltSource, FormatPlugin, OptionKind, OptionSpec, Options, Registry, SinkContext, SinkPlugin,
+    BuiltSource, FormatPlugin, Mistake, OptionKind, OptionSpec, Options, Registry, SinkContext, SinkPlugin,
     SourceContext, SourcePlugin,
 };
 use thalweg_flow::{Operator, TaskFactory};
@@ -105,6 +105,16 @@ impl SinkPlugin for TestSink {
 
     fn guarantee(&self) -> &'static str {
         "at-least-once"
+    }
+
+    fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
+        let path = options.text("path").unwrap_or_default();
+        let unknown = |name: &&str| schema.field(name.trim_matches(&['{', '}'][..])).is_none();
+        let mistake = |name: &str| {
+            let error = Error::user(format!("there is no field to fill in for {name:?}"));
+            Mistake::new("path", error.with_hint(schema.names().collect::<Vec<_>>().join(", ")))
+        };
+        path.split('/').filter(|part| part.starts_with('{')).filter(unknown).map(mistake).collect()
     }
 
     fn build(&self, _: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {

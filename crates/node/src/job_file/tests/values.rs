@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check_example, read};
+use super::{check, check_example, read};
 
 #[test]
 fn durations_have_units() {
@@ -387,5 +387,32 @@ fn time_and_id_name_fields() {
            = expected: one of the fields ts, card, merchant, amount
            = hint: did you mean "card"?
     "#]],
+    );
+}
+
+#[test]
+fn a_sink_looks_at_its_options_beside_the_schema_of_its_input() {
+    let job = |path: &str, follow: &str| {
+        format!(
+            "name: j\nsources:\n  in: {{ type: generator }}\nsinks:\n  \
+             out: {{ type: file, input: in, path: '{path}', follow: {follow}, format: csv }}\n"
+        )
+    };
+    check(&job("{card}/{ts}", "true"), expect!["fine"]);
+    check(
+        &job("{crad}/{ts}", "true"),
+        expect![[r#"
+            error: "path" of sink "out": there is no field to fill in for "{crad}"
+             --> job.yaml:5:39
+              |
+            5 |   out: { type: file, input: in, path: '{crad}/{ts}', follow: true, format: csv }
+              |                                       ^^^^^^^^^^^^^
+              = hint: ts, card, amount
+        "#]],
+    );
+    let both = read(&job("{crad}/{ts}", "perhaps"), &[]).err().unwrap();
+    assert!(
+        both.contains("\"follow\"") && !both.contains("{crad}\""),
+        "only options of the right kind are looked at"
     );
 }
