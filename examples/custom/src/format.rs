@@ -4,22 +4,14 @@
 //! * A key that is missing, or stands without `=`, is null where the field is nullable, and a reject otherwise. Null is
 //!   written as a key without `=`, so that a record of nothing but nulls is no blank line.
 //! * In keys and texts, blanks, control characters, `=` and `%` stand as `%20` and so on, so a pair holds no blank.
-//! * Lines end in `\n` or `\r\n`; lines of nothing but blanks are no records.
 //!
-//! Types: `string`, `int64`, `float64` and timestamps, the last as a whole number of their unit. The rest is refused
-//! when the job file is checked.
+//! What a line is, how values stand in text and what becomes of records that are no good is the engine's: `LineFormat`
+//! does all of it. Types: `string`, `int64`, `float64` and timestamps, the last written as a whole number of their
+//! unit. The rest is refused when the job file is checked.
 
-use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, StringViewArray};
-use bytes::Bytes;
-use thalweg_connect::format::{
-    BadRecord, Columns, DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Split, Splitter,
-};
-use thalweg_connect::{FormatPlugin, OptionSpec, Options};
-use thalweg_types::{Batch, DataType, Error, Field, Schema, Value};
+use thalweg_prelude::*;
 
 /// The plug-in.
 pub(crate) struct Pairs;
@@ -39,7 +31,8 @@ impl FormatPlugin for Pairs {
 
     fn reader(&self, schema: &Schema, _: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
         check(schema)?;
-        Ok(Arc::new(PairsFormat { schema: schema.clone() }))
+        let own = schema.clone();
+        Ok(Arc::new(LineFormat::new(schema, move || PairsReader { schema: own.clone() })?))
     }
 
     fn encoder(&self, schema: &Schema, _: &Options) -> Result<Box<dyn Encoder>, Error> {
@@ -64,151 +57,26 @@ fn check(schema: &Schema) -> Result<(), Error> {
     })
 }
 
-struct PairsFormat {
+struct PairsReader {
     schema: Schema,
 }
 
-impl RecordFormat for PairsFormat {
-    fn splitter(&self) -> Box<dyn Splitter> {
-        Box::new(LineSplitter)
-    }
-
-    fn decoder(&self) -> Box<dyn RecordDecoder> {
-        Box::new(PairsDecoder { schema: self.schema.clone() })
-    }
-}
-
-/// Places of the records in a block: lines that are not blank, without their ends. Splitter and decoder both count
-/// with it, so that they agree.
-fn records(data: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
-    let mut start = 0;
-    data.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
-        let text = line.strip_suffix(b"\n").unwrap_or(line);
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
-        let range = start..start + text.len();
-        start += line.len();
-        (!text.trim_ascii().is_empty()).then_some(range)
-    })
-}
-
-struct LineSplitter;
-
-impl Splitter for LineSplitter {
-    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
-        let last = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let bytes = if at_end { data.len() } else { last };
-        let whole = &data[..bytes];
-        let lines = whole.iter().filter(|byte| **byte == b'\n').count() as u64;
-        Ok(Split { bytes, records: records(whole).count() as u32, lines, ..Split::default() })
-    }
-}
-
-struct PairsDecoder {
-    schema: Schema,
-}
-
-/// One value of a record, before its column is made.
-enum Cell {
-    Null,
-    Text(String),
-    Int(i64),
-    Float(f64),
-}
-
-impl PairsDecoder {
-    /// One cell per field, or code and reason.
-    fn read(&self, line: &[u8]) -> Result<Vec<Cell>, (&'static str, String)> {
-        if line.len() > DEFAULT_MAX_RECORD {
-            return Err((
-                "too_long",
-                format!("expected at most {DEFAULT_MAX_RECORD} bytes, got {}", line.len()),
-            ));
-        }
-        let parse = |reason: String| ("parse", reason);
-        let line = std::str::from_utf8(line).map_err(|_| parse("expected UTF-8".to_owned()))?;
-        let mut texts: Vec<Option<String>> = vec![None; self.schema.fields().len()];
+impl LineReader for PairsReader {
+    fn read(&mut self, line: &str, record: &mut Cells<'_>) -> Result<(), BadLine> {
         for pair in line.split_ascii_whitespace() {
             let (key, value) = pair.split_once('=').map_or((pair, None), |(key, value)| (key, Some(value)));
-            let plain =
-                |text| unescape(text).ok_or_else(|| parse(format!("expected %XX after %, got {pair:?}")));
+            let plain = |text| {
+                unescape(text).ok_or_else(|| BadLine::parse(format!("expected %XX after %, got {pair:?}")))
+            };
             if let Some((place, _)) = self.schema.field(&plain(key)?) {
-                texts[place] = value.map(plain).transpose()?;
-            }
-        }
-        let cells =
-            self.schema.fields().iter().zip(texts).map(|(field, text)| cell(field, text).map_err(parse));
-        cells.collect()
-    }
-}
-
-fn cell(field: &Field, text: Option<String>) -> Result<Cell, String> {
-    let Field { name, data_type, nullable, .. } = field;
-    let Some(text) = text else {
-        return if *nullable {
-            Ok(Cell::Null)
-        } else {
-            Err(format!("field {name:?}: expected {data_type}, got nothing"))
-        };
-    };
-    let cell = match data_type {
-        DataType::String => return Ok(Cell::Text(text)),
-        DataType::Float64 => text.parse().map(Cell::Float).ok(),
-        _ => text.parse().map(Cell::Int).ok(),
-    };
-    cell.ok_or_else(|| format!("field {name:?}: expected {data_type}, got {text:?}"))
-}
-
-impl RecordDecoder for PairsDecoder {
-    fn decode(&mut self, data: &Bytes, count: usize, _: Option<&Preamble>) -> Result<Columns, Error> {
-        let mut cells: Vec<Vec<Cell>> =
-            self.schema.fields().iter().map(|_| Vec::with_capacity(count)).collect();
-        let (mut rows, mut bad) = (0, Vec::new());
-        for (index, raw) in records(data).enumerate() {
-            match self.read(&data[raw.clone()]) {
-                Ok(record) => {
-                    rows += 1;
-                    cells.iter_mut().zip(record).for_each(|(column, cell)| column.push(cell));
-                }
-                Err((code, reason)) => {
-                    bad.push(BadRecord { index: index as u32, raw, code, reason: Cow::Owned(reason) });
+                match value {
+                    Some(value) => record.set(place, &plain(value)?)?,
+                    None => record.clear(place),
                 }
             }
         }
-        if rows + bad.len() != count {
-            return Err(Error::internal(format!("a block of {count} lines has {}", rows + bad.len())));
-        }
-        let fields = self.schema.fields().iter().zip(&cells);
-        let columns =
-            fields.map(|(field, cells)| column(&field.data_type, cells)).collect::<Result<_, _>>()?;
-        Ok(Columns { columns, rows, bad })
+        Ok(())
     }
-
-    fn locate(&self, data: &[u8], indexes: &[u32]) -> Vec<Range<usize>> {
-        let all: Vec<Range<usize>> = records(data).collect();
-        indexes.iter().map(|index| all[*index as usize].clone()).collect()
-    }
-}
-
-fn column(data_type: &DataType, cells: &[Cell]) -> Result<ArrayRef, Error> {
-    Ok(match data_type {
-        DataType::String => Arc::new(StringViewArray::from_iter(cells.iter().map(|cell| match cell {
-            Cell::Text(text) => Some(text),
-            _ => None,
-        }))),
-        DataType::Float64 => Arc::new(Float64Array::from_iter(cells.iter().map(|cell| match cell {
-            Cell::Float(number) => Some(*number),
-            _ => None,
-        }))),
-        // A timestamp column is its integers under another type.
-        _ => {
-            let numbers = Int64Array::from_iter(cells.iter().map(|cell| match cell {
-                Cell::Int(number) => Some(*number),
-                _ => None,
-            }));
-            arrow_cast::cast(&numbers, &data_type.to_arrow())
-                .map_err(|error| Error::internal("make timestamps of integers").with_source(error))?
-        }
-    })
 }
 
 struct PairsEncoder {
@@ -266,8 +134,10 @@ fn unescape(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{RecordBatch, TimestampMillisecondArray};
-    use thalweg_types::{SeqRange, Seqs, TimeUnit};
+    use thalweg_prelude::arrow_array::{
+        ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray, TimestampMillisecondArray,
+    };
+    use thalweg_prelude::bytes::Bytes;
 
     use super::*;
 
@@ -329,11 +199,5 @@ mod tests {
             ]
         );
         assert_eq!(decoded.bad[0].raw, 18..30);
-    }
-
-    #[test]
-    fn a_line_without_an_end_waits_for_more() {
-        let split = LineSplitter.split(b"a=1\n\nb=2\nc=", false).unwrap();
-        assert_eq!((split.bytes, split.records, split.lines), (9, 2, 3));
     }
 }

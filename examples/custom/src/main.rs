@@ -11,7 +11,7 @@ mod tests;
 use std::{path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, bail};
-use thalweg_node::{JobFile, Node, NodeOptions, Summary};
+use thalweg_prelude::{JobFile, Node, NodeOptions, Summary};
 
 fn main() -> Result<()> {
     let path = std::env::args_os().nth(1).context("usage: thalweg-example-custom JOB")?;

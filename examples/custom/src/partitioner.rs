@@ -2,10 +2,9 @@
 //!
 //! Devices of one kind stay together, and so does each device, which is what `deadband` needs.
 
-use arrow_array::Array;
-use arrow_array::cast::AsArray;
-use thalweg_flow::Partitioner;
-use thalweg_types::{Batch, hash_bytes, partition_of};
+use thalweg_prelude::arrow_array::Array;
+use thalweg_prelude::arrow_array::cast::AsArray;
+use thalweg_prelude::*;
 
 /// Places a record by what stands before the first `separator` in one of its fields.
 pub(crate) struct ByPrefix {
@@ -20,14 +19,20 @@ impl ByPrefix {
 }
 
 impl Partitioner for ByPrefix {
+    fn check(&self, schema: &Schema) -> Result<(), Error> {
+        Get::<Option<String>>::of(schema, self.field).map(drop)
+    }
+
+    fn keeps_together(&self, schema: &Schema, fields: &[usize]) -> bool {
+        // Who agrees in the whole name agrees in its beginning.
+        fields.iter().any(|place| schema.fields()[*place].name == self.field)
+    }
+
     fn partition(&self, batch: &Batch, tasks: &mut [Vec<u32>]) {
-        let column =
-            batch.records().column_by_name(self.field).and_then(|column| column.as_string_view_opt());
+        let names = batch.records().column_by_name(self.field).map(|column| column.as_string_view());
         for row in batch.row_numbers() {
-            // Records without the field all go to one task: slow, but never apart.
-            let name = column
-                .filter(|names| names.is_valid(row as usize))
-                .map_or("", |names| names.value(row as usize));
+            let name = names.filter(|names| names.is_valid(row as usize));
+            let name = name.map_or("", |names| names.value(row as usize));
             let prefix = name.split(self.separator).next().unwrap_or_default();
             let task = partition_of(hash_bytes(prefix.as_bytes()), tasks.len() as u32);
             tasks[task as usize].push(row);

@@ -8,12 +8,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use arrow_array::Array;
-use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
-use thalweg_connect::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport};
-use thalweg_flow::{InputId, Operator, Output, TaskFactory};
-use thalweg_types::{Batch, DataType, Error};
+use thalweg_prelude::*;
 
 /// The plug-in.
 pub(crate) struct Summary;
@@ -52,35 +47,41 @@ impl SinkPlugin for Summary {
         "at-least-once"
     }
 
+    fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
+        let told = [
+            field::<String>("device", schema, options).map(drop),
+            field::<f64>("value", schema, options).map(drop),
+        ];
+        told.into_iter().filter_map(Result::err).collect()
+    }
+
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let field = |key: &str, expected: DataType| {
-            let name = context.options.text(key).unwrap_or(key);
-            match context.schema.field(name) {
-                Some((place, field)) if field.data_type == expected => Ok(place),
-                _ => Err(Error::user(format!("{key:?} is {name:?}, which is no field of type {expected}"))
-                    .with_hint(format!(
-                        "the fields are {}",
-                        context.schema.names().collect::<Vec<_>>().join(", ")
-                    ))),
-            }
-        };
-        let (device, value) = (field("device", DataType::String)?, field("value", DataType::Float64)?);
+        let wrong = |mistake: Mistake| mistake.error;
+        let device = field("device", &context.schema, &context.options).map_err(wrong)?;
+        let value = field("value", &context.schema, &context.options).map_err(wrong)?;
         let path = PathBuf::from(context.options.text("path").unwrap_or_default());
         let file = File::create(&path);
         let mut file =
             Some(file.map_err(|error| Error::external(format!("create {path:?}")).with_source(error))?);
-        let report = context.report;
+        let SinkContext { report, schema, .. } = context;
         Ok(Box::new(move |_| {
             let file =
                 file.take().ok_or_else(|| Error::internal("a summary is one table, written by one task"))?;
-            Ok(Box::new(SummarySink { device, value, file, table: BTreeMap::new(), report: report.clone() }))
+            let report = report.clone();
+            let sink = SummarySink { device, value, file, table: BTreeMap::new(), report };
+            Ok(Box::new(PerRecord::new(sink, [schema.clone()], [])))
         }))
     }
 }
 
+/// The field that an option names, or the one that is called like it. Where it may be null it is read all the same.
+fn field<T: FieldType>(key: &str, schema: &Schema, options: &Options) -> Result<Get<Option<T>>, Mistake> {
+    Get::of(schema, options.text(key).unwrap_or(key)).map_err(|error| Mistake::new(key, error))
+}
+
 struct SummarySink {
-    device: usize,
-    value: usize,
+    device: Get<Option<String>>,
+    value: Get<Option<f64>>,
     file: File,
     /// In the order in which it is written.
     table: BTreeMap<String, Line>,
@@ -93,27 +94,24 @@ struct Line {
     max: f64,
 }
 
-impl Operator for SummarySink {
-    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
-        let devices = batch.column(self.device).as_string_view();
-        let values = batch.column(self.value).as_primitive::<Float64Type>();
-        for row in batch.row_numbers().map(|row| row as usize) {
-            if devices.is_null(row) || values.is_null(row) {
-                continue;
-            }
-            let (device, value) = (devices.value(row), values.value(row));
-            if !self.table.contains_key(device) {
-                self.table.insert(device.to_owned(), Line { count: 0, min: value, max: value });
-            }
-            if let Some(line) = self.table.get_mut(device) {
+impl RecordOperator for SummarySink {
+    fn process(&mut self, record: Row<'_>, _: &mut Emit<'_>) -> Result<(), Error> {
+        self.report.add_records(1);
+        let (Some(device), Some(value)) = (record.get(self.device), record.get(self.value)) else {
+            return Ok(());
+        };
+        match self.table.get_mut(device) {
+            Some(line) => {
                 *line = Line { count: line.count + 1, min: line.min.min(value), max: line.max.max(value) };
             }
+            None => {
+                self.table.insert(device.to_owned(), Line { count: 1, min: value, max: value });
+            }
         }
-        self.report.add_records(batch.len() as u64);
         Ok(())
     }
 
-    fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+    fn finish(&mut self, _: &mut Emit<'_>) -> Result<(), Error> {
         let mut text = format!("{:<12}{:>10}{:>10}{:>10}\n", "device", "readings", "min", "max");
         for (device, Line { count, min, max }) in &self.table {
             writeln!(text, "{device:<12}{count:>10}{min:>10.2}{max:>10.2}")

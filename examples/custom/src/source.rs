@@ -11,14 +11,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::builder::StringViewBuilder;
-use arrow_array::{Float64Array, TimestampMillisecondArray};
-use bytes::Bytes;
-use thalweg_connect::format::{BadRecord, Columns, Preamble, RecordDecoder};
-use thalweg_connect::source::SourceDecoder;
-use thalweg_connect::{BuiltSource, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
-use thalweg_flow::{Payload, Poll, RawBlock, Source, SourceProgress};
-use thalweg_types::{DataType, Error, Field, Micros, Offset, Schema, TimeUnit};
+use thalweg_prelude::arrow_array::builder::StringViewBuilder;
+use thalweg_prelude::arrow_array::{Float64Array, TimestampMillisecondArray};
+use thalweg_prelude::bytes::Bytes;
+use thalweg_prelude::*;
 
 const FRAME: usize = 16;
 const START_MS: i64 = 1_767_225_600_000; // 2026-01-01
@@ -89,10 +85,9 @@ impl SourcePlugin for Sensor {
         let names: Arc<[String]> =
             (0..devices).map(|device| format!("{}-{device:02}", KINDS[device % KINDS.len()])).collect();
         let schema = context.schema.clone();
-        let decoder = move |_: &thalweg_flow::TaskInfo| {
+        let decoder = move |_: &TaskInfo| {
             let frames = FrameDecoder { names: Arc::clone(&names) };
-            let decoder: Box<dyn thalweg_flow::Decoder> =
-                Box::new(SourceDecoder::new(&context, Box::new(frames))?);
+            let decoder: Box<dyn Decoder> = Box::new(SourceDecoder::new(&context, Box::new(frames))?);
             Ok(decoder)
         };
         Ok(BuiltSource {

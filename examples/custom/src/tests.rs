@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use thalweg_node::Diagnostics;
+use thalweg_prelude::Diagnostics;
 
 use super::*;
 
@@ -133,9 +133,27 @@ fn mistakes_in_keys_of_our_own_are_told_with_line_and_hint() {
         ),
         ("    value: value", "    value: valve", "names no field: \"valve\"", "did you mean \"value\"?"),
         (
+            "partition: by_kind",
+            "partition: key(value)",
+            "keeps state by device, but reads \"devices\" by another key",
+            "write `input: { from: devices, partition: key(device) }`",
+        ),
+        (
+            "input: { from: devices, partition: by_kind }",
+            "input: devices",
+            "keeps state by device, but reads \"devices\" without a partition",
+            "write `input: { from: devices, partition: key(device) }`",
+        ),
+        (
+            "path: summary.txt",
+            "value: device, path: summary.txt",
+            "\"value\" of sink \"table\": field \"device\" is of type string",
+            "name a field of type float64",
+        ),
+        (
             "    value: value",
             "    value: ts",
-            "is field \"ts\" of type timestamp(ms)",
+            "\"value\": field \"ts\" is of type timestamp(ms)",
             "name a field of type float64",
         ),
         (
@@ -161,4 +179,21 @@ fn mistakes_in_keys_of_our_own_are_told_with_line_and_hint() {
         });
         assert!(found, "{wrong}: {told:#?}");
     }
+}
+
+#[test]
+fn a_partitioning_refuses_records_that_it_cannot_place() {
+    let sets = [
+        "sources.passed.schema={ ts: timestamp(ms), name: string, value: float64 }",
+        "operators.changes.input.partition=by_kind",
+        "operators.changes.device=name",
+    ]
+    .map(str::to_owned);
+    let checked = JobFile::read(&job("replay.yaml"), &sets)
+        .and_then(|file| file.check(&plugins().check_options()).map(drop));
+    let Err(Diagnostics(told)) = checked else { panic!("it was taken") };
+    let message = "operator \"changes\" is partitioned by_kind, which does not suit \"passed\": \
+                   there is no field \"device\"";
+    assert_eq!(told.iter().map(|mistake| &*mistake.message).collect::<Vec<_>>(), [message]);
+    assert_eq!(told[0].file, "--set operators.changes.input.partition");
 }

@@ -1,0 +1,41 @@
+//! What a plug-in of your own needs, and what runs it: `use thalweg_prelude::*;` and no other crate of the engine.
+//!
+//! Arrow and `bytes` are here too, in the versions that the engine's traits speak.
+//!
+//! * A source: [`SourcePlugin`], [`Source`], and for its decode tasks [`SourceDecoder`] around a [`RecordDecoder`].
+//! * A format: [`FormatPlugin`]; [`LineFormat`] where records are lines, else [`RecordFormat`]; an [`Encoder`].
+//! * An operator: [`OperatorPlugin`]; [`RecordOperator`] record by record, or [`Operator`] over batches.
+//! * A sink: [`SinkPlugin`] and an operator that emits nothing.
+//! * A partitioner: [`Partitioner`].
+//! * To run them: [`Node::builder`] takes them, [`JobFile`] is what names them.
+//!
+//! Nothing is defined here. What few plug-ins need stays in its own crate.
+
+pub use arrow_array;
+pub use bytes;
+
+pub use thalweg_connect::format::lines::{
+    BadLine, Cells, LineFormat, LineReader, LineSplitter, record_lines,
+};
+pub use thalweg_connect::format::{
+    BadRecord, Columns, DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Split, Splitter,
+};
+pub use thalweg_connect::source::{BlockContext, SourceDecoder};
+pub use thalweg_connect::{
+    BuiltSource, FormatPlugin, FormatSpec, Mistake, OptionKind, OptionSpec, OptionValue, Options,
+    SinkContext, SinkPlugin, SinkReport, SourceContext, SourcePlugin, SourceTime,
+};
+pub use thalweg_flow::{
+    Command, Decimal, Decoder, Emit, FieldType, Get, InputId, InputOrder, NewRecord, Operator, Output,
+    Partitioner, Partitioning, Payload, PerRecord, Poll, RawBlock, RecordOperator, Row, Set, Source,
+    SourceProgress, TaskFactory, TaskInfo, Timestamp, Waker, collect,
+};
+pub use thalweg_node::job_file::keys::{KeySpec, Shape};
+pub use thalweg_node::operator::{
+    Inputs, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Stream, TaskContext, Tasks,
+};
+pub use thalweg_node::{Diagnostic, Diagnostics, JobEnd, JobFile, Node, NodeOptions, RunningJob, Summary};
+pub use thalweg_types::{
+    Batch, Class, DataType, Error, Field, Micros, Offset, Rows, Schema, Seq, SeqRange, Seqs, TimeUnit, Value,
+    format_timestamp, hash_bytes, parse_timestamp, partition_of,
+};
