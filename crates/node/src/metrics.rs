@@ -33,7 +33,8 @@ pub struct MetricsSpec {
     pub name: Arc<str>,
     /// Schema of the records.
     pub input: Schema,
-    /// Keyed stages in the order of `partition_by`, then the one without a key, if a query needs it.
+    /// Keyed stages in the order of `partition_by`, which may name the one without a key; else that one comes last, if
+    /// a query needs it.
     pub stages: Vec<StageSpec>,
     /// Names of all queries in the order of the job file, which is the order in the answers.
     pub order: Vec<String>,

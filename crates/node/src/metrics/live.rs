@@ -120,8 +120,8 @@ impl LiveQueries {
                 labels.join(", ")
             );
             QueryError::Failed(Error::user(message).with_hint(
-                "stages are fixed while a job runs: add the key to partition_by, or a query without GROUP BY, and \
-                 start the job again",
+                "stages are fixed while a job runs: add the key to partition_by, or [] for queries without GROUP BY, \
+                 and start the job again",
             ))
         })
     }

@@ -26,7 +26,8 @@ const OPTIONS: &[KeySpec] = &[
     KeySpec::new(
         "partition_by",
         Shape::PartitionBy,
-        "fields that tasks share the work by, one keyed stage each; a list in the list is a key of several fields",
+        "fields that tasks share the work by, one keyed stage each; a list in the list is a key of several fields, and [] \
+         the stage of one task for queries without GROUP BY, which is there by itself where one needs it at the start",
     ),
     KeySpec::new("queries", Shape::Queries, "SELECT … GROUP BY … OVER …, by name").required(),
 ];
@@ -137,7 +138,8 @@ fn check_answer_fields(check: &OperatorCheck<'_>, schema: &Schema) {
     }
 }
 
-/// A key of several fields is a list in the list; each with its name and its places.
+/// A key of several fields is a list in the list, an empty list the stage without a key; each with its name and its
+/// places.
 fn read_keys(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<(String, Vec<usize>)>> {
     let section = &check.section;
     let Some(node) = section.get("partition_by") else { return Some(Vec::new()) };
@@ -151,22 +153,28 @@ fn read_keys(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<(String, 
             Value::List(items) => items.iter().collect(),
             _ => vec![entry],
         };
-        let mut places = Vec::new();
-        for field in fields {
-            match field_place(section, "partition_by", field, schema) {
-                Some((place, _)) => places.push(place),
-                None => check.failed.set(true),
-            }
-        }
-        let names: Vec<&str> = places.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
-        let label = names.join(",");
-        if keys.iter().any(|(known, _)| *known == label) && !label.is_empty() {
+        // All are looked at, so that each mistake is told.
+        let found: Option<Vec<usize>> = {
+            let places: Vec<_> =
+                fields.iter().map(|field| field_place(section, "partition_by", field, schema)).collect();
+            places.into_iter().map(|place| place.map(|(place, _)| place)).collect()
+        };
+        let Some(places) = found else {
             check.failed.set(true);
-            section.report.at(entry.span, format!("\"partition_by\" names {label:?} twice")).report();
+            continue;
+        };
+        let label = if places.is_empty() {
+            global_label(schema)
+        } else {
+            let names = places.iter().map(|place| schema.fields()[*place].name.as_str());
+            names.collect::<Vec<&str>>().join(",")
+        };
+        if keys.iter().any(|(known, _)| *known == label) {
+            check.failed.set(true);
+            let name = if places.is_empty() { "[]".to_owned() } else { format!("{label:?}") };
+            section.report.at(entry.span, format!("\"partition_by\" names {name} twice")).report();
         }
-        if !places.is_empty() {
-            keys.push((label, places));
-        }
+        keys.push((label, places));
     }
     (!check.failed.get()).then_some(keys)
 }
@@ -260,12 +268,13 @@ fn spread_queries(
     queries: &[StageQuery],
 ) -> Option<Vec<StageSpec>> {
     let places: Vec<Vec<usize>> = keys.iter().map(|(_, places)| places.clone()).collect();
+    let global = places.iter().position(Vec::is_empty).unwrap_or(keys.len());
     let mut by_stage: BTreeMap<usize, Vec<StageQuery>> = BTreeMap::new();
     for query in queries {
         let group_by = query.group_by();
         match choose_stage(&places, group_by) {
             StageChoice::Keyed(place) => by_stage.entry(place).or_default().push(query.clone()),
-            StageChoice::Global => by_stage.entry(keys.len()).or_default().push(query.clone()),
+            StageChoice::Global => by_stage.entry(global).or_default().push(query.clone()),
             StageChoice::Nowhere => {
                 let names: Vec<&str> =
                     group_by.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
@@ -290,15 +299,19 @@ fn spread_queries(
             queries: by_stage.remove(&place).unwrap_or_default(),
         })
         .collect();
-    for stage in stages.iter().filter(|stage| stage.queries.is_empty()) {
+    // A stage without a key is named for the sake of queries that come later.
+    for stage in stages.iter().filter(|stage| stage.queries.is_empty() && !stage.keys.is_empty()) {
         check.warn("partition_by", format!("no query runs in the stage of key {:?}", stage.label));
     }
     if let Some(queries) = by_stage.remove(&keys.len()) {
-        let taken = stages.iter().any(|stage| stage.label == "global");
-        let label = if taken { "global_" } else { "global" };
-        stages.push(StageSpec { label: label.to_owned(), keys: Vec::new(), queries });
+        stages.push(StageSpec { label: global_label(schema), keys: Vec::new(), queries });
     }
     Some(stages)
+}
+
+/// Name of the stage without a key.
+fn global_label(schema: &Schema) -> String {
+    if schema.field("global").is_some() { "global_".to_owned() } else { "global".to_owned() }
 }
 
 impl OperatorCheck<'_> {

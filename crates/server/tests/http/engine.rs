@@ -109,6 +109,36 @@ fn queries_come_and_go_while_a_job_runs() {
     assert_eq!(site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines()[0].get("largest"), None);
 }
 
+const TOTAL: &str = "SELECT count(*) AS n FROM payments OVER INFINITE";
+
+#[test]
+fn a_query_without_group_by_needs_a_stage_without_a_key() {
+    let site = site();
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    let path = format!("{QUERIES}/total");
+    let error = site.post(&path, TOTAL);
+    assert!((400..500).contains(&error.status), "{error:?}");
+    assert!(error.json()["error"]["hint"].as_str().unwrap().contains("[]"), "{error:?}");
+}
+
+#[test]
+fn a_stage_without_a_key_can_wait_for_its_first_query() {
+    let site = site();
+    let file = FILE.replace("partition_by: card", "partition_by: [card, []]");
+    assert_eq!(site.post("/v1/jobs/payments", &file).status, 201);
+    let path = format!("{QUERIES}/total");
+    let reply = site.post(RECORDS, &(payment(1_000, "c1", 2.5) + &payment(1_000, "c2", 2.5)));
+    assert_eq!(reply.lines()[1]["card_1h"], json!({"spent": 2.5, "n": 1}), "{reply:?}");
+    assert_eq!(site.post(&path, TOTAL).status, 201);
+    let reply = site.post(RECORDS, &(payment(2_000, "c1", 1.0) + &payment(2_000, "c2", 1.0)));
+    let lines = reply.lines();
+    assert_eq!((&lines[0]["total"]["n"], &lines[1]["total"]["n"]), (&json!(1), &json!(2)), "{lines:?}");
+    assert_eq!(lines[1]["card_1h"]["n"], 2);
+    assert_eq!(site.get(&path).json()["values"]["n"], 2);
+    assert_eq!(site.delete(&path).status, 204);
+    assert_eq!(site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines()[0].get("total"), None);
+}
+
 #[test]
 fn job_files_are_checked_whole() {
     let site = site();

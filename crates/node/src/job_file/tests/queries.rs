@@ -146,24 +146,36 @@ fn each_query_needs_a_stage() {
            |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     "#]],
     );
+    check_example("partition_by: [card, merchant]", "partition_by: [card, [], merchant]", expect!["fine"]);
+    check_example(
+        "partition_by: [card, merchant]",
+        "partition_by: [[], card, merchant, []]",
+        expect![[r#"
+            error: "partition_by" names [] twice
+              --> job.yaml:17:40
+               |
+            17 |     partition_by: [[], card, merchant, []]  # one keyed stage each; answers are merged per record
+               |                                        ^^
+        "#]],
+    );
     check_example(
         "partition_by: [card, merchant]",
         "partition_by: [card, merchnt, merchant, card]",
         expect![[r#"
-        error: "partition_by" of operator "features" names no field: "merchnt"
-          --> job.yaml:17:26
-           |
-        17 |     partition_by: [card, merchnt, merchant, card]  # one keyed stage each; answers are merged per record
-           |                          ^^^^^^^
-           = expected: one of the fields ts, card, merchant, amount
-           = hint: did you mean "merchant"?
+            error: "partition_by" of operator "features" names no field: "merchnt"
+              --> job.yaml:17:26
+               |
+            17 |     partition_by: [card, merchnt, merchant, card]  # one keyed stage each; answers are merged per record
+               |                          ^^^^^^^
+               = expected: one of the fields ts, card, merchant, amount
+               = hint: did you mean "merchant"?
 
-        error: "partition_by" names "card" twice
-          --> job.yaml:17:45
-           |
-        17 |     partition_by: [card, merchnt, merchant, card]  # one keyed stage each; answers are merged per record
-           |                                             ^^^^
-    "#]],
+            error: "partition_by" names "card" twice
+              --> job.yaml:17:45
+               |
+            17 |     partition_by: [card, merchnt, merchant, card]  # one keyed stage each; answers are merged per record
+               |                                             ^^^^
+        "#]],
     );
 }
 
