@@ -468,6 +468,7 @@ impl<'a> Builder<'a> {
             operators: self.core.operators.iter().cloned().zip(operators).collect(),
             links: std::mem::take(&mut self.links),
             figures: Arc::clone(sequencer.figures()),
+            clock: Arc::clone(self.site.clock),
         }
     }
 }
@@ -483,6 +484,7 @@ struct StatsView {
     operators: Vec<(Arc<str>, Vec<TaskView>)>,
     links: Vec<LinkView>,
     figures: Arc<crate::sequencer::Figures>,
+    clock: Arc<dyn Clock>,
 }
 
 struct SourceView {
@@ -519,6 +521,9 @@ impl TaskView {
             state_bytes: counters.state_bytes.get(),
             blocked: counters.blocked.load(Ordering::Relaxed),
             worker: self.worker,
+            newest: counters.newest.get(),
+            task_time: counters.task_time.get(),
+            latency: counters.latency.look(),
         }
     }
 }
@@ -531,6 +536,7 @@ impl StatsView {
             rejects: sources.iter().map(|source| source.rejects).sum(),
             cycles: self.figures.cycles.get(),
             tick: self.figures.tick.get() as i64,
+            now: self.clock.now(),
             sources,
             operators: self
                 .operators

@@ -19,6 +19,7 @@
 mod clock;
 mod graph;
 mod job;
+mod latency;
 mod operator;
 mod order;
 mod partition;
@@ -50,6 +51,7 @@ pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
 };
 pub use job::{FailureError, Job, JobFailure, JobState};
+pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};

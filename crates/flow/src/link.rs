@@ -21,7 +21,7 @@ use thalweg_types::{Batch, Error, Rows, Seq, SeqRange, hash_columns, partition_o
 
 use crate::Partitioning;
 use crate::merge::{append, bounds};
-use crate::ring::{Control, Data, Item, Sender};
+use crate::ring::{Control, Data, Item, Sender, older};
 
 /// Order numbers that a shuffle gives to one task before it goes on to the next.
 const SHUFFLE_RUN: u64 = 4096;
@@ -42,6 +42,14 @@ pub(crate) struct Link {
     rows: Vec<Vec<u32>>,
 }
 
+/// When a stage emits, and since when it has had what it emits from.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    pub now: Instant,
+    /// When the oldest record that is worked on, or the tick or its like, was numbered.
+    pub born: Option<Instant>,
+}
+
 /// The way to one downstream task.
 struct Outlet {
     sender: Sender,
@@ -49,6 +57,8 @@ struct Outlet {
     bytes: usize,
     /// When the oldest pending record (or, if prompt, range) came.
     since: Option<Instant>,
+    /// When the oldest pending record was numbered.
+    born: Option<Instant>,
     /// Up to where items were made.
     made: Seq,
     /// Items that wait for room.
@@ -68,6 +78,7 @@ impl Link {
             pending: Vec::new(),
             bytes: 0,
             since: None,
+            born: None,
             made: 0,
             queue: VecDeque::new(),
         };
@@ -77,75 +88,76 @@ impl Link {
     }
 
     /// Takes a batch in; its rows follow those of the batches before it.
-    pub(crate) fn add(&mut self, batch: Batch, now: Instant) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, batch: Batch, at: Moment) -> Result<(), Error> {
         let tasks = self.outlets.len();
         if tasks == 1 {
-            self.put(0, batch, now);
+            self.put(0, batch, at);
             return Ok(());
         }
         match &self.partitioning {
-            Partitioning::Forward | Partitioning::Global => self.put(0, batch, now),
+            Partitioning::Forward | Partitioning::Global => self.put(0, batch, at),
             Partitioning::Broadcast => {
                 for task in 0..tasks {
-                    self.put(task, batch.clone(), now);
+                    self.put(task, batch.clone(), at);
                 }
             }
-            Partitioning::Shuffle => self.shuffle(batch, now),
+            Partitioning::Shuffle => self.shuffle(batch, at),
             Partitioning::Key(columns) => {
                 if batch.len() == 1 {
                     let hash = hash_selected(&batch, columns)?[0];
-                    self.put(partition_of(hash, tasks as u32) as usize, batch, now);
+                    self.put(partition_of(hash, tasks as u32) as usize, batch, at);
                 } else {
                     spread_by_key(&batch, columns, &mut self.rows)?;
-                    self.put_rows(&batch, now);
+                    self.put_rows(&batch, at);
                 }
             }
             Partitioning::Custom(partitioner) => {
                 let partitioner = Arc::clone(partitioner);
                 partitioner.partition(&batch, &mut self.rows);
-                self.put_rows(&batch, now);
+                self.put_rows(&batch, at);
             }
         }
         Ok(())
     }
 
-    fn shuffle(&mut self, mut rest: Batch, now: Instant) {
+    fn shuffle(&mut self, mut rest: Batch, at: Moment) {
         let tasks = self.outlets.len() as u64;
         while let Some((first, last)) = bounds(&rest) {
             let run = first / SHUFFLE_RUN;
             let task = (run % tasks) as usize;
             let end = (run + 1) * SHUFFLE_RUN;
             if last < end {
-                self.put(task, rest, now);
+                self.put(task, rest, at);
                 return;
             }
             // The split point lies between two rows, so within any range that covers them.
             let covering = SeqRange::new(first, last + 1);
             let (run, after) = rest.with_range(covering).split(end);
-            self.put(task, run, now);
+            self.put(task, run, at);
             rest = after;
         }
     }
 
     /// Gives every task the rows that stand in its list, and empties the lists.
-    fn put_rows(&mut self, batch: &Batch, now: Instant) {
+    fn put_rows(&mut self, batch: &Batch, at: Moment) {
         let mut lists = std::mem::take(&mut self.rows);
         for (task, rows) in lists.iter_mut().enumerate() {
             if rows.len() == batch.len() {
-                self.put(task, batch.clone(), now);
+                self.put(task, batch.clone(), at);
             } else if !rows.is_empty() {
-                self.put(task, batch.with_rows(rows.as_slice().into()), now);
+                self.put(task, batch.with_rows(rows.as_slice().into()), at);
             }
             rows.clear();
         }
         self.rows = lists;
     }
 
-    fn put(&mut self, task: usize, batch: Batch, now: Instant) {
+    fn put(&mut self, task: usize, batch: Batch, at: Moment) {
         let outlet = &mut self.outlets[task];
         outlet.bytes += batch.bytes();
         outlet.pending.push(batch);
-        outlet.since.get_or_insert(now);
+        outlet.since.get_or_insert(at.now);
+        outlet.born = older(outlet.born, at.born);
         self.full |= outlet.bytes >= self.buffer;
     }
 
@@ -163,9 +175,15 @@ impl Link {
     }
 
     /// Everything leaves, with `control` as number `end - 1` behind it.
-    pub(crate) fn control(&mut self, end: Seq, control: &Control) -> Result<(), Error> {
+    pub(crate) fn control(
+        &mut self,
+        end: Seq,
+        control: &Control,
+        born: Option<Instant>,
+    ) -> Result<(), Error> {
         self.full = false;
         for outlet in &mut self.outlets {
+            outlet.born = older(outlet.born, born);
             self.stuck |= !outlet.leave(end, Some(control.clone()))?;
         }
         Ok(())
@@ -233,22 +251,28 @@ impl Outlet {
     fn leave(&mut self, end: Seq, control: Option<Control>) -> Result<bool, Error> {
         self.since = None;
         self.bytes = 0;
+        let born = self.born.take();
         let start = std::mem::replace(&mut self.made, end);
         match self.pending.len() {
             0 if end == start => return Ok(self.queue.is_empty()),
-            0 => self.queue.push_back(Item { end, data: Data::Nothing, control }),
+            0 => self.queue.push_back(Item { end, data: Data::Nothing, control, born }),
             1 => {
                 let batch = self.pending.remove(0).with_range(SeqRange::new(start, end));
-                self.queue.push_back(Item { end, data: Data::Batch(batch), control });
+                self.queue.push_back(Item { end, data: Data::Batch(batch), control, born });
             }
-            _ => self.pack(start, end, control)?,
+            _ => self.pack(SeqRange::new(start, end), control, born)?,
         }
         Ok(self.send())
     }
 
     /// Packs several batches into few items. Where an item ends and the next begins, order numbers differ.
-    fn pack(&mut self, start: Seq, end: Seq, control: Option<Control>) -> Result<(), Error> {
-        let mut from = start;
+    fn pack(
+        &mut self,
+        range: SeqRange,
+        control: Option<Control>,
+        born: Option<Instant>,
+    ) -> Result<(), Error> {
+        let mut from = range.start;
         let mut group = 0;
         let mut rows = 0;
         for index in 0..self.pending.len() {
@@ -264,10 +288,10 @@ impl Outlet {
             if next.is_some() && cut.is_none() {
                 continue;
             }
-            let to = cut.unwrap_or(end);
+            let to = cut.unwrap_or(range.end);
             let batch = append(&self.pending[group..=index], SeqRange::new(from, to))?;
             let control = if next.is_none() { control.clone() } else { None };
-            self.queue.push_back(Item { end: to, data: Data::Batch(batch), control });
+            self.queue.push_back(Item { end: to, data: Data::Batch(batch), control, born });
             (from, group, rows) = (to, index + 1, 0);
         }
         self.pending.clear();

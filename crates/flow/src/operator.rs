@@ -96,6 +96,12 @@ pub trait Operator: Send {
         InputOrder::Merged
     }
 
+    /// The largest event time that has moved the task, for the live graph; `None` where time moves nothing in it,
+    /// or nothing has come. Asked after every range that had records, so it has to be cheap. Never goes back.
+    fn task_time(&self) -> Option<Micros> {
+        None
+    }
+
     /// Heap bytes that the task's state holds, for the live graph.
     fn state_bytes(&self) -> usize {
         0

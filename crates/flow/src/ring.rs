@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use thalweg_types::{Batch, Micros, Seq, SeqRange};
 
@@ -65,6 +66,16 @@ pub(crate) struct Item {
     pub end: Seq,
     pub data: Data,
     pub control: Option<Control>,
+    /// When the oldest of what it holds was numbered; `None` where it holds nothing.
+    pub born: Option<Instant>,
+}
+
+/// The earlier of two births.
+pub(crate) fn older(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 /// What both ends of a ring and the job's statistics know.

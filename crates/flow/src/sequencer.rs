@@ -349,7 +349,9 @@ impl Sequencer {
         feed.counters.records.add(range.len());
         feed.counters.bytes.add(bytes);
         let data = Data::Block(Box::new(Sequenced { block, range, arrival: self.now }));
-        feed.rings[feed.turn].send(Item { end: range.end, data, control: None });
+        // Not `now`: the source may have taken its time over the block.
+        let born = Some(Instant::now());
+        feed.rings[feed.turn].send(Item { end: range.end, data, control: None, born });
         feed.turn = (feed.turn + 1) % feed.rings.len();
 
         self.cycle_bytes += bytes;
@@ -386,8 +388,9 @@ impl Sequencer {
         let range = SeqRange::new(self.next, self.next + 1);
         self.log.append(OrderEntry { range, event })?;
         self.next = range.end;
+        let born = Some(Instant::now());
         for ring in self.feeds.iter_mut().flat_map(|feed| &mut feed.rings) {
-            ring.send(Item { end: range.end, data: Data::Nothing, control: Some(control.clone()) });
+            ring.send(Item { end: range.end, data: Data::Nothing, control: Some(control.clone()), born });
         }
         Ok(())
     }
@@ -398,7 +401,7 @@ impl Sequencer {
         for feed in self.feeds.iter_mut().filter(|feed| feed.prompt) {
             for ring in &mut feed.rings {
                 if ring.made < end && ring.queue.is_empty() && ring.sender.is_open() {
-                    ring.send(Item { end, data: Data::Nothing, control: None });
+                    ring.send(Item { end, data: Data::Nothing, control: None, born: None });
                 }
             }
         }

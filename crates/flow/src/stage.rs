@@ -4,12 +4,11 @@
 //! stage before it, called directly. Emitted rows go port by port to the links, and to the next stage.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
 use crate::job::JobCore;
-use crate::link::Link;
+use crate::link::{Link, Moment};
 use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
 use crate::ring::{Control, Sequenced};
 use crate::stats::{Counter, TaskCounters};
@@ -81,6 +80,7 @@ impl Stage {
         self.counters.records_in.add(range.len());
         self.counters.batches_in.add(1);
         let decoded = decoder.decode(&sequenced.block, range, sequenced.arrival)?;
+        self.counters.note_newest(&decoded.records);
         self.emitted.push((0, decoded.records));
         if let Some(rejects) = decoded.rejects {
             self.counters.rejects.add(rejects.len() as u64);
@@ -97,9 +97,13 @@ impl Stage {
         range: SeqRange,
     ) -> Result<(), Error> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+        let counters = &self.counters;
+        let mut had_records = false;
         for (input, batch) in pieces {
-            self.counters.records_in.add(batch.len() as u64);
-            self.counters.batches_in.add(1);
+            had_records = true;
+            counters.records_in.add(batch.len() as u64);
+            counters.batches_in.add(1);
+            counters.note_newest(&batch);
             self.first = bounds(&batch).map(|(first, _)| first);
             self.at = None;
             let mut out =
@@ -109,7 +113,11 @@ impl Stage {
         self.first = None;
         self.at = None;
         let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range, core: Some(&self.core) };
-        operator.complete(range, &mut out)
+        operator.complete(range, &mut out)?;
+        if had_records && let Some(time) = operator.task_time() {
+            self.counters.task_time.raise(time);
+        }
+        Ok(())
     }
 
     /// Gives the operator what the stage before it emitted in `range`: batch by batch where their numbers allow
@@ -117,7 +125,7 @@ impl Stage {
     pub(crate) fn process_inbox(
         &mut self,
         range: SeqRange,
-        now: Instant,
+        at: Moment,
         handed: &mut Vec<(usize, Batch)>,
     ) -> Result<(), Error> {
         let only = InputId { port: 0, task: 0 };
@@ -134,7 +142,7 @@ impl Stage {
             let end = batches.peek().and_then(bounds).map_or(range.end, |(first, _)| first);
             let part = SeqRange::new(start, end);
             self.process(batch.map(|batch| (only, batch.with_range(part))).into_iter(), part)?;
-            self.hand_on(part, now, handed)?;
+            self.hand_on(part, at, handed)?;
             start = end;
             if end == range.end {
                 break;
@@ -178,13 +186,13 @@ impl Stage {
     pub(crate) fn hand_on(
         &mut self,
         range: SeqRange,
-        now: Instant,
+        at: Moment,
         handed: &mut Vec<(usize, Batch)>,
     ) -> Result<(), Error> {
         if let [(_, _)] = self.emitted.as_slice() {
             // Nearly always: one batch on one port.
             if let Some((port, batch)) = self.emitted.pop() {
-                self.hand_on_batch(port, batch, range, now, handed)?;
+                self.hand_on_batch(port, batch, range, at, handed)?;
             }
             return Ok(());
         }
@@ -194,12 +202,12 @@ impl Stage {
                 self.emitted.extract_if(.., |(other, _)| *other == port).map(|(_, batch)| batch).collect();
             if ascend(&batches) {
                 for batch in batches {
-                    self.hand_on_batch(port, batch, range, now, handed)?;
+                    self.hand_on_batch(port, batch, range, at, handed)?;
                 }
             } else {
                 // Ports of a union overlap, for one: in order here, so that the operator need not care.
                 let merged = merge(&batches, range)?;
-                self.hand_on_batch(port, merged, range, now, handed)?;
+                self.hand_on_batch(port, merged, range, at, handed)?;
             }
         }
         Ok(())
@@ -210,7 +218,7 @@ impl Stage {
         number: usize,
         batch: Batch,
         range: SeqRange,
-        now: Instant,
+        at: Moment,
         handed: &mut Vec<(usize, Batch)>,
     ) -> Result<(), Error> {
         let Some((first, last)) = bounds(&batch) else { return Ok(()) };
@@ -237,8 +245,8 @@ impl Stage {
         }
         let Some((last, others)) = port.links.split_last_mut() else { return Ok(()) };
         for link in others {
-            link.add(batch.clone(), now)?;
+            link.add(batch.clone(), at)?;
         }
-        last.add(batch, now)
+        last.add(batch, at)
     }
 }

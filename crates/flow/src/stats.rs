@@ -3,11 +3,12 @@
 //! Each counter has one writer, the task that it belongs to; readers see a recent value.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use thalweg_types::Micros;
+use thalweg_types::{Batch, Micros};
 
-use crate::SourceProgress;
+use crate::latency::Latencies;
+use crate::{LatencyCounts, SourceProgress};
 
 /// A look at a job while it runs; all counts are since its start, so rates are differences.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct JobStats {
     pub cycles: u64,
     /// The last tick.
     pub tick: Micros,
+    /// The runtime's clock when this look was taken; lags are up to here.
+    pub now: Micros,
     pub sources: Vec<SourceStats>,
     pub operators: Vec<OperatorStats>,
     pub links: Vec<LinkStats>,
@@ -59,6 +62,14 @@ pub struct TaskStats {
     /// Held up because a ring that it writes to is full.
     pub blocked: bool,
     pub worker: usize,
+    /// Newest event time that the task has been given (decoders: have made). Looked at once per batch, at its last
+    /// record, so a newer one in the middle of a batch does not show.
+    pub newest: Option<Micros>,
+    /// What [`Operator::task_time`](crate::Operator::task_time) said last.
+    pub task_time: Option<Micros>,
+    /// From the numbering of records to the end of the call that they were given to. All records of a batch count
+    /// as its oldest; rows that an operator held back count from what set them off.
+    pub latency: LatencyCounts,
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +107,31 @@ impl Counter {
     }
 }
 
+/// A point in time with one writer.
+pub(crate) struct Mark(AtomicI64);
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self(AtomicI64::new(Self::NONE))
+    }
+}
+
+impl Mark {
+    /// No event time: 292,000 years ago.
+    const NONE: Micros = Micros::MIN;
+
+    #[inline]
+    pub(crate) fn raise(&self, to: Micros) {
+        if to > self.0.load(Ordering::Relaxed) {
+            self.0.store(to, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<Micros> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|time| *time != Self::NONE)
+    }
+}
+
 /// Counters of one task of one operator or decoder.
 #[derive(Default)]
 pub(crate) struct TaskCounters {
@@ -107,6 +143,19 @@ pub(crate) struct TaskCounters {
     pub blocked: AtomicBool,
     /// Rows on output 1, for decoders.
     pub rejects: Counter,
+    pub newest: Mark,
+    pub task_time: Mark,
+    pub latency: Latencies,
+}
+
+impl TaskCounters {
+    /// One look per batch, whatever its size.
+    #[inline]
+    pub(crate) fn note_newest(&self, batch: &Batch) {
+        if let Some(last) = batch.len().checked_sub(1) {
+            self.newest.raise(batch.times()[batch.row(last) as usize]);
+        }
+    }
 }
 
 /// Counters of one source, written by the sequencer.

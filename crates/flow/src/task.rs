@@ -32,8 +32,9 @@ use std::time::{Duration, Instant};
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
+use crate::link::Moment;
 use crate::merge::{bounds, merge};
-use crate::ring::{Control, Cost, Data, Receiver};
+use crate::ring::{Control, Cost, Data, Receiver, older};
 use crate::stage::Stage;
 use crate::worker::Verdict;
 use crate::{InputId, InputOrder, Schedule};
@@ -59,7 +60,18 @@ struct Head {
     end: Seq,
     data: Data,
     control: Option<Control>,
+    /// When the oldest of its rows was numbered, of those that are gone too.
+    born: Option<Instant>,
     cost: Cost,
+}
+
+/// What a step works on, beside the rows in `pieces`.
+struct Taken {
+    end: Seq,
+    block: Data,
+    control: Option<Control>,
+    /// When the oldest of it all was numbered.
+    born: Option<Instant>,
 }
 
 impl Inlet {
@@ -73,7 +85,8 @@ impl Inlet {
         if self.head.is_none()
             && let Some((item, cost)) = self.receiver.pop()
         {
-            self.head = Some(Head { end: item.end, data: item.data, control: item.control, cost });
+            let (control, born) = (item.control, item.born);
+            self.head = Some(Head { end: item.end, data: item.data, control, born, cost });
         }
         self.head.is_some()
     }
@@ -214,33 +227,35 @@ impl Task {
     /// Works on everything up to the least end of the heads; there is one on every inlet.
     fn step(&mut self, now: Instant) -> Result<Instant, Error> {
         self.working = 0;
-        let (end, block, control) =
+        let Taken { end, block, control, born } =
             if self.inlets.len() == 1 { self.take_one() } else { self.take_in_step()? };
         let range = SeqRange::new(self.position, end);
         let mut time = now;
         for number in 0..self.stages.len() {
             self.working = number;
             let stage = &mut self.stages[number];
+            let before = stage.counters.records_in.get();
+            let at = Moment { now: time, born };
             // Calls are timed with what hands their output on: partitioning is part of what an operator costs.
             match &block {
                 Data::Block(sequenced) if number == 0 => {
                     stage.decode(sequenced)?;
-                    stage.hand_on(range, time, &mut self.handed)?;
+                    stage.hand_on(range, at, &mut self.handed)?;
                 }
                 _ if number == 0 => {
                     stage.process(self.pieces.drain(..), range)?;
-                    stage.hand_on(range, time, &mut self.handed)?;
+                    stage.hand_on(range, at, &mut self.handed)?;
                 }
-                _ => stage.process_inbox(range, time, &mut self.handed)?,
+                _ => stage.process_inbox(range, at, &mut self.handed)?,
             }
             if let Some(control) = &control {
                 // Rows that came with the tick's own number are before it, here as on every ring.
                 stage.control(control, end - 1)?;
-                stage.hand_on(range, time, &mut self.handed)?;
+                stage.hand_on(range, at, &mut self.handed)?;
             }
             for link in stage.ports.iter_mut().flat_map(|port| &mut port.links) {
                 match &control {
-                    Some(control) => link.control(end, control)?,
+                    Some(control) => link.control(end, control, born)?,
                     None => link.settle(end)?,
                 }
             }
@@ -249,7 +264,14 @@ impl Task {
             }
             let done = Instant::now();
             let nanos = done.saturating_duration_since(time).as_nanos() as u64;
-            self.stages[number].counters.busy_nanos.add(nanos);
+            let counters = &self.stages[number].counters;
+            counters.busy_nanos.add(nanos);
+            let records = counters.records_in.get() - before;
+            if records > 0
+                && let Some(born) = born
+            {
+                counters.latency.add(done.saturating_duration_since(born), records);
+            }
             time = done;
         }
         self.position = end;
@@ -264,24 +286,26 @@ impl Task {
     }
 
     /// One ring: its head as it is.
-    fn take_one(&mut self) -> (Seq, Data, Option<Control>) {
+    fn take_one(&mut self) -> Taken {
         let inlet = &mut self.inlets[0];
         let head = inlet.head.take().expect("a step begins when every inlet has a head");
         self.used.push((0, head.cost));
-        match head.data {
+        let Head { end, data, control, born, .. } = head;
+        let block = match data {
             Data::Batch(batch) => {
                 let task = if self.order == InputOrder::Grouped { inlet.task } else { 0 };
                 if !batch.is_empty() {
                     self.pieces.push((InputId { port: inlet.port, task }, batch));
                 }
-                (head.end, Data::Nothing, head.control)
+                Data::Nothing
             }
-            other => (head.end, other, head.control),
-        }
+            other => other,
+        };
+        Taken { end, block, control, born }
     }
 
     /// Several rings: rows below the least end of the heads, port by port.
-    fn take_in_step(&mut self) -> Result<(Seq, Data, Option<Control>), Error> {
+    fn take_in_step(&mut self) -> Result<Taken, Error> {
         let mut end = Seq::MAX;
         for inlet in &self.inlets {
             end = end.min(inlet.head.as_ref().map_or(Seq::MAX, |head| head.end));
@@ -290,10 +314,11 @@ impl Task {
             end = self.before_overlap(end);
         }
         let range = SeqRange::new(self.position, end);
-        let mut control = None;
+        let (mut control, mut born) = (None, None);
         for (number, inlet) in self.inlets.iter_mut().enumerate() {
             let Some(head) = &mut inlet.head else { continue };
             let whole = head.end == end;
+            let pieces = self.pieces.len();
             if let Data::Batch(batch) = &mut head.data
                 && let Some((first, last)) = bounds(batch)
             {
@@ -307,6 +332,9 @@ impl Task {
                     *batch = after;
                     self.pieces.push((id, before.with_range(range)));
                 }
+            }
+            if self.pieces.len() > pieces || (whole && head.control.is_some()) {
+                born = older(born, head.born);
             }
             if whole && let Some(head) = inlet.head.take() {
                 control = control.or(head.control);
@@ -322,7 +350,7 @@ impl Task {
         if self.order == InputOrder::Merged {
             self.merge_pieces(range)?;
         }
-        Ok((end, Data::Nothing, control))
+        Ok(Taken { end, block: Data::Nothing, control, born })
     }
 
     /// Where large pieces of one port follow each other without overlapping (blocks that several decoders

@@ -6,6 +6,7 @@ mod backpressure;
 mod control;
 mod failure;
 mod loom;
+mod measure;
 mod order;
 mod placement;
 mod schedule;
