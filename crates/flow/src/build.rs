@@ -25,8 +25,8 @@ use crate::stats::{
 use crate::task::{Inlet, Task};
 use crate::worker::{Mailbox, TaskCell};
 use crate::{
-    Clock, Graph, Input, InputOrder, JobOptions, NodeId, OrderLog, Partitioning, Schedule, SourceProgress,
-    TaskInfo, Waker,
+    Clock, DatagramView, Graph, Input, InputOrder, JobOptions, NodeId, OrderLog, Partitioning, Schedule,
+    SourceProgress, TaskInfo, Waker,
 };
 
 /// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
@@ -462,6 +462,7 @@ impl<'a> Builder<'a> {
                     name: Arc::clone(&feed.name),
                     counters: Arc::clone(&feed.counters),
                     progress: Arc::clone(&feed.progress),
+                    datagrams: feed.datagrams.clone(),
                     tasks,
                 })
                 .collect(),
@@ -491,6 +492,7 @@ struct SourceView {
     name: Arc<str>,
     counters: Arc<SourceCounters>,
     progress: Arc<std::sync::Mutex<Option<SourceProgress>>>,
+    datagrams: Option<DatagramView>,
     tasks: Vec<TaskView>,
 }
 
@@ -559,6 +561,7 @@ impl SourceView {
             bytes: self.counters.bytes.get(),
             rejects: self.tasks.iter().map(|task| task.counters.rejects.get()).sum(),
             progress: *self.progress.lock().unwrap_or_else(PoisonError::into_inner),
+            datagrams: self.datagrams.as_ref().map(|look| look()),
             ended: self.counters.ended.load(Ordering::Relaxed),
             blocked: self.counters.blocked.load(Ordering::Relaxed),
             tasks: self.tasks.iter().map(TaskView::look).collect(),

@@ -59,5 +59,8 @@ pub use partition::{Partitioner, Partitioning};
 pub use pool::BufferPool;
 pub use record::{Decimal, Emit, FieldType, Get, NewRecord, PerRecord, RecordOperator, Row, Set, Timestamp};
 pub use runtime::Runtime;
-pub use source::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourceProgress, Waker};
+pub use source::{
+    DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, Source,
+    SourceProgress, Waker,
+};
 pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

@@ -24,7 +24,8 @@ use crate::ring::{Control, Data, Item, Sender, Sequenced};
 use crate::stats::{Counter, SourceCounters};
 use crate::worker::Verdict;
 use crate::{
-    Clock, Command, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll, RawBlock, Source, SourceProgress,
+    Clock, Command, DatagramView, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll, RawBlock, Source,
+    SourceProgress,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -82,6 +83,7 @@ pub(crate) struct Feed {
     pub counters: Arc<SourceCounters>,
     /// Written at most once per run.
     pub progress: Arc<Mutex<Option<SourceProgress>>>,
+    pub datagrams: Option<DatagramView>,
     turn: usize,
     state: FeedState,
 }
@@ -109,6 +111,7 @@ impl Feed {
         senders: Vec<Sender>,
         prompt: bool,
     ) -> Self {
+        let datagrams = source.datagrams();
         let rings =
             senders.into_iter().map(|sender| FeedRing { sender, made: 0, queue: VecDeque::new() }).collect();
         Self {
@@ -119,6 +122,7 @@ impl Feed {
             prompt,
             counters: Arc::default(),
             progress: Arc::default(),
+            datagrams,
             turn: 0,
             state: FeedState::Ready,
         }

@@ -4,6 +4,7 @@
 //! records or rejects. So order is decided before anything is understood.
 
 use std::any::Any;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -83,6 +84,33 @@ pub struct SourceProgress {
     pub total: Option<u64>,
 }
 
+/// Counts of datagrams, since the start of their source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramCounts {
+    /// Datagrams received, those dropped and refused among them.
+    pub datagrams: u64,
+    /// Records taken.
+    pub records: u64,
+    /// Datagrams that found the queue full.
+    pub dropped_datagrams: u64,
+    pub dropped_records: u64,
+    /// Datagrams of a sender that may not send.
+    pub refused_datagrams: u64,
+}
+
+/// What a source of datagrams shows: it cannot make its senders wait, so it counts what it loses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatagramStats {
+    pub total: DatagramCounts,
+    /// How many senders are counted apart.
+    pub senders: usize,
+    /// Those of whom most datagrams were lost (dropped or refused), then those who sent most; a few.
+    pub worst: Vec<(IpAddr, DatagramCounts)>,
+}
+
+/// Looks at the datagrams of a source while it runs, and after.
+pub type DatagramView = Arc<dyn Fn() -> DatagramStats + Send + Sync>;
+
 /// Where records come from. Polled by the sequencer on a worker thread, so `poll` never waits for a socket:
 /// what talks to the network does so on the I/O runtime and hands over through a bounded channel.
 pub trait Source: Send {
@@ -105,6 +133,11 @@ pub trait Source: Send {
     fn drain(&mut self);
 
     fn progress(&self) -> Option<SourceProgress> {
+        None
+    }
+
+    /// Where its datagrams are counted, for a source that receives such. Asked once, before the start.
+    fn datagrams(&self) -> Option<DatagramView> {
         None
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use thalweg_types::{Batch, Micros};
 
 use crate::latency::Latencies;
-use crate::{LatencyCounts, SourceProgress};
+use crate::{DatagramStats, LatencyCounts, SourceProgress};
 
 /// A look at a job while it runs; all counts are since its start, so rates are differences.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,8 @@ pub struct SourceStats {
     pub bytes: u64,
     pub rejects: u64,
     pub progress: Option<SourceProgress>,
+    /// For a source that receives datagrams.
+    pub datagrams: Option<DatagramStats>,
     pub ended: bool,
     /// Held up because its decoders' rings are full.
     pub blocked: bool,

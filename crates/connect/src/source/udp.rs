@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use thalweg_flow::{Poll, Source, Waker};
+use thalweg_flow::{DatagramCounts, DatagramStats, DatagramView, Poll, Source, Waker};
 use thalweg_types::{Error, Micros};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -29,6 +29,9 @@ const BURST: usize = 256;
 
 /// Senders that are counted apart; more of them share one counter, so that forged addresses cost no memory.
 const MAX_SENDERS: usize = 65_536;
+
+/// Senders that are shown apart.
+const SHOWN_SENDERS: usize = 20;
 
 /// How often drops are reported at most.
 const REPORT: Duration = Duration::from_secs(10);
@@ -86,44 +89,53 @@ impl SourcePlugin for UdpPlugin {
     }
 }
 
-/// What one sender has sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderCounters {
-    /// Datagrams received, those dropped and refused among them.
-    pub datagrams: u64,
-    /// Records taken.
-    pub records: u64,
-    /// Datagrams that found the queue full.
-    pub dropped_datagrams: u64,
-    pub dropped_records: u64,
-    /// Datagrams of a sender that may not send.
-    pub refused_datagrams: u64,
-}
-
 /// Counters by sender, shared with whoever shows them. Senders past the first 65,536 are counted as `0.0.0.0`.
 #[derive(Clone, Debug, Default)]
-pub struct UdpCounters(Arc<Mutex<BTreeMap<IpAddr, SenderCounters>>>);
+pub struct UdpCounters(Arc<Mutex<Counted>>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    total: DatagramCounts,
+    by_sender: BTreeMap<IpAddr, DatagramCounts>,
+}
 
 impl UdpCounters {
-    pub fn by_sender(&self) -> BTreeMap<IpAddr, SenderCounters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn by_sender(&self) -> BTreeMap<IpAddr, DatagramCounts> {
+        self.counted().by_sender.clone()
     }
 
-    pub fn total(&self) -> SenderCounters {
-        self.by_sender().values().fold(SenderCounters::default(), |sum, one| SenderCounters {
-            datagrams: sum.datagrams + one.datagrams,
-            records: sum.records + one.records,
-            dropped_datagrams: sum.dropped_datagrams + one.dropped_datagrams,
-            dropped_records: sum.dropped_records + one.dropped_records,
-            refused_datagrams: sum.refused_datagrams + one.refused_datagrams,
-        })
+    pub fn total(&self) -> DatagramCounts {
+        self.counted().total
     }
 
-    fn update(&self, sender: IpAddr, change: impl FnOnce(&mut SenderCounters)) {
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_counted = counters.len() < MAX_SENDERS || counters.contains_key(&sender);
+    /// The sums, and the 20 senders that lost most.
+    pub fn stats(&self) -> DatagramStats {
+        let counted = self.counted();
+        // The receiver waits for this lock with each datagram, so there may be many senders here, but no copy of all.
+        let rank =
+            |counts: &DatagramCounts| (counts.dropped_datagrams + counts.refused_datagrams, counts.datagrams);
+        let mut worst: Vec<(IpAddr, DatagramCounts)> = Vec::with_capacity(SHOWN_SENDERS + 1);
+        for (sender, counts) in &counted.by_sender {
+            let place = worst.partition_point(|(_, other)| rank(other) >= rank(counts));
+            if place < SHOWN_SENDERS {
+                worst.insert(place, (*sender, *counts));
+                worst.truncate(SHOWN_SENDERS);
+            }
+        }
+        DatagramStats { total: counted.total, senders: counted.by_sender.len(), worst }
+    }
+
+    fn update(&self, sender: IpAddr, change: impl Fn(&mut DatagramCounts)) {
+        let mut counted = self.counted();
+        change(&mut counted.total);
+        let senders = &mut counted.by_sender;
+        let is_counted = senders.len() < MAX_SENDERS || senders.contains_key(&sender);
         let sender = if is_counted { sender } else { IpAddr::from([0, 0, 0, 0]) };
-        change(counters.entry(sender).or_default());
+        change(senders.entry(sender).or_default());
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -260,6 +272,11 @@ impl Source for UdpSource {
     fn drain(&mut self) {
         self.filler.drain(self.intake.handover());
     }
+
+    fn datagrams(&self) -> Option<DatagramView> {
+        let counters = self.counters();
+        Some(Arc::new(move || counters.stats()))
+    }
 }
 
 impl Drop for UdpSource {
@@ -362,5 +379,31 @@ impl Receiver {
             return vec![Cut { data, count: split.records, context: None }];
         }
         cut_all(&*self.format, datagram).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_that_lose_most_are_shown_first_and_few() {
+        let counters = UdpCounters::default();
+        let sender = |number: u8| IpAddr::from([10, 0, 0, number]);
+        for number in 0..200_u8 {
+            counters.update(sender(number), |counts| counts.datagrams += u64::from(number) + 1);
+        }
+        counters.update(sender(7), |counts| counts.dropped_datagrams += 2);
+        counters.update(sender(9), |counts| counts.refused_datagrams += 3);
+        let stats = counters.stats();
+        assert_eq!((stats.senders, stats.worst.len()), (200, SHOWN_SENDERS));
+        let shown: Vec<IpAddr> = stats.worst.iter().map(|(sender, _)| *sender).collect();
+        assert_eq!(shown[..4], [sender(9), sender(7), sender(199), sender(198)]);
+        let total = stats.total;
+        assert_eq!((total.datagrams, total.dropped_datagrams, total.refused_datagrams), (20_100, 2, 3));
+        assert_eq!(
+            total.datagrams,
+            counters.by_sender().values().map(|counts| counts.datagrams).sum::<u64>()
+        );
     }
 }

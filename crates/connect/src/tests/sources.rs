@@ -275,6 +275,11 @@ fn datagrams_that_find_the_queue_full_are_counted_for_their_sender() {
     assert_eq!(counters.records, received);
     assert_eq!(counters.datagrams, counters.records + counters.dropped_datagrams);
     assert_eq!(counters.dropped_records, counters.dropped_datagrams);
+    let look = source.datagrams().expect("a source of datagrams counts them");
+    drop(source);
+    let stats = look();
+    assert_eq!((stats.total, stats.senders), (counters, 1), "also after its end");
+    assert_eq!(stats.worst, [("127.0.0.1".parse().unwrap(), counters)]);
 }
 
 #[test]
