@@ -12,7 +12,7 @@ use thalweg_connect::Ingress;
 use thalweg_flow::JobState;
 use thalweg_node::metrics::{LiveQueries, QueryError};
 use thalweg_node::{Diagnostics, JobFile, Node, RunningJob};
-use thalweg_types::Error;
+use thalweg_types::{Error, Micros};
 
 use crate::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, StopSummary,
@@ -299,12 +299,26 @@ fn snapshot(served: &Served) -> JobSnapshot {
             .iter()
             .find(|checked| *checked.name == *owner)
             .map(|checked| checked.plugin.name());
+        if kind.is_none() {
+            // Replies and rejects: a reject has the time of its arrival, which says nothing about lag.
+            operator.lag = None;
+        }
         operator.kind = match (kind, part) {
             (Some(kind), None) => kind.to_owned(),
             (Some(kind), Some(_)) => format!("{kind}/part"),
             (None, Some(part)) => part.to_owned(),
             (None, None) => name.to_owned(),
         };
+    }
+    // A `metrics` operator is as far as its stages.
+    let stages: Vec<(String, Micros)> = shown
+        .operators
+        .iter()
+        .filter_map(|part| Some((part.name.split_once('/')?.0.to_owned(), part.task_time?)))
+        .collect();
+    for operator in &mut shown.operators {
+        let own = stages.iter().filter(|(owner, _)| *owner == operator.name).map(|(_, time)| *time);
+        operator.task_time = operator.task_time.max(own.max());
     }
     shown
 }

@@ -323,7 +323,12 @@ fn schemas() -> Value {
     let maybe_text = || json!({ "type": ["string", "null"] });
     let whole = || json!({ "type": "integer", "minimum": 0 });
     let number = || json!({ "type": "number" });
-    let maybe_number = || json!({ "type": ["number", "null"] });
+    let lag = |done: &str| {
+        json!({
+            "type": ["number", "null"],
+            "description": format!("How far the newest event time {done} is behind the node's clock; null once the job has ended"),
+        })
+    };
     let flag = || json!({ "type": "boolean" });
     let maybe_time = || json!({ "type": ["string", "null"], "format": "date-time" });
     let share = || json!({ "type": "number", "minimum": 0, "maximum": 1 });
@@ -373,20 +378,40 @@ fn schemas() -> Value {
             ("name", text()), ("type", text()), ("records", whole()), ("bytes", whole()), ("rejects", whole()),
             ("records_per_second", number()), ("bytes_per_second", number()), ("queued_bytes", whole()),
             ("busy_share", share()), ("blocked", flag()), ("ended", flag()), ("progress", maybe("Progress")),
-            ("lag_seconds", maybe_number()), ("address", maybe_text()), ("door", maybe_text()),
+            ("lag_seconds", lag("given")), ("datagrams", maybe("Datagrams")), ("address", maybe_text()),
+            ("door", maybe_text()),
             ("tasks", list("Task")),
+        ]),
+        "Datagrams": object(&[
+            ("received", json!({ "type": "integer", "minimum": 0, "description": "Lost ones among them" })),
+            ("dropped", json!({ "type": "integer", "minimum": 0, "description": "They found the queue full" })),
+            ("dropped_records", whole()),
+            ("refused", json!({ "type": "integer", "minimum": 0, "description": "Their sender may not send" })),
+            ("senders", whole()), ("worst_senders", list("Sender")),
+        ]),
+        "Sender": object(&[
+            ("address", text()), ("received", whole()), ("dropped", whole()), ("dropped_records", whole()),
+            ("refused", whole()),
         ]),
         "Progress": object(&[("done", whole()), ("total", json!({ "type": ["integer", "null"] }))]),
         "Operator": object(&[
             ("name", text()), ("type", text()), ("role", json!({ "type": "string", "enum": ["operator", "sink"] })),
             ("records_in", whole()), ("records_out", whole()), ("records_in_per_second", number()),
             ("records_out_per_second", number()), ("busy_share", share()), ("queued_bytes", whole()),
-            ("state_bytes", whole()), ("blocked", flag()), ("task_time", maybe_time()),
-            ("lag_seconds", maybe_number()), ("latency", maybe("Latency")), ("queries", list("Query")),
+            ("state_bytes", whole()), ("blocked", flag()),
+            ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
+                                 "description": "Largest event time that has moved its windows" })),
+            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("queries", list("Query")),
             ("tasks", list("Task")),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
-        "Latency": object(&[("p50_seconds", number()), ("p99_seconds", number()), ("max_seconds", number())]),
+        "Latency": {
+            "type": "object",
+            "description": "From the numbering of records at the door to the end of the operator's work on them; records \
+                            of the last second or two. Up to an eighth above the true value, never below it.",
+            "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
+            "required": ["p50_seconds", "p99_seconds", "max_seconds"],
+        },
         "Task": object(&[
             ("worker", whole()), ("records_in", whole()), ("records_out", whole()), ("batches_in", whole()),
             ("busy_share", share()), ("queued_bytes", whole()), ("state_bytes", whole()), ("blocked", flag()),

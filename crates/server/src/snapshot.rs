@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use thalweg_flow::{JobState, JobStats, TaskStats};
+use thalweg_flow::{DatagramStats, JobState, JobStats, LatencyCounts, TaskStats};
 use thalweg_types::Micros;
 
 /// A look at a job.
@@ -84,8 +84,11 @@ pub struct SourceSnapshot {
     pub has_door: bool,
     /// Where a listening source can be reached.
     pub address: Option<SocketAddr>,
-    /// How far what it gives is behind the wall clock, where it knows.
+    /// How far the newest event time that it has given is behind the node's clock; `None` before the first record
+    /// and after the end of the job.
     pub lag: Option<Duration>,
+    /// What it received and lost, where it receives datagrams.
+    pub datagrams: Option<DatagramStats>,
     /// Its decoders.
     pub tasks: Vec<TaskSnapshot>,
 }
@@ -97,12 +100,13 @@ pub struct OperatorSnapshot {
     pub kind: String,
     pub is_sink: bool,
     pub queries: Vec<QuerySnapshot>,
-    /// Largest of its tasks.
+    /// Largest of its tasks; `None` for what has none.
     pub task_time: Option<Micros>,
-    /// How far its task time is behind the wall clock.
+    /// How far the newest event time that it has taken is behind the node's clock; `None` before the first record
+    /// and after the end of the job.
     pub lag: Option<Duration>,
-    /// From arrival at the source to the operator, where it is measured.
-    pub latency: Option<Latency>,
+    /// From the numbering of records to the end of the operator's work on them; of all tasks, since the job's start.
+    pub latency: LatencyCounts,
     pub tasks: Vec<TaskSnapshot>,
 }
 
@@ -111,13 +115,6 @@ pub struct QuerySnapshot {
     pub name: String,
     /// As it was written.
     pub text: String,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Latency {
-    pub p50: Duration,
-    pub p99: Duration,
-    pub max: Duration,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -145,8 +142,14 @@ pub struct LinkSnapshot {
 }
 
 impl JobSnapshot {
-    /// What the runtime itself knows of a job. Types, queries, answers, uptime and latencies are for the caller to fill in.
+    /// What the runtime itself knows of a job. Types, queries, answers and uptime are for the caller to fill in.
     pub fn from_flow(name: &str, state: &JobState, stats: &JobStats) -> Self {
+        let lag = |tasks: &[TaskStats]| {
+            let newest = tasks.iter().filter_map(|task| task.newest).max()?;
+            // An event time ahead of the clock is not behind it; what has ended falls behind no more.
+            let behind = Duration::from_micros(u64::try_from(stats.now.saturating_sub(newest)).unwrap_or(0));
+            (!state.is_final()).then_some(behind)
+        };
         let sources = stats.sources.iter().map(|source| SourceSnapshot {
             name: source.name.to_string(),
             records: source.records,
@@ -155,11 +158,19 @@ impl JobSnapshot {
             progress: source.progress.map(|progress| (progress.done, progress.total)),
             ended: source.ended,
             blocked: source.blocked,
+            lag: lag(&source.tasks),
+            datagrams: source.datagrams.clone(),
             tasks: source.tasks.iter().map(TaskSnapshot::from).collect(),
             ..SourceSnapshot::default()
         });
         let operators = stats.operators.iter().map(|operator| OperatorSnapshot {
             name: operator.name.to_string(),
+            task_time: operator.tasks.iter().filter_map(|task| task.task_time).max(),
+            lag: lag(&operator.tasks),
+            latency: operator.tasks.iter().fold(LatencyCounts::default(), |mut all, task| {
+                all.merge(&task.latency);
+                all
+            }),
             tasks: operator.tasks.iter().map(TaskSnapshot::from).collect(),
             ..OperatorSnapshot::default()
         });

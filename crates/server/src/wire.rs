@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use thalweg_flow::{DatagramStats, LatencyCounts};
 use thalweg_types::format_timestamp;
 
 use crate::control;
 use crate::rates::Base;
-use crate::snapshot::{
-    JobSnapshot, Latency as LatencySnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State,
-    TaskSnapshot,
-};
+use crate::snapshot::{JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot};
 
 #[derive(Serialize)]
 pub(crate) struct Present {
@@ -106,10 +104,30 @@ struct Source {
     ended: bool,
     progress: Option<Progress>,
     lag_seconds: Option<f64>,
+    datagrams: Option<Datagrams>,
     address: Option<String>,
     /// Where to POST records.
     door: Option<String>,
     tasks: Vec<Task>,
+}
+
+#[derive(Serialize)]
+struct Datagrams {
+    received: u64,
+    dropped: u64,
+    dropped_records: u64,
+    refused: u64,
+    senders: usize,
+    worst_senders: Vec<Sender>,
+}
+
+#[derive(Serialize)]
+struct Sender {
+    address: String,
+    received: u64,
+    dropped: u64,
+    dropped_records: u64,
+    refused: u64,
 }
 
 #[derive(Serialize)]
@@ -264,6 +282,7 @@ impl Since<'_> {
             ended: source.ended,
             progress: source.progress.map(|(done, total)| Progress { done, total }),
             lag_seconds: source.lag.map(|lag| rounded(lag.as_secs_f64())),
+            datagrams: source.datagrams.as_ref().map(Datagrams::from),
             address: source.address.map(|address| address.to_string()),
             door: source
                 .has_door
@@ -290,7 +309,10 @@ impl Since<'_> {
             blocked: tasks.iter().any(|task| task.blocked),
             task_time: operator.task_time.map(format_timestamp),
             lag_seconds: operator.lag.map(|lag| rounded(lag.as_secs_f64())),
-            latency: operator.latency.map(Latency::from),
+            latency: Latency::of(&match then {
+                Some(then) => operator.latency.since(&then.latency),
+                None => operator.latency.clone(),
+            }),
             queries: operator
                 .queries
                 .iter()
@@ -330,12 +352,30 @@ impl OperatorSnapshot {
     }
 }
 
-impl From<LatencySnapshot> for Latency {
-    fn from(latency: LatencySnapshot) -> Self {
+impl Latency {
+    fn of(counts: &LatencyCounts) -> Option<Self> {
+        let seconds = |share| counts.quantile(share).map(|took| took.as_secs_f64());
+        Some(Self { p50_seconds: seconds(0.5)?, p99_seconds: seconds(0.99)?, max_seconds: seconds(1.0)? })
+    }
+}
+
+impl From<&DatagramStats> for Datagrams {
+    fn from(datagrams: &DatagramStats) -> Self {
+        let total = &datagrams.total;
+        let senders = datagrams.worst.iter().map(|(address, counts)| Sender {
+            address: address.to_string(),
+            received: counts.datagrams,
+            dropped: counts.dropped_datagrams,
+            dropped_records: counts.dropped_records,
+            refused: counts.refused_datagrams,
+        });
         Self {
-            p50_seconds: latency.p50.as_secs_f64(),
-            p99_seconds: latency.p99.as_secs_f64(),
-            max_seconds: latency.max.as_secs_f64(),
+            received: total.datagrams,
+            dropped: total.dropped_datagrams,
+            dropped_records: total.dropped_records,
+            refused: total.refused_datagrams,
+            senders: datagrams.senders,
+            worst_senders: senders.collect(),
         }
     }
 }

@@ -175,6 +175,10 @@ impl Operator for StageOperator {
         Ok(())
     }
 
+    fn task_time(&self) -> Option<Micros> {
+        self.stage.task_time()
+    }
+
     fn state_bytes(&self) -> usize {
         self.stage.state_bytes()
     }

@@ -3,11 +3,17 @@
 //! Names are users' own, so the number of series is bounded here: jobs beyond the bound are left out whole, in the order
 //! of the list, and counted.
 
+use std::time::Duration;
+
 use super::text::Text;
 use crate::snapshot::{JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot};
 
 /// Name, kind, help, and the value of each series.
 type Family<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
+
+/// Upper bounds of latencies in microseconds. Powers of two, as those are what counts are exact for.
+const BOUNDS: [u64; 10] =
+    [1 << 6, 1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
 /// Sources, operators and links together.
 const MOST_PARTS: usize = 2_000;
@@ -83,6 +89,39 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
             }
         }
     }
+    let sources = || jobs.iter().flat_map(|job| job.sources.iter().map(move |source| (job, source)));
+    text.family(
+        "thalweg_source_lag_seconds",
+        "gauge",
+        "The newest event time given is so far behind the clock.",
+    );
+    for (job, source) in sources() {
+        if let Some(lag) = source.lag {
+            text.series(&[("job", &job.name), ("source", &source.name)], lag.as_secs_f64());
+        }
+    }
+    let datagrams =
+        || sources().filter_map(|(job, source)| Some((job, source, &source.datagrams.as_ref()?.total)));
+    text.family("thalweg_source_datagrams_total", "counter", "Datagrams received, lost ones among them.");
+    for (job, source, counts) in datagrams() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.datagrams);
+    }
+    text.family("thalweg_source_lost_datagrams_total", "counter", "Datagrams received and not taken.");
+    for (job, source, counts) in datagrams() {
+        for (reason, count) in
+            [("queue_full", counts.dropped_datagrams), ("not_allowed", counts.refused_datagrams)]
+        {
+            text.series(&[("job", &job.name), ("source", &source.name), ("reason", reason)], count);
+        }
+    }
+    text.family(
+        "thalweg_source_lost_records_total",
+        "counter",
+        "Records in datagrams that found the queue full.",
+    );
+    for (job, source, counts) in datagrams() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.dropped_records);
+    }
 }
 
 fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
@@ -119,6 +158,51 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
                 text.series(&[("job", &job.name), ("operator", &operator.name)], value(operator));
             }
         }
+    }
+    per_operator_times(jobs, text);
+}
+
+fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
+    let operators = || jobs.iter().flat_map(|job| job.operators.iter().map(move |operator| (job, operator)));
+    text.family(
+        "thalweg_operator_task_time_seconds",
+        "gauge",
+        "Largest event time that has moved its windows, since 1970.",
+    );
+    for (job, operator) in operators() {
+        if let Some(time) = operator.task_time {
+            text.series(&[("job", &job.name), ("operator", &operator.name)], time as f64 / 1e6);
+        }
+    }
+    text.family(
+        "thalweg_operator_lag_seconds",
+        "gauge",
+        "The newest event time taken is so far behind the clock.",
+    );
+    for (job, operator) in operators() {
+        if let Some(lag) = operator.lag {
+            text.series(&[("job", &job.name), ("operator", &operator.name)], lag.as_secs_f64());
+        }
+    }
+    text.family(
+        "thalweg_operator_latency_seconds",
+        "histogram",
+        "From the numbering of records to the end of the operator's work on them.",
+    );
+    for (job, operator) in operators() {
+        let (counts, all) = (&operator.latency, operator.latency.records());
+        if all == 0 {
+            continue;
+        }
+        let labels = [("job", job.name.as_str()), ("operator", operator.name.as_str())];
+        for micros in BOUNDS {
+            let bound = (micros as f64 / 1e6).to_string();
+            let below = counts.below(Duration::from_micros(micros));
+            text.part("_bucket", &[labels[0], labels[1], ("le", &bound)], below);
+        }
+        text.part("_bucket", &[labels[0], labels[1], ("le", "+Inf")], all);
+        text.part("_sum", &labels, counts.sum().as_secs_f64());
+        text.part("_count", &labels, all);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The server before a real node: job files in, records in, answers out.
 
+use std::net::UdpSocket;
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use thalweg_node::Node;
@@ -177,4 +179,104 @@ fn a_job_that_has_failed_says_why() {
     let error = site.post(RECORDS, &payment(1_000, "c1", 2.5)).expect_error(409, "conflict");
     assert!(error["message"].as_str().unwrap().contains("has failed"), "{error}");
     assert_eq!(site.delete("/v1/jobs/payments").json()["state"], "failed");
+}
+
+#[test]
+fn the_live_graph_says_how_far_and_how_quick_each_operator_is() {
+    let site = site();
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    let idle = site.get("/v1/jobs/payments").json();
+    for operator in idle["operators"].as_array().unwrap() {
+        for field in ["task_time", "lag_seconds", "latency"] {
+            assert_eq!(operator[field], Value::Null, "{field} before the first record");
+        }
+    }
+
+    let hour_ago = now_ms() - 3_600_000;
+    let until = Instant::now() + Duration::from_secs(20);
+    // Latencies are those of the last second or two: records keep coming until they show.
+    let job = loop {
+        assert_eq!(site.post(RECORDS, &payment(hour_ago, "c1", 2.5)).status, 200);
+        let job = site.get("/v1/jobs/payments").json();
+        let operators = job["operators"].as_array().unwrap();
+        if operators.iter().take(4).all(|operator| !operator["latency"].is_null()) {
+            break job;
+        }
+        assert!(Instant::now() < until, "{job:#}");
+    };
+    check("Job", &job);
+    let of = |name: &str| {
+        let operators = job["operators"].as_array().unwrap();
+        operators
+            .iter()
+            .find(|operator| operator["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {job:#}"))
+    };
+    for name in ["features", "features/card"] {
+        let shown = of(name)["task_time"].as_str().unwrap();
+        assert_eq!(shown, thalweg_types::format_timestamp(hour_ago * 1_000), "{name}");
+    }
+    assert_eq!(of("answers")["task_time"], Value::Null, "a sink has no time of its own");
+    for shown in [
+        &of("features/card")["lag_seconds"],
+        &of("answers")["lag_seconds"],
+        &job["sources"][0]["lag_seconds"],
+    ] {
+        let lag = shown.as_f64().unwrap();
+        assert!((3_600.0..3_600.0 + 60.0).contains(&lag), "{lag}");
+    }
+    let metrics = site.get("/metrics").body;
+    for family in ["latency_seconds_count", "lag_seconds", "task_time_seconds"] {
+        let series = format!("thalweg_operator_{family}{{job=\"payments\",operator=\"features\"}} ");
+        assert!(metrics.contains(&series), "{series}");
+    }
+    assert!(
+        metrics.contains("thalweg_source_lag_seconds{job=\"payments\",source=\"payments\"} 36"),
+        "{metrics}"
+    );
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+#[test]
+fn datagrams_that_are_lost_are_shown_with_their_sender() {
+    let site = site();
+    let file = FILE.replace("type: http", "type: udp\n    listen: 127.0.0.1:0\n    allow: [10.0.0.0/8]");
+    let started = site.post("/v1/jobs/payments", &file);
+    assert_eq!(started.status, 201, "{started:?}");
+    let job = started.json();
+    check("Job", &job);
+    let nothing = json!({"received": 0, "dropped": 0, "dropped_records": 0, "refused": 0, "senders": 0, "worst_senders": []});
+    assert_eq!(job["sources"][0]["datagrams"], nothing);
+
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket
+        .send_to(payment(1_000, "c1", 2.5).as_bytes(), job["sources"][0]["address"].as_str().unwrap())
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let shown = loop {
+        let job = site.get("/v1/jobs/payments").json();
+        check("Job", &job);
+        if job["sources"][0]["datagrams"]["received"] != 0 {
+            break job["sources"][0]["datagrams"].clone();
+        }
+        assert!(Instant::now() < until, "{job:#}");
+    };
+    let mut sender = json!({"received": 1, "dropped": 0, "dropped_records": 0, "refused": 1});
+    let mut expected = sender.clone();
+    sender["address"] = json!("127.0.0.1");
+    expected["senders"] = json!(1);
+    expected["worst_senders"] = json!([sender]);
+    assert_eq!(shown, expected);
+    let metrics = site.get("/metrics").body;
+    for line in [
+        "thalweg_source_datagrams_total{job=\"payments\",source=\"payments\"} 1\n",
+        "thalweg_source_lost_datagrams_total{job=\"payments\",source=\"payments\",reason=\"not_allowed\"} 1\n",
+        "thalweg_source_lost_datagrams_total{job=\"payments\",source=\"payments\",reason=\"queue_full\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
 }

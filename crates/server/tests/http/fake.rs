@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use thalweg_connect::{Ingress, Reply, SubmitError};
+use thalweg_flow::{DatagramCounts, DatagramStats, LatencyCounts};
 use thalweg_server::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, StopSummary,
     TextKind,
 };
 use thalweg_server::snapshot::{
-    Failure, JobSnapshot, Latency, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State,
-    TaskSnapshot,
+    Failure, JobSnapshot, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State, TaskSnapshot,
 };
 use thalweg_types::Error;
 use tokio::sync::oneshot::{Receiver, Sender, channel};
@@ -324,6 +324,17 @@ fn payments() -> JobSnapshot {
         blocked: worker == 1,
         worker,
     };
+    let mut latency = LatencyCounts::default();
+    latency.add(Duration::from_micros(300), 980);
+    latency.add(Duration::from_millis(2), 15);
+    latency.add(Duration::from_millis(9), 5);
+    let datagrams = DatagramCounts {
+        datagrams: 100,
+        records: 800,
+        dropped_datagrams: 7,
+        dropped_records: 70,
+        refused_datagrams: 3,
+    };
     JobSnapshot {
         name: "payments".to_owned(),
         state: State::Running,
@@ -353,6 +364,11 @@ fn payments() -> JobSnapshot {
             has_door: true,
             address: None,
             lag: Some(Duration::from_millis(1_500)),
+            datagrams: Some(DatagramStats {
+                total: datagrams,
+                senders: 2,
+                worst: vec![("10.0.0.7".parse().unwrap(), datagrams)],
+            }),
             tasks: vec![task(0)],
         }],
         operators: vec![OperatorSnapshot {
@@ -361,12 +377,8 @@ fn payments() -> JobSnapshot {
             is_sink: false,
             queries: vec![QuerySnapshot { name: "card_1h".to_owned(), text: "SELECT …".to_owned() }],
             task_time: Some(1_700_000_000_000_000),
-            lag: None,
-            latency: Some(Latency {
-                p50: Duration::from_micros(300),
-                p99: Duration::from_millis(2),
-                max: Duration::from_millis(9),
-            }),
+            lag: Some(Duration::from_millis(2_500)),
+            latency,
             tasks: vec![task(0), task(1)],
         }],
         links: vec![LinkSnapshot {

@@ -87,6 +87,8 @@ fn metrics_say_what_jobs_and_requests_did() {
     assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let series = parse(&reply.body);
     let route = "method=\"POST\",route=\"/v1/jobs/{job}/sources/{source}\"";
+    let (features, source) =
+        ("job=\"payments\",operator=\"features\"", "job=\"payments\",source=\"payments\"");
     for (name, value) in [
         ("thalweg_records_total{job=\"payments\",source=\"payments\"}".to_owned(), 1_000.0),
         ("thalweg_rejects_total{job=\"payments\",source=\"payments\"}".to_owned(), 10.0),
@@ -100,6 +102,19 @@ fn metrics_say_what_jobs_and_requests_did() {
         ("thalweg_operator_queued_bytes{job=\"payments\",operator=\"features\"}".to_owned(), 128.0),
         ("thalweg_operator_state_bytes{job=\"payments\",operator=\"features\"}".to_owned(), 8_192.0),
         ("thalweg_operator_blocked_tasks{job=\"payments\",operator=\"features\"}".to_owned(), 1.0),
+        ("thalweg_operator_lag_seconds{job=\"payments\",operator=\"features\"}".to_owned(), 2.5),
+        ("thalweg_operator_task_time_seconds{job=\"payments\",operator=\"features\"}".to_owned(), 1.7e9),
+        (format!("thalweg_operator_latency_seconds_bucket{{{features},le=\"0.000256\"}}"), 0.0),
+        (format!("thalweg_operator_latency_seconds_bucket{{{features},le=\"0.001024\"}}"), 980.0),
+        (format!("thalweg_operator_latency_seconds_bucket{{{features},le=\"0.004096\"}}"), 995.0),
+        (format!("thalweg_operator_latency_seconds_bucket{{{features},le=\"+Inf\"}}"), 1_000.0),
+        (format!("thalweg_operator_latency_seconds_count{{{features}}}"), 1_000.0),
+        (format!("thalweg_operator_latency_seconds_sum{{{features}}}"), 0.369),
+        ("thalweg_source_lag_seconds{job=\"payments\",source=\"payments\"}".to_owned(), 1.5),
+        (format!("thalweg_source_datagrams_total{{{source}}}"), 100.0),
+        (format!("thalweg_source_lost_datagrams_total{{{source},reason=\"queue_full\"}}"), 7.0),
+        (format!("thalweg_source_lost_datagrams_total{{{source},reason=\"not_allowed\"}}"), 3.0),
+        (format!("thalweg_source_lost_records_total{{{source}}}"), 70.0),
         ("thalweg_ready_info".to_owned(), 1.0),
         (format!("thalweg_http_requests_total{{{route},status=\"200\"}}"), 2.0),
         (format!("thalweg_http_requests_total{{{route},status=\"404\"}}"), 1.0),

@@ -23,7 +23,18 @@ fn a_job_shows_its_live_graph() {
     assert_eq!(operator["queued_bytes"], 128);
     assert_eq!(operator["state_bytes"], 8_192);
     assert_eq!(operator["blocked"], true);
-    assert_eq!(operator["latency"]["p50_seconds"], 0.0003);
+    assert_eq!(operator["lag_seconds"], 2.5);
+    assert_eq!(operator["task_time"], "2023-11-14T22:13:20Z");
+    // To the end of the bucket that each is in.
+    let latency = json!({ "p50_seconds": 0.00032, "p99_seconds": 0.002048, "max_seconds": 0.009216 });
+    assert_eq!(operator["latency"], latency);
+    let lost = json!({ "received": 100, "dropped": 7, "dropped_records": 70, "refused": 3 });
+    let mut sender = lost.clone();
+    sender["address"] = json!("10.0.0.7");
+    let mut datagrams = lost;
+    datagrams["senders"] = json!(2);
+    datagrams["worst_senders"] = json!([sender]);
+    assert_eq!(source["datagrams"], datagrams);
     assert_eq!(operator["tasks"].as_array().unwrap().len(), 2);
     assert_eq!(job["links"][0]["partitioning"], "key(card)");
 
@@ -46,7 +57,9 @@ fn rates_are_of_the_last_second() {
         assert!(Instant::now() < until, "rates stay those since the start");
         std::thread::sleep(Duration::from_millis(50));
     }
+    assert_eq!(site.get("/v1/jobs/payments").json()["operators"][0]["latency"], json!(null));
     site.node.set_snapshot(|job| {
+        job.operators[0].latency.add(Duration::from_secs(1), 1);
         job.records += 10_000;
         job.operators[0].tasks[0].busy += Duration::from_secs(60);
     });
@@ -55,6 +68,8 @@ fn rates_are_of_the_last_second() {
     assert!((1_000.0..=25_000.0).contains(&rate), "{rate} records a second");
     assert_eq!(job["operators"][0]["tasks"][0]["busy_share"], 1.0, "never above 1");
     assert_eq!(job["operators"][0]["tasks"][1]["busy_share"], 0.0);
+    let median = job["operators"][0]["latency"]["p50_seconds"].as_f64().unwrap();
+    assert!((1.0..1.13).contains(&median), "{median}: what came before counts no more");
 
     // A job that was started again has nothing to do with its last run.
     site.node.set_snapshot(|job| {

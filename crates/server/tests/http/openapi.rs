@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use thalweg_flow::LatencyCounts;
 
 use crate::client::{Site, document};
 use crate::schema::check;
@@ -123,7 +124,10 @@ fn replies_are_as_documented() {
         job.tick = None;
         job.sources[0].progress = None;
         job.sources[0].has_door = false;
-        job.operators[0].latency = None;
+        job.sources[0].datagrams = None;
+        job.sources[0].lag = None;
+        job.operators[0].latency = LatencyCounts::default();
+        job.operators[0].lag = None;
         job.operators[0].task_time = None;
     });
     let reply = site.post("/v1/jobs/readings", "name: readings");
