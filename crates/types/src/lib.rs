@@ -23,7 +23,7 @@ pub use batch::{Batch, Rows, Seqs};
 pub use data_type::{DataType, ParseTypeError, TimeUnit};
 pub use error::{Class, Error, Retry};
 pub use hash::{hash_bytes, hash_column, hash_columns, partition_of};
-pub use reject::{Reject, RejectPlace, rejects_schema};
+pub use reject::{Reject, RejectPlace, reject_hint, rejects_schema};
 pub use schema::{Field, Schema};
 pub use seq::{Offset, PartitionId, Seq, SeqRange};
 pub use size::{format_size, parse_size};

@@ -15,7 +15,7 @@ pub struct RejectPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
     pub place: RejectPlace,
-    /// Short code for counting, such as `parse`, `late`, `ahead`.
+    /// Short code for counting; ours and what to do about each are in [`reject_hint`].
     pub code: &'static str,
     /// What was expected and what was there.
     pub reason: String,
@@ -32,4 +32,52 @@ pub fn rejects_schema() -> Schema {
         Field::new("reason", DataType::String),
         Field::new("raw", DataType::Bytes),
     ])
+}
+
+/// What whoever sent a rejected record can do about it, by the reject's code. `None` for codes of sources that are
+/// not ours.
+pub fn reject_hint(code: &str) -> Option<&'static str> {
+    HINTS.iter().find(|(known, _)| *known == code).map(|(_, hint)| *hint)
+}
+
+/// Every code that is ours.
+const HINTS: [(&str, &str); 7] = [
+    (
+        "parse",
+        "mend the record; where it is right, change the source's `schema`: a trailing `?` makes a field nullable",
+    ),
+    ("too_long", "send smaller records, or raise `max_record` of the source"),
+    (
+        "time",
+        "give each record an event time in the unit that `schema` says; a source without `time` takes the arrival",
+    ),
+    (
+        "ahead",
+        "check the sender's clock and the unit of its times; `max_ahead` of the source allows for more",
+    ),
+    (
+        "late",
+        "send records nearer to their order in time, raise `lateness` of the source, or take late ones as of now with \
+         `late: clamp`",
+    ),
+    ("skipped", "run the job without `--skip` for this record to have it taken again"),
+    (
+        "no_answer",
+        "an operator left the record out, as a filter does: `reply` of the source names who answers",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_of_ours_has_one_hint() {
+        for (place, (code, hint)) in HINTS.iter().enumerate() {
+            assert_eq!(reject_hint(code), Some(*hint));
+            assert!(HINTS[..place].iter().all(|(other, _)| other != code), "{code} twice");
+        }
+        assert!(reject_hint("late").is_some_and(|hint| hint.contains("lateness")));
+        assert_eq!(reject_hint("checksum"), None, "a code of somebody else's");
+    }
 }

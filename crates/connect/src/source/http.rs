@@ -19,7 +19,7 @@ use arrow_array::cast::AsArray;
 use arrow_schema::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use thalweg_flow::{InputId, Operator, Output, Poll, RawBlock, Source, Waker};
-use thalweg_types::{Batch, Error, Micros, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Seq, SeqRange, reject_hint};
 use tokio::sync::oneshot;
 
 use super::cut::{BlockContext, Cut, cut_all};
@@ -175,11 +175,7 @@ impl Part {
             return;
         }
         let replies = std::mem::take(&mut request.replies).into_iter().map(|reply| {
-            reply.unwrap_or_else(|| Reply::Rejected {
-                code: "no_answer".to_owned(),
-                message: "the job gave no answer for this record".to_owned(),
-                hint: None,
-            })
+            reply.unwrap_or_else(|| refusal("no_answer", "the job gave no answer for this record"))
         });
         if let Some(sender) = request.sender.take() {
             // Who asked may have gone; then nobody misses the replies.
@@ -354,15 +350,13 @@ impl ReplySink {
 fn rejects(batch: &Batch, waiting: &[(SeqRange, Part)]) {
     let (codes, reasons) = (batch.column(3).as_string_view(), batch.column(4).as_string_view());
     for_each_waiting(batch, waiting, |row, part, index| {
-        part.set(
-            index,
-            Reply::Rejected {
-                code: codes.value(row as usize).to_owned(),
-                message: reasons.value(row as usize).to_owned(),
-                hint: None,
-            },
-        );
+        part.set(index, refusal(codes.value(row as usize), reasons.value(row as usize)));
     });
+}
+
+fn refusal(code: &str, message: &str) -> Reply {
+    let hint = reject_hint(code).map(str::to_owned);
+    Reply::Rejected { code: code.to_owned(), message: message.to_owned(), hint }
 }
 
 /// Calls with each row that somebody waits for, and its number within the part.

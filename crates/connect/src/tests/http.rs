@@ -72,7 +72,10 @@ fn shown(replies: Vec<Reply>) -> Vec<String> {
         .into_iter()
         .map(|reply| match reply {
             Reply::Answer(line) => String::from_utf8(line.to_vec()).unwrap(),
-            Reply::Rejected { code, message, .. } => format!("{code}: {message}"),
+            Reply::Rejected { code, message, hint } => {
+                assert!(hint.is_some(), "{code} says what to do");
+                format!("{code}: {message}")
+            }
         })
         .collect()
 }

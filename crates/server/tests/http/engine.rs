@@ -182,6 +182,33 @@ fn a_job_that_has_failed_says_why() {
 }
 
 #[test]
+fn every_reject_says_what_to_do() {
+    let site = site();
+    let file = FILE
+        .replace("time: ts", "time: ts\n    max_record: 100\n    lateness: 1s")
+        .replace("ts: timestamp(ms)", "ts: timestamp(ms)?");
+    let started = site.post("/v1/jobs/payments", &file);
+    assert_eq!(started.status, 201, "{started:?}");
+    let body = [
+        payment(60_000, "c1", 1.0),
+        "{\"ts\":\"soon\"}\n".to_owned(),
+        payment(60_000, &"x".repeat(100), 1.0),
+        "{\"ts\":null,\"card\":\"c1\",\"amount\":1.0}\n".to_owned(),
+        payment(9_000_000_000_000_000, "c1", 1.0),
+        payment(1_000, "c1", 1.0),
+    ];
+    let lines = site.post(RECORDS, &body.concat()).lines();
+    assert_eq!(lines[5]["late"], json!(["card"]), "a late record has an answer, which says so");
+    let refused = &lines[1..5];
+    let codes: Vec<&Value> = refused.iter().map(|line| &line["error"]["code"]).collect();
+    assert_eq!(codes, ["parse", "too_long", "time", "ahead"]);
+    for line in refused {
+        check("ErrorLine", line);
+        assert!(line["error"]["hint"].as_str().is_some_and(|hint| hint.len() > 20), "{line}");
+    }
+}
+
+#[test]
 fn the_live_graph_says_how_far_and_how_quick_each_operator_is() {
     let site = site();
     assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
