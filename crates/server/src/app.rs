@@ -24,6 +24,7 @@ use crate::control::{Control, Readiness};
 use crate::endpoint;
 use crate::error::{ApiError, Code};
 use crate::guard;
+use crate::head;
 use crate::metrics::Telemetry;
 use crate::options::Options;
 use crate::rates::Rates;
@@ -142,16 +143,34 @@ impl App {
         }
     }
 
-    /// Counts a request from here on, also one whose client goes away.
-    async fn serve(&self, index: usize, work: impl Future<Output = Response>) -> Response {
+    /// Counts a request from here on, also one whose client goes away, and has it worked on unless its head is too
+    /// large.
+    async fn serve<W: Future<Output = Response>>(
+        &self,
+        index: usize,
+        request: Request,
+        work: impl FnOnce(Parts, Body) -> W,
+    ) -> Response {
         let counted = self.telemetry.begin(index, Instant::now());
-        let response = work.await;
+        let (parts, mut body) = request.into_parts();
+        let response = match head::check(&parts, self.options.max_header_bytes) {
+            Ok(()) => work(parts, body).await,
+            Err(error) => {
+                linger(&parts.headers, &mut body).await;
+                error.into_response()
+            }
+        };
         counted.end(response.status());
         response
     }
 
-    async fn route(&self, route: &'static Route, params: &PathParams, request: Request) -> Response {
-        let (parts, mut body) = request.into_parts();
+    async fn route(
+        &self,
+        route: &'static Route,
+        params: &PathParams,
+        parts: Parts,
+        mut body: Body,
+    ) -> Response {
         let outcome = match self.admit(route, &parts) {
             Ok(_place) => endpoint::answer(self, route.endpoint, params, &parts, &mut body).await,
             Err(error) => Err(error),
@@ -176,23 +195,22 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             let filter =
                 MethodFilter::try_from(route.method.clone()).expect("the table has usual methods only");
             let handler = move |State(app): State<Arc<App>>, params: PathParams, request: Request| async move {
-                app.serve(index, app.route(route, &params, request)).await
+                app.serve(index, request, |parts, body| app.route(route, &params, parts, body)).await
             };
             methods = methods.on(filter, handler);
         }
         methods = methods.fallback(move |State(app): State<Arc<App>>, request: Request| async move {
-            app.serve(ROUTES.len(), async { method_not_allowed(request, path).await }).await
+            app.serve(ROUTES.len(), request, |parts, body| method_not_allowed(parts, body, path)).await
         });
         router = router.route(path, methods);
     }
     let not_found = move |State(app): State<Arc<App>>, request: Request| async move {
-        app.serve(ROUTES.len(), no_route(request)).await
+        app.serve(ROUTES.len(), request, no_route).await
     };
     router.fallback(not_found).with_state(app)
 }
 
-async fn method_not_allowed(request: Request, path: &'static str) -> Response {
-    let (parts, mut body) = request.into_parts();
+async fn method_not_allowed(parts: Parts, mut body: Body, path: &'static str) -> Response {
     linger(&parts.headers, &mut body).await;
     let allowed = route::methods(path);
     let mut error =
@@ -204,8 +222,7 @@ async fn method_not_allowed(request: Request, path: &'static str) -> Response {
     error.into_response()
 }
 
-async fn no_route(request: Request) -> Response {
-    let (parts, mut body) = request.into_parts();
+async fn no_route(parts: Parts, mut body: Body) -> Response {
     linger(&parts.headers, &mut body).await;
     let routes: Vec<String> = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
     ApiError::new(

@@ -29,8 +29,10 @@ pub(crate) enum Code {
     AlreadyExists,
     Conflict,
     BodyTooLarge,
+    UriTooLong,
     UnsupportedMediaType,
     QueueFull,
+    HeadTooLarge,
     Internal,
     Corrupt,
     Unavailable,
@@ -64,10 +66,14 @@ impl Code {
             Code::AlreadyExists => ("already_exists", StatusCode::CONFLICT, Never, None),
             Code::Conflict => ("conflict", StatusCode::CONFLICT, Never, None),
             Code::BodyTooLarge => ("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, Never, None),
+            Code::UriTooLong => ("uri_too_long", StatusCode::URI_TOO_LONG, Never, None),
             Code::UnsupportedMediaType => {
                 ("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE, Never, None)
             }
             Code::QueueFull => ("queue_full", StatusCode::TOO_MANY_REQUESTS, WithBackoff, Some("1")),
+            Code::HeadTooLarge => {
+                ("head_too_large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Never, None)
+            }
             Code::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
             Code::Corrupt => ("corrupt", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
             Code::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),

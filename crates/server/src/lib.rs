@@ -25,6 +25,7 @@ pub mod control;
 mod endpoint;
 mod error;
 mod guard;
+mod head;
 mod metrics;
 mod node;
 mod openapi;

@@ -61,21 +61,16 @@ fn operation(route: &Route) -> Value {
     for (status, description) in said.errors {
         responses.insert((*status).to_owned(), failure(status, description));
     }
-    let everywhere: &[(&str, &str)] = if route.limited {
-        &[
-            ("403", "A page of another site asks, or by a name that is not ours"),
-            ("500", "A fault of the node"),
-            ("503", "Starting, draining or overloaded"),
-        ]
-    } else {
-        &[
-            ("403", "A page of another site asks, or by a name that is not ours"),
-            ("500", "A fault of the node"),
-        ]
-    };
-    for (status, description) in everywhere {
-        if !responses.contains_key(*status) {
-            responses.insert((*status).to_owned(), failure(status, description));
+    let everywhere = [
+        ("403", "A page of another site asks, or by a name that is not ours"),
+        ("414", "The URL is too long"),
+        ("431", "Request line and headers are too large; without a body where they are more than twice that"),
+        ("500", "A fault of the node"),
+    ];
+    let limited = route.limited.then_some(("503", "Starting, draining or overloaded"));
+    for (status, description) in everywhere.into_iter().chain(limited) {
+        if !responses.contains_key(status) {
+            responses.insert(status.to_owned(), failure(status, description));
         }
     }
     let role = match route.role {

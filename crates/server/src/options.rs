@@ -13,7 +13,7 @@ pub struct Options {
     pub max_text_bytes: usize,
     /// All bodies together that are being read.
     pub max_held_bytes: usize,
-    /// Request line and headers together.
+    /// Request line and headers together. A head of up to twice that is read, so that it can be refused with a body.
     pub max_header_bytes: usize,
     /// Requests at once; health and metrics do not count.
     pub max_requests: usize,

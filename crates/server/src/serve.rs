@@ -315,11 +315,13 @@ async fn connection(
         tracing::debug!(%error, "http connection without nodelay");
     }
     let io = TokioIo::new(Stall::new(stream, app.options.write_timeout));
+    // hyper's own refusals have no body: what it lets through beyond the limit is refused by `head`.
+    let most_read = app.options.max_header_bytes.saturating_mul(2);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.options.idle_timeout)
-        .max_header_size(app.options.max_header_bytes)
-        .max_buf_size(READ_AHEAD.max(app.options.max_header_bytes))
+        .max_header_size(most_read)
+        .max_buf_size(READ_AHEAD.max(most_read))
         .serve_connection(io, TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
