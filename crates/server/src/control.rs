@@ -39,11 +39,11 @@ pub trait Control: Send + Sync + 'static {
     /// [`ControlError::Mistakes`] with all that is wrong with the file, [`ControlError::Exists`].
     fn start(&self, job: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError>;
 
-    /// Drains a job and waits for its end.
+    /// Ends a job and waits for its end; one that is draining already can still be aborted.
     ///
     /// # Errors
     /// [`ControlError::NotFound`]. A job that failed has a summary that says so.
-    fn stop(&self, job: &str) -> Result<StopSummary, ControlError>;
+    fn stop(&self, job: &str, how: Stop) -> Result<StopSummary, ControlError>;
 
     /// The present values of a query for one group.
     ///
@@ -70,6 +70,15 @@ pub enum Readiness {
     Ready,
     /// What is in flight goes to its end; nothing new is taken.
     Draining,
+}
+
+/// How a job is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Nothing new is taken, what is in flight goes to its sinks.
+    Drain,
+    /// At once; what is in flight is dropped.
+    Abort,
 }
 
 /// Where a query is.

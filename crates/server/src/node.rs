@@ -15,8 +15,8 @@ use thalweg_node::{Diagnostics, JobFile, Node, RunningJob};
 use thalweg_types::{Error, Micros};
 
 use crate::control::{
-    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, StopSummary,
-    TextKind,
+    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
+    StopSummary, TextKind,
 };
 use crate::snapshot::{JobSnapshot, QuerySnapshot, State};
 
@@ -155,9 +155,12 @@ impl Control for NodeControl {
         self.job(name)
     }
 
-    fn stop(&self, name: &str) -> Result<StopSummary, ControlError> {
+    fn stop(&self, name: &str, how: Stop) -> Result<StopSummary, ControlError> {
         let served = self.find(name)?;
-        served.job.drain();
+        match how {
+            Stop::Drain => served.job.drain(),
+            Stop::Abort => served.job.abort(),
+        }
         let end = served.job.wait();
         let _starting = lock(&self.starting);
         // Another request may have stopped it meanwhile, and a third one started it again.

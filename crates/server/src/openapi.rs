@@ -139,10 +139,19 @@ fn describe(endpoint: Endpoint) -> Operation {
         Endpoint::StopJob => Operation {
             id: "stopJob",
             summary: "Drain a job and stop it",
-            parameters: vec![],
+            parameters: vec![json!({
+                "name": "drain",
+                "in": "query",
+                "description": "`false`: stop at once, also a job that is draining already; what is in flight is dropped",
+                "schema": { "type": "boolean", "default": true },
+            })],
             body: None,
             success: vec![("200", "Stopped", Some(schema("application/json", "Summary")))],
-            errors: &[("404", "No such job"), ("504", "Not drained in time; it goes on draining")],
+            errors: &[
+                ("400", "`drain` is neither `true` nor `false`"),
+                ("404", "No such job"),
+                ("504", "Not drained in time; it goes on draining"),
+            ],
         },
         Endpoint::Metrics => Operation {
             id: "metrics",

@@ -3,7 +3,7 @@
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
 //! empty one, and bytes that are no UTF-8 are refused.
 
-use crate::control::KeyField;
+use crate::control::{KeyField, Stop};
 use crate::error::{ApiError, Code};
 
 /// The fields of a query string, in order.
@@ -69,6 +69,29 @@ pub(crate) fn wants_reply(query: Option<&str>) -> Result<bool, ApiError> {
         };
     }
     Ok(wanted)
+}
+
+/// How a job is stopped: `?drain=false` does not wait. No other parameter is taken.
+pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
+    const HINT: &str =
+        "the parameter is `drain`: `true` (the default) or `false`, which drops what is in flight";
+    let mut how = Stop::Drain;
+    for field in fields(query)? {
+        how = match (field.name.as_str(), field.value.as_deref()) {
+            ("drain", Some("true")) => Stop::Drain,
+            ("drain", Some("false")) => Stop::Abort,
+            ("drain", other) => {
+                let other = other.unwrap_or_default();
+                return Err(
+                    ApiError::new(Code::InvalidRequest, format!("drain={other:?} in the URL")).hint(HINT)
+                );
+            }
+            (other, _) => {
+                return Err(ApiError::new(Code::InvalidRequest, format!("no parameter {other:?}")).hint(HINT));
+            }
+        };
+    }
+    Ok(how)
 }
 
 #[cfg(test)]

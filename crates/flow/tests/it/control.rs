@@ -242,3 +242,25 @@ fn commands_need_an_operator_and_a_running_job() {
     assert!(job.command(command("sink", "late")).is_err(), "the job has ended");
     assert!(tap.is_dropped(), "and its source is gone");
 }
+
+#[test]
+fn a_job_that_is_draining_can_still_be_aborted() {
+    let valve = Valve::default();
+    let mut build = Build::new("impatient");
+    let source = build.numbers("numbers", Numbers::endless(), 1);
+    let input = build.input(source, Partitioning::Global);
+    let gate = valve.clone();
+    build.each("held", vec![input], 1, move |_, row| {
+        gate.pass();
+        Some(row)
+    });
+    let (runtime, _clock) = runtime(2);
+    let job = runtime.start(build.graph, quiet()).unwrap();
+    eventually("some records", || job.stats().records > 100);
+    job.drain();
+    assert_eq!(job.state(), JobState::Draining);
+    job.abort();
+    valve.open(u64::MAX);
+    assert_eq!(finish(&job), JobState::Aborted);
+    assert!(job.stats().operators[0].tasks[0].records_in < job.stats().records, "the rest is dropped");
+}

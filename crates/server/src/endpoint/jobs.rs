@@ -13,6 +13,7 @@ use crate::app::{App, Effect, PathParams, json_response};
 use crate::body::{expect_text, media_type};
 use crate::control::FileFormat;
 use crate::error::{ApiError, Code};
+use crate::params::how_to_stop;
 use crate::snapshot::JobSnapshot;
 use crate::wire;
 
@@ -54,11 +55,13 @@ pub(super) async fn start(
     Ok(response)
 }
 
-pub(super) async fn stop(app: &App, params: &PathParams) -> Result<Response, ApiError> {
+pub(super) async fn stop(app: &App, params: &PathParams, parts: &Parts) -> Result<Response, ApiError> {
     let name = param(params, "job")?.to_owned();
+    let how = how_to_stop(parts.uri.query())?;
     let job = name.clone();
-    let summary =
-        app.call(Effect::JobChanges, app.options.stop_timeout, move |control| control.stop(&name)).await??;
+    let summary = app
+        .call(Effect::JobChanges, app.options.stop_timeout, move |control| control.stop(&name, how))
+        .await??;
     json_response(StatusCode::OK, &wire::Summary::new(job, &summary))
 }
 

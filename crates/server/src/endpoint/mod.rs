@@ -28,7 +28,7 @@ pub(crate) async fn answer(
         Endpoint::ListJobs => jobs::list(app).await,
         Endpoint::ShowJob => jobs::show(app, params).await,
         Endpoint::StartJob => jobs::start(app, params, parts, body).await,
-        Endpoint::StopJob => jobs::stop(app, params).await,
+        Endpoint::StopJob => jobs::stop(app, params, parts).await,
         Endpoint::Metrics => health::metrics(app).await,
         Endpoint::Health => health::health(),
         Endpoint::Ready => health::ready(app),

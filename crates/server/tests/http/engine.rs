@@ -307,3 +307,14 @@ fn datagrams_that_are_lost_are_shown_with_their_sender() {
         assert!(metrics.contains(line), "{line}{metrics}");
     }
 }
+
+#[test]
+fn a_job_that_is_not_drained_is_aborted() {
+    let site = site();
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    assert_eq!(site.post(RECORDS, &payment(1_000, "c1", 2.5)).status, 200);
+    let summary = site.delete("/v1/jobs/payments?drain=false").json();
+    check("Summary", &summary);
+    assert_eq!((&summary["state"], &summary["records"]), (&json!("aborted"), &json!(1)));
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201, "and may start again");
+}

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use thalweg_connect::{Ingress, Reply, SubmitError};
 use thalweg_flow::{DatagramCounts, DatagramStats, LatencyCounts};
 use thalweg_server::control::{
-    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, StopSummary,
-    TextKind,
+    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
+    StopSummary, TextKind,
 };
 use thalweg_server::snapshot::{
     Failure, JobSnapshot, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State, TaskSnapshot,
@@ -260,11 +260,11 @@ impl Control for FakeNode {
         self.find(job)
     }
 
-    fn stop(&self, job: &str) -> Result<StopSummary, ControlError> {
+    fn stop(&self, job: &str, how: Stop) -> Result<StopSummary, ControlError> {
         self.find(job)?;
         self.change(|inner| inner.jobs.retain(|other| other != job));
         Ok(StopSummary {
-            state: State::Done,
+            state: if how == Stop::Drain { State::Done } else { State::Aborted },
             records: 1_000,
             answers: 990,
             rejects: 10,

@@ -99,6 +99,17 @@ fn a_job_starts_and_stops() {
 }
 
 #[test]
+fn a_job_may_be_stopped_at_once() {
+    let site = Site::new();
+    for wrong in ["?drain=no", "?drain", "?dran=false", "?drain=false&drain=true"] {
+        site.delete(&format!("/v1/jobs/payments{wrong}")).expect_error(400, "invalid_request");
+    }
+    assert_eq!(site.delete("/v1/jobs/payments?drain=false").json()["state"], "aborted");
+    assert_eq!(site.post("/v1/jobs/readings", FILE).status, 201);
+    assert_eq!(site.delete("/v1/jobs/readings?drain=true").json()["state"], "done");
+}
+
+#[test]
 fn a_job_file_may_be_json() {
     let site = Site::new();
     let file = json!({"name": "readings", "sources": {}}).to_string();
