@@ -348,7 +348,10 @@ impl<'a> Builder<'a> {
             from: self.name(from),
             output: input.output,
             to: self.name(to),
-            partitioning: format!("{:?}", input.partitioning),
+            partitioning: input.partitioning.describe(match input.from {
+                NodeId::Source(from) => Some(&self.graph.sources[from].schema).filter(|_| input.output == 0),
+                NodeId::Operator(from) => self.graph.operators[from].outputs.get(input.output),
+            }),
             flows: Vec::new(),
             chained: Vec::new(),
         };

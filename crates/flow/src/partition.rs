@@ -46,6 +46,17 @@ pub enum Partitioning {
     Custom(Arc<dyn Partitioner>),
 }
 
+impl Partitioning {
+    /// As job files write it: `key(card, merchant)`. `upstream` is the schema whose places a key has.
+    pub(crate) fn describe(&self, upstream: Option<&Schema>) -> String {
+        let (Partitioning::Key(columns), Some(upstream)) = (self, upstream) else {
+            return format!("{self:?}");
+        };
+        let name = |place: &usize| upstream.fields().get(*place).map_or("?", |field| field.name.as_str());
+        format!("key({})", columns.iter().map(name).collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl fmt::Debug for Partitioning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -51,6 +51,7 @@ fn records_posted_to_a_job_are_answered_in_order() {
     assert_eq!(started.status, 201, "{started:?}");
     check("Job", &started.json());
     assert_eq!(started.json()["sources"][0]["door"], RECORDS);
+    assert_eq!(started.json()["links"][0]["partitioning"], "key(card)");
 
     let body = payment(1_000, "c1", 2.5) + "{\"ts\":\"soon\"}\n" + &payment(2_000, "c1", 4.0);
     let reply = site.post(RECORDS, &body);
