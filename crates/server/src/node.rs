@@ -237,11 +237,14 @@ fn of_query(error: QueryError, sql: &str) -> ControlError {
     match error {
         QueryError::Missing { name, known } => ControlError::NotFound { kind: Kind::Query, name, known },
         QueryError::Exists { name } => ControlError::Exists { kind: Kind::Query, name },
-        QueryError::Sql(error) => {
-            let mut mistake = Mistake::at(sql, error.span, error.message);
-            mistake.expected = error.expected;
-            mistake.hint = error.hint;
-            ControlError::Mistakes { of: TextKind::Query, mistakes: vec![mistake] }
+        QueryError::Sql(errors) => {
+            let mistakes = errors.into_iter().map(|error| {
+                let mut mistake = Mistake::at(sql, error.span, error.message);
+                mistake.expected = error.expected;
+                mistake.hint = error.hint;
+                mistake
+            });
+            ControlError::Mistakes { of: TextKind::Query, mistakes: mistakes.collect() }
         }
         QueryError::Failed(error) => error.into(),
     }

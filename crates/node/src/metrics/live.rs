@@ -12,13 +12,13 @@ use arrow_array::{
 };
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
-use thalweg_expr::{Expr, SqlError};
+use thalweg_expr::{Expr, SqlErrors};
 use thalweg_flow::{Command, Job};
 use thalweg_types::{
     Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, hash_columns, partition_of,
 };
 use thalweg_window::plan::PlannedQuery;
-use thalweg_window::query::Query;
+use thalweg_window::query::Draft;
 
 use super::{MetricsSpec, StageChoice, StageCommand, choose_stage};
 
@@ -33,7 +33,7 @@ pub enum QueryError {
     #[error("query {name:?} exists already")]
     Exists { name: String },
     #[error("{0}")]
-    Sql(SqlError),
+    Sql(SqlErrors),
     #[error("{0}")]
     Failed(Error),
 }
@@ -94,8 +94,9 @@ impl LiveQueries {
         if queries.iter().any(|query| query.name == name) || self.spec.input.field(name).is_some() {
             return Err(QueryError::Exists { name: name.to_owned() });
         }
-        let query = Query::parse(sql).map_err(QueryError::Sql)?;
-        let planned = PlannedQuery::bind(name, &query, &self.spec.input).map_err(QueryError::Sql)?;
+        let (query, _) = Draft::read(sql).bind(&self.spec.input).map_err(QueryError::Sql)?;
+        let planned = PlannedQuery::bind(name, &query, &self.spec.input)
+            .map_err(|error| QueryError::Sql(error.into()))?;
         let stage = self.stage_for(&planned)?;
         let command = |reply| StageCommand::Add { name: name.to_owned(), query: Box::new(query), reply };
         let replies = self.ask(job, stage, command)?;

@@ -97,6 +97,14 @@ fn queries_come_and_go_while_a_job_runs() {
     let path = format!("{QUERIES}/largest");
     let error = site.post(&path, "SELECT max(amuont) AS most FROM payments GROUP BY card OVER INFINITE");
     assert_eq!(error.expect_error(400, "invalid_query")["detail"][0]["column"], 12);
+    let error = site.post(&path, "SELECT summ(amuont) AS a FROM payments GROUP BY kard OVER SLIDING 1 HUOR");
+    let error = error.expect_error(400, "invalid_query");
+    let marked: Vec<_> = error["detail"].as_array().unwrap().iter().map(|one| one["text"].clone()).collect();
+    assert_eq!(marked, ["summ", "amuont", "kard", "HUOR"]);
+    for told in ["4 mistakes", "no aggregate summ (line 1, column 8)", "\"amuont\"", "\"kard\"", "HUOR"] {
+        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+    }
+    assert_eq!(error["hint"], "did you mean sum?");
     let added = site.post(&path, "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE");
     assert_eq!(added.status, 201, "{added:?}");
     site.post(&path, "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE")
