@@ -5,7 +5,8 @@ use std::ops::Range;
 use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors, nearest};
 use thalweg_types::{DataType, Schema};
 
-use super::{AggregateName, Query};
+use super::{Query, aggregate};
+use crate::agg::{Function, output_type};
 
 /// A query whose names and types have been checked.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub struct BoundQuery {
 #[derive(Clone, Debug)]
 pub struct BoundOutput {
     pub alias: String,
-    pub function: AggregateName,
+    pub function: Function,
     pub arg: Option<Bound>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Binding<'a> {
 
 impl Binding<'_> {
     /// An argument of an aggregate; of one that is not known, any value will do.
-    pub(super) fn arg(&mut self, function: Option<AggregateName>, arg: &Expr) -> Checked {
+    pub(super) fn arg(&mut self, function: Option<Function>, arg: &Expr) -> Checked {
         let checked = arg.check(self.schema, self.qualifier, self.mistakes);
         if let (Some(function), Some(data_type)) = (function, checked.data_type())
             && let Err(error) = check_kind(function, data_type, arg.span())
@@ -109,11 +110,11 @@ impl Binding<'_> {
     }
 }
 
-fn check_kind(function: AggregateName, data_type: &DataType, span: Range<usize>) -> Result<(), SqlError> {
-    if function.takes(data_type) {
+fn check_kind(function: Function, data_type: &DataType, span: Range<usize>) -> Result<(), SqlError> {
+    if output_type(function, Some(data_type)).is_ok() {
         return Ok(());
     }
-    let name = function.name();
+    let name = aggregate::name(function);
     let error = SqlError::new(format!("{name} cannot take {data_type}")).at(span);
     Err(match data_type {
         DataType::List(_) | DataType::Struct(_) => {

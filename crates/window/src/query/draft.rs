@@ -6,7 +6,8 @@ use thalweg_expr::{Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors};
 use thalweg_types::{Micros, Schema};
 
 use super::bind::{Binding, BoundOutput, BoundQuery};
-use super::{AggregateName, Output, Query, Window, clauses};
+use super::{Output, Query, Window, clauses};
+use crate::agg::Function;
 
 /// A text on its way to a query. Whatever is `None` here was not to be read, and that has been reported.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Draft {
 #[derive(Debug)]
 pub(super) struct DraftOutput {
     pub(super) alias: Option<String>,
-    pub(super) function: Option<AggregateName>,
+    pub(super) function: Option<Function>,
     /// Those that could be read; one or none where there is no mistake.
     pub(super) args: Vec<Expr>,
     pub(super) span: Range<usize>,

@@ -33,7 +33,8 @@ use std::ops::Range;
 use thalweg_expr::{Expr, SqlErrors};
 use thalweg_types::{Micros, format_duration};
 
-pub use aggregate::AggregateName;
+use crate::agg::Function;
+
 pub use bind::{BoundOutput, BoundQuery};
 pub use draft::Draft;
 
@@ -57,7 +58,7 @@ pub struct Query {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     pub alias: String,
-    pub function: AggregateName,
+    pub function: Function,
     /// `None` for `count(*)` alone.
     pub arg: Option<Expr>,
     /// The aggregate and its alias in the text.
@@ -94,7 +95,7 @@ impl Query {
         for (index, output) in self.outputs.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             let arg = output.arg.as_ref();
-            write!(out, "{separator}{}", output.function.call(arg)).expect(NEVER_FAILS);
+            write!(out, "{separator}{}", aggregate::call(output.function, arg)).expect(NEVER_FAILS);
         }
         write!(out, " FROM {}", quoted(&self.stream)).expect(NEVER_FAILS);
         if let Some(filter) = &self.filter {

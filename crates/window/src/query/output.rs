@@ -5,10 +5,10 @@ use std::ops::Range;
 use sqlparser::tokenizer::Token;
 use thalweg_expr::{Expr, Mistakes, Spanned, SqlError};
 
-use super::AggregateName;
-use super::aggregate::Called;
+use super::aggregate::{self, Called};
 use super::clauses::split_at_commas;
 use super::draft::DraftOutput;
+use crate::agg::Function;
 
 /// The outputs between SELECT and FROM, which stands at `from`.
 pub(super) fn list(
@@ -138,17 +138,17 @@ fn arguments(
     close: Range<usize>,
     exprs: &mut Vec<Expr>,
     mistakes: &mut Mistakes,
-) -> Result<AggregateName, SqlError> {
+) -> Result<Function, SqlError> {
     let name = match called {
         Called::Count => "count",
         Called::Quantile => "quantile",
-        Called::Of(function) => function.name(),
+        Called::Of(function) => aggregate::name(function),
     };
     if let [star] = args
         && star.token == Token::Mul
     {
         return match called {
-            Called::Count => Ok(AggregateName::CountAll),
+            Called::Count => Ok(Function::CountAll),
             _ => Err(SqlError::new(format!("{name} takes one expression"))
                 .at(star.span.clone())
                 .hint("only count takes *")),
@@ -159,7 +159,7 @@ fn arguments(
         return Err(if called == Called::Count { error.hint("count(*) counts records") } else { error });
     };
     let distinct = first.is_keyword("DISTINCT") && args.len() > 1;
-    if distinct && !matches!(called, Called::Count | Called::Of(AggregateName::CountDistinct)) {
+    if distinct && !matches!(called, Called::Count | Called::Of(Function::CountDistinct)) {
         *exprs = readable(text, args, mistakes);
         let error =
             SqlError::new(format!("{name}(DISTINCT …) is not part of queries")).at(first.span.clone());
@@ -179,7 +179,7 @@ fn arguments(
             let number = expr(rank).map(|rank| rank.as_number().filter(|rank| (0.0..=1.0).contains(rank)));
             let rank = match number {
                 // −0.0 and 0.0 are one rank.
-                Ok(Some(number)) => Ok(AggregateName::Quantile(number + 0.0)),
+                Ok(Some(number)) => Ok(Function::Quantile(number + 0.0)),
                 Ok(None) => Err(SqlError::new("the rank of a quantile is a constant")
                     .at(rank_span)
                     .expected("a number from 0 to 1, such as 0.99")),
@@ -199,8 +199,8 @@ fn arguments(
         }
         (_, [value]) => {
             let function = match called {
-                Called::Count if distinct => AggregateName::CountDistinct,
-                Called::Count => AggregateName::Count,
+                Called::Count if distinct => Function::CountDistinct,
+                Called::Count => Function::Count,
                 Called::Of(function) => function,
                 Called::Quantile => unreachable!("handled above"),
             };
@@ -249,10 +249,10 @@ fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
 }
 
 /// The function and the words of its argument: `sum_amount`, `count`, `count_distinct_merchant`.
-fn default_alias(function: AggregateName, args: &[Spanned]) -> String {
-    let mut alias = function.name().to_owned();
+fn default_alias(function: Function, args: &[Spanned]) -> String {
+    let mut alias = aggregate::name(function).to_owned();
     let first = match function {
-        AggregateName::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
+        Function::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
         _ => args,
     };
     for token in first {
