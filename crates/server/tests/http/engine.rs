@@ -33,8 +33,11 @@ const RECORDS: &str = "/v1/jobs/payments/sources/payments";
 const QUERIES: &str = "/v1/jobs/payments/operators/features/queries";
 
 fn site() -> Site {
-    let node = Arc::new(Node::builder().workers(1).open().unwrap());
-    let control = NodeControl::new(node);
+    site_of(&Arc::new(Node::builder().workers(1).open().unwrap()))
+}
+
+fn site_of(node: &Arc<Node>) -> Site {
+    let control = NodeControl::new(Arc::clone(node));
     control.set_readiness(Readiness::Ready);
     let server = Server::bind("127.0.0.1:0", Arc::new(control), Options::default()).unwrap();
     Site::of(server)
@@ -147,6 +150,26 @@ fn a_stage_without_a_key_can_wait_for_its_first_query() {
     assert_eq!(site.get(&path).json()["values"]["n"], 2);
     assert_eq!(site.delete(&path).status, 204);
     assert_eq!(site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines()[0].get("total"), None);
+}
+
+#[test]
+fn the_server_and_its_node_have_one_list_of_queries() {
+    const LARGEST: &str = "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE";
+    let node = Arc::new(Node::builder().workers(1).open().unwrap());
+    let site = site_of(&node);
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    assert_eq!(site.post(&format!("{QUERIES}/largest"), LARGEST).status, 201);
+    let job = node.job("payments").unwrap();
+    let queries = job.queries("features").unwrap();
+    let names = || queries.list().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(), ["card_1h", "largest"]);
+    assert_eq!(queries.list()[1].1, LARGEST);
+    queries.drop(job.job(), "largest").unwrap();
+    assert_eq!(names(), ["card_1h"]);
+    let shown = site.get("/v1/jobs/payments").json()["operators"].clone();
+    let shown: Vec<_> = shown.as_array().unwrap().iter().filter(|one| one["name"] == "features").collect();
+    assert_eq!(shown[0]["queries"].as_array().unwrap().len(), 1, "{shown:?}");
+    site.delete(&format!("{QUERIES}/largest")).expect_error(404, "not_found");
 }
 
 #[test]
