@@ -28,7 +28,7 @@ use crate::job_file::StateSettings;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{LatePolicy, MetricsSpec};
+use crate::metrics::{AnswerCounts, LatePolicy, MetricsSpec};
 
 pub use filter::Filter;
 pub use map::Map;
@@ -73,6 +73,8 @@ pub struct Services {
     /// Memory for chunks of reservoirs, `state.chunk_memory` of the job.
     pub chunks: Arc<ChunkBudget>,
     pub state: StateSettings,
+    /// What the `metrics` operators of the job have answered.
+    pub answers: AnswerCounts,
 }
 
 /// One output that others can read as `operator.name`; the first is what `operator` alone means.
