@@ -67,6 +67,9 @@ pub(crate) enum Node {
     Cast(Box<Expr>, DataType),
     Extract(Part, Box<Expr>),
     Call(Function, Vec<Expr>),
+    /// What a mistake left without a meaning, and what of it can be checked all the same. Has been reported; never
+    /// in an expression of [`Expr::parse`].
+    Mistaken(Vec<Expr>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,6 +243,10 @@ impl fmt::Display for Expr {
             Node::Call(function, args) => {
                 f.write_str(function.name())?;
                 write_list(f, args)
+            }
+            Node::Mistaken(parts) => {
+                f.write_str("…")?;
+                write_list(f, parts)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use thalweg_types::{DataType, Value};
 
@@ -151,6 +151,11 @@ impl Bound {
 }
 
 impl Typed {
+    /// Something of the type, where a mistake left nothing better.
+    pub(crate) fn placeholder(data_type: DataType) -> Self {
+        Self { op: Op::Constant(new_null_array(&data_type.to_arrow(), 1)), data_type, nullable: true }
+    }
+
     pub(crate) fn constant(&self) -> Option<&ArrayRef> {
         match &self.op {
             Op::Constant(array) => Some(array),

@@ -55,6 +55,14 @@ impl SqlError {
         out
     }
 
+    /// The message, with what was expected behind it.
+    pub(crate) fn with_expected(&self) -> String {
+        match &self.expected {
+            Some(expected) => format!("{}: expected {expected}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// Line and column (both from 1, columns in characters) of the error's start in `text`.
     pub fn line_column(&self, text: &str) -> Option<(usize, usize)> {
         self.span.as_ref().map(|span| {
@@ -100,11 +108,7 @@ impl fmt::Display for SqlError {
 impl From<SqlError> for Error {
     /// A user's error; what was expected joins the message.
     fn from(error: SqlError) -> Self {
-        let message = match &error.expected {
-            Some(expected) => format!("{}: expected {expected}", error.message),
-            None => error.message,
-        };
-        let user = Error::user(message);
+        let user = Error::user(error.with_expected());
         match error.hint {
             Some(hint) => user.with_hint(hint),
             None => user,

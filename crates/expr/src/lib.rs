@@ -4,6 +4,9 @@
 //! text --Expr::parse--> Expr --bind(&Schema)--> Bound --evaluate(&RecordBatch)--> ArrayRef
 //! ```
 //!
+//! A text that may be wrong goes through [`Expr::read`] and [`Expr::check`], which report every mistake and go on: what
+//! a mistake leaves without a meaning has a type that goes with everything, so one mistake does not cause another.
+//!
 //! # The language
 //!
 //! * Literals: `1`, `1.5`, `1e3`, `'text'`, `TRUE`, `FALSE`, `NULL`, `TIMESTAMP '2024-02-29 13:45:00'`.
@@ -38,12 +41,15 @@ mod bound;
 mod error;
 mod eval;
 mod function;
+mod mistakes;
 mod parse;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 pub use ast::Expr;
+pub use bind::{Checked, Qualifier};
 pub use bound::Bound;
 pub use error::{SqlError, nearest};
+pub use mistakes::{Mistakes, SqlErrors};
 pub use tokens::{MAX_DEPTH, MAX_OPERATORS, MAX_TEXT, Spanned, tokenize};

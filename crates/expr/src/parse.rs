@@ -1,5 +1,6 @@
 //! From `sqlparser`'s syntax tree to ours: what the language has, and a message for what it has not.
 
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use sqlparser::ast::{
@@ -14,6 +15,7 @@ use crate::SqlError;
 use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
 use crate::error::nearest;
 use crate::function::{Function, PARTS_EXPECTED, Part};
+use crate::mistakes::{Mistakes, SqlErrors};
 use crate::tokens::{self, Lines, MAX_DEPTH, Spanned, lower_first};
 
 /// Longest chain of operators that are not AND, OR or ||, which are flat.
@@ -23,16 +25,40 @@ impl Expr {
     /// Parses an expression.
     ///
     /// # Errors
-    /// On text that is no expression of the language, with the place and a hint where there is one.
-    pub fn parse(text: &str) -> Result<Self, SqlError> {
-        Self::from_tokens(text, &tokens::tokenize(text)?, text.len()..text.len())
+    /// On text that is no expression of the language, with the places and hints where there are some.
+    pub fn parse(text: &str) -> Result<Self, SqlErrors> {
+        let mut mistakes = Mistakes::new();
+        let expr = Self::read(text, &mut mistakes);
+        mistakes.finish()?;
+        Ok(expr.expect("without a mistake there is an expression"))
     }
 
-    /// Parses an expression that is all of `tokens`, which stand in `text`; `end` is where more was expected.
+    /// Parses an expression as far as it can be understood, so that the rest of it can be checked.
+    ///
+    /// What is wrong is added to `mistakes`; `None` where no more of the text can be told.
+    pub fn read(text: &str, mistakes: &mut Mistakes) -> Option<Self> {
+        let read = tokens::tokenize(text)
+            .and_then(|tokens| Self::from_tokens(text, &tokens, text.len()..text.len(), mistakes));
+        match read {
+            Ok(expr) => Some(expr),
+            Err(error) => {
+                mistakes.push(error);
+                None
+            }
+        }
+    }
+
+    /// As [`Expr::read`], of an expression that is all of `tokens`, which stand in `text`; `end` is where more was
+    /// expected.
     ///
     /// # Errors
-    /// As [`Expr::parse`].
-    pub fn from_tokens(text: &str, tokens: &[Spanned], end: Range<usize>) -> Result<Self, SqlError> {
+    /// If the syntax is wrong, so that nothing can be told of the expression.
+    pub fn from_tokens(
+        text: &str,
+        tokens: &[Spanned],
+        end: Range<usize>,
+        mistakes: &mut Mistakes,
+    ) -> Result<Self, SqlError> {
         if tokens.is_empty() {
             return Err(SqlError::new("an expression is missing").at(end));
         }
@@ -62,15 +88,17 @@ impl Expr {
                 _ => error,
             });
         }
-        Converter { lines }.expr(&parsed, 0)
+        Ok(Converter::new(lines, mistakes).expr(&parsed, 0))
     }
 
     /// Converts a parsed expression; `text` is what it was parsed from, for the places in messages.
     ///
     /// # Errors
     /// On syntax that the language does not have.
-    pub fn from_ast(parsed: &ast::Expr, text: &str) -> Result<Self, SqlError> {
-        Converter { lines: Lines::new(text) }.expr(parsed, 0)
+    pub fn from_ast(parsed: &ast::Expr, text: &str) -> Result<Self, SqlErrors> {
+        let mut mistakes = Mistakes::new();
+        let expr = Converter::new(Lines::new(text), &mut mistakes).expr(parsed, 0);
+        mistakes.finish().map(|()| expr)
     }
 }
 
@@ -118,24 +146,47 @@ fn parse_place(place: &str) -> Option<Location> {
     Some(Location::new(line.parse().ok()?, column.trim().parse().ok()?))
 }
 
-struct Converter<'a> {
+struct Converter<'a, 'm> {
     lines: Lines<'a>,
+    mistakes: RefCell<&'m mut Mistakes>,
+    /// Told once, though all leaves of a tree may be too deep.
+    is_too_deep: Cell<bool>,
 }
 
-impl Converter<'_> {
-    fn boxed(&self, expr: &ast::Expr, depth: usize) -> Result<Box<Expr>, SqlError> {
-        self.expr(expr, depth).map(Box::new)
+impl<'a, 'm> Converter<'a, 'm> {
+    fn new(lines: Lines<'a>, mistakes: &'m mut Mistakes) -> Self {
+        Self { lines, mistakes: RefCell::new(mistakes), is_too_deep: Cell::default() }
     }
 
-    fn expr(&self, expr: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
+    fn boxed(&self, expr: &ast::Expr, depth: usize) -> Box<Expr> {
+        Box::new(self.expr(expr, depth))
+    }
+
+    /// The expression; what has no meaning is reported and has a node of its own.
+    fn expr(&self, expr: &ast::Expr, depth: usize) -> Expr {
         if depth > MAX_CHAIN {
-            return Err(SqlError::new("the expression is nested too deeply")
+            let error = SqlError::new("the expression is nested too deeply")
                 .at(self.leaf(expr))
-                .expected(format!("at most {MAX_CHAIN} operators in a chain")));
+                .expected(format!("at most {MAX_CHAIN} operators in a chain"));
+            return match self.is_too_deep.replace(true) {
+                true => Expr::new(Node::Mistaken(Vec::new()), self.leaf(expr)),
+                false => self.mistaken(error, Vec::new()),
+            };
         }
-        let depth = depth + 1;
+        self.convert(expr, depth + 1).unwrap_or_else(|error| self.mistaken(error, Vec::new()))
+    }
+
+    /// Reports a mistake; `parts` of what it is about are understood all the same.
+    fn mistaken(&self, error: SqlError, parts: Vec<Expr>) -> Expr {
+        let place = error.span.clone().or_else(|| parts.first().map(Expr::span)).unwrap_or(0..0);
+        let span = parts.iter().map(Expr::span).fold(place, join);
+        self.mistakes.borrow_mut().push(error);
+        Expr::new(Node::Mistaken(parts), span)
+    }
+
+    fn convert(&self, expr: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
         match expr {
-            ast::Expr::Nested(inner) => self.expr(inner, depth),
+            ast::Expr::Nested(inner) => Ok(self.expr(inner, depth)),
             ast::Expr::Identifier(name) => {
                 Ok(Expr::new(Node::Field(vec![name.value.clone()]), self.lines.range(name.span)))
             }
@@ -159,13 +210,13 @@ impl Converter<'_> {
             ast::Expr::IsNotDistinctFrom(a, b) => self.compare(CompareOp::NotDistinct, a, b, depth),
             ast::Expr::Between { expr, negated, low, high } => {
                 let (expr, low, high) =
-                    (self.boxed(expr, depth)?, self.boxed(low, depth)?, self.boxed(high, depth)?);
+                    (self.boxed(expr, depth), self.boxed(low, depth), self.boxed(high, depth));
                 let span = join(expr.span(), high.span());
                 Ok(Expr::new(Node::Between { expr, low, high, negated: *negated }, span))
             }
             ast::Expr::InList { expr, list, negated } => {
-                let expr = self.boxed(expr, depth)?;
-                let list = list.iter().map(|item| self.expr(item, depth)).collect::<Result<Vec<_>, _>>()?;
+                let expr = self.boxed(expr, depth);
+                let list = list.iter().map(|item| self.expr(item, depth)).collect::<Vec<_>>();
                 let span = list.iter().map(Expr::span).fold(expr.span(), join);
                 let span = self.close(span);
                 Ok(Expr::new(Node::InList { expr, list, negated: *negated }, span))
@@ -177,22 +228,27 @@ impl Converter<'_> {
                 self.like(expr, pattern, escape_char.as_ref(), (true, *negated), depth)
             }
             ast::Expr::Case { case_token, end_token, operand, conditions, else_result } => {
-                let operand = operand.as_ref().map(|operand| self.boxed(operand, depth)).transpose()?;
+                let operand = operand.as_ref().map(|operand| self.boxed(operand, depth));
                 let branches = conditions
                     .iter()
                     .map(|CaseWhen { condition, result }| {
-                        Ok((self.expr(condition, depth)?, self.expr(result, depth)?))
+                        (self.expr(condition, depth), self.expr(result, depth))
                     })
-                    .collect::<Result<Vec<_>, SqlError>>()?;
-                let otherwise = else_result.as_ref().map(|result| self.boxed(result, depth)).transpose()?;
+                    .collect();
+                let otherwise = else_result.as_ref().map(|result| self.boxed(result, depth));
                 let span = join(self.lines.range(case_token.0.span), self.lines.range(end_token.0.span));
                 Ok(Expr::new(Node::Case { operand, branches, otherwise }, span))
             }
             ast::Expr::Cast { kind, expr, data_type, array: false, format: None } => {
-                let expr = self.boxed(expr, depth)?;
+                let expr = self.boxed(expr, depth);
                 let span = expr.span();
-                let to =
-                    cast_type(data_type).map_err(|error| error.at(self.lines.type_after(span.clone())))?;
+                let to = match cast_type(data_type) {
+                    Ok(to) => to,
+                    Err(error) => {
+                        let error = error.at(self.lines.type_after(span));
+                        return Ok(self.mistaken(error, vec![*expr]));
+                    }
+                };
                 // Both spellings give null where the value has no counterpart: the engine goes on.
                 match kind {
                     CastKind::Cast | CastKind::TryCast | CastKind::SafeCast | CastKind::DoubleColon => {
@@ -201,23 +257,25 @@ impl Converter<'_> {
                 }
             }
             ast::Expr::Extract { field, expr, .. } => {
-                let expr = self.boxed(expr, depth)?;
+                let expr = self.boxed(expr, depth);
                 let name = field.to_string();
                 let from = self.lines.before(expr.span().start, "FROM");
                 let start = self.lines.before(from, &name);
-                let part = Part::parse(&name, start..start + name.len())?;
                 let span = self.close(expr.span());
-                Ok(Expr::new(Node::Extract(part, expr), span))
+                Ok(match Part::parse(&name, start..start + name.len()) {
+                    Ok(part) => Expr::new(Node::Extract(part, expr), span),
+                    Err(error) => self.mistaken(error, vec![*expr]),
+                })
             }
             ast::Expr::Substring { expr, substring_from, substring_for, .. } => {
-                let text = self.expr(expr, depth)?;
+                let text = self.expr(expr, depth);
                 let from = match substring_from {
-                    Some(from) => self.expr(from, depth)?,
+                    Some(from) => self.expr(from, depth),
                     None => Expr::new(Node::Number("1".to_owned()), text.span()),
                 };
                 let mut args = vec![text, from];
                 if let Some(count) = substring_for {
-                    args.push(self.expr(count, depth)?);
+                    args.push(self.expr(count, depth));
                 }
                 Ok(self.call(Function::Substring, args, None))
             }
@@ -227,12 +285,12 @@ impl Converter<'_> {
                     Some(TrimWhereField::Leading) => Function::LeftTrim,
                     Some(TrimWhereField::Trailing) => Function::RightTrim,
                 };
-                let mut args = vec![self.expr(expr, depth)?];
+                let mut args = vec![self.expr(expr, depth)];
                 if let Some(what) = trim_what {
-                    args.push(self.expr(what, depth)?);
+                    args.push(self.expr(what, depth));
                 }
                 for what in trim_characters.iter().flatten() {
-                    args.push(self.expr(what, depth)?);
+                    args.push(self.expr(what, depth));
                 }
                 Ok(self.call(function, args, None))
             }
@@ -289,7 +347,7 @@ impl Converter<'_> {
     }
 
     fn unary(&self, op: UnaryOperator, operand: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
-        let operand = self.boxed(operand, depth)?;
+        let operand = self.boxed(operand, depth);
         let span = operand.span();
         match op {
             UnaryOperator::Plus => Ok(*operand),
@@ -301,7 +359,10 @@ impl Converter<'_> {
                 let start = self.lines.before(span.start, "NOT");
                 Ok(Expr::new(Node::Not(operand), start..span.end))
             }
-            other => Err(SqlError::new(format!("operator {other} is not part of the language")).at(span)),
+            other => {
+                let error = SqlError::new(format!("operator {other} is not part of the language")).at(span);
+                Ok(self.mistaken(error, vec![*operand]))
+            }
         }
     }
 
@@ -314,13 +375,13 @@ impl Converter<'_> {
         depth: usize,
     ) -> Result<Expr, SqlError> {
         let arithmetic = |op| {
-            let (left, right) = (self.boxed(left, depth)?, self.boxed(right, depth)?);
+            let (left, right) = (self.boxed(left, depth), self.boxed(right, depth));
             let span = join(left.span(), right.span());
             Ok(Expr::new(Node::Arithmetic(op, left, right), span))
         };
         match op {
             BinaryOperator::And | BinaryOperator::Or | BinaryOperator::StringConcat => {
-                let items = self.chain(whole, op, depth)?;
+                let items = self.chain(whole, op, depth);
                 let span = items.iter().map(Expr::span).reduce(join).unwrap_or(0..0);
                 let node = match op {
                     BinaryOperator::And => Node::And(items),
@@ -340,23 +401,26 @@ impl Converter<'_> {
             BinaryOperator::LtEq => self.compare(CompareOp::LessOrEqual, left, right, depth),
             BinaryOperator::Gt => self.compare(CompareOp::Greater, left, right, depth),
             BinaryOperator::GtEq => self.compare(CompareOp::GreaterOrEqual, left, right, depth),
-            other => Err(SqlError::new(format!("operator {other} is not part of the language"))
-                .at(self.expr(left, depth)?.span())),
+            other => {
+                let parts = vec![self.expr(left, depth), self.expr(right, depth)];
+                let error = SqlError::new(format!("operator {other} is not part of the language"));
+                Ok(self.mistaken(error.at(parts[0].span()), parts))
+            }
         }
     }
 
     /// The operands of a chain of one operator. The left spine is walked, not recursed into: it may be long.
-    fn chain(&self, whole: &ast::Expr, wanted: &BinaryOperator, depth: usize) -> Result<Vec<Expr>, SqlError> {
+    fn chain(&self, whole: &ast::Expr, wanted: &BinaryOperator, depth: usize) -> Vec<Expr> {
         let mut items = Vec::new();
         let mut rest = whole;
         loop {
             match rest {
                 ast::Expr::BinaryOp { left, op, right } if op == wanted => {
-                    items.push(self.expr(right, depth)?);
+                    items.push(self.expr(right, depth));
                     rest = left;
                 }
                 first => {
-                    items.push(self.expr(first, depth)?);
+                    items.push(self.expr(first, depth));
                     break;
                 }
             }
@@ -372,17 +436,17 @@ impl Converter<'_> {
                 (node, _) => flat.push(Expr::new(node, item.span)),
             }
         }
-        Ok(flat)
+        flat
     }
 
     fn compare(&self, op: CompareOp, a: &ast::Expr, b: &ast::Expr, depth: usize) -> Result<Expr, SqlError> {
-        let (a, b) = (self.boxed(a, depth)?, self.boxed(b, depth)?);
+        let (a, b) = (self.boxed(a, depth), self.boxed(b, depth));
         let span = join(a.span(), b.span());
         Ok(Expr::new(Node::Compare(op, a, b), span))
     }
 
     fn is(&self, inner: &ast::Expr, what: Is, negated: bool, depth: usize) -> Result<Expr, SqlError> {
-        let expr = self.boxed(inner, depth)?;
+        let expr = self.boxed(inner, depth);
         let span = expr.span();
         Ok(Expr::new(Node::Is { what, negated, expr }, span))
     }
@@ -395,7 +459,7 @@ impl Converter<'_> {
         (fold_case, negated): (bool, bool),
         depth: usize,
     ) -> Result<Expr, SqlError> {
-        let (expr, pattern) = (self.boxed(expr, depth)?, self.boxed(pattern, depth)?);
+        let (expr, pattern) = (self.boxed(expr, depth), self.boxed(pattern, depth));
         let escape = match escape {
             None => None,
             Some(literal) => {
@@ -405,12 +469,13 @@ impl Converter<'_> {
                     }
                     _ => None,
                 };
-                let one = one.and_then(|mut text| text.next());
-                Some(one.ok_or_else(|| {
-                    SqlError::new("ESCAPE takes one character")
+                let Some(one) = one.and_then(|mut text| text.next()) else {
+                    let error = SqlError::new("ESCAPE takes one character")
                         .at(self.lines.range(literal.span))
-                        .expected("a text of one character, such as '!'")
-                })?)
+                        .expected("a text of one character, such as '!'");
+                    return Ok(self.mistaken(error, vec![*expr, *pattern]));
+                };
+                Some(one)
             }
         };
         let span = join(expr.span(), pattern.span());
@@ -419,10 +484,18 @@ impl Converter<'_> {
 
     fn function(&self, function: &ast::Function, depth: usize) -> Result<Expr, SqlError> {
         let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else {
-            return Err(SqlError::new(format!("there is no function {}", function.name)));
+            let error = SqlError::new(format!("there is no function {}", function.name));
+            let span = match function.name.0.first() {
+                Some(ObjectNamePart::Identifier(name)) => self.lines.range(name.span),
+                _ => 0..0,
+            };
+            return Ok(self.mistaken(error.at(span), self.arguments(&function.args, depth)));
         };
         let span = self.lines.range(name.span);
-        let kind = Function::parse(&name.value, span.clone())?;
+        let kind = match Function::parse(&name.value, span.clone()) {
+            Ok(kind) => kind,
+            Err(error) => return Ok(self.mistaken(error, self.arguments(&function.args, depth))),
+        };
         if function.over.is_some() || function.filter.is_some() || !function.within_group.is_empty() {
             return Err(SqlError::new(format!("{} is a function of one record", kind.name()))
                 .at(span)
@@ -437,7 +510,7 @@ impl Converter<'_> {
         let mut args = Vec::with_capacity(list.args.len());
         for arg in &list.args {
             match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => args.push(self.expr(expr, depth)?),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => args.push(self.expr(expr, depth)),
                 other => {
                     return Err(SqlError::new(format!("{} takes no argument {other}", kind.name()))
                         .at(span)
@@ -446,6 +519,16 @@ impl Converter<'_> {
             }
         }
         Ok(self.call(kind, args, Some(span)))
+    }
+
+    /// What can be understood of the arguments of a function that there is not.
+    fn arguments(&self, args: &FunctionArguments, depth: usize) -> Vec<Expr> {
+        let FunctionArguments::List(list) = args else { return Vec::new() };
+        let exprs = list.args.iter().filter_map(|arg| match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(self.expr(expr, depth)),
+            _ => None,
+        });
+        exprs.collect()
     }
 
     fn call(&self, function: Function, mut args: Vec<Expr>, name: Option<Range<usize>>) -> Expr {

@@ -31,8 +31,8 @@ pub struct BuiltJob {
     /// By their names in the graph.
     pub sinks: Vec<(Arc<str>, SinkReport)>,
     pub rejects: RejectCounts,
-    /// Operators whose output 0 is answers.
-    pub answering: Vec<Arc<str>>,
+    /// The `metrics` operators whose answers leave the job; `None` where it has no such operator at all.
+    pub answering: Option<Vec<Arc<str>>>,
 }
 
 /// Opens everything that the job names and lays out its graph.
@@ -59,14 +59,10 @@ pub fn build(
     let sources = builder.sources(skips)?;
     let mut rejecting: Vec<Endpoint> =
         (0..sources.len()).map(|source| Endpoint { node: NodeRef::Source(source), output: 1 }).collect();
-    let mut answering = Vec::new();
     for (place, operator) in job.operators.iter().enumerate() {
         builder.operator(operator);
         if let Some(output) = operator.prepared.rejects {
             rejecting.push(Endpoint { node: NodeRef::Operator(place), output });
-        }
-        if operator.prepared.metrics.is_some() {
-            answering.push(Arc::clone(&operator.name));
         }
     }
     let mut sinks = Vec::new();
@@ -87,6 +83,7 @@ pub fn build(
         let name = builder.sink(&sink.name, &sink.inputs, sink.union.as_ref(), factory);
         sinks.push((name, report));
     }
+    let replies: Vec<Endpoint> = builder.replies.iter().map(|(source, _)| job.reply_of(*source)).collect();
     builder.replies();
     let rejects = RejectCounts::default();
     builder.rejects(&rejecting, rejects.clone());
@@ -96,9 +93,39 @@ pub fn build(
         addresses: builder.addresses,
         sinks,
         rejects,
-        answering,
+        answering: answering(job, &replies),
         graph: Graph { job: Arc::clone(&job.name), sources, operators: builder.operators },
     })
+}
+
+/// The `metrics` operators from whose answers a sink or a reply is reached without another `metrics` between.
+fn answering(job: &CheckedJob, replies: &[Endpoint]) -> Option<Vec<Arc<str>>> {
+    let is_metrics = |place: usize| job.operators[place].prepared.metrics.is_some();
+    if !(0..job.operators.len()).any(is_metrics) {
+        return None;
+    }
+    let ends = job.sinks.iter().flat_map(|sink| &sink.inputs).map(|input| input.endpoint);
+    let mut open: Vec<Endpoint> = ends.chain(replies.iter().copied()).collect();
+    let mut seen: Vec<Endpoint> = Vec::new();
+    while let Some(endpoint) = open.pop() {
+        if seen.contains(&endpoint) {
+            continue;
+        }
+        seen.push(endpoint);
+        if let NodeRef::Operator(place) = endpoint.node
+            && !is_metrics(place)
+        {
+            open.extend(job.operators[place].inputs.iter().map(|input| input.endpoint));
+        }
+    }
+    let leaves = |place: usize| seen.contains(&Endpoint { node: NodeRef::Operator(place), output: 0 });
+    let operators = job.operators.iter().enumerate();
+    Some(
+        operators
+            .filter(|(place, _)| is_metrics(*place) && leaves(*place))
+            .map(|(_, operator)| Arc::clone(&operator.name))
+            .collect(),
+    )
 }
 
 struct Builder<'a> {

@@ -10,7 +10,9 @@ mod merge;
 mod scatter;
 mod stage;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
 use thalweg_types::{DataType, Error, Field, Micros, Schema, format_duration};
@@ -70,6 +72,24 @@ impl StageQuery {
     /// Places of the GROUP BY fields.
     pub fn group_by(&self) -> &[usize] {
         &self.bound.group_by
+    }
+}
+
+/// How many records each `metrics` operator of a running job has answered.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerCounts(Arc<Mutex<BTreeMap<Arc<str>, Arc<AtomicU64>>>>);
+
+impl AnswerCounts {
+    /// The counter of an operator; it alone adds to it.
+    fn of(&self, operator: &Arc<str>) -> Arc<AtomicU64> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(counts.entry(Arc::clone(operator)).or_default())
+    }
+
+    pub fn get(&self, operator: &str) -> u64 {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: nothing is published with it.
+        counts.get(operator).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -154,7 +174,10 @@ fn plan_query(stage: &mut Stage, name: &str, query: &Query) -> Result<PlannedQue
 /// Makes the merge: input 0 is the records, input 1 + i stage i; output 0 answers, output 1 rejects.
 pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
     let spec = Arc::clone(spec);
-    Arc::new(move |_: &TaskContext<'_>| Ok(Box::new(Merge::new(Arc::clone(&spec))?)))
+    Arc::new(move |context: &TaskContext<'_>| {
+        let answered = context.services.answers.of(&spec.name);
+        Ok(Box::new(Merge::new(Arc::clone(&spec), answered)?))
+    })
 }
 
 /// Schema of what stage `index` sends to the merge.

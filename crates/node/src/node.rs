@@ -15,8 +15,8 @@ use thalweg_types::{Class, Error};
 
 use crate::data_dir::{DataDir, JobDir};
 use crate::graph;
-use crate::job_file::{CheckOptions, CheckedJob};
-use crate::metrics::LiveQueries;
+use crate::job_file::{CheckOptions, CheckedJob, Endpoint};
+use crate::metrics::{AnswerCounts, LiveQueries};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
 
@@ -166,6 +166,7 @@ impl Node {
             pool: Arc::clone(&self.pool),
             chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
             state: job.state.clone(),
+            answers: AnswerCounts::default(),
         };
         let skips: Vec<Skip> = skips
             .iter()
@@ -194,6 +195,7 @@ impl Node {
             sinks: built.sinks,
             rejects: built.rejects,
             answering: built.answering,
+            answers: services.answers,
             started,
             ended: Mutex::default(),
         });
@@ -256,7 +258,9 @@ pub struct RunningJob {
     addresses: BTreeMap<Arc<str>, SocketAddr>,
     sinks: Vec<(Arc<str>, SinkReport)>,
     rejects: RejectCounts,
-    answering: Vec<Arc<str>>,
+    /// The `metrics` operators whose answers leave the job.
+    answering: Option<Vec<Arc<str>>>,
+    answers: AnswerCounts,
     /// Queries of each `metrics` operator.
     queries: BTreeMap<Arc<str>, LiveQueries>,
     started: Instant,
@@ -346,20 +350,9 @@ impl RunningJob {
         let stats = self.stats();
         let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let rejects = self.rejects.total();
-        // A merge emits answers and the rejects of its stages; what sources rejected never reached it.
-        let emitted = |name: &Arc<str>| -> u64 {
-            let operator = stats.operators.iter().find(|operator| operator.name == *name);
-            operator.map_or(0, |operator| operator.tasks.iter().map(|task| task.records_out).sum())
-        };
-        let taken = |name: &Arc<str>| -> u64 {
-            let operator = stats.operators.iter().find(|operator| operator.name == *name);
-            operator.map_or(0, |operator| operator.tasks.iter().map(|task| task.records_in).sum())
-        };
-        let answers = if self.answering.is_empty() {
-            self.sinks.iter().map(|(name, _)| taken(name)).sum()
-        } else {
-            let emitted: u64 = self.answering.iter().map(emitted).sum();
-            emitted.saturating_sub(rejects.saturating_sub(stats.rejects))
+        let answers = match &self.answering {
+            Some(operators) => operators.iter().map(|operator| self.answers.get(operator)).sum(),
+            None => self.records_in_sinks(&stats),
         };
         Summary {
             records: stats.records,
@@ -367,6 +360,21 @@ impl RunningJob {
             rejects,
             elapsed: ended.unwrap_or_else(|| self.started.elapsed()),
         }
+    }
+
+    /// What sinks took; of those that read the same, the one that is ahead counts.
+    fn records_in_sinks(&self, stats: &JobStats) -> u64 {
+        let mut streams: Vec<(Vec<Endpoint>, u64)> = Vec::new();
+        for (sink, (name, _)) in self.checked.sinks.iter().zip(&self.sinks) {
+            let operator = stats.operators.iter().find(|operator| operator.name == *name);
+            let taken = operator.map_or(0, |sink| sink.tasks.iter().map(|task| task.records_in).sum());
+            let inputs: Vec<Endpoint> = sink.inputs.iter().map(|input| input.endpoint).collect();
+            match streams.iter_mut().find(|(read, _)| *read == inputs) {
+                Some((_, most)) => *most = taken.max(*most),
+                None => streams.push((inputs, taken)),
+            }
+        }
+        streams.iter().map(|(_, taken)| taken).sum()
     }
 
     fn note_end(&self, state: JobState) -> JobState {
@@ -402,8 +410,9 @@ impl JobEnd {
 
 /// What a job has done.
 ///
-/// Answers are the rows that `metrics` operators gave, one per record; where a job has none, the rows that
-/// reached its sinks. Rejects are those of sources and operators.
+/// Answers are what the last `metrics` operators before sinks and replies gave, one per record: those that only feed
+/// another `metrics` do not count, and an answer that several sinks take counts once. Where a job has no `metrics`, they
+/// are the records that reached its sinks, once for sinks that read the same. Rejects are those of sources and operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     pub records: u64,

@@ -247,10 +247,13 @@ fn mistaken(of: TextKind, summary: String, mistakes: &[Mistake]) -> ApiError {
         TextKind::JobFile => Code::InvalidJobFile,
         TextKind::Query => Code::InvalidQuery,
     };
+    let with_place = |one: &Mistake| match one.line {
+        0 => one.message.clone(),
+        line => format!("{} (line {line}, column {})", one.message, one.column),
+    };
     let message = match mistakes {
-        [one] if one.line > 0 => format!("{} (line {}, column {})", one.message, one.line, one.column),
-        [one] => one.message.clone(),
-        _ => summary,
+        [one] => with_place(one),
+        all => format!("{summary}: {}", all.iter().map(with_place).collect::<Vec<_>>().join("; ")),
     };
     let detail = mistakes
         .iter()

@@ -25,21 +25,9 @@ pub struct NodeControl {
     node: Arc<Node>,
     readiness: AtomicU8,
     /// Held for moments. Ended jobs stay until they are stopped or started again.
-    jobs: RwLock<BTreeMap<Arc<str>, Arc<Served>>>,
+    jobs: RwLock<BTreeMap<Arc<str>, Arc<RunningJob>>>,
     /// Held while a job is started, so that of two with the same name the second is told so.
     starting: Mutex<()>,
-}
-
-struct Served {
-    job: Arc<RunningJob>,
-    /// By `metrics` operator.
-    operators: BTreeMap<Arc<str>, Queries>,
-}
-
-struct Queries {
-    live: LiveQueries,
-    /// As they are shown; changed with `live`.
-    shown: Mutex<Vec<QuerySnapshot>>,
 }
 
 impl NodeControl {
@@ -60,28 +48,18 @@ impl NodeControl {
 
     /// Serves a job that was started on the node.
     pub fn add(&self, job: Arc<RunningJob>) {
-        let operators = job.checked().operators.iter().filter_map(|operator| {
-            let spec = operator.prepared.metrics.as_ref()?;
-            let queries = spec.stages.iter().flat_map(|stage| &stage.queries);
-            let shown = queries
-                .map(|query| QuerySnapshot { name: query.name.clone(), text: query.text.clone() })
-                .collect();
-            let live = LiveQueries::new(spec, operator.partitions);
-            Some((Arc::clone(&operator.name), Queries { live, shown: Mutex::new(shown) }))
-        });
-        let served = Served { operators: operators.collect(), job: Arc::clone(&job) };
-        self.jobs_mut().insert(Arc::clone(job.name()), Arc::new(served));
+        self.jobs_mut().insert(Arc::clone(job.name()), job);
     }
 
-    fn jobs_ref(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<Served>>> {
+    fn jobs_ref(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<RunningJob>>> {
         self.jobs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn jobs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Arc<str>, Arc<Served>>> {
+    fn jobs_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Arc<str>, Arc<RunningJob>>> {
         self.jobs.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, name: &str) -> Result<Arc<Served>, ControlError> {
+    fn find(&self, name: &str) -> Result<Arc<RunningJob>, ControlError> {
         let jobs = self.jobs_ref();
         jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
     }
@@ -90,15 +68,14 @@ impl NodeControl {
     fn with_queries<T>(
         &self,
         path: &QueryPath,
-        work: impl FnOnce(&RunningJob, &Queries) -> Result<T, ControlError>,
+        work: impl FnOnce(&RunningJob, &LiveQueries) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        let served = self.find(&path.job)?;
-        let queries = served
-            .operators
-            .get(path.operator.as_str())
-            .ok_or_else(|| not_found(Kind::Operator, &path.operator, served.operators.keys()))?;
-        refuse_ended(&served.job)?;
-        work(&served.job, queries)
+        let job = self.find(&path.job)?;
+        let queries = job
+            .queries(&path.operator)
+            .ok_or_else(|| not_found(Kind::Operator, &path.operator, job.metrics()))?;
+        refuse_ended(&job)?;
+        work(&job, queries)
     }
 }
 
@@ -111,16 +88,16 @@ impl Control for NodeControl {
 
     fn ingress(&self, job: &str, source: &str) -> Result<Arc<dyn Ingress>, ControlError> {
         let served = self.find(job)?;
-        let door = served.job.ingress(source).cloned().ok_or_else(|| {
-            let sources = served.job.checked().sources.iter().map(|source| &source.name);
-            not_found(Kind::Source, source, sources.filter(|name| served.job.ingress(name).is_some()))
+        let door = served.ingress(source).cloned().ok_or_else(|| {
+            let sources = served.checked().sources.iter().map(|source| &source.name);
+            not_found(Kind::Source, source, sources.filter(|name| served.ingress(name).is_some()))
         })?;
-        refuse_ended(&served.job)?;
+        refuse_ended(&served)?;
         Ok(door)
     }
 
     fn jobs(&self) -> Vec<JobSnapshot> {
-        let jobs: Vec<Arc<Served>> = self.jobs_ref().values().cloned().collect();
+        let jobs: Vec<Arc<RunningJob>> = self.jobs_ref().values().cloned().collect();
         jobs.iter().map(|served| snapshot(served)).collect()
     }
 
@@ -146,7 +123,7 @@ impl Control for NodeControl {
         }
         let _starting = lock(&self.starting);
         if let Some(known) = self.jobs_ref().get(name)
-            && !known.job.state().is_final()
+            && !known.state().is_final()
         {
             return Err(ControlError::Exists { kind: Kind::Job, name: name.to_owned() });
         }
@@ -158,10 +135,10 @@ impl Control for NodeControl {
     fn stop(&self, name: &str, how: Stop) -> Result<StopSummary, ControlError> {
         let served = self.find(name)?;
         match how {
-            Stop::Drain => served.job.drain(),
-            Stop::Abort => served.job.abort(),
+            Stop::Drain => served.drain(),
+            Stop::Abort => served.abort(),
         }
-        let end = served.job.wait();
+        let end = served.wait();
         let _starting = lock(&self.starting);
         // Another request may have stopped it meanwhile, and a third one started it again.
         let is_listed = self.jobs_ref().get(name).is_some_and(|listed| Arc::ptr_eq(listed, &served));
@@ -184,25 +161,20 @@ impl Control for NodeControl {
         let key: Vec<(String, Option<String>)> =
             key.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
         self.with_queries(query, |job, queries| {
-            let value =
-                queries.live.read(job.job(), &query.query, &key).map_err(|error| of_query(error, ""))?;
+            let value = queries.read(job.job(), &query.query, &key).map_err(|error| of_query(error, ""))?;
             Ok(Present { key: value.key, values: value.values, as_of: value.as_of })
         })
     }
 
     fn add_query(&self, query: &QueryPath, sql: &str) -> Result<(), ControlError> {
         self.with_queries(query, |job, queries| {
-            queries.live.add(job.job(), &query.query, sql).map_err(|error| of_query(error, sql))?;
-            lock(&queries.shown).push(QuerySnapshot { name: query.query.clone(), text: sql.to_owned() });
-            Ok(())
+            queries.add(job.job(), &query.query, sql).map_err(|error| of_query(error, sql))
         })
     }
 
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
         self.with_queries(query, |job, queries| {
-            queries.live.drop(job.job(), &query.query).map_err(|error| of_query(error, ""))?;
-            lock(&queries.shown).retain(|shown| shown.name != query.query);
-            Ok(())
+            queries.drop(job.job(), &query.query).map_err(|error| of_query(error, ""))
         })
     }
 }
@@ -237,11 +209,14 @@ fn of_query(error: QueryError, sql: &str) -> ControlError {
     match error {
         QueryError::Missing { name, known } => ControlError::NotFound { kind: Kind::Query, name, known },
         QueryError::Exists { name } => ControlError::Exists { kind: Kind::Query, name },
-        QueryError::Sql(error) => {
-            let mut mistake = Mistake::at(sql, error.span, error.message);
-            mistake.expected = error.expected;
-            mistake.hint = error.hint;
-            ControlError::Mistakes { of: TextKind::Query, mistakes: vec![mistake] }
+        QueryError::Sql(errors) => {
+            let mistakes = errors.into_iter().map(|error| {
+                let mut mistake = Mistake::at(sql, error.span, error.message);
+                mistake.expected = error.expected;
+                mistake.hint = error.hint;
+                mistake
+            });
+            ControlError::Mistakes { of: TextKind::Query, mistakes: mistakes.collect() }
         }
         QueryError::Failed(error) => error.into(),
     }
@@ -265,8 +240,7 @@ fn mistaken(diagnostics: Diagnostics) -> ControlError {
 }
 
 /// What the runtime knows of a job, and what its job file says beside.
-fn snapshot(served: &Served) -> JobSnapshot {
-    let job = &served.job;
+fn snapshot(job: &RunningJob) -> JobSnapshot {
     let checked = job.checked();
     let mut shown = JobSnapshot::from_flow(job.name(), &job.state(), &job.stats());
     let summary = job.summary();
@@ -292,8 +266,9 @@ fn snapshot(served: &Served) -> JobSnapshot {
             checked.sinks[place].plugin.name().clone_into(&mut operator.kind);
             continue;
         }
-        if let Some(queries) = served.operators.get(name) {
-            operator.queries = lock(&queries.shown).clone();
+        if let Some(queries) = job.queries(name) {
+            let listed = queries.list().into_iter();
+            operator.queries = listed.map(|(name, text)| QuerySnapshot { name, text }).collect();
         }
         // Parts are called after the operator that they belong to.
         let (owner, part) = name.split_once('/').map_or((name, None), |(owner, part)| (owner, Some(part)));

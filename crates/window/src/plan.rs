@@ -4,7 +4,7 @@ use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Field, Micros, Schema};
 
 use crate::agg::{Function, output_type};
-use crate::query::{AggregateName, Query, Window};
+use crate::query::{Query, Window};
 
 /// How far behind its head a window's tail cursor is, where it has one.
 pub(crate) fn tail(window: Window) -> Option<Micros> {
@@ -54,7 +54,7 @@ impl PlannedQuery {
             .into_iter()
             .zip(&query.outputs)
             .map(|(output, written)| {
-                let function = Function::from(output.function);
+                let function = output.function;
                 let data_type = output_type(function, output.arg.as_ref().map(Bound::data_type))
                     .map_err(|error| SqlError::new(error.message()).at(written.span.clone()))?;
                 Ok(PlannedOutput { alias: output.alias, function, arg: output.arg, data_type })
@@ -78,27 +78,5 @@ impl PlannedQuery {
                 .map(|output| Field::new(&output.alias, output.data_type.clone()).nullable())
                 .collect(),
         )
-    }
-}
-
-impl From<AggregateName> for Function {
-    fn from(name: AggregateName) -> Self {
-        match name {
-            AggregateName::CountAll => Function::CountAll,
-            AggregateName::Count => Function::Count,
-            AggregateName::Sum => Function::Sum,
-            AggregateName::Avg => Function::Avg,
-            AggregateName::StdDev => Function::StdDev,
-            AggregateName::StdDevPop => Function::StdDevPop,
-            AggregateName::Var => Function::Var,
-            AggregateName::VarPop => Function::VarPop,
-            AggregateName::Min => Function::Min,
-            AggregateName::Max => Function::Max,
-            AggregateName::First => Function::First,
-            AggregateName::Last => Function::Last,
-            AggregateName::Prev => Function::Prev,
-            AggregateName::CountDistinct => Function::CountDistinct,
-            AggregateName::Quantile(rank) => Function::Quantile(rank),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Query text: parse, bind to a schema, and every mistake lies within the text.
 
 use thalweg_types::{DataType, Field, Schema, TimeUnit};
-use thalweg_window::query::Query;
+use thalweg_window::query::{Draft, Query};
 
 use crate::{Target, nothing_more};
 
@@ -72,12 +72,13 @@ pub fn run(data: &[u8]) {
                 Err(error) => assert!(!error.render(text).is_empty()),
             }
         }
-        Err(error) => {
-            if let Some(span) = error.span.clone() {
-                assert!(text.get(span.clone()).is_some(), "a mistake at {span:?} stands elsewhere");
-            }
-            assert!(!error.render(text).is_empty());
+        Err(errors) => assert!(!errors.render(text).is_empty()),
+    }
+    if let Err(errors) = Draft::read(text).bind(&schema) {
+        for span in errors.iter().filter_map(|error| error.span.clone()) {
+            assert!(text.get(span.clone()).is_some(), "a mistake at {span:?} stands elsewhere");
         }
+        assert!(!errors.render(text).is_empty());
     }
 }
 

@@ -89,6 +89,45 @@ fn a_record_can_be_skipped() {
 }
 
 #[test]
+fn answers_are_counted_where_they_leave_the_job() {
+    let metrics = |name: &str, input: &str| {
+        format!(
+            "  {name}: {{ type: metrics, input: {input}, partition_by: card, queries: {{ n: SELECT count(*) AS n \
+             FROM payments GROUP BY card OVER INFINITE }} }}\n"
+        )
+    };
+    let counts = |operators: &str, sinks: &str| {
+        let operators = if operators.is_empty() { String::new() } else { format!("operators:\n{operators}") };
+        place(&format!("{operators}sinks:\n{sinks}"))
+            .thalweg(&["run", "job.yaml", "--quiet"])
+            .ends_with(0)
+            .counts()
+    };
+    let chain = metrics("first", "payments")
+        + "  between: { type: map, input: first, keep: [ts, card, amount], select: { seen: n.n } }\n"
+        + &metrics("last", "between")
+        + "  large: { type: filter, input: last, where: amount > 5 }\n";
+    let one = "  one: { type: 'null', input: last }\n";
+    assert_eq!(counts(&chain, one), (4, 4, 0), "the first metrics only feed the last");
+    let same = format!("{one}  two: {{ type: 'null', input: last }}\n");
+    assert_eq!(counts(&chain, &same), (4, 4, 0), "two sinks take the same answers");
+    let both = format!("{one}  two: {{ type: 'null', input: between }}\n");
+    assert_eq!(counts(&chain, &both), (4, 8, 0), "answers of both leave");
+    assert_eq!(counts(&chain, "  one: { type: 'null', input: large }\n"), (4, 4, 0), "filtered behind");
+    assert_eq!(
+        counts(&chain, "  one: { type: 'null', input: last.rejects }\n"),
+        (4, 0, 0),
+        "rejects are none"
+    );
+
+    let plain = "  one: { type: 'null', input: payments }\n  two: { type: 'null', input: payments }\n";
+    assert_eq!(counts("", plain), (4, 4, 0), "sinks that read the same");
+    let split = "  big: { type: filter, input: payments, where: amount > 5 }\n";
+    let parts = "  one: { type: 'null', input: big }\n  two: { type: 'null', input: big.rest }\n";
+    assert_eq!(counts(split, parts), (4, 4, 0), "each record goes to one of them");
+}
+
+#[test]
 fn keys_can_be_set_for_a_run() {
     let place = place(TO_STDOUT);
     std::fs::write(place.path().join("other.csv"), "ts,card,merchant,amount\n1,x,y,3\n").unwrap();

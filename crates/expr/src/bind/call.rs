@@ -13,6 +13,7 @@ use crate::SqlError;
 use crate::ast::CompareOp;
 use crate::bound::{Op, Typed};
 use crate::function::{Function, Part};
+use crate::mistakes::{SqlErrors, all};
 
 /// How many arguments a function takes, and how it is written.
 fn signature(function: Function) -> (usize, usize, &'static str) {
@@ -57,19 +58,63 @@ fn signature(function: Function) -> (usize, usize, &'static str) {
     }
 }
 
-pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>) -> Result<Typed, SqlError> {
+/// The type of the function's value, where its arguments do not decide it.
+pub(super) fn fixed_type(function: Function) -> Option<DataType> {
+    Some(match function {
+        Function::Concat
+        | Function::LeftTrim
+        | Function::Lower
+        | Function::Replace
+        | Function::RightTrim
+        | Function::Substring
+        | Function::Trim
+        | Function::Upper => DataType::String,
+        Function::Contains
+        | Function::EndsWith
+        | Function::IsFinite
+        | Function::IsInf
+        | Function::IsNan
+        | Function::StartsWith => DataType::Bool,
+        Function::Epoch
+        | Function::EpochMs
+        | Function::EpochNs
+        | Function::EpochUs
+        | Function::Length
+        | Function::StrPos => DataType::Int64,
+        Function::Exp | Function::Ln | Function::Log10 | Function::Power | Function::Sqrt => {
+            DataType::Float64
+        }
+        Function::Abs
+        | Function::Ceil
+        | Function::Coalesce
+        | Function::DateTrunc
+        | Function::Floor
+        | Function::Greatest
+        | Function::If
+        | Function::Least
+        | Function::NullIf
+        | Function::Remainder
+        | Function::Round
+        | Function::Sign => return None,
+    })
+}
+
+pub(super) fn bind(
+    function: Function,
+    mut args: Vec<Draft>,
+    span: &Range<usize>,
+) -> Result<Typed, SqlErrors> {
     let (least, most, shape) = signature(function);
     if args.len() < least || args.len() > most {
-        return Err(SqlError::new(format!("{} does not take {}", function.name(), counted(args.len())))
-            .at(span.clone())
-            .expected(shape));
+        let error = SqlError::new(format!("{} does not take {}", function.name(), counted(args.len())));
+        return Err(error.at(span.clone()).expected(shape).into());
     }
     let name = function.name();
     match function {
         Function::Abs | Function::Ceil | Function::Floor | Function::Sign => {
-            number(function, args.remove(0), shape)
+            Ok(number(function, args.remove(0), shape)?)
         }
-        Function::Round => round(args, shape),
+        Function::Round => Ok(round(args, shape)?),
         Function::Sqrt | Function::Ln | Function::Log10 | Function::Exp | Function::Power => {
             let args = floats(args, shape)?;
             Ok(call(function, args, DataType::Float64))
@@ -93,23 +138,22 @@ pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>
         }
         Function::Length => Ok(call(function, texts(args, name)?, DataType::Int64)),
         Function::Substring => {
-            let mut typed = vec![args.remove(0).expect_text(name)?];
-            for place in args {
-                let at = place.span.clone();
+            let text = args.remove(0).expect_text(name);
+            let places = args.into_iter().map(|place| {
                 if !place.is_null() && *place.data_type() != DataType::Int64 {
                     return Err(SqlError::new(format!("{name} counts in int64, not {}", place.data_type()))
-                        .at(at)
+                        .at(place.span)
                         .expected(shape));
                 }
-                typed.push(place.coerce(&DataType::Int64)?);
-            }
-            Ok(call(function, typed, DataType::String))
+                place.coerce(&DataType::Int64)
+            });
+            Ok(call(function, all(std::iter::once(text).chain(places))?, DataType::String))
         }
         Function::Concat => {
-            let args = args.into_iter().map(Draft::into_text).collect::<Result<Vec<_>, _>>()?;
+            let args = all(args.into_iter().map(Draft::into_text))?;
             Ok(Typed { op: Op::Call(function, args), data_type: DataType::String, nullable: false })
         }
-        Function::DateTrunc => truncate(args, shape),
+        Function::DateTrunc => Ok(truncate(args, shape)?),
         Function::Epoch | Function::EpochMs | Function::EpochUs | Function::EpochNs => {
             let arg = args.remove(0).expect_timestamp(name)?;
             let typed = call(function, vec![arg], DataType::Int64);
@@ -123,9 +167,8 @@ pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>
         Function::Greatest | Function::Least => {
             let args = same_type(args, name, span)?;
             if matches!(args[0].data_type, DataType::List(_) | DataType::Struct(_)) {
-                return Err(
-                    SqlError::new(format!("{name} cannot compare {}", args[0].data_type)).at(span.clone())
-                );
+                let error = SqlError::new(format!("{name} cannot compare {}", args[0].data_type));
+                return Err(error.at(span.clone()).into());
             }
             let nullable = args.iter().all(|arg| arg.nullable);
             Ok(Typed { nullable, ..call_of_first(function, args) })
@@ -138,8 +181,10 @@ pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>
             Ok(Typed { nullable: true, ..typed })
         }
         Function::If => {
-            let condition = args.remove(0).expect_bool(name)?;
-            let mut results = same_type(args, name, span)?;
+            let condition = args.remove(0).expect_bool(name).map(|condition| vec![condition]);
+            let parts = all([condition.map_err(SqlErrors::from), same_type(args, name, span)])?;
+            let [condition, mut results]: [Vec<Typed>; 2] = parts.try_into().expect("two parts");
+            let condition = condition.into_iter().next().expect("one condition");
             let otherwise = results.pop().expect("two results");
             let then = results.pop().expect("two results");
             let nullable = then.nullable || otherwise.nullable;
@@ -150,7 +195,9 @@ pub(super) fn bind(function: Function, mut args: Vec<Draft>, span: &Range<usize>
                 nullable,
             })
         }
-        Function::Remainder => Err(SqlError::new("MOD takes two arguments").at(span.clone()).expected(shape)),
+        Function::Remainder => {
+            Err(SqlError::new("MOD takes two arguments").at(span.clone()).expected(shape).into())
+        }
     }
 }
 
@@ -169,12 +216,12 @@ fn call_of_first(function: Function, args: Vec<Typed>) -> Typed {
     call(function, args, data_type)
 }
 
-fn texts(args: Vec<Draft>, name: &str) -> Result<Vec<Typed>, SqlError> {
-    args.into_iter().map(|arg| arg.expect_text(name)).collect()
+fn texts(args: Vec<Draft>, name: &str) -> Result<Vec<Typed>, SqlErrors> {
+    all(args.into_iter().map(|arg| arg.expect_text(name)))
 }
 
-fn floats(args: Vec<Draft>, shape: &str) -> Result<Vec<Typed>, SqlError> {
-    args.into_iter().map(|arg| expect_number(arg, shape)?.coerce(&DataType::Float64)).collect()
+fn floats(args: Vec<Draft>, shape: &str) -> Result<Vec<Typed>, SqlErrors> {
+    all(args.into_iter().map(|arg| expect_number(arg, shape)?.coerce(&DataType::Float64)))
 }
 
 fn expect_number(arg: Draft, shape: &str) -> Result<Draft, SqlError> {
@@ -213,6 +260,7 @@ fn round(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlError> {
         Some(Draft { literal: Some(Literal::Integer(digits)), .. }) => {
             i64::try_from(*digits).unwrap_or(i64::MAX).clamp(-400, 400)
         }
+        Some(other) if other.is_unknown() => 0,
         Some(other) => match other.typed.constant() {
             Some(constant) if other.data_type() == &DataType::Int64 && constant.is_valid(0) => {
                 constant.as_primitive::<arrow_array::types::Int64Type>().value(0).clamp(-400, 400)
@@ -248,6 +296,7 @@ fn round(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlError> {
 fn truncate(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlError> {
     let unit = match &args[0].literal {
         Some(Literal::String(unit)) => Part::parse(unit, args[0].span.clone())?,
+        Some(Literal::Unknown) => return args.remove(1).expect_timestamp("DATE_TRUNC"),
         _ => {
             return Err(SqlError::new("the unit of DATE_TRUNC is a text in quotes")
                 .at(args[0].span.clone())

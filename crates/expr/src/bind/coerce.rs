@@ -30,6 +30,8 @@ pub(crate) struct Draft {
 #[derive(Clone, Debug)]
 pub(crate) enum Literal {
     Null,
+    /// Has no type because of a mistake that has been reported: a NULL that nobody asks for its type.
+    Unknown,
     Integer(i128),
     /// `digits / 10^scale`, and the nearest float.
     Decimal {
@@ -71,6 +73,7 @@ impl Literal {
     pub(crate) fn negated(&self) -> Option<Self> {
         match self {
             Literal::Null => Some(Literal::Null),
+            Literal::Unknown => Some(Literal::Unknown),
             Literal::Integer(value) => Some(Literal::Integer(-value)),
             Literal::Decimal { digits, scale, float } => {
                 Some(Literal::Decimal { digits: digits.checked_neg()?, scale: *scale, float: -float })
@@ -83,7 +86,7 @@ impl Literal {
     /// Its type beside nothing.
     pub(crate) fn natural_type(&self) -> DataType {
         match self {
-            Literal::Null => DataType::Bool,
+            Literal::Null | Literal::Unknown => DataType::Bool,
             Literal::Integer(value) if i64::try_from(*value).is_ok() => DataType::Int64,
             Literal::Integer(value) if u64::try_from(*value).is_ok() => DataType::UInt64,
             Literal::Integer(value) => types::decimal(count_digits(i256::from_i128(*value)), 0),
@@ -107,7 +110,7 @@ impl Literal {
     /// One row of `to`; `None` where it has no such value.
     fn array(&self, to: &DataType) -> Option<ArrayRef> {
         Some(match (self, to) {
-            (Literal::Null, _) => new_null_array(&to.to_arrow(), 1),
+            (Literal::Null | Literal::Unknown, _) => new_null_array(&to.to_arrow(), 1),
             (Literal::Integer(value), DataType::Int64) => {
                 Arc::new(Int64Array::from(vec![i64::try_from(*value).ok()?]))
             }
@@ -196,8 +199,19 @@ impl Draft {
         Self { typed: Typed { op: Op::Constant(array), data_type, nullable }, literal: Some(literal), span }
     }
 
+    /// What stands for a node with a mistake in it: of the type that it has in any case, or of none.
+    pub(crate) fn mistaken(data_type: Option<DataType>, span: Range<usize>) -> Self {
+        let Some(data_type) = data_type else { return Self::literal(Literal::Unknown, span) };
+        Self { typed: Typed::placeholder(data_type), literal: None, span }
+    }
+
+    /// Whether it goes with every type: NULL, and what a mistake left without one.
     pub(crate) fn is_null(&self) -> bool {
-        matches!(self.literal, Some(Literal::Null))
+        matches!(self.literal, Some(Literal::Null | Literal::Unknown))
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.literal, Some(Literal::Unknown))
     }
 
     /// Its type as it stands.
@@ -253,7 +267,7 @@ impl Draft {
     /// The node as a decimal with the digits that it has itself.
     pub(crate) fn own_decimal(self) -> Result<Typed, SqlError> {
         let to = match (&self.literal, self.data_type()) {
-            (Some(Literal::Null), _) => types::decimal(1, 0),
+            (Some(Literal::Null | Literal::Unknown), _) => types::decimal(1, 0),
             (Some(literal), other) => literal.decimal_type().unwrap_or_else(|| other.clone()),
             (None, DataType::Int64) => types::decimal(19, 0),
             (None, DataType::UInt64) => types::decimal(20, 0),
@@ -284,7 +298,7 @@ impl Draft {
 
     pub(crate) fn expect_timestamp(self, place: &str) -> Result<Typed, SqlError> {
         match (&self.literal, self.data_type()) {
-            (Some(Literal::Null), _) => self.coerce(&DataType::Timestamp(TimeUnit::Micro)),
+            (Some(Literal::Null | Literal::Unknown), _) => self.coerce(&DataType::Timestamp(TimeUnit::Micro)),
             (Some(Literal::String(text)), _) => match parse_timestamp(text) {
                 Some(nanos) => Draft::literal(Literal::Timestamp(nanos), self.span).settle(),
                 None => Err(timestamp_error(text).at(self.span)),
@@ -309,7 +323,7 @@ impl Draft {
 pub(crate) fn explicit_cast(draft: Draft, to: &DataType) -> Result<Typed, SqlError> {
     let span = draft.span.clone();
     let typed = match (&draft.literal, to) {
-        (Some(Literal::Null), _) => return draft.coerce(to),
+        (Some(Literal::Null | Literal::Unknown), _) => return draft.coerce(to),
         (Some(Literal::Decimal { .. }), DataType::Decimal { .. } | DataType::String) => {
             draft.own_decimal()?
         }

@@ -3,12 +3,16 @@
 //! Literals have no type of their own until they meet something that has: `1` beside a decimal is a decimal, text
 //! beside a timestamp is read as one. A [`Draft`] carries that freedom up one level; [`Draft::settle`] ends it.
 //! Whatever is constant is evaluated here, once.
+//!
+//! A mistake does not end the check. The node that it is about gets the type that nodes of its kind have in any case,
+//! or [`Literal::Unknown`], and its parents go on with that.
 
 mod call;
 mod coerce;
 mod resolve;
 pub(crate) mod types;
 
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use arrow_array::Array as _;
@@ -18,6 +22,7 @@ use crate::SqlError;
 use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
 use crate::bound::{Bound, Op, Typed};
 use crate::eval::{self, in_list::Members};
+use crate::mistakes::{Mistakes, SqlErrors, all};
 pub(crate) use coerce::parse_ip;
 use coerce::{Draft, Literal};
 
@@ -25,27 +30,105 @@ impl Expr {
     /// Checks the expression against a stream's fields.
     ///
     /// # Errors
-    /// On fields that do not exist and on operands of the wrong type.
-    pub fn bind(&self, schema: &Schema) -> Result<Bound, SqlError> {
-        self.bind_stream(schema, None)
+    /// On fields that do not exist and on operands of the wrong type: all of them.
+    pub fn bind(&self, schema: &Schema) -> Result<Bound, SqlErrors> {
+        let mut mistakes = Mistakes::new();
+        let checked = self.check(schema, Qualifier::None, &mut mistakes);
+        mistakes.finish()?;
+        Ok(checked.bound().expect("an expression without mistakes is bound"))
     }
 
-    /// As [`Expr::bind`], and fields may be written `stream.field`.
-    ///
-    /// # Errors
-    /// As [`Expr::bind`].
-    pub fn bind_stream(&self, schema: &Schema, stream: Option<&str>) -> Result<Bound, SqlError> {
-        Binder { schema, stream }.bind(self)?.settle().map(Bound::new)
+    /// As [`Expr::bind`], for texts of which an expression is a part; mistakes are added to `mistakes`.
+    pub fn check(&self, schema: &Schema, qualifier: Qualifier<'_>, mistakes: &mut Mistakes) -> Checked {
+        let binder =
+            Binder { schema, qualifier, mistakes: RefCell::new(mistakes), mistaken: Cell::default() };
+        let draft = binder.bind(self);
+        let data_type = (!draft.is_null()).then(|| draft.data_type().clone());
+        let typed = binder.typed(draft.settle(), None);
+        match (binder.mistaken.get(), data_type) {
+            (0, _) => Checked::Bound(Bound::new(typed)),
+            (_, Some(data_type)) => Checked::Typed(data_type),
+            (_, None) => Checked::Unknown,
+        }
     }
 }
 
-struct Binder<'a> {
+/// What may stand before a field's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Qualifier<'a> {
+    None,
+    /// `stream.field`
+    Stream(&'a str),
+    /// The stream was named by mistake, so it is not known which name may stand there.
+    Any,
+}
+
+/// What a check of an expression found.
+#[derive(Clone, Debug)]
+pub enum Checked {
+    /// No mistake.
+    Bound(Bound),
+    /// Mistakes inside, but an expression of its kind has this type in any case.
+    Typed(DataType),
+    /// Mistakes, and with them the type is open.
+    Unknown,
+}
+
+impl Checked {
+    /// `None` where mistakes leave it open.
+    pub fn data_type(&self) -> Option<&DataType> {
+        match self {
+            Checked::Bound(bound) => Some(bound.data_type()),
+            Checked::Typed(data_type) => Some(data_type),
+            Checked::Unknown => None,
+        }
+    }
+
+    pub fn bound(self) -> Option<Bound> {
+        match self {
+            Checked::Bound(bound) => Some(bound),
+            Checked::Typed(_) | Checked::Unknown => None,
+        }
+    }
+}
+
+struct Binder<'a, 'm> {
     schema: &'a Schema,
-    stream: Option<&'a str>,
+    qualifier: Qualifier<'a>,
+    mistakes: RefCell<&'m mut Mistakes>,
+    /// How many nodes had a mistake of their own so far.
+    mistaken: Cell<usize>,
 }
 
-impl Binder<'_> {
-    fn bind(&self, expr: &Expr) -> Result<Draft, SqlError> {
+impl Binder<'_, '_> {
+    /// The node; where it or a node below has a mistake, what stands for it.
+    fn bind(&self, expr: &Expr) -> Draft {
+        let before = self.mistaken.get();
+        let result = self.draft(expr);
+        match result {
+            Ok(draft) if self.mistaken.get() == before => draft,
+            Ok(_) => Draft::mistaken(fixed_type(&expr.node), expr.span()),
+            Err(errors) => {
+                self.report(errors);
+                Draft::mistaken(fixed_type(&expr.node), expr.span())
+            }
+        }
+    }
+
+    fn report(&self, errors: SqlErrors) {
+        self.mistaken.set(self.mistaken.get() + 1);
+        self.mistakes.borrow_mut().extend(errors);
+    }
+
+    /// The node, or one of the type that it should have had.
+    fn typed<E: Into<SqlErrors>>(&self, result: Result<Typed, E>, wanted: Option<DataType>) -> Typed {
+        result.unwrap_or_else(|errors| {
+            self.report(errors.into());
+            Typed::placeholder(wanted.unwrap_or(DataType::Bool))
+        })
+    }
+
+    fn draft(&self, expr: &Expr) -> Result<Draft, SqlErrors> {
         let span = expr.span();
         let typed = match &expr.node {
             Node::Null => return Ok(Draft::literal(Literal::Null, span)),
@@ -53,21 +136,34 @@ impl Binder<'_> {
             Node::Number(text) => return Ok(Draft::literal(Literal::number(text), span)),
             Node::String(text) => return Ok(Draft::literal(Literal::String(text.clone()), span)),
             Node::Timestamp(nanos) => return Ok(Draft::literal(Literal::Timestamp(*nanos), span)),
-            Node::Field(path) => resolve::field(self.schema, self.stream, path, &span)?,
+            Node::Field(path) => match resolve::field(self.schema, self.qualifier, path, &span)? {
+                Some(typed) => typed,
+                None => {
+                    self.mistaken.set(self.mistaken.get() + 1);
+                    return Ok(Draft::mistaken(None, span));
+                }
+            },
+            Node::Mistaken(parts) => {
+                self.mistaken.set(self.mistaken.get() + 1);
+                for part in parts {
+                    self.bind(part);
+                }
+                return Ok(Draft::mistaken(None, span));
+            }
             Node::Negate(inner) => return self.negate(inner, span),
             Node::Not(inner) => {
-                let inner = self.condition(inner, "NOT")?;
+                let inner = self.condition(inner, "NOT");
                 let nullable = inner.nullable;
                 Typed { op: Op::Not(Box::new(inner)), data_type: DataType::Bool, nullable }
             }
-            Node::And(items) => self.logic(items, "AND", Op::And)?,
-            Node::Or(items) => self.logic(items, "OR", Op::Or)?,
-            Node::Arithmetic(op, a, b) => self.arithmetic(*op, self.bind(a)?, self.bind(b)?, &span)?,
+            Node::And(items) => self.logic(items, "AND", Op::And),
+            Node::Or(items) => self.logic(items, "OR", Op::Or),
+            Node::Arithmetic(op, a, b) => self.arithmetic(*op, self.bind(a), self.bind(b), &span)?,
             Node::Concat(items) => self.concat(items, &span)?,
-            Node::Compare(op, a, b) => compare(*op, self.bind(a)?, self.bind(b)?, &span)?,
+            Node::Compare(op, a, b) => compare(*op, self.bind(a), self.bind(b), &span)?,
             Node::Is { what, negated, expr } => self.is(*what, *negated, expr)?,
             Node::Between { expr, low, high, negated } => {
-                let drafts = vec![self.bind(expr)?, self.bind(low)?, self.bind(high)?];
+                let drafts = vec![self.bind(expr), self.bind(low), self.bind(high)];
                 let typed = comparable(drafts, &span)?;
                 let nullable = typed.iter().any(|typed| typed.nullable);
                 let [expr, low, high] = boxes(typed);
@@ -79,10 +175,9 @@ impl Binder<'_> {
             }
             Node::InList { expr, list, negated } => self.in_list(expr, list, *negated, &span)?,
             Node::Like { expr, pattern, escape, fold_case, negated } => {
-                let expr = self.bind(expr)?.expect_text("LIKE")?;
-                let draft = self.bind(pattern)?;
-                let pattern_span = draft.span.clone();
-                let mut pattern = draft.expect_text("LIKE")?;
+                let pattern_span = pattern.span();
+                let texts = [self.bind(expr), self.bind(pattern)].map(|side| side.expect_text("LIKE"));
+                let [expr, mut pattern] = texts.map(|text| self.typed(text, Some(DataType::String)));
                 if let Some(escape) = escape {
                     pattern = coerce::unescape_pattern(&pattern, *escape)
                         .ok_or_else(|| SqlError::new("ESCAPE needs a constant pattern").at(pattern_span))?;
@@ -102,32 +197,32 @@ impl Binder<'_> {
             Node::Case { operand, branches, otherwise } => {
                 self.case(operand.as_deref(), branches, otherwise.as_deref(), &span)?
             }
-            Node::Cast(inner, to) => coerce::explicit_cast(self.bind(inner)?, to)?,
+            Node::Cast(inner, to) => coerce::explicit_cast(self.bind(inner), to)?,
             Node::Extract(part, inner) => {
-                let inner = self.bind(inner)?.expect_timestamp("EXTRACT")?;
+                let inner = self.bind(inner).expect_timestamp("EXTRACT")?;
                 let nullable = inner.nullable;
                 Typed { op: Op::Extract(*part, Box::new(inner)), data_type: DataType::Int64, nullable }
             }
             Node::Call(function, args) => {
-                let args = args.iter().map(|arg| self.bind(arg)).collect::<Result<Vec<_>, _>>()?;
+                let args = args.iter().map(|arg| self.bind(arg)).collect();
                 call::bind(*function, args, &span)?
             }
         };
         Ok(Draft { typed: fold(typed)?, literal: None, span })
     }
 
-    fn condition(&self, expr: &Expr, place: &str) -> Result<Typed, SqlError> {
-        self.bind(expr)?.expect_bool(place)
+    fn condition(&self, expr: &Expr, place: &str) -> Typed {
+        self.typed(self.bind(expr).expect_bool(place), Some(DataType::Bool))
     }
 
-    fn logic(&self, items: &[Expr], name: &str, op: fn(Vec<Typed>) -> Op) -> Result<Typed, SqlError> {
-        let items = items.iter().map(|item| self.condition(item, name)).collect::<Result<Vec<_>, _>>()?;
+    fn logic(&self, items: &[Expr], name: &str, op: fn(Vec<Typed>) -> Op) -> Typed {
+        let items: Vec<Typed> = items.iter().map(|item| self.condition(item, name)).collect();
         let nullable = items.iter().any(|item| item.nullable);
-        Ok(Typed { op: op(items), data_type: DataType::Bool, nullable })
+        Typed { op: op(items), data_type: DataType::Bool, nullable }
     }
 
-    fn negate(&self, inner: &Expr, span: Range<usize>) -> Result<Draft, SqlError> {
-        let inner = self.bind(inner)?;
+    fn negate(&self, inner: &Expr, span: Range<usize>) -> Result<Draft, SqlErrors> {
+        let inner = self.bind(inner);
         if let Some(literal) = inner.literal.as_ref().and_then(Literal::negated) {
             return Ok(Draft::literal(literal, span));
         }
@@ -136,7 +231,8 @@ impl Binder<'_> {
             DataType::UInt64 => inner.coerce(&DataType::Int64)?,
             ref other if other.is_numeric() => inner.settle()?,
             other => {
-                return Err(SqlError::new(format!("{other} has no negative")).at(span).expected("a number"));
+                let error = SqlError::new(format!("{other} has no negative")).at(span);
+                return Err(error.expected("a number").into());
             }
         };
         let data_type = typed.data_type.clone();
@@ -168,6 +264,9 @@ impl Binder<'_> {
                 _ => error,
             });
         }
+        if a.is_unknown() || b.is_unknown() {
+            return Ok(Typed::placeholder(DataType::Int64));
+        }
         let common = types::common(&[&a, &b], types::Mixed::Int64).unwrap_or(DataType::Int64);
         let (a, b, data_type) = if matches!(common, DataType::Decimal { .. }) {
             let (a, b) = (a.own_decimal()?, b.own_decimal()?);
@@ -181,21 +280,21 @@ impl Binder<'_> {
         Ok(Typed { op: Op::Arithmetic(op, Box::new(a), Box::new(b)), data_type, nullable })
     }
 
-    fn concat(&self, items: &[Expr], span: &Range<usize>) -> Result<Typed, SqlError> {
-        let drafts = items.iter().map(|item| self.bind(item)).collect::<Result<Vec<_>, _>>()?;
+    fn concat(&self, items: &[Expr], span: &Range<usize>) -> Result<Typed, SqlErrors> {
+        let drafts: Vec<Draft> = items.iter().map(|item| self.bind(item)).collect();
         let any_text = drafts.iter().any(|draft| draft.is_null() || *draft.data_type() == DataType::String);
         if !any_text {
-            return Err(SqlError::new(format!("|| joins texts, not {}", drafts[0].data_type()))
-                .at(span.clone())
-                .hint("CAST(x AS string) makes one of its operands a text"));
+            let error = SqlError::new(format!("|| joins texts, not {}", drafts[0].data_type()));
+            let error = error.at(span.clone());
+            return Err(error.hint("CAST(x AS string) makes one of its operands a text").into());
         }
-        let items = drafts.into_iter().map(Draft::into_text).collect::<Result<Vec<_>, _>>()?;
+        let items = all(drafts.into_iter().map(Draft::into_text))?;
         let nullable = items.iter().any(|item| item.nullable);
         Ok(Typed { op: Op::Concat(items), data_type: DataType::String, nullable })
     }
 
     fn is(&self, what: Is, negated: bool, expr: &Expr) -> Result<Typed, SqlError> {
-        let draft = self.bind(expr)?;
+        let draft = self.bind(expr);
         let expr = match what {
             Is::Null if draft.is_null() => draft.coerce(&DataType::Bool)?,
             Is::Null => draft.settle()?,
@@ -214,11 +313,8 @@ impl Binder<'_> {
         list: &[Expr],
         negated: bool,
         span: &Range<usize>,
-    ) -> Result<Typed, SqlError> {
-        let mut drafts = vec![self.bind(expr)?];
-        for item in list {
-            drafts.push(self.bind(item)?);
-        }
+    ) -> Result<Typed, SqlErrors> {
+        let drafts = std::iter::once(expr).chain(list).map(|item| self.bind(item)).collect();
         let mut typed = comparable(drafts, span)?;
         let expr = typed.remove(0);
         let nullable = expr.nullable || typed.iter().any(|item| item.nullable);
@@ -236,23 +332,24 @@ impl Binder<'_> {
         branches: &[(Expr, Expr)],
         otherwise: Option<&Expr>,
         span: &Range<usize>,
-    ) -> Result<Typed, SqlError> {
-        let operand = operand.map(|operand| self.bind(operand)).transpose()?;
+    ) -> Result<Typed, SqlErrors> {
+        let operand = operand.map(|operand| self.bind(operand));
         let mut conditions = Vec::with_capacity(branches.len());
         let mut results = Vec::with_capacity(branches.len() + 1);
         for (condition, result) in branches {
             conditions.push(match &operand {
-                None => self.condition(condition, "WHEN")?,
+                None => self.condition(condition, "WHEN"),
                 Some(operand) => {
-                    let condition = self.bind(condition)?;
+                    let condition = self.bind(condition);
                     let both = operand.span.start..condition.span.end.max(operand.span.start);
-                    fold(compare(CompareOp::Equal, operand.clone(), condition, &both)?)?
+                    let equal = compare(CompareOp::Equal, operand.clone(), condition, &both);
+                    self.typed(equal.and_then(|equal| Ok(fold(equal)?)), Some(DataType::Bool))
                 }
             });
-            results.push(self.bind(result)?);
+            results.push(self.bind(result));
         }
         results.push(match otherwise {
-            Some(otherwise) => self.bind(otherwise)?,
+            Some(otherwise) => self.bind(otherwise),
             None => Draft::literal(Literal::Null, span.clone()),
         });
         let mut results = same_type(results, "CASE", span)?;
@@ -264,13 +361,32 @@ impl Binder<'_> {
     }
 }
 
+/// The type that a node of the kind has, whatever its operands are.
+fn fixed_type(node: &Node) -> Option<DataType> {
+    Some(match node {
+        Node::Not(_)
+        | Node::And(_)
+        | Node::Or(_)
+        | Node::Compare(..)
+        | Node::Is { .. }
+        | Node::Between { .. }
+        | Node::InList { .. }
+        | Node::Like { .. } => DataType::Bool,
+        Node::Concat(_) => DataType::String,
+        Node::Extract(..) => DataType::Int64,
+        Node::Cast(_, to) => to.clone(),
+        Node::Call(function, _) => return call::fixed_type(*function),
+        _ => return None,
+    })
+}
+
 fn boxes(typed: Vec<Typed>) -> [Box<Typed>; 3] {
     let three: [Typed; 3] = typed.try_into().expect("as many as were put in");
     three.map(Box::new)
 }
 
 /// A comparison of two drafts, in the type where it is exact.
-fn compare(op: CompareOp, a: Draft, b: Draft, span: &Range<usize>) -> Result<Typed, SqlError> {
+fn compare(op: CompareOp, a: Draft, b: Draft, span: &Range<usize>) -> Result<Typed, SqlErrors> {
     let mut both = comparable(vec![a, b], span)?;
     let (b, a) = (both.pop().expect("two"), both.pop().expect("two"));
     let never_null = matches!(op, CompareOp::Distinct | CompareOp::NotDistinct);
@@ -279,31 +395,33 @@ fn compare(op: CompareOp, a: Draft, b: Draft, span: &Range<usize>) -> Result<Typ
 }
 
 /// The drafts in one type that compares them exactly.
-fn comparable(drafts: Vec<Draft>, span: &Range<usize>) -> Result<Vec<Typed>, SqlError> {
+fn comparable(drafts: Vec<Draft>, span: &Range<usize>) -> Result<Vec<Typed>, SqlErrors> {
     let refs: Vec<&Draft> = drafts.iter().collect();
     if refs.iter().all(|draft| draft.is_null()) {
-        return drafts.into_iter().map(|draft| draft.coerce(&DataType::Bool)).collect();
+        return all(drafts.into_iter().map(|draft| draft.coerce(&DataType::Bool)));
     }
     let Some(common) = types::common(&refs, types::Mixed::Exact) else {
-        return Err(mismatch("compared", &drafts, span));
+        return Err(mismatch("compared", &drafts, span).into());
     };
     if matches!(common, DataType::List(_) | DataType::Struct(_)) {
-        return Err(SqlError::new(format!("values of type {common} cannot be compared"))
-            .at(span.clone())
-            .hint("compare a member: card_1h.spent > 10"));
+        let error = SqlError::new(format!("values of type {common} cannot be compared")).at(span.clone());
+        return Err(error.hint("compare a member: card_1h.spent > 10").into());
     }
-    drafts.into_iter().map(|draft| draft.coerce(&common)).collect()
+    all(drafts.into_iter().map(|draft| draft.coerce(&common)))
 }
 
 /// The drafts in one type, for results that stand for each other.
-fn same_type(drafts: Vec<Draft>, place: &str, span: &Range<usize>) -> Result<Vec<Typed>, SqlError> {
+fn same_type(drafts: Vec<Draft>, place: &str, span: &Range<usize>) -> Result<Vec<Typed>, SqlErrors> {
     let refs: Vec<&Draft> = drafts.iter().collect();
     if refs.iter().all(|draft| draft.is_null()) {
-        return Err(coerce::untyped_null(span.clone()));
+        if !refs.iter().any(|draft| draft.is_unknown()) {
+            return Err(coerce::untyped_null(span.clone()).into());
+        }
+        return all(drafts.into_iter().map(|draft| draft.coerce(&DataType::Bool)));
     }
     match types::common(&refs, types::Mixed::Int64) {
-        Some(common) => drafts.into_iter().map(|draft| draft.coerce(&common)).collect(),
-        None => Err(mismatch(&format!("mixed in {place}"), &drafts, span)),
+        Some(common) => all(drafts.into_iter().map(|draft| draft.coerce(&common))),
+        None => Err(mismatch(&format!("mixed in {place}"), &drafts, span).into()),
     }
 }
 
@@ -311,7 +429,7 @@ fn same_type(drafts: Vec<Draft>, place: &str, span: &Range<usize>) -> Result<Vec
 fn mismatch(verb: &str, drafts: &[Draft], span: &Range<usize>) -> SqlError {
     for (index, a) in drafts.iter().enumerate() {
         for b in &drafts[index + 1..] {
-            if types::common(&[a, b], types::Mixed::Exact).is_some() {
+            if a.is_null() || b.is_null() || types::common(&[a, b], types::Mixed::Exact).is_some() {
                 continue;
             }
             let (first, second) = (a.data_type(), b.data_type());

@@ -4,29 +4,37 @@ use std::ops::Range;
 
 use thalweg_types::{DataType, Field, Schema};
 
+use super::Qualifier;
 use crate::SqlError;
 use crate::bound::{Op, Typed};
 use crate::error::nearest;
 
-/// The column that `path` names.
+/// The column that `path` names; `None` where that depends on which stream was meant.
 ///
 /// A field whose whole name is the dotted path wins (an answer read back from CSV has such names), then a member
 /// of a field, then the same without the stream's name in front.
 pub(super) fn field(
     schema: &Schema,
-    stream: Option<&str>,
+    qualifier: Qualifier<'_>,
     path: &[String],
     span: &Range<usize>,
-) -> Result<Typed, SqlError> {
+) -> Result<Option<Typed>, SqlError> {
     if let Some(typed) = lookup(schema, path) {
-        return Ok(typed);
+        return Ok(Some(typed));
     }
+    let stream = match (qualifier, path) {
+        (Qualifier::Any, [first, rest @ ..]) if !rest.is_empty() && schema.field(first).is_none() => {
+            return Ok(lookup(schema, rest));
+        }
+        (Qualifier::None | Qualifier::Any, _) => None,
+        (Qualifier::Stream(stream), _) => Some(stream),
+    };
     if let (Some(stream), Some((first, rest))) = (stream, path.split_first())
         && first == stream
         && !rest.is_empty()
         && let Some(typed) = lookup(schema, rest)
     {
-        return Ok(typed);
+        return Ok(Some(typed));
     }
     Err(missing(schema, stream, path).at(span.clone()))
 }

@@ -39,7 +39,7 @@ pub(crate) fn common(drafts: &[&Draft], mixed: Mixed) -> Option<DataType> {
     }
     for literal in drafts.iter().filter_map(|draft| draft.literal.as_ref()) {
         common = match (literal, common) {
-            (Literal::Null, so_far) => so_far,
+            (Literal::Null | Literal::Unknown, so_far) => so_far,
             (literal, None) => Some(literal.natural_type()),
             (literal, Some(so_far)) => Some(bend(literal, so_far, mixed)?),
         };

@@ -5,7 +5,7 @@ use arrow_array::RecordBatch;
 use thalweg_types::{DataType, Field, Schema};
 
 use super::table;
-use crate::{Bound, Expr};
+use crate::{Bound, Expr, Mistakes, Qualifier};
 
 const FIELDS: &str = "a: int64, b: int64, x: float64, s: string, d: decimal(10,2), ts: timestamp(ms)";
 
@@ -128,7 +128,9 @@ fn members_of_answers_are_fields() {
     let records =
         RecordBatch::try_new(Arc::clone(schema.arrow()), vec![cards, Arc::new(answer), mean]).unwrap();
     let shown = |expr: &str| {
-        let bound = Expr::parse(expr).unwrap().bind_stream(&schema, Some("payments")).unwrap();
+        let mut mistakes = Mistakes::new();
+        let parsed = Expr::read(expr, &mut mistakes).unwrap();
+        let bound = parsed.check(&schema, Qualifier::Stream("payments"), &mut mistakes).bound().unwrap();
         let array = bound.evaluate(&records).unwrap();
         (0..3).map(|row| super::show(&thalweg_types::Value::at(&array, row))).collect::<Vec<_>>().join(" ")
     };
@@ -138,9 +140,9 @@ fn members_of_answers_are_fields() {
     assert_eq!(shown("shop_5m.mean"), "7.0 8.0 9.0");
     assert_eq!(shown("\"shop_5m.mean\""), "7.0 8.0 9.0");
     let error = Expr::parse("card_1h > 1").unwrap().bind(&schema).unwrap_err();
-    assert!(error.message.contains("cannot be compared"), "{error}");
+    assert!(error.first().message.contains("cannot be compared"), "{error}");
     let error = Expr::parse("card_1h.spend").unwrap().bind(&schema).unwrap_err();
-    assert_eq!(error.hint.as_deref(), Some("did you mean \"spent\"?"));
+    assert_eq!(error.first().hint.as_deref(), Some("did you mean \"spent\"?"));
     assert!(Expr::parse("card_1h IS NULL").unwrap().bind(&schema).is_ok());
 }
 

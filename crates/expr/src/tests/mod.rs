@@ -12,6 +12,7 @@ mod fingerprints;
 mod hostile;
 mod logic;
 mod math;
+mod recovery;
 mod rendering;
 mod texts;
 mod times;
@@ -26,7 +27,7 @@ use thalweg_types::{DataType, Field, Schema, TimeUnit, Value, format_timestamp, 
 
 use crate::ast::Node;
 use crate::eval::time::as_timestamps;
-use crate::{Bound, Expr};
+use crate::{Bound, Checked, Expr, Mistakes, Qualifier};
 
 /// Rows `a, b | a, b` of fields `name: type, …`, and what the expression is for each, with its type in front.
 #[track_caller]
@@ -83,13 +84,20 @@ fn constant(expr: &str, expected: &str) {
     assert_eq!(format!("{}: {}", bound.data_type(), show(&value)), expected, "{expr}");
 }
 
-/// The rendered error of an expression that does not parse or bind.
+/// The rendered errors of an expression that does not parse or bind.
 #[track_caller]
 fn refused(expr: &str, fields: &str) -> String {
     let (schema, _) = table(fields, "");
-    match Expr::parse(expr).and_then(|parsed| parsed.bind(&schema)) {
-        Ok(bound) => panic!("{expr} is a {}", bound.data_type()),
-        Err(error) => error.render(expr),
+    let mut mistakes = Mistakes::new();
+    let checked =
+        Expr::read(expr, &mut mistakes).map(|read| read.check(&schema, Qualifier::None, &mut mistakes));
+    match mistakes.finish() {
+        Ok(()) => panic!("{expr} is a {:?}", checked.as_ref().and_then(Checked::data_type)),
+        Err(errors) => {
+            let is_bound = checked.is_some_and(|checked| checked.bound().is_some());
+            assert!(!is_bound, "{expr} is wrong and bound");
+            errors.render(expr)
+        }
     }
 }
 
@@ -283,7 +291,16 @@ fn replace(expr: &mut Expr, names: &[&str], schema: &Schema, row: &RecordBatch) 
         expr.node = Node::Cast(Box::new(Expr::new(literal, 0..0)), field.data_type.clone());
         return;
     }
-    let each = |inner: &mut Expr| replace(inner, names, schema, row);
+    each_child(expr, &mut |inner| replace(inner, names, schema, row));
+}
+
+/// The expression and everything in it.
+fn each_node(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
+    each(expr);
+    each_child(expr, &mut |inner| each_node(inner, each));
+}
+
+fn each_child(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
     match &mut expr.node {
         Node::Null
         | Node::Bool(_)
@@ -312,7 +329,11 @@ fn replace(expr: &mut Expr, names: &[&str], schema: &Schema, row: &RecordBatch) 
                 each(result);
             }
         }
-        Node::And(items) | Node::Or(items) | Node::Concat(items) | Node::Call(_, items) => {
+        Node::And(items)
+        | Node::Or(items)
+        | Node::Concat(items)
+        | Node::Call(_, items)
+        | Node::Mistaken(items) => {
             items.iter_mut().for_each(each);
         }
     }

@@ -280,11 +280,15 @@ fn syntax_of_other_databases() {
     golden(
         "(n, n) = (1, 2)",
         expect![[r#"
-        error: a list in parentheses is not part of the language of expressions
-        1 | (n, n) = (1, 2)
-          |  ^
-        hint: lists stand after IN: x IN (1, 2)
-    "#]],
+            error: a list in parentheses is not part of the language of expressions
+            1 | (n, n) = (1, 2)
+              |  ^
+            hint: lists stand after IN: x IN (1, 2)
+            error: a list in parentheses is not part of the language of expressions
+            1 | (n, n) = (1, 2)
+              |           ^
+            hint: lists stand after IN: x IN (1, 2)
+        "#]],
     );
     golden(
         "ts AT TIME ZONE 'UTC'",

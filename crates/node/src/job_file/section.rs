@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use thalweg_connect::{OptionKind, OptionSpec, OptionValue, Options};
-use thalweg_expr::SqlError;
+use thalweg_expr::{SqlError, SqlErrors};
 use thalweg_types::{Micros, parse_duration, parse_size};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts, nearest, one_of};
@@ -33,8 +33,12 @@ impl Report {
         self.found.borrow().len()
     }
 
-    /// A mistake in SQL text that stands in `node`.
-    pub(crate) fn sql(&self, node: &Node, what: &str, error: &SqlError) {
+    /// The mistakes in SQL text that stands in `node`.
+    pub(crate) fn sql(&self, node: &Node, what: &str, errors: &SqlErrors) {
+        errors.iter().for_each(|error| self.sql_mistake(node, what, error));
+    }
+
+    fn sql_mistake(&self, node: &Node, what: &str, error: &SqlError) {
         let span = match &error.span {
             Some(range) => self.span_in(node, range.clone()),
             None => node.span,

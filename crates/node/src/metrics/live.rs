@@ -4,7 +4,7 @@
 //! value is as of one place of the order.
 
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::{
@@ -12,13 +12,13 @@ use arrow_array::{
 };
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
-use thalweg_expr::{Expr, SqlError};
+use thalweg_expr::{Expr, SqlErrors};
 use thalweg_flow::{Command, Job};
 use thalweg_types::{
     Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, hash_columns, partition_of,
 };
 use thalweg_window::plan::PlannedQuery;
-use thalweg_window::query::Query;
+use thalweg_window::query::Draft;
 
 use super::{MetricsSpec, StageChoice, StageCommand, choose_stage};
 
@@ -33,7 +33,7 @@ pub enum QueryError {
     #[error("query {name:?} exists already")]
     Exists { name: String },
     #[error("{0}")]
-    Sql(SqlError),
+    Sql(SqlErrors),
     #[error("{0}")]
     Failed(Error),
 }
@@ -60,13 +60,18 @@ pub struct LiveQueries {
     spec: Arc<MetricsSpec>,
     /// Tasks of each keyed stage.
     partitions: u32,
-    /// Held while a query is added or dropped, so that two requests do not interleave.
+    /// Held while a query is added or dropped, which takes as long as the job needs, so that two requests do not
+    /// interleave.
+    changing: Mutex<()>,
+    /// Held for moments.
     queries: Mutex<Vec<Live>>,
 }
 
 #[derive(Clone)]
 struct Live {
     name: String,
+    /// As written.
+    text: String,
     stage: usize,
     planned: PlannedQuery,
 }
@@ -78,11 +83,20 @@ impl LiveQueries {
             queries.queries.iter().map(move |query| {
                 let planned = PlannedQuery::bind(&query.name, &query.query, &spec.input)
                     .expect("queries of a checked job are bound");
-                Live { name: query.name.clone(), stage, planned }
+                Live { name: query.name.clone(), text: query.text.clone(), stage, planned }
             })
         });
         let queries = Mutex::new(queries.collect());
-        Self { spec: Arc::clone(spec), partitions, queries }
+        Self { spec: Arc::clone(spec), partitions, changing: Mutex::default(), queries }
+    }
+
+    /// Names and texts of the queries that run now.
+    pub fn list(&self) -> Vec<(String, String)> {
+        self.queries().iter().map(|query| (query.name.clone(), query.text.clone())).collect()
+    }
+
+    fn queries(&self) -> MutexGuard<'_, Vec<Live>> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a query; its answers begin with the next record, and carry `since` until its window has filled.
@@ -90,19 +104,20 @@ impl LiveQueries {
     /// # Errors
     /// Where the name is taken, the text is no query over the operator's records, or no stage of the job can run it.
     pub fn add(&self, job: &Job, name: &str, sql: &str) -> Result<(), QueryError> {
-        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        if queries.iter().any(|query| query.name == name) || self.spec.input.field(name).is_some() {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.queries().iter().any(|query| query.name == name) || self.spec.input.field(name).is_some() {
             return Err(QueryError::Exists { name: name.to_owned() });
         }
-        let query = Query::parse(sql).map_err(QueryError::Sql)?;
-        let planned = PlannedQuery::bind(name, &query, &self.spec.input).map_err(QueryError::Sql)?;
+        let (query, _) = Draft::read(sql).bind(&self.spec.input).map_err(QueryError::Sql)?;
+        let planned = PlannedQuery::bind(name, &query, &self.spec.input)
+            .map_err(|error| QueryError::Sql(error.into()))?;
         let stage = self.stage_for(&planned)?;
         let command = |reply| StageCommand::Add { name: name.to_owned(), query: Box::new(query), reply };
         let replies = self.ask(job, stage, command)?;
         for _ in 0..self.tasks(stage) {
             receive(&replies)??;
         }
-        queries.push(Live { name: name.to_owned(), stage, planned });
+        self.queries().push(Live { name: name.to_owned(), text: sql.to_owned(), stage, planned });
         Ok(())
     }
 
@@ -131,14 +146,13 @@ impl LiveQueries {
     /// # Errors
     /// Where there is none of that name.
     pub fn drop(&self, job: &Job, name: &str) -> Result<(), QueryError> {
-        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = position(&queries, name)?;
-        let stage = queries[place].stage;
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let stage = self.find(name)?.stage;
         let replies = self.ask(job, stage, |reply| StageCommand::Drop { name: name.to_owned(), reply })?;
         for _ in 0..self.tasks(stage) {
             receive(&replies)??;
         }
-        queries.remove(place);
+        self.queries().retain(|query| query.name != name);
         Ok(())
     }
 
@@ -153,10 +167,7 @@ impl LiveQueries {
         name: &str,
         key: &[(String, Option<String>)],
     ) -> Result<PresentValue, QueryError> {
-        let live = {
-            let queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-            queries[position(&queries, name)?].clone()
-        };
+        let live = self.find(name)?;
         let columns = self.key_columns(&live, key)?;
         let stage_keys: Vec<ArrayRef> = self.spec.stages[live.stage]
             .keys
@@ -221,6 +232,14 @@ impl LiveQueries {
             .collect()
     }
 
+    fn find(&self, name: &str) -> Result<Live, QueryError> {
+        let queries = self.queries();
+        queries.iter().find(|query| query.name == name).cloned().ok_or_else(|| QueryError::Missing {
+            name: name.to_owned(),
+            known: queries.iter().map(|query| query.name.clone()).collect(),
+        })
+    }
+
     fn tasks(&self, stage: usize) -> u32 {
         if self.spec.stages[stage].keys.is_empty() { 1 } else { self.partitions }
     }
@@ -236,13 +255,6 @@ impl LiveQueries {
         job.command(Command { operator: operator.into(), body: Arc::new(command(reply)) })?;
         Ok(replies)
     }
-}
-
-fn position(queries: &[Live], name: &str) -> Result<usize, QueryError> {
-    queries.iter().position(|query| query.name == name).ok_or_else(|| QueryError::Missing {
-        name: name.to_owned(),
-        known: queries.iter().map(|query| query.name.clone()).collect(),
-    })
 }
 
 fn receive<T>(replies: &Receiver<T>) -> Result<T, QueryError> {

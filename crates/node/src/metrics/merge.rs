@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::cast::AsArray;
@@ -30,6 +31,8 @@ use super::stage::{FLAG_COUNT, TASKS};
 
 pub(super) struct Merge {
     spec: Arc<MetricsSpec>,
+    /// Records that have had their answer.
+    answered: Arc<AtomicU64>,
     records: Vec<Batch>,
     /// By stage, with the task that each came from.
     answers: Vec<Vec<(u32, Batch)>>,
@@ -46,10 +49,10 @@ struct Placed<'a> {
 }
 
 impl Merge {
-    pub(super) fn new(spec: Arc<MetricsSpec>) -> Result<Self, Error> {
+    pub(super) fn new(spec: Arc<MetricsSpec>, answered: Arc<AtomicU64>) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
         let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
-        Ok(Self { spec, records: Vec::new(), answers, encoder, schema: None })
+        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, schema: None })
     }
 
     /// Rows of each batch of a stage among the records.
@@ -127,6 +130,7 @@ impl Merge {
         }
         let merged = RecordBatch::try_new(schema, columns).expect("answers have the columns of their schema");
         out.emit(0, records.with_records(merged));
+        self.answered.fetch_add(count as u64, Ordering::Relaxed);
         self.answers = answers;
         for stage in &mut self.answers {
             stage.clear();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thalweg_expr::Bound;
 use thalweg_flow::{InputId, Operator, Output};
-use thalweg_types::{Batch, DataType, Error};
+use thalweg_types::{Batch, Error};
 
 use crate::job_file::keys::{KeySpec, Shape};
 
@@ -30,13 +30,7 @@ impl OperatorPlugin for Filter {
 
     fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
         let schema = check.input().schema.clone();
-        let condition = check.expression("where", &schema)?;
-        if *condition.data_type() != DataType::Bool {
-            let message = format!("\"where\" is of type {}, expected bool", condition.data_type());
-            check.error("where", message, Some("compare it with something, as in `amount > 1`".to_owned()));
-            return None;
-        }
-        let condition = Arc::new(condition);
+        let condition = Arc::new(check.condition("where", &schema)?);
         let outputs = vec![
             NamedOutput { name: "pass".to_owned(), schema: schema.clone() },
             NamedOutput { name: "rest".to_owned(), schema },

@@ -10,7 +10,7 @@ use thalweg_expr::SqlError;
 use thalweg_flow::Partitioning;
 use thalweg_types::{Schema, rejects_schema};
 use thalweg_window::plan::PlannedQuery;
-use thalweg_window::query::Query;
+use thalweg_window::query::Draft;
 
 use crate::diagnostic::one_of;
 use crate::job_file::keys::{KeySpec, Shape};
@@ -179,7 +179,7 @@ fn read_keys(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<(String, 
     (!check.failed.get()).then_some(keys)
 }
 
-/// Every query, bound to the schema, with mistakes at their place in its text.
+/// Every query without a mistake, bound to the schema; mistakes are told at their place in its text.
 fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQuery>> {
     let node = check.require("queries", "names and queries")?;
     let what = format!("\"queries\" of {}", check.section.what);
@@ -210,10 +210,10 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
             continue;
         };
         let what = format!("query {:?}", name.text);
-        let bound = Query::parse(&scalar.text).and_then(|query| {
-            check_from(check, &query)?;
+        let mut draft = Draft::read(&scalar.text);
+        check_from(check, &mut draft);
+        let bound = draft.bind(schema).and_then(|(query, bound)| {
             PlannedQuery::bind(&name.text, &query, schema)?;
-            let bound = query.bind(schema)?;
             Ok((query, bound))
         });
         match bound {
@@ -223,9 +223,9 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
                 query,
                 bound: Arc::new(bound),
             }),
-            Err(error) => {
+            Err(errors) => {
                 fine = false;
-                report.sql(node, &what, &error);
+                report.sql(node, &what, &errors);
             }
         }
     }
@@ -236,28 +236,17 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
     if !fine {
         check.failed.set(true);
     }
-    fine.then_some(queries)
+    Some(queries)
 }
 
 /// FROM names the input, or a source or operator above it.
-fn check_from(check: &OperatorCheck<'_>, query: &Query) -> Result<(), SqlError> {
-    if check.above.contains(&query.stream) {
-        return Ok(());
+fn check_from(check: &OperatorCheck<'_>, draft: &mut Draft) {
+    let Some((stream, span)) = draft.stream() else { return };
+    if check.above.iter().any(|name| name == stream) {
+        return;
     }
-    let error = SqlError::new(format!("{} does not read {:?}", check.section.what, query.stream));
-    let error = match place_of_name(&query.text, &query.stream) {
-        Some(span) => error.at(span),
-        None => error,
-    };
-    Err(error.expected(format!("FROM {}", one_of(check.above.iter().map(String::as_str)))))
-}
-
-/// Where the stream's name stands: after the word FROM.
-fn place_of_name(text: &str, name: &str) -> Option<std::ops::Range<usize>> {
-    let tokens = thalweg_expr::tokenize(text).ok()?;
-    let from = tokens.iter().position(|token| token.is_keyword("FROM"))?;
-    let place = tokens.get(from + 1)?.span.clone();
-    text.get(place.clone())?.contains(name).then_some(place)
+    let error = SqlError::new(format!("{} does not read {stream:?}", check.section.what)).at(span);
+    draft.refuse_stream(error.expected(format!("FROM {}", one_of(check.above.iter().map(String::as_str)))));
 }
 
 /// Gives each query its stage.

@@ -17,18 +17,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_connect::{OptionKind, Options};
-use thalweg_expr::{Bound, Expr};
+use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier};
 use thalweg_flow::{
     FieldType, Get, Operator, Partitioner, Partitioning, PerRecord, RecordOperator, TaskInfo,
 };
 use thalweg_storage::{ChunkBudget, Fs, IoPool};
-use thalweg_types::{Error, Micros, Schema};
+use thalweg_types::{DataType, Error, Micros, Schema};
 
 use crate::job_file::StateSettings;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{LatePolicy, MetricsSpec};
+use crate::metrics::{AnswerCounts, LatePolicy, MetricsSpec};
 
 pub use filter::Filter;
 pub use map::Map;
@@ -73,6 +73,8 @@ pub struct Services {
     /// Memory for chunks of reservoirs, `state.chunk_memory` of the job.
     pub chunks: Arc<ChunkBudget>,
     pub state: StateSettings,
+    /// What the `metrics` operators of the job have answered.
+    pub answers: AnswerCounts,
 }
 
 /// One output that others can read as `operator.name`; the first is what `operator` alone means.
@@ -236,7 +238,21 @@ impl<'a> OperatorCheck<'a> {
     /// The boolean, numeric or other expression behind a key.
     pub fn expression(&self, key: &str, schema: &Schema) -> Option<Bound> {
         let node = self.require(key, "a SQL expression")?;
-        self.bind(node, &format!("{key:?} of {}", self.section.what), schema)
+        self.bind(node, &format!("{key:?} of {}", self.section.what), schema)?.bound()
+    }
+
+    /// The boolean expression behind a key.
+    pub fn condition(&self, key: &str, schema: &Schema) -> Option<Bound> {
+        let node = self.require(key, "a SQL expression")?;
+        let checked = self.bind(node, &format!("{key:?} of {}", self.section.what), schema)?;
+        if let Some(data_type) = checked.data_type()
+            && *data_type != DataType::Bool
+        {
+            let message = format!("{key:?} is of type {data_type}, expected bool");
+            self.error(key, message, Some("compare it with something, as in `amount > 1`".to_owned()));
+            return None;
+        }
+        checked.bound()
     }
 
     /// Names and expressions behind a key, in order.
@@ -261,7 +277,8 @@ impl<'a> OperatorCheck<'a> {
                     .expected("a letter or _, then letters, digits, _ and -")
                     .report();
             }
-            if let Some(expression) = self.bind(node, &format!("field {:?}", name.text), schema) {
+            let checked = self.bind(node, &format!("field {:?}", name.text), schema);
+            if let Some(expression) = checked.and_then(Checked::bound) {
                 bound.push((name.text.clone(), expression));
             }
         }
@@ -315,7 +332,8 @@ impl<'a> OperatorCheck<'a> {
         node
     }
 
-    fn bind(&self, node: &Node, what: &str, schema: &Schema) -> Option<Bound> {
+    /// What could be told of the expression in `node`, its mistakes reported.
+    fn bind(&self, node: &Node, what: &str, schema: &Schema) -> Option<Checked> {
         let Value::Scalar(scalar) = &node.value else {
             self.failed.set(true);
             self.report()
@@ -324,14 +342,14 @@ impl<'a> OperatorCheck<'a> {
                 .report();
             return None;
         };
-        match Expr::parse(&scalar.text).and_then(|expression| expression.bind(schema)) {
-            Ok(bound) => Some(bound),
-            Err(error) => {
-                self.failed.set(true);
-                self.report().sql(node, what, &error);
-                None
-            }
+        let mut mistakes = Mistakes::new();
+        let checked = Expr::read(&scalar.text, &mut mistakes)
+            .map(|expression| expression.check(schema, Qualifier::None, &mut mistakes));
+        if let Err(errors) = mistakes.finish() {
+            self.failed.set(true);
+            self.report().sql(node, what, &errors);
         }
+        checked
     }
 }
 

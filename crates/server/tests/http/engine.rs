@@ -33,8 +33,11 @@ const RECORDS: &str = "/v1/jobs/payments/sources/payments";
 const QUERIES: &str = "/v1/jobs/payments/operators/features/queries";
 
 fn site() -> Site {
-    let node = Arc::new(Node::builder().workers(1).open().unwrap());
-    let control = NodeControl::new(node);
+    site_of(&Arc::new(Node::builder().workers(1).open().unwrap()))
+}
+
+fn site_of(node: &Arc<Node>) -> Site {
+    let control = NodeControl::new(Arc::clone(node));
     control.set_readiness(Readiness::Ready);
     let server = Server::bind("127.0.0.1:0", Arc::new(control), Options::default()).unwrap();
     Site::of(server)
@@ -98,6 +101,14 @@ fn queries_come_and_go_while_a_job_runs() {
     let path = format!("{QUERIES}/largest");
     let error = site.post(&path, "SELECT max(amuont) AS most FROM payments GROUP BY card OVER INFINITE");
     assert_eq!(error.expect_error(400, "invalid_query")["detail"][0]["column"], 12);
+    let error = site.post(&path, "SELECT summ(amuont) AS a FROM payments GROUP BY kard OVER SLIDING 1 HUOR");
+    let error = error.expect_error(400, "invalid_query");
+    let marked: Vec<_> = error["detail"].as_array().unwrap().iter().map(|one| one["text"].clone()).collect();
+    assert_eq!(marked, ["summ", "amuont", "kard", "HUOR"]);
+    for told in ["4 mistakes", "no aggregate summ (line 1, column 8)", "\"amuont\"", "\"kard\"", "HUOR"] {
+        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+    }
+    assert_eq!(error["hint"], "did you mean sum?");
     let added = site.post(&path, "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE");
     assert_eq!(added.status, 201, "{added:?}");
     site.post(&path, "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE")
@@ -140,6 +151,26 @@ fn a_stage_without_a_key_can_wait_for_its_first_query() {
     assert_eq!(site.get(&path).json()["values"]["n"], 2);
     assert_eq!(site.delete(&path).status, 204);
     assert_eq!(site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines()[0].get("total"), None);
+}
+
+#[test]
+fn the_server_and_its_node_have_one_list_of_queries() {
+    const LARGEST: &str = "SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE";
+    let node = Arc::new(Node::builder().workers(1).open().unwrap());
+    let site = site_of(&node);
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    assert_eq!(site.post(&format!("{QUERIES}/largest"), LARGEST).status, 201);
+    let job = node.job("payments").unwrap();
+    let queries = job.queries("features").unwrap();
+    let names = || queries.list().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(), ["card_1h", "largest"]);
+    assert_eq!(queries.list()[1].1, LARGEST);
+    queries.drop(job.job(), "largest").unwrap();
+    assert_eq!(names(), ["card_1h"]);
+    let shown = site.get("/v1/jobs/payments").json()["operators"].clone();
+    let shown: Vec<_> = shown.as_array().unwrap().iter().filter(|one| one["name"] == "features").collect();
+    assert_eq!(shown[0]["queries"].as_array().unwrap().len(), 1, "{shown:?}");
+    site.delete(&format!("{QUERIES}/largest")).expect_error(404, "not_found");
 }
 
 #[test]

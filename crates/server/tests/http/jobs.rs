@@ -122,7 +122,10 @@ fn all_mistakes_of_a_job_file_are_told() {
     let site = Site::new();
     let file = "name: readings\nsources:\n  a: { tpye: file }\n";
     let error = site.post("/v1/jobs/readings", file).expect_error(400, "invalid_job_file");
-    assert_eq!(error["message"], "2 mistakes in the job file");
+    assert_eq!(
+        error["message"],
+        "2 mistakes in the job file: no key \"tpye\" (line 3, column 8); no sinks (line 1, column 1)"
+    );
     let mistakes = error["detail"].as_array().unwrap();
     assert_eq!(mistakes.len(), 2);
     assert_eq!((mistakes[0]["line"].as_u64(), mistakes[0]["column"].as_u64()), (Some(3), Some(8)));

@@ -3,56 +3,35 @@
 use std::ops::Range;
 
 use thalweg_expr::{Expr, SqlError, nearest};
-use thalweg_types::DataType;
 
-/// An aggregate function by name; `thalweg_window::agg` computes them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AggregateName {
-    /// `count(*)`
-    CountAll,
-    Count,
-    Sum,
-    Avg,
-    StdDev,
-    StdDevPop,
-    Var,
-    VarPop,
-    Min,
-    Max,
-    First,
-    Last,
-    Prev,
-    CountDistinct,
-    /// `quantile(x, q)`, 0 ≤ q ≤ 1.
-    Quantile(f64),
-}
+use crate::agg::Function;
 
 /// What a name calls, before its arguments are read.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Called {
     Count,
     Quantile,
-    Of(AggregateName),
+    Of(Function),
 }
 
 const NAMES: &[(&str, Called)] = &[
     ("count", Called::Count),
-    ("sum", Called::Of(AggregateName::Sum)),
-    ("avg", Called::Of(AggregateName::Avg)),
-    ("stddev", Called::Of(AggregateName::StdDev)),
-    ("stddev_samp", Called::Of(AggregateName::StdDev)),
-    ("stddev_pop", Called::Of(AggregateName::StdDevPop)),
-    ("var", Called::Of(AggregateName::Var)),
-    ("var_samp", Called::Of(AggregateName::Var)),
-    ("variance", Called::Of(AggregateName::Var)),
-    ("var_pop", Called::Of(AggregateName::VarPop)),
-    ("min", Called::Of(AggregateName::Min)),
-    ("max", Called::Of(AggregateName::Max)),
-    ("first", Called::Of(AggregateName::First)),
-    ("last", Called::Of(AggregateName::Last)),
-    ("prev", Called::Of(AggregateName::Prev)),
-    ("count_distinct", Called::Of(AggregateName::CountDistinct)),
-    ("countdistinct", Called::Of(AggregateName::CountDistinct)),
+    ("sum", Called::Of(Function::Sum)),
+    ("avg", Called::Of(Function::Avg)),
+    ("stddev", Called::Of(Function::StdDev)),
+    ("stddev_samp", Called::Of(Function::StdDev)),
+    ("stddev_pop", Called::Of(Function::StdDevPop)),
+    ("var", Called::Of(Function::Var)),
+    ("var_samp", Called::Of(Function::Var)),
+    ("variance", Called::Of(Function::Var)),
+    ("var_pop", Called::Of(Function::VarPop)),
+    ("min", Called::Of(Function::Min)),
+    ("max", Called::Of(Function::Max)),
+    ("first", Called::Of(Function::First)),
+    ("last", Called::Of(Function::Last)),
+    ("prev", Called::Of(Function::Prev)),
+    ("count_distinct", Called::Of(Function::CountDistinct)),
+    ("countdistinct", Called::Of(Function::CountDistinct)),
     ("quantile", Called::Quantile),
 ];
 
@@ -100,48 +79,32 @@ impl Called {
     }
 }
 
-impl AggregateName {
-    /// The canonical name.
-    pub fn name(self) -> &'static str {
-        match self {
-            AggregateName::CountAll | AggregateName::Count => "count",
-            AggregateName::Sum => "sum",
-            AggregateName::Avg => "avg",
-            AggregateName::StdDev => "stddev",
-            AggregateName::StdDevPop => "stddev_pop",
-            AggregateName::Var => "var",
-            AggregateName::VarPop => "var_pop",
-            AggregateName::Min => "min",
-            AggregateName::Max => "max",
-            AggregateName::First => "first",
-            AggregateName::Last => "last",
-            AggregateName::Prev => "prev",
-            AggregateName::CountDistinct => "count_distinct",
-            AggregateName::Quantile(_) => "quantile",
-        }
+/// The canonical name of a function.
+pub(super) fn name(function: Function) -> &'static str {
+    match function {
+        Function::CountAll | Function::Count => "count",
+        Function::Sum => "sum",
+        Function::Avg => "avg",
+        Function::StdDev => "stddev",
+        Function::StdDevPop => "stddev_pop",
+        Function::Var => "var",
+        Function::VarPop => "var_pop",
+        Function::Min => "min",
+        Function::Max => "max",
+        Function::First => "first",
+        Function::Last => "last",
+        Function::Prev => "prev",
+        Function::CountDistinct => "count_distinct",
+        Function::Quantile(_) => "quantile",
     }
+}
 
-    /// Canonical text of a call.
-    pub(super) fn call(self, arg: Option<&Expr>) -> String {
-        let arg = arg.map_or_else(|| "*".to_owned(), Expr::to_string);
-        match self {
-            AggregateName::CountDistinct => format!("count(DISTINCT {arg})"),
-            AggregateName::Quantile(q) => format!("quantile({arg}, {q:?})"),
-            other => format!("{}({arg})", other.name()),
-        }
-    }
-
-    /// Whether values of the type can be aggregated so.
-    pub(super) fn takes(self, data_type: &DataType) -> bool {
-        match self {
-            AggregateName::Sum
-            | AggregateName::Avg
-            | AggregateName::StdDev
-            | AggregateName::StdDevPop
-            | AggregateName::Var
-            | AggregateName::VarPop
-            | AggregateName::Quantile(_) => data_type.is_numeric(),
-            _ => !matches!(data_type, DataType::List(_) | DataType::Struct(_)),
-        }
+/// Canonical text of a call.
+pub(super) fn call(function: Function, arg: Option<&Expr>) -> String {
+    let arg = arg.map_or_else(|| "*".to_owned(), Expr::to_string);
+    match function {
+        Function::CountDistinct => format!("count(DISTINCT {arg})"),
+        Function::Quantile(q) => format!("quantile({arg}, {q:?})"),
+        other => format!("{}({arg})", name(other)),
     }
 }

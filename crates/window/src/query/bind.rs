@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use thalweg_expr::{Bound, SqlError, nearest};
+use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors, nearest};
 use thalweg_types::{DataType, Schema};
 
-use super::{AggregateName, Query};
+use super::{Query, aggregate};
+use crate::agg::{Function, output_type};
 
 /// A query whose names and types have been checked.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub struct BoundQuery {
 #[derive(Clone, Debug)]
 pub struct BoundOutput {
     pub alias: String,
-    pub function: AggregateName,
+    pub function: Function,
     pub arg: Option<Bound>,
 }
 
@@ -30,52 +31,90 @@ impl Query {
     /// Checks the query against the fields of its stream.
     ///
     /// # Errors
-    /// On fields that do not exist, on a filter that is no condition and on arguments of the wrong type.
-    pub fn bind(&self, schema: &Schema) -> Result<BoundQuery, SqlError> {
+    /// On fields that do not exist, on a filter that is no condition and on arguments of the wrong type: all of them.
+    pub fn bind(&self, schema: &Schema) -> Result<BoundQuery, SqlErrors> {
+        let mut mistakes = Mistakes::new();
+        let qualifier = Qualifier::Stream(&self.stream);
+        let mut binding = Binding { schema, qualifier, mistakes: &mut mistakes };
         let outputs = self
             .outputs
             .iter()
             .map(|output| {
-                let arg = match &output.arg {
-                    None => None,
-                    Some(expr) => {
-                        let arg = expr.bind_stream(schema, Some(&self.stream))?;
-                        check_kind(output.function, &arg, expr.span())?;
-                        Some(arg)
-                    }
-                };
-                Ok(BoundOutput { alias: output.alias.clone(), function: output.function, arg })
+                let arg = output.arg.as_ref().map(|arg| binding.arg(Some(output.function), arg));
+                let arg = arg.and_then(Checked::bound);
+                BoundOutput { alias: output.alias.clone(), function: output.function, arg }
             })
-            .collect::<Result<Vec<_>, SqlError>>()?;
-        let filter = match &self.filter {
-            None => None,
-            Some(expr) => {
-                let filter = expr.bind_stream(schema, Some(&self.stream))?;
-                if *filter.data_type() != DataType::Bool {
-                    let error = SqlError::new(format!("WHERE takes a condition, not {}", filter.data_type()))
-                        .at(expr.span())
-                        .expected("bool");
-                    let is_number = filter.data_type().is_numeric();
-                    return Err(if is_number { error.hint("compare the number: x <> 0") } else { error });
-                }
-                Some(filter)
-            }
-        };
-        let group_by = self
-            .group_by
-            .iter()
-            .map(|(name, span)| group_field(schema, name, span.clone()))
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect();
+        let filter = self.filter.as_ref().map(|filter| binding.filter(filter)).and_then(Checked::bound);
+        let group_by = binding.group_by(&self.group_by);
+        mistakes.finish()?;
         Ok(BoundQuery { outputs, filter, group_by })
     }
 }
 
-fn check_kind(function: AggregateName, arg: &Bound, span: Range<usize>) -> Result<(), SqlError> {
-    let data_type = arg.data_type();
-    if function.takes(data_type) {
+/// Checks the parts of a query against a schema.
+pub(super) struct Binding<'a> {
+    pub(super) schema: &'a Schema,
+    pub(super) qualifier: Qualifier<'a>,
+    pub(super) mistakes: &'a mut Mistakes,
+}
+
+impl Binding<'_> {
+    /// An argument of an aggregate; of one that is not known, any value will do.
+    pub(super) fn arg(&mut self, function: Option<Function>, arg: &Expr) -> Checked {
+        let checked = arg.check(self.schema, self.qualifier, self.mistakes);
+        if let (Some(function), Some(data_type)) = (function, checked.data_type())
+            && let Err(error) = check_kind(function, data_type, arg.span())
+        {
+            self.mistakes.push(error);
+        }
+        checked
+    }
+
+    pub(super) fn filter(&mut self, filter: &Expr) -> Checked {
+        let checked = filter.check(self.schema, self.qualifier, self.mistakes);
+        if let Some(data_type) = checked.data_type()
+            && *data_type != DataType::Bool
+        {
+            let error = SqlError::new(format!("WHERE takes a condition, not {data_type}"))
+                .at(filter.span())
+                .expected("bool");
+            let is_number = data_type.is_numeric();
+            self.mistakes.push(if is_number { error.hint("compare the number: x <> 0") } else { error });
+        }
+        checked
+    }
+
+    /// Column numbers of the fields that there are.
+    pub(super) fn group_by(&mut self, names: &[(String, Range<usize>)]) -> Vec<usize> {
+        let mut columns = Vec::with_capacity(names.len());
+        for (name, span) in names {
+            let own = match (self.qualifier, name.split_once('.')) {
+                // A stream that is not known may stand before any name.
+                (Qualifier::Any, Some((first, own)))
+                    if self.schema.field(name).is_none() && self.schema.field(first).is_none() =>
+                {
+                    if self.schema.field(own).is_none() {
+                        continue;
+                    }
+                    own
+                }
+                _ => name,
+            };
+            match group_field(self.schema, own, span.clone()) {
+                Ok(column) => columns.push(column),
+                Err(error) => self.mistakes.push(error),
+            }
+        }
+        columns
+    }
+}
+
+fn check_kind(function: Function, data_type: &DataType, span: Range<usize>) -> Result<(), SqlError> {
+    if output_type(function, Some(data_type)).is_ok() {
         return Ok(());
     }
-    let name = function.name();
+    let name = aggregate::name(function);
     let error = SqlError::new(format!("{name} cannot take {data_type}")).at(span);
     Err(match data_type {
         DataType::List(_) | DataType::Struct(_) => {

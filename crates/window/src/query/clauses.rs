@@ -6,9 +6,10 @@
 use std::ops::Range;
 
 use sqlparser::tokenizer::Token;
-use thalweg_expr::{Expr, Spanned, SqlError, tokenize};
+use thalweg_expr::{Expr, Mistakes, Spanned, SqlError, tokenize};
 
-use super::{Query, output, span};
+use super::draft::Draft;
+use super::{Window, output, span};
 
 /// A place among the tokens of a query.
 pub(super) struct Cursor<'a> {
@@ -94,7 +95,11 @@ pub(super) fn split_at_commas(tokens: &[Spanned]) -> Vec<&[Spanned]> {
         .collect()
 }
 
-pub(super) fn parse(text: &str) -> Result<Query, SqlError> {
+/// Reads the clauses into `draft`, with what is wrong in them.
+///
+/// # Errors
+/// On a mistake behind which no more can be told of the text.
+pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), SqlError> {
     let mut tokens = tokenize(text)?;
     if tokens.last().is_some_and(|token| token.token == Token::SemiColon) {
         tokens.pop();
@@ -106,59 +111,146 @@ pub(super) fn parse(text: &str) -> Result<Query, SqlError> {
         ));
     }
     if let Some(token) = cursor.peek().filter(|token| token.is_keyword("DISTINCT")) {
-        return Err(SqlError::new("SELECT DISTINCT is not part of queries")
-            .at(token.span.clone())
-            .hint("every record has one answer; count(DISTINCT x) counts different values"));
+        draft.mistakes.push(
+            SqlError::new("SELECT DISTINCT is not part of queries")
+                .at(token.span.clone())
+                .hint("every record has one answer; count(DISTINCT x) counts different values"),
+        );
+        cursor.next();
     }
 
     let outputs = cursor.until(|rest| is_clause(rest).is_some())?;
-    if !cursor.take("FROM") {
-        return Err(SqlError::new("FROM is missing after the outputs")
-            .at(cursor.here())
-            .expected("FROM and a stream"));
+    if cursor.take("FROM") {
+        draft.outputs = output::list(text, outputs, cursor.last(), &mut draft.mistakes);
+        match stream(&mut cursor) {
+            Ok(stream) => draft.stream = Some(stream),
+            Err(error) => {
+                draft.mistakes.push(error);
+                cursor.until(|rest| is_clause(rest).is_some_and(|clause| clause != "FROM"))?;
+            }
+        }
+    } else {
+        let error = SqlError::new("FROM is missing after the outputs").at(cursor.here());
+        draft.mistakes.push(error.expected("FROM and a stream"));
+        // Where the outputs end is a guess, so only what it does not make wrong is looked at.
+        let mut guessed = Mistakes::new();
+        let outputs = output::list(text, outputs, cursor.last(), &mut guessed);
+        if guessed.is_empty() {
+            draft.outputs = outputs;
+        }
+        if cursor.peek().is_none() {
+            return Ok(());
+        }
     }
-    let outputs = output::list(text, outputs, cursor.last())?;
-    let stream = stream(&mut cursor)?;
 
-    let mut filter = None;
+    let mut has_over = true;
     if cursor.take("WHERE") {
-        let start = cursor.last();
-        let condition = cursor.until(|rest| is_clause(rest).is_some_and(|clause| clause != "FROM"))?;
-        let end = condition.last().map_or(start, |token| token.span.end..token.span.end);
-        filter = Some(Expr::from_tokens(text, condition, end).map_err(|error| or_no_over(error, condition))?);
+        has_over &= filter(&mut cursor, draft)?;
     }
-    let mut group_by = Vec::new();
     if cursor.take("GROUP") {
         if !cursor.take("BY") {
-            return Err(SqlError::new("GROUP takes BY").at(cursor.here()).expected("GROUP BY and fields"));
+            let error = SqlError::new("GROUP takes BY").at(cursor.here());
+            draft.mistakes.push(error.expected("GROUP BY and fields"));
         }
-        let start = cursor.last();
-        let names = cursor.until(|rest| is_clause(rest).is_some())?;
-        group_by = fields(text, &stream, names, start)?;
+        has_over &= group_by(&mut cursor, draft)?;
     }
-
     if !cursor.take("OVER") {
-        return Err(no_over(&cursor));
+        if has_over {
+            let is_late_filter = cursor.peek().is_some_and(|token| token.is_keyword("WHERE"));
+            draft.mistakes.push(no_over(&cursor));
+            if is_late_filter && cursor.take("WHERE") && draft.filter.is_none() {
+                filter(&mut cursor, draft)?;
+            }
+        }
+        cursor.until(|rest| rest[0].is_keyword("OVER"))?;
+        if !cursor.take("OVER") {
+            return Ok(());
+        }
     }
-    let window = span::window(&mut cursor)?;
-    let mut delay = 0;
+    over(&mut cursor, draft);
+    Ok(())
+}
+
+/// The condition after WHERE. Whether OVER may stand behind it: false where its absence has been told.
+fn filter(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> {
+    let start = cursor.last();
+    let condition = cursor.until(|rest| is_clause(rest).is_some_and(|clause| clause != "FROM"))?;
+    let end = condition.last().map_or(start, |token| token.span.end..token.span.end);
+    match Expr::from_tokens(cursor.text, condition, end, &mut draft.mistakes) {
+        Ok(filter) => draft.filter = Some(filter),
+        Err(error) => {
+            let window = first_of_window(&error, condition);
+            draft.mistakes.push(window.map_or(error, window_without_over));
+            return Ok(window.is_none());
+        }
+    }
+    Ok(true)
+}
+
+/// The fields after GROUP BY; what is returned is as of [`filter`].
+fn group_by(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> {
+    let start = cursor.last();
+    let names = cursor.until(|rest| is_clause(rest).is_some())?;
+    let stream = draft.stream.as_ref().map(|(stream, _)| stream.as_str());
+    let mut has_over = true;
+    for item in split_at_commas(names) {
+        match field(cursor.text, stream, item, &start, &mut draft.mistakes) {
+            Ok(Some((name, span))) => {
+                if draft.group_by.iter().any(|(known, _)| *known == name) {
+                    let error = SqlError::new(format!("{name:?} is grouped by twice")).at(span);
+                    draft.mistakes.push(error);
+                } else {
+                    draft.group_by.push((name, span));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let window = first_of_window(&error, item);
+                has_over &= window.is_none();
+                draft.mistakes.push(window.map_or(error, window_without_over));
+            }
+        }
+    }
+    Ok(has_over)
+}
+
+/// The window after OVER, its delay, and the end of the text.
+fn over(cursor: &mut Cursor<'_>, draft: &mut Draft) {
+    let mut is_fine = true;
+    match span::window(cursor) {
+        Ok(window) => draft.window = Some(window),
+        Err(error) => {
+            draft.mistakes.push(error);
+            is_fine = false;
+            while cursor.peek().is_some_and(|token| !token.is_keyword("DELAYED")) {
+                cursor.next();
+            }
+        }
+    }
     if cursor.take("DELAYED") {
         if !cursor.take("BY") {
-            return Err(SqlError::new("DELAYED takes BY").at(cursor.here()).expected("DELAYED BY 1 MINUTE"));
+            let error = SqlError::new("DELAYED takes BY").at(cursor.here());
+            draft.mistakes.push(error.expected("DELAYED BY 1 MINUTE"));
         }
-        delay = span::span(&mut cursor, "DELAYED BY")?;
+        match span::span(cursor, "DELAYED BY") {
+            Ok(delay) => draft.delay = delay,
+            Err(error) => {
+                draft.mistakes.push(error);
+                return;
+            }
+        }
     }
-    let width = match window {
-        super::Window::Sliding(width) | super::Window::Tumbling(width) => width,
-        super::Window::Infinite | super::Window::Rows(_) => 0,
+    let width = match draft.window {
+        Some(Window::Sliding(width) | Window::Tumbling(width)) => width,
+        Some(Window::Infinite | Window::Rows(_)) | None => 0,
     };
-    if width.checked_add(delay).is_none() {
-        return Err(SqlError::new("window and delay together exceed 292,000 years").at(cursor.last()));
+    if width.checked_add(draft.delay).is_none() {
+        let error = SqlError::new("window and delay together exceed 292,000 years").at(cursor.last());
+        draft.mistakes.push(error);
     }
-    if let Some(token) = cursor.peek() {
-        return Err(trailing(&cursor, token));
+    if let Some(token) = cursor.peek().filter(|_| is_fine) {
+        draft.mistakes.push(trailing(cursor, token));
     }
-    Ok(Query { outputs, stream, filter, group_by, window, delay, text: text.to_owned() })
 }
 
 /// The keyword that starts a clause here, ours or another SQL's.
@@ -178,18 +270,20 @@ fn is_clause(rest: &[Spanned]) -> Option<&'static str> {
     })
 }
 
-fn stream(cursor: &mut Cursor<'_>) -> Result<String, SqlError> {
+fn stream(cursor: &mut Cursor<'_>) -> Result<(String, Range<usize>), SqlError> {
     let Some(token) = cursor.next() else {
         return Err(SqlError::new("the stream is missing").at(cursor.end()).expected("FROM and a stream"));
     };
     if is_clause(&cursor.tokens[cursor.at - 1..]).is_some() {
+        cursor.at -= 1;
         return Err(SqlError::new("the stream is missing")
             .at(token.span.clone())
             .expected("FROM and a stream"));
     }
     let name = match &token.token {
-        Token::Word(word) => word.value.clone(),
+        Token::Word(word) => (word.value.clone(), token.span.clone()),
         Token::LParen => {
+            cursor.at -= 1;
             return Err(SqlError::new("a query reads a stream, not another query")
                 .at(token.span.clone())
                 .hint("chain operators: the output of one is the input of the next"));
@@ -225,46 +319,41 @@ fn stream(cursor: &mut Cursor<'_>) -> Result<String, SqlError> {
     }
 }
 
-/// The names after GROUP BY; the stream's name may stand in front of each.
-fn fields(
+/// A name after GROUP BY; the stream's name may stand in front of it. `None` where its mistakes have been told.
+fn field(
     text: &str,
-    stream: &str,
-    tokens: &[Spanned],
-    after: Range<usize>,
-) -> Result<Vec<(String, Range<usize>)>, SqlError> {
-    let mut fields: Vec<(String, Range<usize>)> = Vec::new();
-    for item in split_at_commas(tokens) {
-        let (Some(first), Some(last)) = (item.first(), item.last()) else {
-            return Err(SqlError::new("a field is missing in GROUP BY").at(after));
-        };
-        let span = first.span.start..last.span.end;
-        let expr =
-            Expr::from_tokens(text, item, span.end..span.end).map_err(|error| or_no_over(error, item))?;
-        let Some(path) = expr.as_field() else {
-            return Err(SqlError::new("GROUP BY takes fields, not expressions")
-                .at(span)
-                .hint("compute the value in an operator before and group by its field"));
-        };
-        let path = match path {
-            [first, rest @ ..] if first == stream && !rest.is_empty() => rest,
-            path => path,
-        };
-        let name = path.join(".");
-        if fields.iter().any(|(known, _)| *known == name) {
-            return Err(SqlError::new(format!("{name:?} is grouped by twice")).at(span));
-        }
-        fields.push((name, span));
+    stream: Option<&str>,
+    item: &[Spanned],
+    after: &Range<usize>,
+    mistakes: &mut Mistakes,
+) -> Result<Option<(String, Range<usize>)>, SqlError> {
+    let (Some(first), Some(last)) = (item.first(), item.last()) else {
+        return Err(SqlError::new("a field is missing in GROUP BY").at(after.clone()));
+    };
+    let span = first.span.start..last.span.end;
+    let mut inside = Mistakes::new();
+    let expr = Expr::from_tokens(text, item, span.end..span.end, &mut inside)?;
+    if let Err(errors) = inside.finish() {
+        mistakes.extend(errors);
+        return Ok(None);
     }
-    Ok(fields)
+    let Some(path) = expr.as_field() else {
+        return Err(SqlError::new("GROUP BY takes fields, not expressions")
+            .at(span)
+            .hint("compute the value in an operator before and group by its field"));
+    };
+    let path = match path {
+        [first, rest @ ..] if Some(first.as_str()) == stream && !rest.is_empty() => rest,
+        path => path,
+    };
+    Ok(Some((path.join("."), span)))
 }
 
-/// The error, or that OVER is missing where it is about the first word of a window.
-fn or_no_over(error: SqlError, tokens: &[Spanned]) -> SqlError {
+/// The first word of a window, where the error is about it: OVER is missing then.
+fn first_of_window<'a>(error: &SqlError, tokens: &'a [Spanned]) -> Option<&'a Spanned> {
     let at = error.span.as_ref().map(|span| span.start);
-    match tokens.iter().skip(1).find(|token| Some(token.span.start) == at) {
-        Some(token) if WINDOWS.iter().any(|window| token.is_keyword(window)) => window_without_over(token),
-        _ => error,
-    }
+    let token = tokens.iter().skip(1).find(|token| Some(token.span.start) == at)?;
+    WINDOWS.iter().any(|window| token.is_keyword(window)).then_some(token)
 }
 
 const WINDOWS: [&str; 4] = ["SLIDING", "TUMBLING", "INFINITE", "ROWS"];

@@ -13,10 +13,15 @@
 //! Expressions are those of `thalweg-expr`.
 //!
 //! Parsing knows no schema; [`Query::bind`] checks fields and types. All errors point into the query's text.
+//!
+//! A text that may be wrong goes through [`Draft`], which goes on behind a mistake and reports all that do not follow from
+//! one another. Syntax that tells nothing of what was meant ends its clause; where the next clause is not to be found
+//! then, the text.
 
 mod aggregate;
 mod bind;
 mod clauses;
+mod draft;
 mod output;
 mod span;
 #[cfg(test)]
@@ -25,11 +30,13 @@ mod tests;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use thalweg_expr::{Expr, SqlError};
+use thalweg_expr::{Expr, SqlErrors};
 use thalweg_types::{Micros, format_duration};
 
-pub use aggregate::AggregateName;
+use crate::agg::Function;
+
 pub use bind::{BoundOutput, BoundQuery};
+pub use draft::Draft;
 
 /// A parsed query.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +58,7 @@ pub struct Query {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     pub alias: String,
-    pub function: AggregateName,
+    pub function: Function,
     /// `None` for `count(*)` alone.
     pub arg: Option<Expr>,
     /// The aggregate and its alias in the text.
@@ -74,9 +81,9 @@ impl Query {
     /// Parses a query.
     ///
     /// # Errors
-    /// On text that is no query, with the place, what was expected and what to do.
-    pub fn parse(text: &str) -> Result<Self, SqlError> {
-        clauses::parse(text)
+    /// On text that is no query, with the places, what was expected and what to do.
+    pub fn parse(text: &str) -> Result<Self, SqlErrors> {
+        Draft::read(text).finish()
     }
 
     /// Canonical text: queries of equal text have equal state over equal streams.
@@ -88,7 +95,7 @@ impl Query {
         for (index, output) in self.outputs.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             let arg = output.arg.as_ref();
-            write!(out, "{separator}{}", output.function.call(arg)).expect(NEVER_FAILS);
+            write!(out, "{separator}{}", aggregate::call(output.function, arg)).expect(NEVER_FAILS);
         }
         write!(out, " FROM {}", quoted(&self.stream)).expect(NEVER_FAILS);
         if let Some(filter) = &self.filter {

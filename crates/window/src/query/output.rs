@@ -3,48 +3,85 @@
 use std::ops::Range;
 
 use sqlparser::tokenizer::Token;
-use thalweg_expr::{Expr, Spanned, SqlError};
+use thalweg_expr::{Expr, Mistakes, Spanned, SqlError};
 
-use super::aggregate::Called;
+use super::aggregate::{self, Called};
 use super::clauses::split_at_commas;
-use super::{AggregateName, Output};
+use super::draft::DraftOutput;
+use crate::agg::Function;
 
 /// The outputs between SELECT and FROM, which stands at `from`.
-pub(super) fn list(text: &str, tokens: &[Spanned], from: Range<usize>) -> Result<Vec<Output>, SqlError> {
-    let mut outputs: Vec<Output> = Vec::new();
+pub(super) fn list(
+    text: &str,
+    tokens: &[Spanned],
+    from: Range<usize>,
+    mistakes: &mut Mistakes,
+) -> Vec<DraftOutput> {
+    let mut outputs: Vec<DraftOutput> = Vec::new();
     let mut end = from;
     for item in split_at_commas(tokens) {
         let (Some(first), Some(last)) = (item.first(), item.last()) else {
-            return Err(SqlError::new("an output is missing")
-                .at(end)
-                .expected("an aggregate, such as sum(amount)"));
+            let error = SqlError::new("an output is missing").at(end.clone());
+            mistakes.push(error.expected("an aggregate, such as sum(amount)"));
+            continue;
         };
         end = last.span.clone();
-        let output = one(text, item, first.span.start..last.span.end)?;
-        if outputs.iter().any(|known| known.alias == output.alias) {
-            return Err(SqlError::new(format!("two outputs are named {:?}", output.alias))
-                .at(output.span)
-                .hint("give one of them another name: AS …"));
+        let output = one(text, item, first.span.start..last.span.end, mistakes);
+        if let Some(alias) = &output.alias
+            && outputs.iter().any(|known| known.alias.as_ref() == Some(alias))
+        {
+            mistakes.push(
+                SqlError::new(format!("two outputs are named {alias:?}"))
+                    .at(output.span.clone())
+                    .hint("give one of them another name: AS …"),
+            );
         }
         outputs.push(output);
     }
-    Ok(outputs)
+    outputs
 }
 
-fn one(text: &str, item: &[Spanned], span: Range<usize>) -> Result<Output, SqlError> {
-    let (name, args, rest) = split_call(text, item, &span)?;
+fn one(text: &str, item: &[Spanned], span: Range<usize>, mistakes: &mut Mistakes) -> DraftOutput {
+    let mut output = DraftOutput { alias: None, function: None, args: Vec::new(), span: span.clone() };
+    let (name, args, rest) = match split_call(text, item, &span) {
+        Ok(parts) => parts,
+        Err(error) => {
+            mistakes.push(error);
+            return output;
+        }
+    };
     let call_end = rest
         .first()
         .map_or(span.end, |token| item[item.len() - rest.len() - 1].span.end.min(token.span.start));
     let call = text.get(span.start..call_end).unwrap_or_default();
-    let called = Called::parse(&written(name, text), name.span.clone(), call)?;
     let close = call_end.saturating_sub(1)..call_end;
-    let (function, arg) = arguments(text, called, args, close)?;
-    let alias = match alias(rest)? {
-        Some(alias) => alias,
-        None => default_alias(function, args),
+    let function = match Called::parse(&written(name, text), name.span.clone(), call) {
+        Ok(called) => arguments(text, called, args, close, &mut output.args, mistakes),
+        Err(error) => {
+            output.args = readable(text, args, mistakes);
+            Err(error)
+        }
     };
-    Ok(Output { alias, function, arg, span })
+    match function {
+        Ok(function) => output.function = Some(function),
+        Err(error) => mistakes.push(error),
+    }
+    match alias(rest) {
+        Ok(Some(alias)) => output.alias = Some(alias),
+        Ok(None) => output.alias = output.function.map(|function| default_alias(function, args)),
+        Err(error) => mistakes.push(error),
+    }
+    output
+}
+
+/// The arguments of an aggregate that there is not, as far as they are expressions.
+fn readable(text: &str, args: &[Spanned], mistakes: &mut Mistakes) -> Vec<Expr> {
+    let args = match args {
+        [first, rest @ ..] if first.is_keyword("DISTINCT") => rest,
+        args => args,
+    };
+    let parts = split_at_commas(args).into_iter();
+    parts.filter_map(|part| Expr::from_tokens(text, part, 0..0, mistakes).ok()).collect()
 }
 
 /// Function name, tokens of the arguments, tokens behind the closing parenthesis.
@@ -93,22 +130,25 @@ fn written(token: &Spanned, text: &str) -> String {
     }
 }
 
+/// What is called; its arguments, as far as they can be read, go to `exprs`.
 fn arguments(
     text: &str,
     called: Called,
     args: &[Spanned],
     close: Range<usize>,
-) -> Result<(AggregateName, Option<Expr>), SqlError> {
+    exprs: &mut Vec<Expr>,
+    mistakes: &mut Mistakes,
+) -> Result<Function, SqlError> {
     let name = match called {
         Called::Count => "count",
         Called::Quantile => "quantile",
-        Called::Of(function) => function.name(),
+        Called::Of(function) => aggregate::name(function),
     };
     if let [star] = args
         && star.token == Token::Mul
     {
         return match called {
-            Called::Count => Ok((AggregateName::CountAll, None)),
+            Called::Count => Ok(Function::CountAll),
             _ => Err(SqlError::new(format!("{name} takes one expression"))
                 .at(star.span.clone())
                 .hint("only count takes *")),
@@ -119,44 +159,57 @@ fn arguments(
         return Err(if called == Called::Count { error.hint("count(*) counts records") } else { error });
     };
     let distinct = first.is_keyword("DISTINCT") && args.len() > 1;
-    let args = if distinct { &args[1..] } else { args };
-    let parts = split_at_commas(args);
-    let expr = |part: &[Spanned]| {
-        let end = part.last().map_or_else(|| close.clone(), |token| token.span.end..token.span.end);
-        Expr::from_tokens(text, part, end)
-    };
-    if distinct && !matches!(called, Called::Count | Called::Of(AggregateName::CountDistinct)) {
+    if distinct && !matches!(called, Called::Count | Called::Of(Function::CountDistinct)) {
+        *exprs = readable(text, args, mistakes);
         let error =
             SqlError::new(format!("{name}(DISTINCT …) is not part of queries")).at(first.span.clone());
         return Err(error.hint("count(DISTINCT x) is; min and max do not need it"));
     }
+    let args = if distinct { &args[1..] } else { args };
+    let parts = split_at_commas(args);
+    let mut expr = |part: &[Spanned]| {
+        let end = part.last().map_or_else(|| close.clone(), |token| token.span.end..token.span.end);
+        Expr::from_tokens(text, part, end, mistakes)
+    };
     match (called, parts.as_slice()) {
         (Called::Quantile, [value, rank]) => {
             let rank_span =
                 rank.first().map_or(close.clone(), |token| token.span.start..rank[rank.len() - 1].span.end);
-            let number = expr(rank)?.as_number().filter(|number| (0.0..=1.0).contains(number));
-            let Some(number) = number else {
-                return Err(SqlError::new("the rank of a quantile is a constant")
+            let value = expr(value).map(|value| exprs.push(value));
+            let number = expr(rank).map(|rank| rank.as_number().filter(|rank| (0.0..=1.0).contains(rank)));
+            let rank = match number {
+                // −0.0 and 0.0 are one rank.
+                Ok(Some(number)) => Ok(Function::Quantile(number + 0.0)),
+                Ok(None) => Err(SqlError::new("the rank of a quantile is a constant")
                     .at(rank_span)
-                    .expected("a number from 0 to 1, such as 0.99"));
+                    .expected("a number from 0 to 1, such as 0.99")),
+                Err(error) => Err(error),
             };
-            // −0.0 and 0.0 are one rank.
-            Ok((AggregateName::Quantile(number + 0.0), Some(expr(value)?)))
+            match (value, rank) {
+                (Err(value), Err(rank)) => {
+                    mistakes.push(value);
+                    Err(rank)
+                }
+                (value, rank) => value.and(rank),
+            }
         }
         (Called::Quantile, _) => {
+            *exprs = readable(text, args, mistakes);
             Err(SqlError::new("quantile takes two arguments").at(close).expected("quantile(amount, 0.99)"))
         }
         (_, [value]) => {
             let function = match called {
-                Called::Count if distinct => AggregateName::CountDistinct,
-                Called::Count => AggregateName::Count,
+                Called::Count if distinct => Function::CountDistinct,
+                Called::Count => Function::Count,
                 Called::Of(function) => function,
                 Called::Quantile => unreachable!("handled above"),
             };
-            Ok((function, Some(expr(value)?)))
+            exprs.push(expr(value)?);
+            Ok(function)
         }
         (_, [_, second, ..]) => {
             let span = second.first().map_or(close, |token| token.span.clone());
+            *exprs = readable(text, args, mistakes);
             Err(SqlError::new(format!("{name} takes one argument")).at(span))
         }
         (_, []) => unreachable!("splitting gives at least one part"),
@@ -196,10 +249,10 @@ fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
 }
 
 /// The function and the words of its argument: `sum_amount`, `count`, `count_distinct_merchant`.
-fn default_alias(function: AggregateName, args: &[Spanned]) -> String {
-    let mut alias = function.name().to_owned();
+fn default_alias(function: Function, args: &[Spanned]) -> String {
+    let mut alias = aggregate::name(function).to_owned();
     let first = match function {
-        AggregateName::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
+        Function::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
         _ => args,
     };
     for token in first {

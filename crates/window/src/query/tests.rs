@@ -4,7 +4,8 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use thalweg_types::{DataType, Field, Schema};
 
-use super::{AggregateName, Query, Window};
+use super::{Draft, Query, Window, aggregate};
+use crate::agg::Function;
 
 fn schema() -> Schema {
     let field = |name: &str, data_type: &str| Field::new(name, DataType::parse(data_type).unwrap());
@@ -32,7 +33,11 @@ fn check(text: &str, expected: Expect) {
     assert_eq!(bound.outputs.len(), query.outputs.len());
     let mut shown = String::new();
     for output in &query.outputs {
-        shown.push_str(&format!("{} = {}\n", output.alias, output.function.call(output.arg.as_ref())));
+        shown.push_str(&format!(
+            "{} = {}\n",
+            output.alias,
+            aggregate::call(output.function, output.arg.as_ref())
+        ));
     }
     shown.push_str(&format!("from {}\n", query.stream));
     if let Some(filter) = &query.filter {
@@ -57,11 +62,11 @@ fn check(text: &str, expected: Expect) {
 /// The rendered errors of queries that do not parse or bind.
 #[track_caller]
 fn refused(texts: &[&str], expected: Expect) {
-    let render = |text: &&str| match Query::parse(text).and_then(|query| query.bind(&schema())) {
+    let render = |text: &&str| match Draft::read(text).bind(&schema()) {
         Ok(_) => panic!("{text} is a query"),
-        Err(error) => {
-            assert!(error.span.is_some(), "{error} has no place");
-            error.render(text)
+        Err(errors) => {
+            assert!(errors.iter().all(|error| error.span.is_some()), "{errors} has no place");
+            errors.render(text)
         }
     };
     expected.assert_eq(&texts.iter().map(render).collect::<Vec<_>>().join("\n"));
@@ -72,7 +77,7 @@ fn refused(texts: &[&str], expected: Expect) {
 fn parse_canonical(fingerprint: &str) -> Option<Query> {
     match Query::parse(fingerprint) {
         Ok(query) => Some(query),
-        Err(error) if error.message.starts_with("two outputs are named") => None,
+        Err(error) if error.first().message.starts_with("two outputs are named") => None,
         Err(error) => panic!("{}", error.render(fingerprint)),
     }
 }
@@ -454,6 +459,10 @@ fn clauses_that_do_not_exist_or_stand_elsewhere() {
             1 | SELECT DISTINCT card FROM s OVER SLIDING 1h
               |        ^^^^^^^^
             hint: every record has one answer; count(DISTINCT x) counts different values
+            error: an output is an aggregate
+            1 | SELECT DISTINCT card FROM s OVER SLIDING 1h
+              |                 ^^^^
+            hint: the record's own fields are in its answer already; select aggregates such as last(card)
 
             error: FROM is missing after the outputs
             1 | SELECT count(*) OVER SLIDING 1h
@@ -809,7 +818,7 @@ fn fields_and_types_are_checked() {
 #[test]
 fn a_rank_of_minus_zero_is_zero() {
     let query = Query::parse("SELECT quantile(amount, -0.0) FROM s OVER INFINITE").unwrap();
-    assert_eq!(query.outputs[0].function, AggregateName::Quantile(0.0));
+    assert_eq!(query.outputs[0].function, Function::Quantile(0.0));
     assert!(query.fingerprint().contains("quantile(\"amount\", 0.0)"));
 }
 
@@ -879,6 +888,178 @@ fn survive(text: &str) {
         }
         Err(error) => drop(error.render(text)),
     }
+    let parsed = Query::parse(text).and_then(|query| Ok((query.bind(&schema())?, query)));
+    match (parsed, Draft::read(text).bind(&schema())) {
+        (Ok((bound, query)), Ok((drafted, bound_of_draft))) => {
+            assert_eq!(query, drafted);
+            assert_eq!(format!("{bound:?}"), format!("{bound_of_draft:?}"));
+        }
+        (Err(some), Err(all)) => {
+            for error in some.iter() {
+                assert!(
+                    all.iter().any(|other| other == error) || all.iter().count() > 100,
+                    "{error} is lost"
+                );
+            }
+            assert!(!all.render(text).is_empty());
+        }
+        (Ok(_), Err(errors)) => panic!("{}", errors.render(text)),
+        (Err(errors), Ok(_)) => panic!("not told: {}", errors.render(text)),
+    }
+}
+
+/// A line per mistake: what it marks and what it says.
+#[track_caller]
+fn lines(text: &str, expected: Expect) {
+    let errors = Draft::read(text).bind(&schema()).expect_err("a wrong query");
+    let line = |error: &thalweg_expr::SqlError| {
+        format!("{}: {error}\n", &text[error.span.clone().expect("each mistake has a place")])
+    };
+    expected.assert_eq(&errors.iter().map(line).collect::<String>());
+}
+
+#[test]
+fn all_mistakes_of_a_query_are_told() {
+    lines(
+        "SELECT summ(amuont), avg(card) AS mean, quantile(cents, 2) AS q, prev(mrchant, 1), last(upcase(crad)) \
+         FROM payments WHERE amout > 1 AND merchant GROUP BY crd, card, amount + 1 \
+         OVER SLIDING 1 FORTNIGHT DELAYED BY 1 YEAR",
+        expect![[r#"
+            summ: there is no aggregate summ
+            amuont: there is no field "amuont"
+            card: avg cannot take string
+            2: the rank of a quantile is a constant
+            mrchant: there is no field "mrchant"
+            1: prev takes one argument
+            upcase: there is no function upcase
+            crad: there is no field "crad"
+            amout: there is no field "amout"
+            merchant: AND takes a condition, not string
+            crd: there is no field "crd" to group by
+            amount + 1: GROUP BY takes fields, not expressions
+            FORTNIGHT: FORTNIGHT is no unit of time
+            YEAR: YEAR is no unit of time
+        "#]],
+    );
+    lines(
+        "SELECT amount, sum(x) AS, max() FROM 'payments' GROUP card, card OVER HOPPING 5 MINUTES DELAYED 1",
+        expect![[r#"
+            amount: an output is an aggregate
+            x: there is no field "x"
+            AS: the alias is missing after AS
+            ): max takes an argument
+            'payments': a stream is named without single quotes
+            HOPPING: there is no HOPPING window
+            1: DELAYED takes BY
+            1: the span 1 has no unit
+        "#]],
+    );
+    lines(
+        "SELECT sum(DISTINCT amuont) AS a, sum(cents) AS a FROM (SELECT 1 FROM s) GROUP BY crd WHERE amuont > 1 OVER ROWS 0",
+        expect![[r#"
+            DISTINCT: sum(DISTINCT …) is not part of queries
+            amuont: there is no field "amuont"
+            sum(cents) AS a: two outputs are named "a"
+            (: a query reads a stream, not another query
+            crd: there is no field "crd" to group by
+            WHERE: WHERE stands before GROUP BY, once
+            amuont: there is no field "amuont"
+            0: ROWS takes a number of records
+        "#]],
+    );
+    lines(
+        "SELECT sum(amuont) OVER SLIDING 0 HOURS",
+        expect![[r#"
+        amuont: there is no field "amuont"
+        OVER: FROM is missing after the outputs
+        0 HOURS: a SLIDING window of no width holds nothing
+    "#]],
+    );
+    lines(
+        "SELECT DISTINCT sum(amuont) FROM s HAVING n > 1 OVER SLIDNG 1 HOUR",
+        expect![[r#"
+        DISTINCT: SELECT DISTINCT is not part of queries
+        amuont: there is no field "amuont"
+        HAVING: HAVING is not part of queries
+        SLIDNG: there is no SLIDNG window
+    "#]],
+    );
+    lines(
+        "SELECT sum(amuont) FROM WHERE crad = 'x' OVER INFINITE",
+        expect![[r#"
+        amuont: there is no field "amuont"
+        WHERE: the stream is missing
+        crad: there is no field "crad"
+    "#]],
+    );
+    lines(
+        "SELECT count(*) FROM s WHERE amuont > OVER SLIDING 1",
+        expect![[r#"
+        : the expression is incomplete
+        1: the span 1 has no unit
+    "#]],
+    );
+}
+
+#[test]
+fn a_mistake_does_not_cause_another() {
+    lines(
+        "SELECT sum(s.amount) FROM a JOIN s ON a.x = s.x WHERE s.amount > 1 GROUP BY a.x OVER INFINITE",
+        expect![[r#"
+            JOIN: a query reads one stream
+        "#]],
+    );
+    lines(
+        "SELECT sum(amount) FROM s WHERE amount > 1 SLIDING 1 HOUR",
+        expect![[r#"
+        SLIDING: OVER is missing before the window
+    "#]],
+    );
+    lines(
+        "SELECT sum(amount) FROM s GROUP BY card SLIDING 1 HOUR",
+        expect![[r#"
+        SLIDING: OVER is missing before the window
+    "#]],
+    );
+    lines(
+        "SELECT summ(amount) AS a, summ(amount) FROM s OVER SESSION 1 HOUR GAP 5",
+        expect![[r#"
+        summ: there is no aggregate summ
+        summ: there is no aggregate summ
+        SESSION: there is no SESSION window
+    "#]],
+    );
+    lines(
+        "SELECT sum(amount) AS a FORM s GROUP BY card OVER INFINITE",
+        expect![[r#"
+        GROUP: FROM is missing after the outputs
+    "#]],
+    );
+    lines(
+        "SELECT sum(amuont + 1) FROM s WHERE NOT (crad || 'x' = merchant) OVER INFINITE",
+        expect![[r#"
+        amuont: there is no field "amuont"
+        crad: there is no field "crad"
+    "#]],
+    );
+    lines(
+        "SELECT sum(coalesce(amuont, cents)) FROM s OVER SLIDING 1 HUOR DELAYED BY 1 HOUR",
+        expect![[r#"
+            amuont: there is no field "amuont"
+            HUOR: HUOR is no unit of time
+        "#]],
+    );
+}
+
+#[test]
+fn a_refused_stream_may_stand_before_fields() {
+    let text = "SELECT sum(payment.amount) AS a FROM payment WHERE payment.cents > 1 GROUP BY payment.card OVER INFINITE";
+    let mut draft = Draft::read(text);
+    let (name, span) = draft.stream().map(|(name, span)| (name.to_owned(), span)).unwrap();
+    assert_eq!((name.as_str(), &text[span.clone()]), ("payment", "payment"));
+    draft.refuse_stream(thalweg_expr::SqlError::new("no such stream").at(span));
+    let errors = draft.bind(&schema()).unwrap_err();
+    assert_eq!(errors.to_string(), "no such stream", "{}", errors.render(text));
 }
 
 #[test]

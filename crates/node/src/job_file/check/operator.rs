@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use thalweg_expr::{Expr, SqlError};
+use thalweg_expr::{Expr, SqlErrors};
 use thalweg_flow::Schedule;
 use thalweg_window::query::Query;
 
@@ -377,11 +377,11 @@ fn check_keyed(
 
 /// What can be said of an operator's SQL while its fields are not known: whether it is SQL.
 fn check_grammar(section: &Section<'_>, keys: &[KeySpec]) {
-    let parse = |node: &Node, what: String, parse: &dyn Fn(&str) -> Result<(), SqlError>| {
+    let parse = |node: &Node, what: String, parse: &dyn Fn(&str) -> Result<(), SqlErrors>| {
         if let Value::Scalar(scalar) = &node.value
-            && let Err(error) = parse(&scalar.text)
+            && let Err(errors) = parse(&scalar.text)
         {
-            section.report.sql(node, &what, &error);
+            section.report.sql(node, &what, &errors);
         }
     };
     let expression = |text: &str| Expr::parse(text).map(drop);

@@ -57,6 +57,124 @@ fn mistakes_point_into_the_query() {
 }
 
 #[test]
+fn all_mistakes_of_a_query_are_told() {
+    check_example(
+        "SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR",
+        "SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR",
+        expect![[r#"
+            error: query "card_1h": there is no aggregate summ
+              --> job.yaml:19:23
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                       ^^^^
+               = hint: did you mean sum?
+
+            error: query "card_1h": there is no field "amuont"
+              --> job.yaml:19:28
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                            ^^^^^^
+               = hint: did you mean "amount"?
+
+            error: query "card_1h": avg cannot take string
+              --> job.yaml:19:50
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                                                  ^^^^
+               = expected: a number
+               = hint: CAST(x AS float64) reads a number from a text
+
+            error: query "card_1h": operator "features" does not read "payment"
+              --> job.yaml:19:61
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                                                             ^^^^^^^
+               = expected: FROM payments
+
+            error: query "card_1h": there is no field "crad"
+              --> job.yaml:19:98
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                                                                                                  ^^^^
+               = hint: did you mean "card"?
+
+            error: query "card_1h": there is no field "kard" to group by
+              --> job.yaml:19:112
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                                                                                                                ^^^^
+               = hint: did you mean "card"?
+
+            error: query "card_1h": HUOR is no unit of time
+              --> job.yaml:19:132
+               |
+            19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR
+               |                                                                                                                                    ^^^^
+               = expected: MICROSECONDS, MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS or WEEKS
+        "#]],
+    );
+    check_example(
+        "SELECT avg(amount) AS mean FROM payments WHERE amount > 1 GROUP BY merchant OVER SLIDING 5 MINUTES DELAYED BY 1 MINUTE",
+        "|\n        SELECT avg(amuont) AS mean, foo(amount)\n        FROM payments\n        WHERE amount\n        GROUP BY merchant OVER SLIDING 0 MINUTES",
+        expect![[r#"
+            error: query "shop_5m": there is no field "amuont"
+              --> job.yaml:21:20
+               |
+            21 |         SELECT avg(amuont) AS mean, foo(amount)
+               |                    ^^^^^^
+               = hint: did you mean "amount"?
+
+            error: query "shop_5m": there is no aggregate foo
+              --> job.yaml:21:37
+               |
+            21 |         SELECT avg(amuont) AS mean, foo(amount)
+               |                                     ^^^
+               = expected: count, sum, avg, min, max, first, last, prev, stddev, stddev_pop, var, var_pop or quantile
+
+            error: query "shop_5m": WHERE takes a condition, not float64
+              --> job.yaml:23:15
+               |
+            23 |         WHERE amount
+               |               ^^^^^^
+               = expected: bool
+               = hint: compare the number: x <> 0
+
+            error: query "shop_5m": a SLIDING window of no width holds nothing
+              --> job.yaml:24:40
+               |
+            24 |         GROUP BY merchant OVER SLIDING 0 MINUTES
+               |                                        ^^^^^^^^^
+               = expected: a span above 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_wrong_query_does_not_hide_that_another_has_no_stage() {
+    let text = super::EXAMPLE
+        .replace("partition_by: [card, merchant]", "partition_by: card")
+        .replace("sum(amount)", "sum(amuont)");
+    check(
+        &text,
+        expect![[r#"
+        error: query "card_1h": there is no field "amuont"
+          --> job.yaml:19:27
+           |
+        19 |       card_1h: SELECT sum(amuont) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
+           |                           ^^^^^^
+           = hint: did you mean "amount"?
+
+        error: query "shop_5m" groups by merchant, and no key of "partition_by" is among these fields
+          --> job.yaml:20:7
+           |
+        20 |       shop_5m: SELECT avg(amount) AS mean FROM payments WHERE amount > 1 GROUP BY merchant OVER SLIDING 5 MINUTES DELAYED BY 1 MINUTE
+           |       ^^^^^^^
+           = hint: add merchant to "partition_by"
+    "#]],
+    );
+}
+
+#[test]
 fn mistakes_point_into_blocks_and_quotes() {
     let query = "SELECT avg(amount) AS mean FROM payments WHERE amount > 1 GROUP BY merchant OVER SLIDING 5 MINUTES DELAYED BY 1 MINUTE";
     check_example(
@@ -234,6 +352,95 @@ fn expressions_of_operators_are_checked() {
           |
         5 |   op: { input: in, type: filter, where: amout > 1 }
           |                                         ^^^^^
+          = hint: did you mean "amount"?
+    "#]],
+    );
+    check(
+        &job("type: filter, where: 'amout > 1 AND crad = 5 + lower(amount)'"),
+        expect![[r#"
+        error: "where" of operator "op": there is no field "amout"
+         --> job.yaml:5:42
+          |
+        5 |   op: { input: in, type: filter, where: 'amout > 1 AND crad = 5 + lower(amount)' }
+          |                                          ^^^^^
+          = hint: did you mean "amount"?
+
+        error: "where" of operator "op": there is no field "crad"
+         --> job.yaml:5:56
+          |
+        5 |   op: { input: in, type: filter, where: 'amout > 1 AND crad = 5 + lower(amount)' }
+          |                                                        ^^^^
+          = hint: did you mean "card"?
+
+        error: "where" of operator "op": operator + takes numbers, not string
+         --> job.yaml:5:67
+          |
+        5 |   op: { input: in, type: filter, where: 'amout > 1 AND crad = 5 + lower(amount)' }
+          |                                                                   ^^^^^^^^^^^^^
+          = expected: int64, uint64, float64 or decimal
+          = hint: texts are joined with ||
+
+        error: "where" of operator "op": LOWER takes a string, not float64
+         --> job.yaml:5:73
+          |
+        5 |   op: { input: in, type: filter, where: 'amout > 1 AND crad = 5 + lower(amount)' }
+          |                                                                         ^^^^^^
+          = hint: CAST(x AS string) makes it one
+    "#]],
+    );
+    check(
+        &job("type: filter, where: length(crad)"),
+        expect![[r#"
+        error: "where" is of type int64, expected bool
+         --> job.yaml:5:41
+          |
+        5 |   op: { input: in, type: filter, where: length(crad) }
+          |                                         ^^^^^^^^^^^^
+          = hint: compare it with something, as in `amount > 1`
+
+        error: "where" of operator "op": there is no field "crad"
+         --> job.yaml:5:48
+          |
+        5 |   op: { input: in, type: filter, where: length(crad) }
+          |                                                ^^^^
+          = hint: did you mean "card"?
+    "#]],
+    );
+    check(
+        &job("type: map, select: { a: 'amuont + foo(crad)', b: -card, c: amuont }"),
+        expect![[r#"
+        error: field "a": there is no field "amuont"
+         --> job.yaml:5:45
+          |
+        5 |   op: { input: in, type: map, select: { a: 'amuont + foo(crad)', b: -card, c: amuont } }
+          |                                             ^^^^^^
+          = hint: did you mean "amount"?
+
+        error: field "a": there is no function foo
+         --> job.yaml:5:54
+          |
+        5 |   op: { input: in, type: map, select: { a: 'amuont + foo(crad)', b: -card, c: amuont } }
+          |                                                      ^^^
+
+        error: field "a": there is no field "crad"
+         --> job.yaml:5:58
+          |
+        5 |   op: { input: in, type: map, select: { a: 'amuont + foo(crad)', b: -card, c: amuont } }
+          |                                                          ^^^^
+          = hint: did you mean "card"?
+
+        error: field "b": string has no negative
+         --> job.yaml:5:69
+          |
+        5 |   op: { input: in, type: map, select: { a: 'amuont + foo(crad)', b: -card, c: amuont } }
+          |                                                                     ^^^^^
+          = expected: a number
+
+        error: field "c": there is no field "amuont"
+         --> job.yaml:5:79
+          |
+        5 |   op: { input: in, type: map, select: { a: 'amuont + foo(crad)', b: -card, c: amuont } }
+          |                                                                               ^^^^^^
           = hint: did you mean "amount"?
     "#]],
     );
