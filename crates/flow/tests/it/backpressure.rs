@@ -18,6 +18,7 @@ impl Operator for Slow {
 fn a_sink_that_stands_still_stops_the_source_within_the_rings_bounds() {
     let valve = Valve::default();
     let mut build = Build::new("slow sink");
+    build.buffer = 32 << 10;
     let source = build.numbers("numbers", Numbers::endless(), 1);
     let input = build.input(source, Partitioning::Shuffle);
     let middle = build.each("middle", vec![input], 1, |_, row| Some(row));
@@ -30,10 +31,13 @@ fn a_sink_that_stands_still_stops_the_source_within_the_rings_bounds() {
     options.ring_bytes = 64 << 10;
     let job = runtime.start(build.graph, options).unwrap();
     eventually("the source is stopped", || job.stats().sources[0].blocked);
+    // A ring that is not yet full takes one item more, and a buffer leaves with the batch that fills it.
+    let batch = 100 * 32;
+    let most = (64 << 10) + (32 << 10) + batch;
     let bound = |name: &str| {
         let stats = job.stats();
         for link in &stats.links {
-            assert!(link.queued_bytes < 2 * (64 << 10), "{name}: {link:?}");
+            assert!(link.queued_bytes < most, "{name}: {link:?}");
         }
         stats.records
     };
