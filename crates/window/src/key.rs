@@ -16,7 +16,8 @@ use arrow_schema::{DataType, TimeUnit};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Null,
-    Short(u128),
+    /// Low half first: a `u128` would be aligned to 16 bytes and make every key as long as 32.
+    Short([u64; 2]),
     Long(Box<[u8]>),
 }
 
@@ -96,7 +97,7 @@ impl KeyRef<'_> {
     pub(crate) fn to_key(self) -> Key {
         match self {
             KeyRef::Null => Key::Null,
-            KeyRef::Short(word) => Key::Short(word),
+            KeyRef::Short(word) => Key::Short([word as u64, (word >> 64) as u64]),
             KeyRef::Long(bytes) => Key::Long(bytes.into()),
         }
     }
@@ -106,7 +107,7 @@ impl Key {
     pub(crate) fn as_ref(&self) -> KeyRef<'_> {
         match self {
             Key::Null => KeyRef::Null,
-            Key::Short(word) => KeyRef::Short(*word),
+            Key::Short([low, high]) => KeyRef::Short(u128::from(*low) | u128::from(*high) << 64),
             Key::Long(bytes) => KeyRef::Long(bytes),
         }
     }
@@ -115,7 +116,7 @@ impl Key {
     pub(crate) fn first_word(&self) -> u64 {
         match self {
             Key::Null => 0,
-            Key::Short(word) => *word as u64,
+            Key::Short([low, _]) => *low,
             Key::Long(bytes) => bytes.first().map_or(0, |byte| u64::from(*byte)),
         }
     }
