@@ -119,14 +119,18 @@ fn read<'a>(
         section.refuse_others(keys::OPERATOR.iter().map(|spec| spec.key).chain(own));
     }
     let inputs = input::read(context, &section);
-    let nodes = inputs.as_ref().and_then(|inputs| resolve_names(context, named, &section, inputs));
+    let nodes =
+        inputs.as_ref().and_then(|inputs| resolve_names(context, named, Some(name), &section, inputs));
     Some(Raw { name, section, plugin, inputs, nodes })
 }
 
 /// The sources and operators that inputs name; every name that is none is reported.
+///
+/// `reader` is the operator whose inputs they are, which is not proposed to itself.
 pub(super) fn resolve_names(
     context: &Context<'_>,
     named: &Named<'_>,
+    reader: Option<&str>,
     section: &Section<'_>,
     inputs: &[RawInput],
 ) -> Option<Vec<Target>> {
@@ -140,6 +144,7 @@ pub(super) fn resolve_names(
             None => {
                 let mut known: Vec<&str> =
                     named.sources.iter().chain(&named.operators).map(|(name, ..)| name.as_str()).collect();
+                known.retain(|name| Some(*name) != reader);
                 known.sort_unstable();
                 known.dedup();
                 let mut pending = context

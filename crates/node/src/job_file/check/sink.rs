@@ -53,7 +53,8 @@ pub(super) fn check(
         }
     }
     let raw_inputs = input::read(context, &section);
-    let targets = raw_inputs.as_deref().and_then(|inputs| resolve_names(context, named, &section, inputs));
+    let targets =
+        raw_inputs.as_deref().and_then(|inputs| resolve_names(context, named, None, &section, inputs));
     let plugin = plugin?;
 
     let format = plugin.takes_format().then(|| check_format(context, &section, plugin.default_format()));

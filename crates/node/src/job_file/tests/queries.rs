@@ -591,7 +591,7 @@ operators:
                |
             18 |     input: row
                |            ^^^
-               = expected: more, rows or sums
+               = expected: rows or sums
                = hint: did you mean "rows"?
 
             error: query "b": there is no SLIDNG window

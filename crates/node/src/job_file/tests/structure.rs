@@ -93,7 +93,7 @@ sinks:
                |
             10 |   keep: { type: filter, input: inn, where: amount > }
                |                                ^^^
-               = expected: double, in or keep
+               = expected: double or in
                = hint: did you mean "in"?
 
             error: "where" of operator "keep": the expression is incomplete
