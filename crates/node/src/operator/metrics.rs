@@ -191,6 +191,14 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
     let mut fine = true;
     for (name, node) in section.entries() {
         let report = check.report();
+        if !is_name(&name.text) && node.is_null() {
+            fine = false;
+            report
+                .at(name.span, format!("{:?} stands where the name of a query is expected", name.text))
+                .hint("inside { } a comma ends a query: put each one in quotes, or on a line of its own")
+                .report();
+            continue;
+        }
         if !is_name(&name.text) {
             fine = false;
             report

@@ -240,6 +240,36 @@ fn mistakes_point_into_blocks_and_quotes() {
 }
 
 #[test]
+fn a_comma_inside_braces_ends_a_query() {
+    check(
+        "
+name: payments
+sources:
+  in: { type: file, path: in.csv, format: csv, schema: { card: string, amount: float64 } }
+operators:
+  sums: { type: metrics, input: in, partition_by: card, queries: { a: SELECT sum(amount) AS s, count(*) AS n FROM in GROUP BY card OVER INFINITE } }
+sinks:
+  answers: { type: 'null', input: sums }
+",
+        expect![[r#"
+            error: query "a": FROM is missing after the outputs
+             --> job.yaml:6:94
+              |
+            6 |   sums: { type: metrics, input: in, partition_by: card, queries: { a: SELECT sum(amount) AS s, count(*) AS n FROM in GROUP BY card OVER INFINITE } }
+              |                                                                                              ^
+              = expected: FROM and a stream
+
+            error: "count(*) AS n FROM in GROUP BY card OVER INFINITE" stands where the name of a query is expected
+             --> job.yaml:6:96
+              |
+            6 |   sums: { type: metrics, input: in, partition_by: card, queries: { a: SELECT sum(amount) AS s, count(*) AS n FROM in GROUP BY card OVER INFINITE } }
+              |                                                                                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = hint: inside { } a comma ends a query: put each one in quotes, or on a line of its own
+        "#]],
+    );
+}
+
+#[test]
 fn each_query_needs_a_stage() {
     check_example(
         "partition_by: [card, merchant]",
