@@ -257,6 +257,13 @@ pub trait SourcePlugin: Send + Sync {
         Ok(None)
     }
 
+    /// Looks at its options, each of which is as its [`OptionSpec`] says, without opening anything. Every mistake is
+    /// told with its place in the job file, by `thalweg check` too.
+    fn check(&self, options: &Options) -> Vec<Mistake> {
+        let _ = options;
+        Vec::new()
+    }
+
     /// # Errors
     /// What stands in the way of opening it, with path or address.
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error>;

@@ -26,9 +26,9 @@ pub use thalweg_connect::{
     SinkContext, SinkPlugin, SinkReport, SourceContext, SourcePlugin, SourceTime,
 };
 pub use thalweg_flow::{
-    Command, Decimal, Decoder, Emit, FieldType, Get, InputId, InputOrder, NewRecord, Operator, Output,
-    Partitioner, Partitioning, Payload, PerRecord, Poll, RawBlock, RecordOperator, Row, Set, Source,
-    SourceProgress, TaskFactory, TaskInfo, Timestamp, Waker, collect,
+    Command, DatagramCounts, DatagramStats, DatagramView, Decimal, Decoder, Emit, FieldType, Get, InputId,
+    InputOrder, NewRecord, Operator, Output, Partitioner, Partitioning, Payload, PerRecord, Poll, RawBlock,
+    RecordOperator, Row, Set, Source, SourceProgress, TaskFactory, TaskInfo, Timestamp, Waker, collect,
 };
 pub use thalweg_node::job_file::keys::{KeySpec, Shape};
 pub use thalweg_node::operator::{

@@ -70,6 +70,28 @@ fn mistakes_are_told_and_nothing_is_run() {
 }
 
 #[test]
+fn addresses_are_looked_at_before_anything_listens() {
+    let job = "\
+name: wrong
+sources:
+  u: { type: udp, listen: nowhere, allow: [10.0.0.0/8, 10.0.0.300, ::/129], format: csv, schema: { k: string } }
+  t: { type: tcp, listen: 127.0.0.1:70000, format: csv, schema: { k: string } }
+sinks:
+  out: { type: stdout, input: [u, t] }
+";
+    let ended = Place::with(&[("job.yaml", job)]).thalweg(&["check", "job.yaml"]).ends_with(2);
+    for expected in [
+        "\"listen\" of source \"u\": expected address and port, got \"nowhere\"\n --> job.yaml:3:27",
+        "\"allow\" of source \"u\": expected an address or a network such as 10.0.0.0/8, got \"10.0.0.300\"",
+        "got \"::/129\"",
+        "\"listen\" of source \"t\": expected address and port, got \"127.0.0.1:70000\"",
+        "4 mistakes",
+    ] {
+        assert!(ended.stderr.contains(expected), "{expected} is not in\n{}", ended.stderr);
+    }
+}
+
+#[test]
 fn wrong_calls_end_with_2() {
     let place = place("sinks:\n  out: { type: stdout, input: payments }\n");
     for args in [

@@ -25,7 +25,7 @@ use thalweg_flow::{Decoder, TaskFactory};
 use thalweg_types::Error;
 
 use crate::format::RecordFormat;
-use crate::{OptionKind, OptionSpec, SourceContext};
+use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
 
 const LISTEN: OptionSpec = OptionSpec {
     key: "listen",
@@ -34,6 +34,18 @@ const LISTEN: OptionSpec = OptionSpec {
     default: None,
     doc: "address and port to listen on; port 0 takes any that is free",
 };
+
+/// A `listen` that is no address, before anything is bound to it. Names of hosts are not resolved here.
+fn check_listen(options: &Options) -> Option<Mistake> {
+    let text = options.text("listen")?;
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    if matches!(port, Some(Ok(_))) {
+        return None;
+    }
+    let error = Error::user(format!("expected address and port, got {text:?}"));
+    Some(Mistake::new("listen", error.with_hint("such as 127.0.0.1:7000 or [::1]:7000; ports end at 65535")))
+}
 
 const QUEUE: OptionSpec = OptionSpec {
     key: "queue",

@@ -18,9 +18,9 @@ use tracing::{debug, info, warn};
 
 use super::cut::Cutter;
 use super::handover::{DEFAULT_QUEUE, Filler, Handover, Intake, drained, io_runtime};
-use super::{LISTEN, QUEUE, decoders_of, reader_of};
+use super::{LISTEN, QUEUE, check_listen, decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
 
 /// Bytes read from a connection at a time at most.
 const READ: usize = 64 << 10;
@@ -63,6 +63,10 @@ impl SourcePlugin for TcpPlugin {
 
     fn is_live(&self) -> bool {
         true
+    }
+
+    fn check(&self, options: &Options) -> Vec<Mistake> {
+        check_listen(options).into_iter().collect()
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {

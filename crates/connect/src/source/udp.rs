@@ -17,9 +17,9 @@ use tracing::{info, warn};
 
 use super::cut::{Cut, cut_all};
 use super::handover::{DEFAULT_QUEUE, Filler, Full, Handover, Intake, drained, io_runtime};
-use super::{LISTEN, QUEUE, decoders_of, reader_of};
+use super::{LISTEN, QUEUE, check_listen, decoders_of, reader_of};
 use crate::format::{RecordFormat, Splitter};
-use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
 
 /// The largest datagram there is.
 const DATAGRAM: usize = 65_535;
@@ -68,6 +68,13 @@ impl SourcePlugin for UdpPlugin {
 
     fn is_live(&self) -> bool {
         true
+    }
+
+    fn check(&self, options: &Options) -> Vec<Mistake> {
+        let allow = options.list("allow").into_iter().flatten();
+        let wrong =
+            allow.filter_map(|text| Network::parse(text).err()).map(|error| Mistake::new("allow", error));
+        check_listen(options).into_iter().chain(wrong).collect()
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
@@ -153,9 +160,8 @@ impl Network {
     /// # Errors
     /// A sentence with the text and what was expected.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let wrong = || {
-            Error::user(format!("allow: expected an address or a network such as 10.0.0.0/8, got {text:?}"))
-        };
+        let wrong =
+            || Error::user(format!("expected an address or a network such as 10.0.0.0/8, got {text:?}"));
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| wrong())?)),
             None => (text, None),

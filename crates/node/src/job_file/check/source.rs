@@ -86,7 +86,13 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     }
     section.refuse_others(known);
 
+    let told = context.report.count();
     let options = section.options(plugin.options());
+    if context.report.count() == told {
+        for mistake in plugin.check(&options) {
+            section.report_mistake(&mistake.key, &mistake.error);
+        }
+    }
     let schema = check_schema(&section, plugin.as_ref(), &options);
     let lateness = section.duration("lateness").unwrap_or(DEFAULT_LATENESS);
     let late = match section.choice("late", &["reject", "clamp"]).as_deref() {
