@@ -56,7 +56,7 @@ pub use merge::merge as merge_batches;
 pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
-pub use pool::BufferPool;
+pub use pool::{BufferPool, PooledVec};
 pub use record::{Decimal, Emit, FieldType, Get, NewRecord, PerRecord, RecordOperator, Row, Set, Timestamp};
 pub use runtime::Runtime;
 pub use source::{

@@ -5,6 +5,7 @@
 //! more is free. So nothing has to be sent back, and a reader may keep a buffer as long as it likes.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 use arrow_buffer::{ArrowNativeType, Buffer};
 
@@ -59,6 +60,56 @@ impl<T: ArrowNativeType> BufferPool<T> {
     }
 }
 
+/// A vector that grows in memory of a pool of its own, for columns that are built, sent on, and built again.
+#[derive(Debug)]
+pub struct PooledVec<T> {
+    values: Vec<T>,
+    pool: BufferPool<T>,
+}
+
+impl<T> Default for PooledVec<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), pool: BufferPool::default() }
+    }
+}
+
+impl<T: ArrowNativeType> PooledVec<T> {
+    /// Bytes below which the allocator is as quick as the pool: batches of a few records do not go through it.
+    const SMALL: usize = 4096;
+
+    /// Room for `more` elements: for an empty vector in memory that has come back, where there is some.
+    pub fn reserve(&mut self, more: usize) {
+        if self.values.capacity() == 0 && more * size_of::<T>() >= Self::SMALL {
+            self.values = self.pool.take(more);
+        } else {
+            self.values.reserve(more);
+        }
+    }
+
+    /// The elements as a buffer; the vector is empty afterwards.
+    pub fn lend(&mut self) -> Buffer {
+        let values = std::mem::take(&mut self.values);
+        if values.capacity() * size_of::<T>() < Self::SMALL {
+            return Buffer::from_vec(values);
+        }
+        self.pool.lend(values)
+    }
+}
+
+impl<T> Deref for PooledVec<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for PooledVec<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.values
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +127,30 @@ mod tests {
         drop(lent);
         let again = pool.take(100);
         assert_eq!((again.as_ptr(), again.len()), (first, 0));
+    }
+
+    #[test]
+    fn a_column_is_built_again_in_the_memory_of_one_that_was_read() {
+        let mut column = PooledVec::<i64>::default();
+        column.reserve(1000);
+        column.extend(0..1000);
+        let first = column.as_ptr();
+        let sent = column.lend();
+        assert!(column.is_empty());
+        assert_eq!(sent.typed_data::<i64>()[999], 999);
+        drop(sent);
+        column.reserve(600);
+        column.push(7);
+        assert_eq!((column.as_ptr(), column.as_slice()), (first, [7].as_slice()));
+    }
+
+    #[test]
+    fn a_column_of_few_values_keeps_nothing_back() {
+        let mut column = PooledVec::<i64>::default();
+        column.reserve(3);
+        column.extend(0..3);
+        let sent = column.lend();
+        assert_eq!(sent.typed_data::<i64>(), [0, 1, 2]);
+        assert!(sent.into_vec::<i64>().is_ok(), "nobody else shares it");
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Strings become views: up to 12 bytes inside the view, longer ones as a place in the block they were read
 //! from, which the column then shares. Texts that had to be unescaped live in a second buffer of their own.
+//! Values are built in memory that comes back when the last reader of a batch is done with it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
 use bytes::Bytes;
+use thalweg_flow::PooledVec;
 use thalweg_types::{DataType, Error, Field, TimeUnit};
 
 use super::base64;
@@ -27,7 +29,7 @@ pub(crate) const INLINE: usize = 12;
 /// Views of texts: buffer 0 is the block, buffer 1 what had to be copied.
 #[derive(Default)]
 pub(crate) struct Views {
-    pub(crate) views: Vec<u128>,
+    pub(crate) views: PooledVec<u128>,
     copied: Vec<u8>,
     has_long: bool,
 }
@@ -79,15 +81,15 @@ fn inline_view(text: &[u8]) -> u128 {
 
 pub(crate) enum Values {
     Bool(Vec<bool>),
-    Int64(Vec<i64>),
-    UInt64(Vec<u64>),
-    Float64(Vec<f64>),
-    Decimal128 { values: Vec<i128>, precision: u8, scale: i8 },
-    Decimal256 { values: Vec<i256>, precision: u8, scale: i8 },
+    Int64(PooledVec<i64>),
+    UInt64(PooledVec<u64>),
+    Float64(PooledVec<f64>),
+    Decimal128 { values: PooledVec<i128>, precision: u8, scale: i8 },
+    Decimal256 { values: PooledVec<i256>, precision: u8, scale: i8 },
     String(Views),
     Bytes(Views),
-    Time { values: Vec<i64>, unit: TimeUnit },
-    Ip(Vec<u8>),
+    Time { values: PooledVec<i64>, unit: TimeUnit },
+    Ip(PooledVec<u8>),
 }
 
 pub(crate) struct Column {
@@ -106,19 +108,19 @@ impl Column {
     pub(crate) fn new(field: &Field) -> Result<Self, Error> {
         let values = match &field.data_type {
             DataType::Bool => Values::Bool(Vec::new()),
-            DataType::Int64 => Values::Int64(Vec::new()),
-            DataType::UInt64 => Values::UInt64(Vec::new()),
-            DataType::Float64 => Values::Float64(Vec::new()),
+            DataType::Int64 => Values::Int64(PooledVec::default()),
+            DataType::UInt64 => Values::UInt64(PooledVec::default()),
+            DataType::Float64 => Values::Float64(PooledVec::default()),
             DataType::Decimal { precision, scale } if *precision <= 38 => {
-                Values::Decimal128 { values: Vec::new(), precision: *precision, scale: *scale }
+                Values::Decimal128 { values: PooledVec::default(), precision: *precision, scale: *scale }
             }
             DataType::Decimal { precision, scale } => {
-                Values::Decimal256 { values: Vec::new(), precision: *precision, scale: *scale }
+                Values::Decimal256 { values: PooledVec::default(), precision: *precision, scale: *scale }
             }
             DataType::String => Values::String(Views::default()),
             DataType::Bytes => Values::Bytes(Views::default()),
-            DataType::Timestamp(unit) => Values::Time { values: Vec::new(), unit: *unit },
-            DataType::Ip => Values::Ip(Vec::new()),
+            DataType::Timestamp(unit) => Values::Time { values: PooledVec::default(), unit: *unit },
+            DataType::Ip => Values::Ip(PooledVec::default()),
             DataType::List(_) | DataType::Struct(_) => {
                 return Err(Error::user(format!(
                     "field {:?} has type {}, which a source cannot read",
@@ -243,20 +245,20 @@ impl Column {
             Values::Bool(values) => {
                 Arc::new(BooleanArray::new(BooleanBuffer::from(std::mem::take(values)), nulls))
             }
-            Values::Int64(values) => Arc::new(Int64Array::new(std::mem::take(values).into(), nulls)),
-            Values::UInt64(values) => Arc::new(UInt64Array::new(std::mem::take(values).into(), nulls)),
-            Values::Float64(values) => Arc::new(Float64Array::new(std::mem::take(values).into(), nulls)),
+            Values::Int64(values) => Arc::new(Int64Array::new(values.lend().into(), nulls)),
+            Values::UInt64(values) => Arc::new(UInt64Array::new(values.lend().into(), nulls)),
+            Values::Float64(values) => Arc::new(Float64Array::new(values.lend().into(), nulls)),
             Values::Decimal128 { values, precision, scale } => Arc::new(
-                PrimitiveArray::<Decimal128Type>::new(std::mem::take(values).into(), nulls)
+                PrimitiveArray::<Decimal128Type>::new(values.lend().into(), nulls)
                     .with_data_type(arrow_schema::DataType::Decimal128(*precision, *scale)),
             ),
             Values::Decimal256 { values, precision, scale } => Arc::new(
-                PrimitiveArray::<Decimal256Type>::new(std::mem::take(values).into(), nulls)
+                PrimitiveArray::<Decimal256Type>::new(values.lend().into(), nulls)
                     .with_data_type(arrow_schema::DataType::Decimal256(*precision, *scale)),
             ),
             Values::String(views) => {
                 let buffers = views.buffers(block);
-                let views = ScalarBuffer::from(std::mem::take(&mut views.views));
+                let views = ScalarBuffer::from(views.views.lend());
                 Arc::new(
                     StringViewArray::try_new(views, buffers, nulls)
                         .expect("texts were checked for UTF-8 and their views made from them"),
@@ -264,11 +266,11 @@ impl Column {
             }
             Values::Bytes(views) => {
                 let buffers = views.buffers(block);
-                let views = ScalarBuffer::from(std::mem::take(&mut views.views));
+                let views = ScalarBuffer::from(views.views.lend());
                 Arc::new(BinaryViewArray::try_new(views, buffers, nulls).expect("views made from the bytes"))
             }
             Values::Time { values, unit } => {
-                let values = ScalarBuffer::from(std::mem::take(values));
+                let values = ScalarBuffer::from(values.lend());
                 match unit {
                     TimeUnit::Second => {
                         Arc::new(PrimitiveArray::<TimestampSecondType>::new(values, nulls)) as ArrayRef
@@ -282,9 +284,7 @@ impl Column {
                     TimeUnit::Nano => Arc::new(PrimitiveArray::<TimestampNanosecondType>::new(values, nulls)),
                 }
             }
-            Values::Ip(octets) => {
-                Arc::new(FixedSizeBinaryArray::new(16, Buffer::from(std::mem::take(octets)), nulls))
-            }
+            Values::Ip(octets) => Arc::new(FixedSizeBinaryArray::new(16, octets.lend(), nulls)),
         }
     }
 
