@@ -10,7 +10,13 @@
 //! | `ip` | FixedSizeBinary(16) | IPv4 as `::ffff:a.b.c.d` |
 
 use std::fmt;
+use std::sync::Arc;
 
+use arrow_array::{
+    ArrayRef, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
+    TimestampSecondArray,
+};
+use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_schema as arrow;
 
 use crate::Field;
@@ -51,6 +57,19 @@ impl TimeUnit {
             TimeUnit::Milli => Some(micros.div_euclid(1_000)),
             TimeUnit::Micro => Some(micros),
             TimeUnit::Nano => micros.checked_mul(1_000),
+        }
+    }
+
+    /// A `timestamp` column of counts of this unit.
+    ///
+    /// # Panics
+    /// If `nulls` has another length than `values`.
+    pub fn column(self, values: ScalarBuffer<i64>, nulls: Option<NullBuffer>) -> ArrayRef {
+        match self {
+            TimeUnit::Second => Arc::new(TimestampSecondArray::new(values, nulls)),
+            TimeUnit::Milli => Arc::new(TimestampMillisecondArray::new(values, nulls)),
+            TimeUnit::Micro => Arc::new(TimestampMicrosecondArray::new(values, nulls)),
+            TimeUnit::Nano => Arc::new(TimestampNanosecondArray::new(values, nulls)),
         }
     }
 

@@ -7,10 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow_array::types::{
-    Decimal128Type, Decimal256Type, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
-};
+use arrow_array::types::{Decimal128Type, Decimal256Type};
 use arrow_array::{
     ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Float64Array, Int64Array, PrimitiveArray,
     StringViewArray, UInt64Array,
@@ -269,21 +266,7 @@ impl Column {
                 let views = ScalarBuffer::from(views.views.lend());
                 Arc::new(BinaryViewArray::try_new(views, buffers, nulls).expect("views made from the bytes"))
             }
-            Values::Time { values, unit } => {
-                let values = ScalarBuffer::from(values.lend());
-                match unit {
-                    TimeUnit::Second => {
-                        Arc::new(PrimitiveArray::<TimestampSecondType>::new(values, nulls)) as ArrayRef
-                    }
-                    TimeUnit::Milli => {
-                        Arc::new(PrimitiveArray::<TimestampMillisecondType>::new(values, nulls))
-                    }
-                    TimeUnit::Micro => {
-                        Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls))
-                    }
-                    TimeUnit::Nano => Arc::new(PrimitiveArray::<TimestampNanosecondType>::new(values, nulls)),
-                }
-            }
+            Values::Time { values, unit } => unit.column(ScalarBuffer::from(values.lend()), nulls),
             Values::Ip(octets) => Arc::new(FixedSizeBinaryArray::new(16, octets.lend(), nulls)),
         }
     }

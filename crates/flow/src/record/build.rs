@@ -7,10 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrow_array::builder::make_view;
-use arrow_array::types::{
-    Decimal128Type, Decimal256Type, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
-};
+use arrow_array::types::{Decimal128Type, Decimal256Type};
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Float64Array, Int64Array,
     PrimitiveArray, StringViewArray, UInt64Array, new_null_array,
@@ -326,21 +323,7 @@ impl Builder {
                 let (views, buffers) = views.take();
                 Arc::new(BinaryViewArray::try_new(views, buffers, nulls).map_err(broken)?)
             }
-            Cells::Time(values, unit) => {
-                let values = ScalarBuffer::from(taken(values));
-                match unit {
-                    TimeUnit::Second => {
-                        Arc::new(PrimitiveArray::<TimestampSecondType>::new(values, nulls)) as ArrayRef
-                    }
-                    TimeUnit::Milli => {
-                        Arc::new(PrimitiveArray::<TimestampMillisecondType>::new(values, nulls))
-                    }
-                    TimeUnit::Micro => {
-                        Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls))
-                    }
-                    TimeUnit::Nano => Arc::new(PrimitiveArray::<TimestampNanosecondType>::new(values, nulls)),
-                }
-            }
+            Cells::Time(values, unit) => unit.column(ScalarBuffer::from(taken(values)), nulls),
             Cells::Ip(octets) => Arc::new(FixedSizeBinaryArray::new(16, Buffer::from(taken(octets)), nulls)),
             Cells::Nested(values) => {
                 // Array 0 is one null; copies of one batch stand together and share their array.

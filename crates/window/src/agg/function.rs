@@ -33,17 +33,10 @@ pub enum Function {
 }
 
 impl Function {
-    /// Whether it goes by the order of elements, so that streams must carry times and arrival numbers.
-    pub fn is_ordered(self) -> bool {
-        matches!(self, Function::Min | Function::Max | Function::First | Function::Last | Function::Prev)
-    }
-}
-
-impl fmt::Display for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Function::CountAll => "count(*)",
-            Function::Count => "count",
+    /// Its name in a query, and as the name of an output; `count(distinct x)` is `count_distinct` there.
+    pub fn name(self) -> &'static str {
+        match self {
+            Function::CountAll | Function::Count => "count",
             Function::Sum => "sum",
             Function::Avg => "avg",
             Function::StdDev => "stddev",
@@ -55,8 +48,23 @@ impl fmt::Display for Function {
             Function::First => "first",
             Function::Last => "last",
             Function::Prev => "prev",
-            Function::CountDistinct => "count(distinct)",
+            Function::CountDistinct => "count_distinct",
             Function::Quantile(_) => "quantile",
+        }
+    }
+
+    /// Whether it goes by the order of elements, so that streams must carry times and arrival numbers.
+    pub fn is_ordered(self) -> bool {
+        matches!(self, Function::Min | Function::Max | Function::First | Function::Last | Function::Prev)
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Function::CountAll => "count(*)",
+            Function::CountDistinct => "count(distinct)",
+            other => other.name(),
         })
     }
 }

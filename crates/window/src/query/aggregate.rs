@@ -79,32 +79,12 @@ impl Called {
     }
 }
 
-/// The canonical name of a function.
-pub(super) fn name(function: Function) -> &'static str {
-    match function {
-        Function::CountAll | Function::Count => "count",
-        Function::Sum => "sum",
-        Function::Avg => "avg",
-        Function::StdDev => "stddev",
-        Function::StdDevPop => "stddev_pop",
-        Function::Var => "var",
-        Function::VarPop => "var_pop",
-        Function::Min => "min",
-        Function::Max => "max",
-        Function::First => "first",
-        Function::Last => "last",
-        Function::Prev => "prev",
-        Function::CountDistinct => "count_distinct",
-        Function::Quantile(_) => "quantile",
-    }
-}
-
 /// Canonical text of a call.
 pub(super) fn call(function: Function, arg: Option<&Expr>) -> String {
     let arg = arg.map_or_else(|| "*".to_owned(), Expr::to_string);
     match function {
         Function::CountDistinct => format!("count(DISTINCT {arg})"),
         Function::Quantile(q) => format!("quantile({arg}, {q:?})"),
-        other => format!("{}({arg})", name(other)),
+        other => format!("{}({arg})", other.name()),
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors, nearest};
 use thalweg_types::{DataType, Schema};
 
-use super::{Query, aggregate};
+use super::Query;
 use crate::agg::{Function, output_type};
 
 /// A query whose names and types have been checked.
@@ -114,7 +114,7 @@ fn check_kind(function: Function, data_type: &DataType, span: Range<usize>) -> R
     if output_type(function, Some(data_type)).is_ok() {
         return Ok(());
     }
-    let name = aggregate::name(function);
+    let name = function.name();
     let error = SqlError::new(format!("{name} cannot take {data_type}")).at(span);
     Err(match data_type {
         DataType::List(_) | DataType::Struct(_) => {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use sqlparser::tokenizer::Token;
 use thalweg_expr::{Expr, Mistakes, Spanned, SqlError};
 
-use super::aggregate::{self, Called};
+use super::aggregate::Called;
 use super::clauses::split_at_commas;
 use super::draft::DraftOutput;
 use crate::agg::Function;
@@ -142,7 +142,7 @@ fn arguments(
     let name = match called {
         Called::Count => "count",
         Called::Quantile => "quantile",
-        Called::Of(function) => aggregate::name(function),
+        Called::Of(function) => function.name(),
     };
     if let [star] = args
         && star.token == Token::Mul
@@ -250,7 +250,7 @@ fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
 
 /// The function and the words of its argument: `sum_amount`, `count`, `count_distinct_merchant`.
 fn default_alias(function: Function, args: &[Spanned]) -> String {
-    let mut alias = aggregate::name(function).to_owned();
+    let mut alias = function.name().to_owned();
     let first = match function {
         Function::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
         _ => args,

@@ -9,12 +9,10 @@ use arrow_array::types::{
     Decimal128Type, Decimal256Type, Float64Type, Int64Type, TimestampMicrosecondType,
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt64Type,
 };
-use arrow_array::{
-    ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, PrimitiveArray, UInt64Array,
-};
+use arrow_array::{ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, UInt64Array};
 use arrow_buffer::{NullBuffer, NullBufferBuilder, i256};
 use arrow_schema as arrow;
-use thalweg_types::{DataType, TimeUnit};
+use thalweg_types::DataType;
 
 use super::{Item, Kind};
 
@@ -163,18 +161,7 @@ fn int_array(values: Vec<i64>, nulls: Option<NullBuffer>, data_type: &DataType) 
     let values = values.into();
     match data_type {
         DataType::Int64 => Arc::new(Int64Array::new(values, nulls)),
-        DataType::Timestamp(TimeUnit::Second) => {
-            Arc::new(PrimitiveArray::<TimestampSecondType>::new(values, nulls))
-        }
-        DataType::Timestamp(TimeUnit::Milli) => {
-            Arc::new(PrimitiveArray::<TimestampMillisecondType>::new(values, nulls))
-        }
-        DataType::Timestamp(TimeUnit::Micro) => {
-            Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls))
-        }
-        DataType::Timestamp(TimeUnit::Nano) => {
-            Arc::new(PrimitiveArray::<TimestampNanosecondType>::new(values, nulls))
-        }
+        DataType::Timestamp(unit) => unit.column(values, nulls),
         other => unreachable!("{other} is no integer"),
     }
 }
