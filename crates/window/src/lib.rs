@@ -8,6 +8,7 @@ mod key;
 pub mod plan;
 pub mod query;
 mod reservoir;
+mod slots;
 pub mod stage;
 mod warm;
 

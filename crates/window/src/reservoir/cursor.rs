@@ -8,6 +8,7 @@ use thalweg_types::Micros;
 
 use super::Reservoir;
 use crate::columns::times_of;
+use crate::slots::put;
 
 /// A cursor, by its place in the reservoir's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,12 +75,7 @@ impl Reservoir {
         } else if self.store.first().0 < self.first_open() {
             cursor.ordinal = self.first_open() - 1;
         }
-        let id = self.cursors.iter().position(Option::is_none).unwrap_or(self.cursors.len());
-        if id == self.cursors.len() {
-            self.cursors.push(None);
-        }
-        self.cursors[id] = Some(cursor);
-        let id = CursorId(id);
+        let id = CursorId(put(&mut self.cursors, cursor));
         if self.rows > 0 {
             let now = bound.saturating_add(offset);
             self.advance(id, &[now], &mut Passed { counts: vec![0], ..Passed::default() }, 0)?;

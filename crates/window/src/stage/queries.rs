@@ -14,6 +14,7 @@ use crate::groups::GroupTable;
 use crate::plan::{self, PlannedQuery};
 use crate::query::{Query, Window as WindowKind};
 use crate::reservoir::{CursorId, Layout};
+use crate::slots::put;
 
 pub(super) struct QueryState {
     pub(super) name: String,
@@ -285,16 +286,6 @@ impl Stage {
         let bound = self.task_time().map_or(Micros::MIN, |now| now.saturating_sub(offset));
         self.reservoir.add_cursor(offset, bound).map_err(super::store_failed)
     }
-}
-
-/// Puts something into the first free place.
-fn put<T>(slots: &mut Vec<Option<T>>, value: T) -> usize {
-    let place = slots.iter().position(Option::is_none).unwrap_or(slots.len());
-    if place == slots.len() {
-        slots.push(None);
-    }
-    slots[place] = Some(value);
-    place
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
