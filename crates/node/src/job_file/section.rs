@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use thalweg_connect::{OptionKind, OptionSpec, OptionValue, Options};
+use thalweg_connect::{Mistake, OptionKind, OptionSpec, OptionValue, Options};
 use thalweg_expr::{SqlError, SqlErrors};
 use thalweg_types::{Micros, parse_duration, parse_size};
 
@@ -91,6 +91,14 @@ pub(crate) struct Pending<'a> {
 }
 
 impl Pending<'_> {
+    /// The hint of an error, if it has one.
+    pub(crate) fn hint_of(self, error: &thalweg_types::Error) -> Self {
+        match error.hint() {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
     pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
         self.diagnostic = self.diagnostic.expected(expected);
         self
@@ -162,21 +170,19 @@ impl<'a> Section<'a> {
 
     /// Reports what a plug-in says about the values that it was given.
     pub(crate) fn report_error(&self, key: &str, error: &thalweg_types::Error) {
-        let mut pending = self.report.at(self.key_span(key), format!("{}: {}", self.what, error.chain()));
-        if let Some(hint) = error.hint() {
-            pending = pending.hint(hint);
-        }
-        pending.report();
+        self.report
+            .at(self.key_span(key), format!("{}: {}", self.what, error.chain()))
+            .hint_of(error)
+            .report();
     }
 
-    /// Reports what a plug-in says about the value of one key.
-    pub(crate) fn report_mistake(&self, key: &str, error: &thalweg_types::Error) {
-        let span = self.get(key).map_or(self.span, |node| node.span);
-        let mut pending = self.report.at(span, format!("{key:?} of {}: {}", self.what, error.chain()));
-        if let Some(hint) = error.hint() {
-            pending = pending.hint(hint);
+    /// Reports what a plug-in's check says about the values of its keys.
+    pub(crate) fn report_mistakes(&self, mistakes: Vec<Mistake>) {
+        for Mistake { key, error } in mistakes {
+            let span = self.get(&key).map_or(self.span, |node| node.span);
+            let message = format!("{key:?} of {}: {}", self.what, error.chain());
+            self.report.at(span, message).hint_of(&error).report();
         }
-        pending.report();
     }
 
     pub(crate) fn key_span(&self, key: &str) -> Span {

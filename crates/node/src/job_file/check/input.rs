@@ -212,11 +212,7 @@ pub(super) fn resolve(
                     raw.from,
                     error.chain()
                 );
-                let mut pending = report.at(raw.spread_span, message);
-                if let Some(hint) = error.hint() {
-                    pending = pending.hint(hint);
-                }
-                pending.report();
+                report.at(raw.spread_span, message).hint_of(&error).report();
                 return None;
             }
             Some(Spread::Custom(Arc::clone(partitioner)))

@@ -86,9 +86,7 @@ pub(super) fn check(
         stream = united;
     }
     if has_options {
-        for mistake in plugin.check(&stream.schema, &options) {
-            section.report_mistake(&mistake.key, &mistake.error);
-        }
+        section.report_mistakes(plugin.check(&stream.schema, &options));
     }
     if let Some(Some(format)) = &format
         && let Err(error) = format.encoder(&stream.schema)

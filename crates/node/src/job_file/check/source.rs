@@ -89,9 +89,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let told = context.report.count();
     let options = section.options(plugin.options());
     if context.report.count() == told {
-        for mistake in plugin.check(&options) {
-            section.report_mistake(&mistake.key, &mistake.error);
-        }
+        section.report_mistakes(plugin.check(&options));
     }
     let schema = check_schema(&section, plugin.as_ref(), &options);
     let lateness = section.duration("lateness").unwrap_or(DEFAULT_LATENESS);
