@@ -12,10 +12,10 @@ use arrow_array::{
     ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Float64Array, Int64Array, PrimitiveArray,
     StringViewArray, UInt64Array,
 };
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
+use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer, i256};
 use bytes::Bytes;
 use thalweg_flow::PooledVec;
-use thalweg_types::{DataType, Error, Field, TimeUnit};
+use thalweg_types::{DataType, Error, Field, TimeUnit, validity};
 
 use super::base64;
 use super::text::{self, Problem};
@@ -231,13 +231,8 @@ impl Column {
     /// The finished column; the builder is empty afterwards.
     pub(crate) fn finish(&mut self, block: &Bytes) -> ArrayRef {
         let rows = self.len();
-        let nulls = (!self.nulls.is_empty()).then(|| {
-            let mut valid = vec![true; rows];
-            for row in self.nulls.drain(..) {
-                valid[row as usize] = false;
-            }
-            NullBuffer::from(valid)
-        });
+        let nulls = validity(rows, &self.nulls);
+        self.nulls.clear();
         match &mut self.values {
             Values::Bool(values) => {
                 Arc::new(BooleanArray::new(BooleanBuffer::from(std::mem::take(values)), nulls))

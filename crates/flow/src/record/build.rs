@@ -12,9 +12,9 @@ use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Float64Array, Int64Array,
     PrimitiveArray, StringViewArray, UInt64Array, new_null_array,
 };
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
+use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer, i256};
 use arrow_select::interleave::interleave;
-use thalweg_types::{DataType, Error, Field, TimeUnit};
+use thalweg_types::{DataType, Error, Field, TimeUnit, validity};
 
 use super::column::{Column, Values};
 use super::{Decimal, Timestamp};
@@ -295,13 +295,8 @@ impl Builder {
     /// The finished column; the builder is empty afterwards.
     pub(super) fn finish(&mut self) -> Result<ArrayRef, Error> {
         let rows = self.len();
-        let nulls = (!self.nulls.is_empty()).then(|| {
-            let mut valid = vec![true; rows];
-            for row in self.nulls.drain(..) {
-                valid[row as usize] = false;
-            }
-            NullBuffer::from(valid)
-        });
+        let nulls = validity(rows, &self.nulls);
+        self.nulls.clear();
         let column: ArrayRef = match &mut self.cells {
             Cells::Bool(values) => Arc::new(BooleanArray::new(BooleanBuffer::from(&values[..]), nulls)),
             Cells::Int64(values) => Arc::new(Int64Array::new(taken(values).into(), nulls)),
