@@ -39,6 +39,7 @@ pub(crate) fn graph<const P: usize>(name: &str, arguments: &Arguments, meter: &A
         tasks,
         parallelism: None,
         schedule: Schedule::default(),
+        publishes: false,
     };
     let numbers = Numbers {
         next: 0,

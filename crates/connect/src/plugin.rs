@@ -280,6 +280,19 @@ pub struct SinkContext {
     pub options: Options,
     /// Where the sink says what it has taken; keep a clone to read it afterwards.
     pub report: SinkReport,
+    /// `None` where the job does not outlive its process: it begins anew every time, and nothing is committed.
+    pub durable: Option<SinkResume>,
+}
+
+/// Where the sink of a durable job goes on. It takes part in cycles ([`Operator::takes_part`]); what it hands over comes
+/// back here as `position` after a restart. Cycles behind `cycle` come again then, with the same numbers and records, so a
+/// sink that knows from elsewhere that it has one of them already drops it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SinkResume {
+    /// The last cycle that was committed; 0: none.
+    pub cycle: u64,
+    /// What the sink's part of that cycle said; `None` where it had no part in it.
+    pub position: Option<Vec<u8>>,
 }
 
 pub trait SinkPlugin: Send + Sync {

@@ -118,6 +118,7 @@ fn graph(probe: &Arc<Probe>) -> Graph {
             tasks: 1,
             parallelism: None,
             schedule: Schedule::default(),
+            publishes: false,
         });
     }
     Graph {

@@ -134,6 +134,7 @@ fn graph(records: u64, total: &Arc<Total>) -> Graph {
         tasks,
         parallelism: None,
         schedule: Schedule::default(),
+        publishes: false,
     };
     let total = Arc::clone(total);
     let stage = |name: &str, from: NodeId, column: usize| {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use thalweg_types::Error;
+use thalweg_types::{Error, Seq};
 
 use crate::job::{Job, JobCore};
 use crate::link::Link;
@@ -22,11 +22,11 @@ use crate::stage::{Body, Port, Stage};
 use crate::stats::{
     Counter, JobStats, LinkStats, OperatorStats, SourceCounters, SourceStats, TaskCounters, TaskStats,
 };
-use crate::task::{Inlet, Task};
+use crate::task::{Beginning, Inlet, Task};
 use crate::worker::{Mailbox, TaskCell};
 use crate::{
-    Clock, DatagramView, Graph, Input, InputOrder, JobOptions, NodeId, OrderLog, Partitioning, Schedule,
-    SourceProgress, TaskInfo, Waker,
+    Clock, DatagramView, Durability, Graph, Input, InputOrder, JobHold, JobOptions, NodeId, Partitioning,
+    Schedule, SourceProgress, TaskInfo, Waker,
 };
 
 /// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
@@ -44,11 +44,12 @@ pub(crate) struct Site<'a> {
 pub(crate) fn start(
     graph: Graph,
     options: JobOptions,
-    log: Box<dyn OrderLog>,
+    durability: Durability,
     site: &Site<'_>,
+    begin: impl FnOnce(JobHold),
 ) -> Result<Job, Error> {
-    let layout = Layout::of(&graph)?;
-    Builder::new(graph, options, layout, site)?.build(log)
+    let layout = Layout::of(&graph, durability.order.is_some())?;
+    Builder::new(graph, options, layout, site, &durability)?.build(durability, begin)
 }
 
 /// What follows from the graph's shape alone. Nodes are numbered: sources first, then operators.
@@ -62,7 +63,8 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(graph: &Graph) -> Result<Self, Error> {
+    /// `publishers_wait`: an operator that publishes has a task of its own, so that those before it do not wait with it.
+    fn of(graph: &Graph, publishers_wait: bool) -> Result<Self, Error> {
         let source_count = graph.sources.len();
         let node = |id: NodeId| match id {
             NodeId::Source(index) => index,
@@ -118,6 +120,7 @@ impl Layout {
             if let [input] = operator.inputs.as_slice()
                 && matches!(input.partitioning, Partitioning::Forward)
                 && operator.schedule == Schedule::default()
+                && !(publishers_wait && operator.publishes)
             {
                 let from = node(input.from);
                 let same_spread = match input.from {
@@ -194,6 +197,8 @@ struct TaskParts {
     inlets: Vec<Inlet>,
     order: InputOrder,
     schedule: Schedule,
+    /// One of its stages does.
+    publishes: bool,
 }
 
 struct Builder<'a> {
@@ -211,10 +216,18 @@ struct Builder<'a> {
     inflows: Vec<Vec<Vec<Arc<Flow>>>>,
     links: Vec<LinkView>,
     core: Arc<JobCore>,
+    /// The number at which the order begins.
+    start: Seq,
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: Graph, options: JobOptions, layout: Layout, site: &'a Site<'a>) -> Result<Self, Error> {
+    fn new(
+        graph: Graph,
+        options: JobOptions,
+        layout: Layout,
+        site: &'a Site<'a>,
+        durability: &Durability,
+    ) -> Result<Self, Error> {
         let node_count = layout.tasks.len();
         let workers = layout.place(&graph, site.workers.len(), site.first);
         let cells = |node: usize| workers[node].iter().map(|worker| TaskCell::new(&site.workers[*worker]));
@@ -229,6 +242,7 @@ impl<'a> Builder<'a> {
                         inlets: Vec::new(),
                         order: InputOrder::Merged,
                         schedule: Schedule::default(),
+                        publishes: false,
                     })
                     .collect()
             })
@@ -239,6 +253,8 @@ impl<'a> Builder<'a> {
             graph.sources.iter().map(|source| Arc::clone(&source.name)).collect(),
             graph.operators.iter().map(|operator| Arc::clone(&operator.name)).collect(),
             alive,
+            durability.order.clone(),
+            durability.cycles.clone(),
         ));
         let mut builder = Self {
             stage_of: vec![0; node_count],
@@ -252,6 +268,7 @@ impl<'a> Builder<'a> {
             workers,
             parts,
             core,
+            start: durability.resume.as_ref().map_or(0, |resume| resume.next),
         };
         builder.make_stages()?;
         Ok(builder)
@@ -281,6 +298,7 @@ impl<'a> Builder<'a> {
             }
             self.counters.push(counters);
         }
+        let mut parts = Vec::new();
         for (number, operator) in self.graph.operators.iter_mut().enumerate() {
             let node = self.layout.source_count + number;
             let host = self.layout.host[node];
@@ -288,7 +306,11 @@ impl<'a> Builder<'a> {
             for index in 0..operator.tasks {
                 let made = (operator.factory)(&info(&operator.name, index, operator.tasks))
                     .map_err(|error| error.context(format_args!("start operator {:?}", operator.name)))?;
+                if made.takes_part() {
+                    parts.push((Arc::clone(&operator.name), index));
+                }
                 let part = &mut self.parts[host][index as usize];
+                part.publishes |= operator.publishes;
                 if host == node {
                     part.order = made.input_order();
                     part.schedule = operator.schedule;
@@ -309,10 +331,13 @@ impl<'a> Builder<'a> {
             }
             self.counters.push(counters);
         }
+        if let Some(cycles) = &self.core.cycles {
+            cycles.expect(parts);
+        }
         Ok(())
     }
 
-    fn build(mut self, log: Box<dyn OrderLog>) -> Result<Job, Error> {
+    fn build(mut self, durability: Durability, begin: impl FnOnce(JobHold)) -> Result<Job, Error> {
         for number in 0..self.graph.operators.len() {
             let inputs = std::mem::take(&mut self.graph.operators[number].inputs);
             for (port, input) in inputs.iter().enumerate() {
@@ -320,7 +345,7 @@ impl<'a> Builder<'a> {
             }
         }
         let sequencer_cell = TaskCell::new(&self.site.workers[self.site.first % self.site.workers.len()]);
-        let sequencer = self.sequencer(&sequencer_cell, log)?;
+        let sequencer = self.sequencer(&sequencer_cell, durability)?;
 
         let stats = self.stats_view(&sequencer);
         let core = Arc::clone(&self.core);
@@ -328,16 +353,23 @@ impl<'a> Builder<'a> {
         let mut cells = vec![Arc::clone(&sequencer_cell)];
         let mut works = vec![Kind::Sequencer(Box::new(sequencer))];
         for part in self.parts.into_iter().flatten() {
+            let durable = core.order.clone().filter(|_| part.publishes);
+            if let Some(durable) = &durable {
+                durable.subscribe(waker(&part.cell));
+            }
+            let beginning = Beginning { now, start: self.start, durable, waker: waker(&part.cell) };
             cells.push(part.cell);
-            let task = Task::new(part.inlets, part.order, part.stages, part.schedule, now);
+            let task = Task::new(part.inlets, part.order, part.stages, part.schedule, beginning);
             works.push(Kind::Task(Box::new(task)));
         }
         core.wire(waker(&sequencer_cell), cells.iter().map(waker).collect(), move || stats.look());
+        let job = Job { core: Arc::clone(&core) };
+        begin(job.hold());
         for (cell, kind) in cells.iter().zip(works) {
             cell.fill(Box::new(Shell::new(Arc::clone(&core), kind)));
         }
         sequencer_cell.wake();
-        Ok(Job { core })
+        Ok(job)
     }
 
     /// Makes the rings of one link, or the chain.
@@ -390,6 +422,7 @@ impl<'a> Builder<'a> {
                 input.buffer,
                 input.flush,
                 self.layout.prompt[to],
+                self.start,
             );
             let stage = &mut self.parts[from_host][upstream as usize].stages[from_stage];
             stage.ports[input.output].links.push(link);
@@ -401,7 +434,7 @@ impl<'a> Builder<'a> {
         self.links.push(view);
     }
 
-    fn sequencer(&mut self, cell: &Arc<TaskCell>, log: Box<dyn OrderLog>) -> Result<Sequencer, Error> {
+    fn sequencer(&mut self, cell: &Arc<TaskCell>, durability: Durability) -> Result<Sequencer, Error> {
         let mut feeds = Vec::new();
         for (node, source) in std::mem::take(&mut self.graph.sources).into_iter().enumerate() {
             let woken = Arc::new(AtomicBool::new(false));
@@ -414,8 +447,14 @@ impl<'a> Builder<'a> {
                 part.inlets.push(Inlet::new(0, 0, receiver));
                 senders.push(sender);
             }
-            let mut feed =
-                Feed::new(source.name, source.source, Arc::clone(&woken), senders, self.layout.prompt[node]);
+            let mut feed = Feed::new(
+                source.name,
+                source.source,
+                Arc::clone(&woken),
+                senders,
+                self.layout.prompt[node],
+                self.start,
+            );
             let wake = waker(cell);
             feed.source
                 .start(Waker::new(move || {
@@ -431,7 +470,7 @@ impl<'a> Builder<'a> {
             Arc::clone(self.site.clock),
             by_hand,
             self.options.clone(),
-            log,
+            durability,
             feeds,
         ))
     }

@@ -68,6 +68,8 @@ pub struct OperatorNode {
     /// Over how many workers the tasks are spread at most; `None`: all.
     pub parallelism: Option<u32>,
     pub schedule: Schedule,
+    /// What it does is seen outside: it is given nothing whose order is not durable, where that is asked for.
+    pub publishes: bool,
 }
 
 /// When a cycle ends: whichever comes first.

@@ -13,7 +13,7 @@ use thalweg_types::{Class, Error, Offset, Retry, Seq};
 
 use crate::order::RecentRuns;
 use crate::stats::JobStats;
-use crate::{Command, Waker};
+use crate::{Command, Cycles, DurableOrder, Waker};
 
 /// Where a job is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +97,17 @@ impl Job {
         self.core.end(JobState::Aborted);
     }
 
+    /// Stops the job for what went wrong outside of its tasks; `part` says where.
+    pub fn fail(&self, part: &str, error: Error) {
+        self.core.fail(&part.into(), 0, None, Cause::Error(error));
+    }
+
+    /// Keeps the job from having ended while somebody outside still works for it.
+    pub fn hold(&self) -> JobHold {
+        self.core.alive.fetch_add(1, Ordering::AcqRel);
+        JobHold { core: Arc::clone(&self.core) }
+    }
+
     /// Waits for the end of the job.
     pub fn wait(&self) -> JobState {
         let life = self.core.lock();
@@ -151,11 +162,32 @@ impl fmt::Debug for Job {
     }
 }
 
+/// See [`Job::hold`]. Dropping it lets go.
+pub struct JobHold {
+    core: Arc<JobCore>,
+}
+
+impl JobHold {
+    /// The job, to be told of a failure.
+    pub fn job(&self) -> Job {
+        Job { core: Arc::clone(&self.core) }
+    }
+}
+
+impl Drop for JobHold {
+    fn drop(&mut self) {
+        self.core.task_gone();
+    }
+}
+
 /// What handle, sequencer and tasks of a job share.
 pub(crate) struct JobCore {
     pub(crate) name: Arc<str>,
     pub(crate) sources: Vec<Arc<str>>,
     pub(crate) operators: Vec<Arc<str>>,
+    /// What tasks that publish wait for.
+    pub(crate) order: Option<Arc<DurableOrder>>,
+    pub(crate) cycles: Option<Arc<dyn Cycles>>,
     /// Set with the final state: tasks that see it drop themselves. Release here, acquire in the tasks.
     stopped: AtomicBool,
     /// Tasks that are not dropped yet, the sequencer among them.
@@ -200,11 +232,15 @@ impl JobCore {
         sources: Vec<Arc<str>>,
         operators: Vec<Arc<str>>,
         tasks: usize,
+        order: Option<Arc<DurableOrder>>,
+        cycles: Option<Arc<dyn Cycles>>,
     ) -> Self {
         Self {
             name,
             sources,
             operators,
+            order,
+            cycles,
             stopped: AtomicBool::new(false),
             alive: AtomicUsize::new(tasks),
             life: Mutex::new(Life {

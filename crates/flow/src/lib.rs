@@ -14,9 +14,10 @@
 //! * A task that is in an operator's call is not interrupted: a call that never returns holds its worker, and
 //!   [`Job::wait`] with it.
 //! * Rings bound what is in flight between tasks; what one call emits is held until there is room.
-//! * The order is remembered only as far as failures need it, unless an [`OrderLog`] is given.
+//! * The order is remembered only as far as failures need it, unless a [`Durability`] is given.
 
 mod clock;
+mod durable;
 mod graph;
 mod job;
 mod latency;
@@ -47,10 +48,13 @@ mod sync {
 }
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use durable::{
+    CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Resume, SourcePosition,
+};
 pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
 };
-pub use job::{FailureError, Job, JobFailure, JobState};
+pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
@@ -60,7 +64,7 @@ pub use pool::{BufferPool, PooledVec};
 pub use record::{Decimal, Emit, FieldType, Get, NewRecord, PerRecord, RecordOperator, Row, Set, Timestamp};
 pub use runtime::Runtime;
 pub use source::{
-    DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, Source,
-    SourceProgress, Waker,
+    DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun,
+    Source, SourceProgress, Waker,
 };
 pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

@@ -66,12 +66,14 @@ struct Outlet {
 }
 
 impl Link {
+    /// `start` is the number at which the order begins.
     pub(crate) fn new(
         partitioning: Partitioning,
         senders: Vec<Sender>,
         buffer: usize,
         flush: Duration,
         prompt: bool,
+        start: Seq,
     ) -> Self {
         let outlet = |sender| Outlet {
             sender,
@@ -79,7 +81,7 @@ impl Link {
             bytes: 0,
             since: None,
             born: None,
-            made: 0,
+            made: start,
             queue: VecDeque::new(),
         };
         let rows = senders.iter().map(|_| Vec::new()).collect();

@@ -5,9 +5,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange};
 
 use crate::job::JobCore;
+use crate::{CyclePart, Waker};
 
 /// Which task of which operator this is.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct Command {
     pub operator: Arc<str>,
     /// What is asked; the operator knows the type. Replies go through a channel inside it.
     pub body: Arc<dyn Any + Send + Sync>,
+    /// For the order log: what is needed to give the command again in a replay. `None` for one that changes nothing.
+    pub record: Option<Bytes>,
 }
 
 /// An operator instance: one task of it. Batches in, batches out; all state is its own.
@@ -74,7 +78,8 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// The end of a cycle: hand over what changed, without waiting.
+    /// The end of a cycle: hand over what changed, without waiting ([`Output::hand_over`]). What takes longer than a
+    /// moment is prepared in later calls, as of this one, and handed over then.
     fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = (cycle, out);
         Ok(())
@@ -89,6 +94,18 @@ pub trait Operator: Send {
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = out;
         Ok(())
+    }
+
+    /// Whether every task of it hands over one part per cycle.
+    fn takes_part(&self) -> bool {
+        false
+    }
+
+    /// Whether it can take more now; asked before every range. One that cannot wakes its task when it can: that is how
+    /// an operator which hands over to the I/O runtime waits without holding its worker.
+    fn is_ready(&mut self, waker: &Waker) -> bool {
+        let _ = waker;
+        true
     }
 
     /// How inputs with several upstream tasks are given.
@@ -110,6 +127,8 @@ pub trait Operator: Send {
 
 /// Where an operator puts what it emits. The runtime partitions, buffers and sends it.
 pub struct Output<'a> {
+    /// Who it is that emits, for what it hands over.
+    pub(crate) who: Option<(&'a Arc<str>, u32)>,
     pub(crate) emitted: &'a mut Vec<(usize, Batch)>,
     pub(crate) at: &'a mut Option<Seq>,
     pub(crate) range: SeqRange,
@@ -133,6 +152,15 @@ impl Output<'_> {
     /// back that the sequencer no longer knows.
     pub fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
         self.core?.place_of(seq)
+    }
+
+    /// Hands over the task's part of a cycle that has been marked. Does nothing where nobody collects parts.
+    pub fn hand_over(&mut self, cycle: u64, part: Box<dyn CyclePart>) {
+        if let Some(cycles) = self.core.and_then(|core| core.cycles.as_ref())
+            && let Some((operator, task)) = self.who
+        {
+            cycles.part(operator, task, cycle, part);
+        }
     }
 
     /// The numbers that are being worked on. What is emitted in `process` and `complete` lies in it; what is
@@ -160,6 +188,7 @@ pub fn collect<T>(
 ) -> Result<Vec<(usize, Batch)>, Error> {
     let mut emitted = Vec::new();
     let mut at = None;
-    call(&mut Output { emitted: &mut emitted, at: &mut at, range: SeqRange::new(0, Seq::MAX), core: None })?;
+    let range = SeqRange::new(0, Seq::MAX);
+    call(&mut Output { who: None, emitted: &mut emitted, at: &mut at, range, core: None })?;
     Ok(emitted)
 }

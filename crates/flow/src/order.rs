@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use thalweg_types::{Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
 /// One decision of the sequencer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderEntry {
     /// The numbers that it takes: as many as there are records in a run, one for everything else.
     pub range: SeqRange,
@@ -16,7 +17,7 @@ pub struct OrderEntry {
 }
 
 /// What was numbered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderEvent {
     /// Consecutive records of one partition of the job's `source`-th source, from `offset`.
     Run {
@@ -31,7 +32,10 @@ pub enum OrderEvent {
     Cycle {
         number: u64,
     },
-    Command,
+    /// What [`crate::Command::record`] said: what has to be done again in a replay, if anything.
+    Command {
+        record: Option<Bytes>,
+    },
     End,
 }
 

@@ -10,7 +10,7 @@ use thalweg_types::Error;
 use crate::build::{Site, start};
 use crate::job::{JobCore, panic_message};
 use crate::worker::{Mailbox, run_worker};
-use crate::{Clock, Graph, Job, JobOptions, NoOrderLog, OrderLog};
+use crate::{Clock, Durability, Graph, Job, JobHold, JobOptions, NoOrderLog};
 
 /// A fixed set of worker threads that run the tasks of many jobs. Dropping it aborts them.
 pub struct Runtime {
@@ -59,18 +59,19 @@ impl Runtime {
     /// # Errors
     /// If the graph is not well formed, or what an operator's factory or a source's start says.
     pub fn start(&self, graph: Graph, options: JobOptions) -> Result<Job, Error> {
-        self.start_with_log(graph, options, Box::new(NoOrderLog))
+        self.start_durable(graph, options, Durability::of_log(NoOrderLog), drop)
     }
 
-    /// Starts a job whose order is written down in `log`.
+    /// Starts a job that outlives its process. `begin` is given a hold on it before its first task runs.
     ///
     /// # Errors
     /// As [`Runtime::start`].
-    pub fn start_with_log(
+    pub fn start_durable(
         &self,
         graph: Graph,
         options: JobOptions,
-        log: Box<dyn OrderLog>,
+        durability: Durability,
+        begin: impl FnOnce(JobHold),
     ) -> Result<Job, Error> {
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.workers.len();
         let site = Site { workers: &self.workers, first, clock: &self.clock };
@@ -79,7 +80,7 @@ impl Runtime {
             return Err(Error::internal("the runtime has been shut down"));
         }
         let name = Arc::clone(&graph.job);
-        let started = catch_unwind(AssertUnwindSafe(|| start(graph, options, log, &site)));
+        let started = catch_unwind(AssertUnwindSafe(|| start(graph, options, durability, &site, begin)));
         let job = started.unwrap_or_else(|payload| {
             let message = panic_message(payload.as_ref());
             Err(Error::internal(format!("job {name:?} panicked while it started: {message}")))

@@ -9,7 +9,12 @@
 //! A tick comes first, so that operators know the time before the first record. Before the end comes a last
 //! cycle marker, so that everything belongs to a cycle.
 //!
+//! A job that goes on after a crash first follows the order log: the same records with the same numbers, ticks and
+//! markers. Nothing of that is written down again. Then it goes on as ever.
+//!
 //! Not here: what a block means (decoders), what happens to the order log.
+
+mod replay;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +28,11 @@ use crate::order::Place;
 use crate::ring::{Control, Data, Item, Sender, Sequenced};
 use crate::stats::{Counter, SourceCounters};
 use crate::worker::Verdict;
+use replay::Replay;
+
 use crate::{
-    Clock, Command, DatagramView, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll, RawBlock, Source,
-    SourceProgress,
+    Clock, Command, CycleStart, DatagramView, Durability, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll,
+    RawBlock, Resume, Source, SourceProgress,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -38,6 +45,8 @@ pub(crate) struct Sequencer {
     by_hand: bool,
     options: JobOptions,
     log: Box<dyn OrderLog>,
+    /// What is still to be followed.
+    replay: Option<Replay>,
     feeds: Vec<Feed>,
     /// Which source is asked first.
     turn: usize,
@@ -52,6 +61,8 @@ pub(crate) struct Sequencer {
     cycle_number: u64,
     cycle_bytes: u64,
     cycle_records: u64,
+    /// The first tick of this run has been numbered.
+    has_begun: bool,
     draining: bool,
     ended: bool,
     figures: Arc<Figures>,
@@ -110,10 +121,13 @@ impl Feed {
         woken: Arc<AtomicBool>,
         senders: Vec<Sender>,
         prompt: bool,
+        start: Seq,
     ) -> Self {
         let datagrams = source.datagrams();
-        let rings =
-            senders.into_iter().map(|sender| FeedRing { sender, made: 0, queue: VecDeque::new() }).collect();
+        let rings = senders
+            .into_iter()
+            .map(|sender| FeedRing { sender, made: start, queue: VecDeque::new() })
+            .collect();
         Self {
             name,
             source,
@@ -177,27 +191,34 @@ impl Sequencer {
         clock: Arc<dyn Clock>,
         by_hand: bool,
         options: JobOptions,
-        log: Box<dyn OrderLog>,
+        durability: Durability,
         feeds: Vec<Feed>,
     ) -> Self {
-        let now = clock.now();
-        let pace = Pace { at: Instant::now(), clock: now };
+        let pace = Pace { at: Instant::now(), clock: clock.now() };
+        let Durability { log, resume, .. } = durability;
+        let (next, now, cycle_number) = match &resume {
+            Some(resume) => (resume.next, resume.now, resume.cycle),
+            None => (0, pace.clock, 0),
+        };
+        let replay = resume.map(|Resume { entries, commands, .. }| Replay::new(entries, commands));
         Self {
             core,
             clock,
             by_hand,
             options,
             log,
+            replay,
             feeds,
             turn: 0,
             asking: None,
-            next: 0,
+            next,
             now,
             tick: pace,
             cycle: pace,
-            cycle_number: 0,
+            cycle_number,
             cycle_bytes: 0,
             cycle_records: 0,
+            has_begun: false,
             draining: false,
             ended: false,
             figures: Arc::default(),
@@ -224,8 +245,12 @@ impl Sequencer {
         if self.ended {
             return Ok(Verdict::Finished);
         }
+        if self.replay.is_some() {
+            return self.follow(now);
+        }
         self.look_at_clock();
-        if self.next == 0 {
+        if !self.has_begun {
+            self.has_begun = true;
             self.make_tick(now)?;
         }
         self.take_requests()?;
@@ -236,7 +261,7 @@ impl Sequencer {
             if self.is_due(self.tick, Some(self.options.tick), time) {
                 self.make_tick(time)?;
             }
-            if self.is_due(self.cycle, self.options.cycle.every, time) {
+            if self.is_due(self.cycle, self.options.cycle.every, time) && self.may_mark() {
                 self.make_cycle(time)?;
             }
             more = self.ask_once(time)?;
@@ -251,7 +276,11 @@ impl Sequencer {
         if self.feeds.iter().all(|feed| feed.state == FeedState::Ended) && !self.is_stuck() {
             if self.core.seal() {
                 self.make_cycle(time)?;
-                self.control(OrderEvent::End, &Control::End)?;
+                if let Some(cycles) = &self.core.cycles {
+                    cycles.end();
+                }
+                self.write_down(OrderEvent::End)?;
+                self.control(&Control::End);
                 self.ended = true;
             } else {
                 more = true;
@@ -337,7 +366,6 @@ impl Sequencer {
     /// Gives a block its range and sends it to the decoder whose turn it is.
     fn number(&mut self, index: usize, block: RawBlock, now: Instant) -> Result<(), Error> {
         let range = SeqRange::new(self.next, self.next + u64::from(block.count));
-        let place = Place { source: index, partition: block.partition, offset: block.first };
         let event = OrderEvent::Run {
             source: index,
             partition: block.partition,
@@ -345,6 +373,24 @@ impl Sequencer {
             arrival: self.now,
         };
         self.log.append(OrderEntry { range, event })?;
+        let bytes = self.send(index, block, range);
+
+        self.cycle_bytes += bytes;
+        self.cycle_records += range.len();
+        let settings = &self.options.cycle;
+        if settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
+            || settings.records.is_some_and(|limit| self.cycle_records >= limit)
+        {
+            if self.may_mark() {
+                self.make_cycle(now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a numbered block on; its bytes.
+    fn send(&mut self, index: usize, block: RawBlock, range: SeqRange) -> u64 {
+        let place = Place { source: index, partition: block.partition, offset: block.first };
         self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
         self.next = range.end;
         let feed = &mut self.feeds[index];
@@ -353,50 +399,71 @@ impl Sequencer {
         feed.counters.records.add(range.len());
         feed.counters.bytes.add(bytes);
         let data = Data::Block(Box::new(Sequenced { block, range, arrival: self.now }));
-        // Not `now`: the source may have taken its time over the block.
+        // Not the time of the run: the source may have taken its time over the block.
         let born = Some(Instant::now());
         feed.rings[feed.turn].send(Item { end: range.end, data, control: None, born });
         feed.turn = (feed.turn + 1) % feed.rings.len();
+        bytes
+    }
 
-        self.cycle_bytes += bytes;
-        self.cycle_records += range.len();
-        let settings = &self.options.cycle;
-        if settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
-            || settings.records.is_some_and(|limit| self.cycle_records >= limit)
-        {
-            self.make_cycle(now)?;
-        }
-        Ok(())
+    /// Whether a marker may follow: not while earlier cycles are on their way to the disk. The cycle grows then.
+    fn may_mark(&self) -> bool {
+        self.core.cycles.as_ref().is_none_or(|cycles| cycles.may_begin())
     }
 
     fn make_tick(&mut self, at: Instant) -> Result<(), Error> {
+        self.write_down(OrderEvent::Tick { now: self.now })?;
+        self.send_tick(at);
+        Ok(())
+    }
+
+    fn send_tick(&mut self, at: Instant) {
         self.tick = Pace { at, clock: self.now };
         self.figures.tick.set(self.now as u64);
-        self.control(OrderEvent::Tick { now: self.now }, &Control::Tick(self.now))
+        self.control(&Control::Tick(self.now));
     }
 
     fn make_cycle(&mut self, at: Instant) -> Result<(), Error> {
+        self.write_down(OrderEvent::Cycle { number: self.cycle_number + 1 })?;
+        self.send_cycle(at);
+        Ok(())
+    }
+
+    fn send_cycle(&mut self, at: Instant) {
         self.cycle = Pace { at, clock: self.now };
         (self.cycle_bytes, self.cycle_records) = (0, 0);
         self.cycle_number += 1;
         self.figures.cycles.set(self.cycle_number);
-        self.control(OrderEvent::Cycle { number: self.cycle_number }, &Control::Cycle(self.cycle_number))
+        if let Some(cycles) = &self.core.cycles {
+            cycles.begin(CycleStart {
+                cycle: self.cycle_number,
+                next: self.next + 1,
+                now: self.now,
+                sources: self.feeds.iter().map(|feed| feed.source.position()).collect(),
+            });
+        }
+        self.control(&Control::Cycle(self.cycle_number));
     }
 
     fn make_command(&mut self, command: Arc<Command>) -> Result<(), Error> {
-        self.control(OrderEvent::Command, &Control::Command(command))
+        self.write_down(OrderEvent::Command { record: command.record.clone() })?;
+        self.control(&Control::Command(command));
+        Ok(())
+    }
+
+    /// Writes down what takes one number, the next.
+    fn write_down(&mut self, event: OrderEvent) -> Result<(), Error> {
+        self.log.append(OrderEntry { range: SeqRange::new(self.next, self.next + 1), event })
     }
 
     /// Gives a tick or its like its number and sends it everywhere, full rings or not.
-    fn control(&mut self, event: OrderEvent, control: &Control) -> Result<(), Error> {
-        let range = SeqRange::new(self.next, self.next + 1);
-        self.log.append(OrderEntry { range, event })?;
-        self.next = range.end;
+    fn control(&mut self, control: &Control) {
+        self.next += 1;
+        let end = self.next;
         let born = Some(Instant::now());
         for ring in self.feeds.iter_mut().flat_map(|feed| &mut feed.rings) {
-            ring.send(Item { end: range.end, data: Data::Nothing, control: Some(control.clone()), born });
+            ring.send(Item { end, data: Data::Nothing, control: Some(control.clone()), born });
         }
-        Ok(())
     }
 
     /// Tells decoders about numbers that were not for them.

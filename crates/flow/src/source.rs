@@ -10,6 +10,8 @@ use std::time::Instant;
 
 use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, SeqRange};
 
+use crate::SourcePosition;
+
 /// Some records of one partition, as received.
 #[derive(Clone, Debug)]
 pub struct RawBlock {
@@ -77,6 +79,14 @@ impl Waker {
     }
 }
 
+/// Records that a source has to give again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayRun {
+    pub partition: PartitionId,
+    pub first: Offset,
+    pub count: u64,
+}
+
 /// How far a source with a known size has come, in bytes (or records, for a generator).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceProgress {
@@ -127,6 +137,30 @@ pub trait Source: Send {
     /// A source that must answer (HTTP) registers who waits for which number here.
     fn sequenced(&mut self, block: &RawBlock, range: SeqRange) {
         let _ = (block, range);
+    }
+
+    /// Where it stands, behind the last block that it gave: for the commit record.
+    fn position(&self) -> SourcePosition {
+        SourcePosition::default()
+    }
+
+    /// Goes to where an earlier run stood; called once, before [`Source::start`], if at all.
+    ///
+    /// # Errors
+    /// If the place is not there any more, such as in a file that has become another.
+    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
+        let _ = position;
+        Err(Error::internal("this source cannot go back to where it stood"))
+    }
+
+    /// In a replay: gives again records that it gave before, from offset `run.first` on, which is where it stands: one
+    /// record at least and `run.count` at most, about `max_bytes` of them. May wait for a disk.
+    ///
+    /// # Errors
+    /// If they are not there any more.
+    fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
+        let _ = (run, max_bytes);
+        Err(Error::internal("this source cannot give again what it gave"))
     }
 
     /// Orderly end: accept nothing new, give what is there, then [`Poll::End`].

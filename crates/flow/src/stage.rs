@@ -12,7 +12,7 @@ use crate::link::{Link, Moment};
 use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
 use crate::ring::{Control, Sequenced};
 use crate::stats::{Counter, TaskCounters};
-use crate::{Decoder, InputId, Operator, Output};
+use crate::{Decoder, InputId, Operator, Output, Waker};
 
 pub(crate) enum Body {
     Decoder(Box<dyn Decoder>),
@@ -71,6 +71,13 @@ impl Stage {
         self.at.or(self.first)
     }
 
+    pub(crate) fn is_ready(&mut self, waker: &Waker) -> bool {
+        match &mut self.body {
+            Body::Decoder(_) => true,
+            Body::Operator(operator) => operator.is_ready(waker),
+        }
+    }
+
     pub(crate) fn decode(&mut self, sequenced: &Sequenced) -> Result<(), Error> {
         let Body::Decoder(decoder) = &mut self.body else {
             return Err(Error::internal(format!("a source's block reached operator {:?}", self.name)));
@@ -106,13 +113,24 @@ impl Stage {
             counters.note_newest(&batch);
             self.first = bounds(&batch).map(|(first, _)| first);
             self.at = None;
-            let mut out =
-                Output { emitted: &mut self.emitted, at: &mut self.at, range, core: Some(&self.core) };
+            let mut out = Output {
+                who: Some((&self.name, self.index)),
+                emitted: &mut self.emitted,
+                at: &mut self.at,
+                range,
+                core: Some(&self.core),
+            };
             operator.process(input, batch, &mut out)?;
         }
         self.first = None;
         self.at = None;
-        let mut out = Output { emitted: &mut self.emitted, at: &mut self.at, range, core: Some(&self.core) };
+        let mut out = Output {
+            who: Some((&self.name, self.index)),
+            emitted: &mut self.emitted,
+            at: &mut self.at,
+            range,
+            core: Some(&self.core),
+        };
         operator.complete(range, &mut out)?;
         if had_records && let Some(time) = operator.task_time() {
             self.counters.task_time.raise(time);
@@ -158,6 +176,7 @@ impl Stage {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
         self.at = None;
         let mut out = Output {
+            who: Some((&self.name, self.index)),
             emitted: &mut self.emitted,
             at: &mut self.at,
             range: SeqRange::new(seq, seq + 1),

@@ -27,6 +27,7 @@
 //! the producer of another waits for room *hurries* those that it lacks: their producers send what they have
 //! and run although it is not their time, or pass the hurry on to the rings that they lack themselves.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ use crate::merge::{bounds, merge};
 use crate::ring::{Control, Cost, Data, Receiver, older};
 use crate::stage::Stage;
 use crate::worker::Verdict;
-use crate::{InputId, InputOrder, Schedule};
+use crate::{DurableOrder, InputId, InputOrder, Schedule, Waker};
 
 /// A task gives way to others of its worker after this long; long against the cost of a switch (about a
 /// microsecond), short against what a person or a `flush` notices.
@@ -92,6 +93,16 @@ impl Inlet {
     }
 }
 
+/// How a task begins.
+pub(crate) struct Beginning {
+    pub now: Instant,
+    /// The number at which the order begins.
+    pub start: Seq,
+    /// What it waits for if a stage publishes.
+    pub durable: Option<Arc<DurableOrder>>,
+    pub waker: Waker,
+}
+
 pub(crate) struct Task {
     /// By port, then by upstream task.
     inlets: Vec<Inlet>,
@@ -101,6 +112,9 @@ pub(crate) struct Task {
     gate: Option<Gate>,
     /// Up to where everything has been worked on.
     position: Seq,
+    /// A stage publishes: nothing that stands behind this is given to it.
+    durable: Option<Arc<DurableOrder>>,
+    waker: Waker,
     /// The stage that works right now.
     working: usize,
     ended: bool,
@@ -117,8 +131,9 @@ impl Task {
         order: InputOrder,
         stages: Vec<Stage>,
         schedule: Schedule,
-        now: Instant,
+        beginning: Beginning,
     ) -> Self {
+        let Beginning { now, start, durable, waker } = beginning;
         let gate =
             (schedule != Schedule::default()).then_some(Gate { schedule, base: now, due: None, open: false });
         Self {
@@ -126,7 +141,9 @@ impl Task {
             order,
             stages,
             gate,
-            position: 0,
+            position: start,
+            durable,
+            waker,
             working: 0,
             ended: false,
             stuck: false,
@@ -164,6 +181,9 @@ impl Task {
                 if stopped() {
                     return Ok(Verdict::Finished);
                 }
+                if !self.may_step() {
+                    return self.rest(time, None);
+                }
                 time = self.step(time)?;
             }
         }
@@ -181,6 +201,18 @@ impl Task {
             Verdict::Idle(_) if more && !self.stuck => Ok(Verdict::Again),
             verdict => Ok(verdict),
         }
+    }
+
+    /// Whether operators take more, and what they publish is durable; who says no wakes the task later.
+    fn may_step(&mut self) -> bool {
+        if let Some(durable) = &self.durable {
+            let end = self.inlets.iter().filter_map(|inlet| Some(inlet.head.as_ref()?.end)).min();
+            if end.is_some_and(|end| end > durable.end()) {
+                return false;
+            }
+        }
+        let waker = &self.waker;
+        self.stages.iter_mut().all(|stage| stage.is_ready(waker))
     }
 
     /// Sends what is due before the task stops for now. `wait` is when it wants to run again in any case.

@@ -75,6 +75,7 @@ pub fn build(
             format: sink.format.clone(),
             options: sink.options.clone(),
             report: report.clone(),
+            durable: None,
         };
         let factory = sink
             .plugin
@@ -283,6 +284,7 @@ impl Builder<'_> {
             tasks,
             parallelism,
             schedule,
+            publishes: false,
         })
     }
 
@@ -317,6 +319,7 @@ impl Builder<'_> {
             tasks: 1,
             parallelism: None,
             schedule: Schedule::default(),
+            publishes: true,
         });
     }
 

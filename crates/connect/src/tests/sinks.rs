@@ -26,6 +26,7 @@ fn sink(
         format,
         options: options(entries),
         report: report.clone(),
+        durable: None,
     };
     let mut factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
     (factory(&task()).unwrap(), report)
@@ -68,6 +69,7 @@ fn a_file_in_no_folder_is_refused_before_the_start() {
         format: Some(spec("ndjson", &[])),
         options: options(&[("path", text("/nowhere/at/all.ndjson"))]),
         report: SinkReport::default(),
+        durable: None,
     };
     let error = Registry::builtin().sink("file").unwrap().build(context).err().unwrap();
     expect!["sink \"answers\": create \"/nowhere/at/all.ndjson\": No such file or directory (os error 2)"]

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_flow::{
-    Command, CycleSettings, InputId, Job, JobOptions, JobState, Operator, OrderEntry, OrderEvent, OrderLog,
-    Output, Partitioning, Runtime, SystemClock,
+    Command, CycleSettings, Durability, InputId, Job, JobOptions, JobState, Operator, OrderEntry, OrderEvent,
+    OrderLog, Output, Partitioning, Runtime, SystemClock,
 };
 use thalweg_types::{Batch, Error, Micros, SeqRange};
 
 use crate::harness::*;
 
 fn command(operator: &str, text: &str) -> Command {
-    Command { operator: operator.into(), body: Arc::new(text.to_owned()) }
+    Command { operator: operator.into(), body: Arc::new(text.to_owned()), record: None }
 }
 
 /// What is not a row.
@@ -49,7 +49,7 @@ fn every_task_sees_the_same_controls_at_the_same_numbers() {
         ..JobOptions::default()
     };
     let log = KeptLog::default();
-    let job = runtime.start_with_log(build.graph, options, Box::new(log.clone())).unwrap();
+    let job = runtime.start_durable(build.graph, options, Durability::of_log(log.clone()), drop).unwrap();
     tap.allow(250);
     records
         .wait_until("the first tick", |tasks| tasks[0].iter().any(|event| matches!(event, Event::Tick(..))));
@@ -85,7 +85,7 @@ fn every_task_sees_the_same_controls_at_the_same_numbers() {
                 OrderEvent::Run { .. } => None,
                 OrderEvent::Tick { now } => Some(Event::Tick(at, now)),
                 OrderEvent::Cycle { number } => Some(Event::Cycle(at, number)),
-                OrderEvent::Command => Some(Event::Command(at, "look here".to_owned())),
+                OrderEvent::Command { .. } => Some(Event::Command(at, "look here".to_owned())),
                 OrderEvent::End => Some(Event::Finish(at)),
             }
         })

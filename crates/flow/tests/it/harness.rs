@@ -250,6 +250,7 @@ impl Build {
             tasks,
             parallelism: None,
             schedule: Schedule::default(),
+            publishes: false,
         });
         NodeId::Operator(self.graph.operators.len() - 1)
     }

@@ -252,7 +252,7 @@ impl LiveQueries {
     ) -> Result<Receiver<T>, QueryError> {
         let (reply, replies) = mpsc::channel();
         let operator = format!("{}/{}", self.spec.name, self.spec.stages[stage].label);
-        job.command(Command { operator: operator.into(), body: Arc::new(command(reply)) })?;
+        job.command(Command { operator: operator.into(), body: Arc::new(command(reply)), record: None })?;
         Ok(replies)
     }
 }

@@ -1,0 +1,173 @@
+//! How a job outlives its process: the order is written down, cycles are committed, and after a crash the order is
+//! followed again from the last commit on (design section 4).
+//!
+//! Here are the seams; who writes logs and commit records stands above (the node). What the runtime does itself:
+//! * tasks whose operators *publish* ([`crate::OperatorNode::publishes`]) are given nothing that stands behind
+//!   [`DurableOrder`], so nothing leaves the job whose order could come out otherwise after a crash;
+//! * the sequencer first follows [`Resume::entries`], then goes on by itself;
+//! * at a marker operators hand [`CyclePart`]s over; where they become durable, no worker waits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thalweg_types::{Error, Micros, Offset, Seq};
+
+use crate::{Command, OrderEntry, OrderLog, Waker};
+
+/// Everything that makes a job durable.
+pub struct Durability {
+    pub log: Box<dyn OrderLog>,
+    /// `None`: nobody waits for the log, what publishes does so at once.
+    pub order: Option<Arc<DurableOrder>>,
+    /// `None`: markers are numbered and nobody collects what is handed over.
+    pub cycles: Option<Arc<dyn Cycles>>,
+    /// `None`: the job begins anew.
+    pub resume: Option<Resume>,
+}
+
+impl Durability {
+    /// Only writes the order down.
+    pub fn of_log(log: impl OrderLog + 'static) -> Self {
+        Self { log: Box::new(log), order: None, cycles: None, resume: None }
+    }
+}
+
+/// Up to where the order log is durable: every number below it comes out the same after a crash.
+#[derive(Default)]
+pub struct DurableOrder {
+    /// Release where it rises, acquire where it is read: who sees the number may publish.
+    end: AtomicU64,
+    /// Tasks that wait for it to rise. Held for moments.
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl DurableOrder {
+    pub fn end(&self) -> Seq {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Raises it and wakes who waits; a smaller number changes nothing.
+    pub fn advance(&self, end: Seq) {
+        if self.end.fetch_max(end, Ordering::AcqRel) >= end {
+            return;
+        }
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.iter().for_each(Waker::wake);
+    }
+
+    /// Wakes a task each time that it rises.
+    pub(crate) fn subscribe(&self, waker: Waker) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
+    }
+}
+
+impl std::fmt::Debug for DurableOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DurableOrder").field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+/// Where a source stands: what it gives next, and whatever it needs to find that place again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourcePosition {
+    /// Offset of the next record.
+    pub next: Offset,
+    /// The source's own words.
+    pub place: Vec<u8>,
+}
+
+/// A cycle marker as the sequencer numbers it.
+#[derive(Clone, Debug)]
+pub struct CycleStart {
+    pub cycle: u64,
+    /// The number behind the marker: where the order goes on.
+    pub next: Seq,
+    /// The job's clock.
+    pub now: Micros,
+    /// By place in [`crate::Graph::sources`].
+    pub sources: Vec<SourcePosition>,
+}
+
+/// Collects what a cycle makes durable. Called by workers: it takes notes and does not wait.
+pub trait Cycles: Send + Sync {
+    /// Before the job starts: tasks (operator, index) that hand over one part per cycle.
+    fn expect(&self, tasks: Vec<(Arc<str>, u32)>);
+
+    /// Whether a marker may be numbered now. While this says no the present cycle grows longer; the sequencer asks
+    /// again.
+    fn may_begin(&self) -> bool;
+
+    /// A marker was numbered. Cycles begin in order; in a replay they come with their old numbers.
+    fn begin(&self, start: CycleStart);
+
+    /// A task hands over its part of a cycle, with the marker or with any call after it; parts of one task come in
+    /// the order of their cycles.
+    fn part(&self, operator: &Arc<str>, task: u32, cycle: u64, part: Box<dyn CyclePart>);
+
+    /// The last marker has been numbered and the end follows it.
+    fn end(&self);
+}
+
+/// What one task changed in one cycle, on its way to the disk. Used by a thread that may wait.
+pub trait CyclePart: Send {
+    /// Makes it durable and says what the commit record has to name: all that the task needs to go on from here.
+    ///
+    /// # Errors
+    /// What failed; the job stops, and nothing of this cycle counts.
+    fn prepare(&mut self) -> Result<Vec<u8>, Error>;
+
+    /// The commit record that names it is durable: what only older commits need may go.
+    ///
+    /// # Errors
+    /// What failed; the job stops. The cycle counts all the same.
+    fn committed(self: Box<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A part with nothing but a position, for what is durable already.
+impl CyclePart for Vec<u8> {
+    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+        Ok(std::mem::take(self))
+    }
+}
+
+/// Where a job goes on after its last commit.
+pub struct Resume {
+    /// The first number behind the commit.
+    pub next: Seq,
+    /// The cycle that was committed.
+    pub cycle: u64,
+    /// The job's clock then.
+    pub now: Micros,
+    /// What the order log says behind the commit, to be followed before anything new.
+    pub entries: Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>,
+    /// Makes a command again of what [`Command::record`] said.
+    pub commands: CommandMaker,
+}
+
+/// Makes a command of its record in the order log.
+pub type CommandMaker = Box<dyn Fn(&[u8]) -> Result<Command, Error> + Send>;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn the_durable_end_only_rises_and_wakes_who_waits() {
+        let order = DurableOrder::default();
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&woken);
+        order.subscribe(Waker::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        order.advance(7);
+        order.advance(7);
+        order.advance(3);
+        assert_eq!((order.end(), woken.load(Ordering::Relaxed)), (7, 1));
+        order.advance(8);
+        assert_eq!((order.end(), woken.load(Ordering::Relaxed)), (8, 2));
+    }
+}
