@@ -9,8 +9,8 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch};
 use thalweg_flow::{
     Command, Decoded, Decoder, Graph, Input, InputId, InputOrder, Job, JobOptions, JobState, ManualClock,
-    NodeId, Operator, OperatorNode, Output, Partitioning, Payload, Poll, RawBlock, Runtime, Schedule, Source,
-    SourceNode, SourceProgress, TaskInfo, Waker,
+    NodeId, Operator, OperatorNode, Output, Partitioning, Payload, Poll, RawBlock, ReplayRun, Runtime,
+    Schedule, Source, SourceNode, SourcePosition, SourceProgress, TaskInfo, Waker,
 };
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, rejects_schema};
 
@@ -150,6 +150,23 @@ impl Source for Numbers {
 
     fn progress(&self) -> Option<SourceProgress> {
         Some(SourceProgress { done: self.next, total: self.total })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition { next: self.next, place: b"here".to_vec() }
+    }
+
+    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
+        assert_eq!(position.place, b"here");
+        self.next = position.next;
+        Ok(())
+    }
+
+    fn replay(&mut self, run: ReplayRun, _max_bytes: usize) -> Result<RawBlock, Error> {
+        assert_eq!(run.first, self.next, "it is asked for what comes next");
+        let count = run.count.min(u64::from(self.block)) as u32;
+        self.next += u64::from(count);
+        Ok(RawBlock { partition: 0, first: run.first, count, payload: Payload::Offsets })
     }
 }
 
@@ -351,7 +368,8 @@ impl Records {
 pub(crate) struct Recorder {
     task: usize,
     records: Records,
-    last: Seq,
+    /// The end of what it was given, once it was given something.
+    last: Option<Seq>,
     pub(crate) order: InputOrder,
 }
 
@@ -363,7 +381,7 @@ impl Recorder {
             all.resize(task + 1, Vec::new());
         }
         drop(all);
-        Self { task, records: records.clone(), last: 0, order: InputOrder::Merged }
+        Self { task, records: records.clone(), last: None, order: InputOrder::Merged }
     }
 
     fn add(&self, events: impl IntoIterator<Item = Event>) {
@@ -378,16 +396,16 @@ impl Operator for Recorder {
         assert!(!rows.is_empty(), "only batches with rows are given");
         assert!(rows.windows(2).all(|pair| pair[0].seq <= pair[1].seq), "order numbers ascend");
         assert!(rows.iter().all(|row| out.range().contains(row.seq)), "rows lie in the range");
-        assert_eq!(out.range().start, self.last, "ranges follow each other");
+        assert!(self.last.is_none_or(|last| last == out.range().start), "ranges follow each other");
         let events = rows.into_iter().map(|row| Event::Row(input, row));
         self.add(std::iter::once(Event::Batch(batch.len())).chain(events));
         Ok(())
     }
 
     fn complete(&mut self, range: SeqRange, _out: &mut Output<'_>) -> Result<(), Error> {
-        assert_eq!(range.start, self.last, "ranges cover the order without a gap");
+        assert!(self.last.is_none_or(|last| last == range.start), "ranges cover the order without a gap");
         assert!(!range.is_empty());
-        self.last = range.end;
+        self.last = Some(range.end);
         Ok(())
     }
 
@@ -408,7 +426,7 @@ impl Operator for Recorder {
     }
 
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        assert_eq!(out.range().end, self.last);
+        assert_eq!(Some(out.range().end), self.last);
         self.add([Event::Finish(out.range().start)]);
         Ok(())
     }

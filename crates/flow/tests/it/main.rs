@@ -4,6 +4,7 @@ mod harness;
 
 mod backpressure;
 mod control;
+mod durable;
 mod failure;
 mod loom;
 mod measure;

@@ -1,0 +1,396 @@
+//! A job that outlives its process: what publishes waits for the log, parts of cycles are handed over, and a log that
+//! is followed again gives the same again.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use thalweg_flow::{
+    Command, CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, JobOptions,
+    JobState, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning, Resume, Source, Waker,
+};
+use thalweg_types::{Batch, Error, Seq};
+
+use crate::harness::*;
+
+#[derive(Clone, Default)]
+struct KeptLog(Arc<Mutex<Vec<OrderEntry>>>);
+
+impl OrderLog for KeptLog {
+    fn append(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.0.lock().unwrap().push(entry);
+        Ok(())
+    }
+}
+
+/// Collects cycles; says no to new ones while `is_shut`.
+#[derive(Clone, Default)]
+struct KeptCycles(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    expected: Vec<(Arc<str>, u32)>,
+    started: Vec<CycleStart>,
+    parts: Vec<(String, u32, u64, Vec<u8>)>,
+    is_shut: bool,
+    has_ended: bool,
+}
+
+impl Cycles for KeptCycles {
+    fn expect(&self, tasks: Vec<(Arc<str>, u32)>) {
+        self.0.lock().unwrap().expected = tasks;
+    }
+
+    fn may_begin(&self) -> bool {
+        !self.0.lock().unwrap().is_shut
+    }
+
+    fn begin(&self, start: CycleStart) {
+        self.0.lock().unwrap().started.push(start);
+    }
+
+    fn part(&self, operator: &Arc<str>, task: u32, cycle: u64, mut part: Box<dyn CyclePart>) {
+        let position = part.prepare().unwrap();
+        self.0.lock().unwrap().parts.push((operator.to_string(), task, cycle, position));
+    }
+
+    fn end(&self) {
+        self.0.lock().unwrap().has_ended = true;
+    }
+}
+
+/// Counts its rows, and hands the count over.
+struct Counter {
+    rows: u8,
+}
+
+impl Operator for Counter {
+    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        self.rows = self.rows.wrapping_add(batch.len() as u8);
+        out.emit(0, batch);
+        Ok(())
+    }
+
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        out.hand_over(cycle, Box::new(vec![self.rows]));
+        Ok(())
+    }
+
+    fn takes_part(&self) -> bool {
+        true
+    }
+}
+
+fn cycles_by_records(records: u64) -> JobOptions {
+    JobOptions {
+        cycle: CycleSettings { every: None, bytes: None, records: Some(records) },
+        ..JobOptions::default()
+    }
+}
+
+#[test]
+fn what_publishes_is_given_nothing_that_is_not_durable() {
+    let mut build = Build::new("held back");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers, 2);
+    let input = build.input(source, Partitioning::Shuffle);
+    let plain = build.each("plain", vec![input], 2, |_, row| Some(row));
+    let input = build.input(plain, Partitioning::Global);
+    let inner = build.each("inner", vec![input], 1, |_, row| Some(row));
+    let seen = build.record("seen", vec![build.input(inner, Partitioning::Global)], 1);
+    let forward = build.input(inner, Partitioning::Forward);
+    let published = build.record("published", vec![forward], 1);
+    build.graph.operators.last_mut().unwrap().publishes = true;
+    let (runtime, _clock) = runtime(2);
+    let order = Arc::new(DurableOrder::default());
+    let durability = Durability { order: Some(Arc::clone(&order)), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let rows = |events: &[Event]| events.iter().filter(|event| matches!(event, Event::Row(..))).count();
+
+    tap.allow(99);
+    seen.wait_until("what does not publish goes on", |tasks| rows(&tasks[0]) == 99);
+    assert_eq!(published.of_task(0), [], "not even the tick before the records");
+    order.advance(1);
+    published.wait_until("the tick", |tasks| !tasks[0].is_empty());
+    assert_eq!(rows(&published.of_task(0)), 0);
+    order.advance(100);
+    published.wait_until("the first records", |tasks| rows(&tasks[0]) == 99);
+    tap.allow(150);
+    seen.wait_until("the next ones", |tasks| rows(&tasks[0]) == 149);
+    assert_eq!(rows(&published.of_task(0)), 99);
+    order.advance(Seq::MAX);
+    job.drain();
+    assert_eq!(finish(&job), JobState::Done);
+    assert_eq!(rows(&published.of_task(0)), 149, "one of them is a reject");
+}
+
+#[test]
+fn an_operator_that_is_not_ready_holds_its_task_and_is_asked_again_when_it_wakes_it() {
+    #[derive(Default)]
+    struct Door {
+        open: bool,
+        waker: Option<Waker>,
+    }
+    struct Slow {
+        door: Arc<Mutex<Door>>,
+        taken: Arc<Mutex<usize>>,
+    }
+    impl Operator for Slow {
+        fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+            assert!(self.door.lock().unwrap().open, "nothing comes while it is not ready");
+            *self.taken.lock().unwrap() += batch.len();
+            Ok(())
+        }
+        fn is_ready(&mut self, waker: &Waker) -> bool {
+            let mut door = self.door.lock().unwrap();
+            door.waker = Some(waker.clone());
+            door.open
+        }
+    }
+    let (door, taken) = (Arc::new(Mutex::new(Door::default())), Arc::new(Mutex::new(0)));
+    let mut build = Build::new("slow sink");
+    let source = build.numbers("numbers", Numbers::up_to(99), 1);
+    let input = build.input(source, Partitioning::Global);
+    let (door_of_task, taken_by_task) = (Arc::clone(&door), Arc::clone(&taken));
+    build.operator("slow", vec![input], 1, move |_| Slow {
+        door: Arc::clone(&door_of_task),
+        taken: Arc::clone(&taken_by_task),
+    });
+    let (runtime, _clock) = runtime(1);
+    let job = runtime.start(build.graph, quiet()).unwrap();
+    eventually("it is asked", || door.lock().unwrap().waker.is_some());
+    assert_eq!(*taken.lock().unwrap(), 0);
+    let waker = {
+        let mut door = door.lock().unwrap();
+        door.open = true;
+        door.waker.take().unwrap()
+    };
+    waker.wake();
+    assert_eq!(finish(&job), JobState::Done);
+    assert_eq!(*taken.lock().unwrap(), 99);
+}
+
+#[test]
+fn every_task_that_takes_part_hands_over_once_per_cycle() {
+    let mut build = Build::new("parts");
+    let source = build.numbers("numbers", Numbers::up_to(1_000), 2);
+    let input = build.input(source, Partitioning::Key(vec![1]));
+    let counted = build.operator("counted", vec![input], 3, |_| Counter { rows: 0 });
+    build.record("sink", vec![build.input(counted, Partitioning::Global)], 1);
+    let (runtime, _clock) = runtime(2);
+    let cycles = KeptCycles::default();
+    let log = KeptLog::default();
+    let durability = Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(log.clone()) };
+    let job = runtime.start_durable(build.graph, cycles_by_records(300), durability, drop).unwrap();
+    assert_eq!(finish(&job), JobState::Done);
+
+    let kept = cycles.0.lock().unwrap();
+    assert!(kept.has_ended);
+    assert_eq!(kept.expected, (0..3).map(|task| ("counted".into(), task)).collect::<Vec<_>>());
+    let numbers: Vec<u64> = kept.started.iter().map(|start| start.cycle).collect();
+    assert_eq!(numbers, [1, 2, 3, 4], "three by records, one at the end");
+    for start in &kept.started {
+        let marker = start.next - 1;
+        let log = log.0.lock().unwrap();
+        let entry = log.iter().find(|entry| entry.range.start == marker).unwrap();
+        assert_eq!(entry.event, OrderEvent::Cycle { number: start.cycle });
+        let before = log.iter().filter(|entry| entry.range.end <= marker);
+        let records: u64 = before
+            .filter(|entry| matches!(entry.event, OrderEvent::Run { .. }))
+            .map(|entry| entry.range.len())
+            .sum();
+        assert_eq!(start.sources[0].next, records, "the source stands behind what was numbered");
+    }
+    for task in 0..3 {
+        let mine: Vec<u64> = kept
+            .parts
+            .iter()
+            .filter(|(_, other, ..)| *other == task)
+            .map(|(_, _, cycle, _)| *cycle)
+            .collect();
+        assert_eq!(mine, numbers, "task {task}");
+    }
+    let last: u32 =
+        kept.parts.iter().filter(|part| part.2 == 4).map(|part| u32::from(part.3[0])).sum::<u32>() % 256;
+    assert_eq!(last, 990 % 256, "the last parts hold everything");
+}
+
+#[test]
+fn a_cycle_grows_while_earlier_ones_are_on_their_way() {
+    let mut build = Build::new("cadence");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers.in_blocks_of(10), 1);
+    build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+    let (runtime, _clock) = runtime(1);
+    let cycles = KeptCycles::default();
+    let durability =
+        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, cycles_by_records(10), durability, drop).unwrap();
+    let started = || cycles.0.lock().unwrap().started.len();
+    tap.allow(20);
+    eventually("two cycles", || started() == 2);
+    cycles.0.lock().unwrap().is_shut = true;
+    tap.allow(100);
+    eventually("all records", || job.stats().records == 100);
+    assert_eq!(started(), 2, "nothing is marked while the collector is busy");
+    cycles.0.lock().unwrap().is_shut = false;
+    tap.allow(110);
+    eventually("the next block ends the long cycle", || started() == 3);
+    job.drain();
+    assert_eq!(finish(&job), JobState::Done);
+    assert_eq!(cycles.0.lock().unwrap().started[2].sources[0].next, 110);
+}
+
+fn message(text: &str) -> Command {
+    Command { operator: "sink".into(), body: Arc::new(text.to_owned()), record: Some(text.to_owned().into()) }
+}
+
+/// Rows and controls, in order; not how rows were batched.
+fn story(records: &Records) -> Vec<Event> {
+    records.of_task(0).into_iter().filter(|event| !matches!(event, Event::Batch(_))).collect()
+}
+
+fn number_of(event: &Event) -> Seq {
+    match event {
+        Event::Row(_, row) => row.seq,
+        Event::Tick(seq, _) | Event::Cycle(seq, _) | Event::Command(seq, _) | Event::Finish(seq) => *seq,
+        Event::Batch(_) => unreachable!("batches are left out"),
+    }
+}
+
+/// Two sources, a keyed operator, a sink that records; blocks of these sizes.
+fn two_sources(name: &str, numbers: [Numbers; 2], decoders: u32) -> (Build, Records) {
+    let mut build = Build::new(name);
+    let [one, two] = numbers;
+    let one = build.numbers("one", one, decoders);
+    let two = build.numbers("two", two, 1);
+    let inputs =
+        vec![build.input(one, Partitioning::Key(vec![1])), build.input(two, Partitioning::Key(vec![1]))];
+    let keyed = build.each("keyed", inputs, 3, |_, row| Some(row));
+    let records = build.record("sink", vec![build.input(keyed, Partitioning::Global)], 1);
+    (build, records)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// From any commit on: the same rows with the same numbers, ticks, markers and commands, however the blocks of the
+    /// sources are cut this time; then it goes on by itself.
+    #[test]
+    fn a_log_that_is_followed_gives_the_same_again(
+        blocks in prop::array::uniform4(1_u32..120),
+        decoders in 1_u32..4,
+        from in 0_usize..4,
+        cut in 0_u64..600,
+        more in 0_u64..300,
+    ) {
+        let total = [600, 400];
+        let numbers = |blocks: [u32; 2]| {
+            [Numbers::up_to(total[0]).in_blocks_of(blocks[0]), Numbers::up_to(total[1]).in_blocks_of(blocks[1])]
+        };
+        let (build, records) = two_sources("first run", numbers([blocks[0], blocks[1]]), 1);
+        let (log, cycles) = (KeptLog::default(), KeptCycles::default());
+        let (running, clock) = runtime(2);
+        let durability =
+            Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(log.clone()) };
+        let options = cycles_by_records(200);
+        let job = running.start_durable(build.graph, options.clone(), durability, drop).unwrap();
+        let _ = job.command(message("look here"));
+        clock.advance(200_000);
+        prop_assert_eq!(finish(&job), JobState::Done);
+        let told = story(&records);
+
+        // A crash: the log ends somewhere, at the earliest behind the commit from which the job goes on.
+        let starts = cycles.0.lock().unwrap().started.clone();
+        let start = starts[from.min(starts.len() - 1)].clone();
+        let all = log.0.lock().unwrap().clone();
+        let behind: Vec<OrderEntry> = all.into_iter().filter(|entry| entry.range.start >= start.next).collect();
+        let kept: Vec<OrderEntry> = behind.iter().take(cut as usize % (behind.len() + 1)).cloned().collect();
+        let end = kept.last().map_or(start.next, |entry| entry.range.end);
+
+        let mut again = numbers([blocks[2], blocks[3]]);
+        for (numbers, position) in again.iter_mut().zip(&start.sources) {
+            numbers.restore(position).unwrap();
+            let total = numbers.total.unwrap() + more;
+            numbers.total = Some(total);
+            numbers.tap.allow(total);
+        }
+        let (build, records) = two_sources("second run", again, decoders);
+        let (log, cycles) = (KeptLog::default(), KeptCycles::default());
+        let (running, _clock) = runtime(2);
+        let resume = Resume {
+            next: start.next,
+            cycle: start.cycle,
+            now: start.now,
+            entries: Box::new(kept.clone().into_iter().map(Ok)),
+            commands: Box::new(|record| Ok(message(std::str::from_utf8(record).unwrap()))),
+        };
+        let durability = Durability {
+            cycles: Some(Arc::new(cycles.clone())),
+            resume: Some(resume),
+            ..Durability::of_log(log.clone())
+        };
+        let job = running.start_durable(build.graph, options, durability, drop).unwrap();
+        prop_assert_eq!(finish(&job), JobState::Done);
+
+        let in_log = |events: Vec<Event>| -> Vec<Event> {
+            let within = |event: &Event| {
+                // The end of a run is not an end for the next one.
+                (start.next..end).contains(&number_of(event)) && !matches!(event, Event::Finish(_))
+            };
+            events.into_iter().filter(within).collect()
+        };
+        let retold = story(&records);
+        prop_assert_eq!(in_log(retold.clone()), in_log(told));
+        let fresh = log.0.lock().unwrap().clone();
+        prop_assert_eq!(fresh.first().map(|entry| entry.range.start), Some(end), "only what is new is written down");
+        let rows = retold.iter().filter(|event| matches!(event, Event::Row(..))).count() as u64;
+        let good = |from: u64, to: u64| (from..to).filter(|n| is_good(*n as i64)).count() as u64;
+        let expected: u64 =
+            (0..2).map(|source| good(start.sources[source].next, total[source] + more)).sum();
+        prop_assert_eq!(rows, expected, "every record behind the commit, once");
+        let first = cycles.0.lock().unwrap().started[0].cycle;
+        prop_assert_eq!(first, start.cycle + 1, "cycle numbers go on");
+    }
+}
+
+#[test]
+fn a_log_with_a_gap_stops_the_job() {
+    let mut build = Build::new("gap");
+    let source = build.numbers("numbers", Numbers::up_to(10), 1);
+    build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+    let (runtime, _clock) = runtime(1);
+    let entries = vec![Ok(OrderEntry {
+        range: thalweg_types::SeqRange::new(8, 9),
+        event: OrderEvent::Tick { now: 1 },
+    })];
+    let resume = Resume {
+        next: 7,
+        cycle: 1,
+        now: 0,
+        entries: Box::new(entries.into_iter()),
+        commands: Box::new(|_| Err(Error::internal("no commands here"))),
+    };
+    let durability = Durability { resume: Some(resume), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let JobState::Failed(failure) = finish(&job) else { panic!("it failed") };
+    assert_eq!(failure.message, "the order log goes on with number 8, expected 7");
+    assert_eq!(failure.error.unwrap().class, thalweg_types::Class::Corrupt);
+}
+
+#[test]
+fn a_job_that_somebody_holds_has_not_ended() {
+    let mut build = Build::new("held");
+    let source = build.numbers("numbers", Numbers::up_to(10), 1);
+    build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+    let (runtime, _clock) = runtime(1);
+    let mut hold = None;
+    let durability = Durability::of_log(KeptLog::default());
+    let job = runtime.start_durable(build.graph, quiet(), durability, |held| hold = Some(held)).unwrap();
+    eventually("all is worked off", || job.stats().sources[0].ended);
+    assert_eq!(job.wait_timeout(Duration::from_millis(20)), None);
+    hold.as_ref().unwrap().job().fail("commit", Error::external("the disk is gone"));
+    drop(hold);
+    let JobState::Failed(failure) = finish(&job) else { panic!("it failed") };
+    assert_eq!((&*failure.operator, failure.message.as_str()), ("commit", "the disk is gone"));
+}
