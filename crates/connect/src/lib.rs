@@ -17,7 +17,7 @@ mod tests;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourcePlugin, SourceTime, SubmitError,
+    Replay, Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourcePlugin, SourceTime, SubmitError,
 };
 pub use registry::Registry;
 pub use report::SinkReport;

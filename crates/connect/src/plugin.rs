@@ -11,6 +11,7 @@ use thalweg_types::{Error, Micros, Schema};
 
 use crate::SinkReport;
 use crate::format::{Encoder, RecordFormat};
+use crate::source::BlockCodec;
 
 /// What values a key of a job file takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -224,6 +225,17 @@ pub struct BuiltSource {
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
     /// Where a listening source can be reached, with the port that it really got.
     pub address: Option<SocketAddr>,
+    /// How the same records are had again after a crash.
+    pub replay: Replay,
+}
+
+/// Where records are kept until no cycle needs them any more.
+pub enum Replay {
+    /// What the source reads is kept outside: it goes to a place there and gives the same again
+    /// ([`Source::restore`], [`Source::replay`]).
+    Itself,
+    /// Blocks go through a journal of ours as they come, before they are numbered.
+    Journal(BlockCodec),
 }
 
 pub trait SourcePlugin: Send + Sync {

@@ -20,15 +20,16 @@ pub use thalweg_connect::format::lines::{
 pub use thalweg_connect::format::{
     BadRecord, Columns, DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Split, Splitter,
 };
-pub use thalweg_connect::source::{BlockContext, SourceDecoder};
+pub use thalweg_connect::source::{BlockCodec, BlockContext, SourceDecoder};
 pub use thalweg_connect::{
-    BuiltSource, FormatPlugin, FormatSpec, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    SinkContext, SinkPlugin, SinkReport, SourceContext, SourcePlugin, SourceTime,
+    BuiltSource, FormatPlugin, FormatSpec, Mistake, OptionKind, OptionSpec, OptionValue, Options, Replay,
+    SinkContext, SinkPlugin, SinkReport, SinkResume, SourceContext, SourcePlugin, SourceTime,
 };
 pub use thalweg_flow::{
-    Command, DatagramCounts, DatagramStats, DatagramView, Decimal, Decoder, Emit, FieldType, Get, InputId,
-    InputOrder, NewRecord, Operator, Output, Partitioner, Partitioning, Payload, PerRecord, Poll, RawBlock,
-    RecordOperator, Row, Set, Source, SourceProgress, TaskFactory, TaskInfo, Timestamp, Waker, collect,
+    Command, CyclePart, DatagramCounts, DatagramStats, DatagramView, Decimal, Decoder, Emit, FieldType, Get,
+    InputId, InputOrder, NewRecord, Operator, Output, Partitioner, Partitioning, Payload, PerRecord, Poll,
+    RawBlock, RecordOperator, ReplayRun, Row, Set, Source, SourcePosition, SourceProgress, TaskFactory,
+    TaskInfo, Timestamp, Waker, collect,
 };
 pub use thalweg_node::job_file::keys::{KeySpec, Shape};
 pub use thalweg_node::operator::{

@@ -96,6 +96,8 @@ impl SourcePlugin for Sensor {
             schema,
             ingress: None,
             address: None,
+            // The bus cannot be asked for old frames: the engine keeps them.
+            replay: Replay::Journal(BlockCodec::new(None)),
         })
     }
 }

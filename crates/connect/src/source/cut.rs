@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use thalweg_flow::Payload;
 use thalweg_types::{Error, format_size};
 
-use crate::format::{Preamble, RecordFormat, Splitter, too_long};
+use crate::format::{Preamble, RecordFormat, Split, Splitter, too_long};
 
 /// What a source knows of a block that its decoder needs.
 #[derive(Clone, Default)]
@@ -22,8 +22,10 @@ pub struct BlockContext {
     pub first_line: Option<u64>,
     /// What the stream said about itself before its records.
     pub preamble: Option<Preamble>,
+    /// The bytes that said so, from which a journal makes the preamble again.
+    pub preamble_text: Option<Bytes>,
     /// The block is one record that cannot be read at all: code and reason.
-    pub refused: Option<(&'static str, Cow<'static, str>)>,
+    pub refused: Option<(Cow<'static, str>, Cow<'static, str>)>,
 }
 
 /// Some whole records.
@@ -39,10 +41,22 @@ impl Cut {
     }
 }
 
+/// A place between two cuts of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CutPlace {
+    /// Bytes before it.
+    pub(crate) byte: u64,
+    /// Line ends before it.
+    pub(crate) lines: u64,
+    /// It stands within a line that was refused.
+    pub(crate) is_skipping: bool,
+}
+
 /// Cuts one stream.
 pub(crate) struct Cutter {
     splitter: Box<dyn Splitter>,
     has_preamble: bool,
+    preamble_text: Option<Bytes>,
     max_record: usize,
     buffer: BytesMut,
     /// Line ends before the buffer; `None` where lines do not matter.
@@ -57,6 +71,7 @@ impl Cutter {
         Self {
             splitter: format.splitter(),
             has_preamble: format.has_preamble(),
+            preamble_text: None,
             max_record: format.max_record(),
             buffer: BytesMut::new(),
             lines: Some(0),
@@ -82,11 +97,42 @@ impl Cutter {
         aim.min(self.max_record.saturating_add(2).max(block)).saturating_sub(have).max(1)
     }
 
+    /// Where the next cut begins, in a stream of which `read` bytes have been given.
+    pub(crate) fn place(&self, read: u64) -> CutPlace {
+        CutPlace {
+            byte: read - self.buffer.len() as u64,
+            lines: self.lines.unwrap_or_default(),
+            is_skipping: self.is_skipping,
+        }
+    }
+
+    /// Goes on from a place of the same stream; `preamble` is how the stream begins, as far as its preamble reaches at
+    /// least. The next bytes that are given have to be those at `place`.
+    ///
+    /// # Errors
+    /// Where the stream as a whole cannot be read.
+    pub(crate) fn resume(&mut self, place: CutPlace, preamble: &[u8]) -> Result<(), Error> {
+        // What is cut here is not looked at: the splitter has to see the start of the stream.
+        let split = self.splitter.split(preamble, false)?;
+        if self.has_preamble {
+            self.preamble_text = Some(Bytes::copy_from_slice(&preamble[..split.skip]));
+        }
+        self.buffer.clear();
+        self.lines = self.lines.map(|_| place.lines);
+        self.is_skipping = place.is_skipping;
+        Ok(())
+    }
+
     /// The next whole records. `None` means that more bytes are needed, or with `at_end` that all is given.
     ///
     /// # Errors
     /// Where the stream as a whole cannot be read.
     pub(crate) fn next(&mut self, at_end: bool) -> Result<Option<Cut>, Error> {
+        self.next_within(at_end, u32::MAX)
+    }
+
+    /// As [`Cutter::next`], with so many records at most.
+    pub(crate) fn next_within(&mut self, at_end: bool, max_records: u32) -> Result<Option<Cut>, Error> {
         loop {
             if self.is_skipping {
                 match memchr::memchr(b'\n', &self.buffer) {
@@ -100,8 +146,14 @@ impl Cutter {
             if self.buffer.is_empty() {
                 return Ok(None);
             }
-            let split = self.splitter.split(&self.buffer, at_end)?;
+            let mut split = self.splitter.split(&self.buffer, at_end)?;
+            if self.has_preamble && split.skip > 0 {
+                self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
+            }
             self.advance(split.skip, split.skip_lines);
+            if split.records > max_records {
+                split = self.shortened(split.bytes, max_records)?;
+            }
             if split.records > 0 {
                 let context = self.context(None);
                 let data = self.buffer.split_to(split.bytes).freeze();
@@ -117,6 +169,30 @@ impl Cutter {
             }
             return Ok(None);
         }
+    }
+
+    /// A split of the first `records` records; the buffer's first `bytes` hold more. Every one of the first ends with a
+    /// line, and records only become more with further lines, so the place is found by halving.
+    fn shortened(&mut self, bytes: usize, records: u32) -> Result<Split, Error> {
+        let ends: Vec<usize> = memchr::memchr_iter(b'\n', &self.buffer[..bytes]).map(|end| end + 1).collect();
+        let mut found = Split::default();
+        let (mut low, mut high) = (0, ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let split = self.splitter.split(&self.buffer[..ends[middle]], false)?;
+            if split.records >= records {
+                high = middle;
+                if split.records == records {
+                    found = split;
+                }
+            } else {
+                low = middle + 1;
+            }
+        }
+        if found.records == records {
+            return Ok(found);
+        }
+        Err(Error::internal(format!("no line of the stream ends record {records} of a block")))
     }
 
     /// More bytes wait for a record's end than a record may have, its line end included.
@@ -135,9 +211,12 @@ impl Cutter {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let (data, refused) = if self.is_overfull() {
             let (code, kept, reason) = too_long(self.max_record);
-            (&line[..line.len().min(kept)], (code, reason))
+            (&line[..line.len().min(kept)], (Cow::Borrowed(code), reason))
         } else {
-            (line, ("parse", Cow::Borrowed("expected a closing quote, got the end of the input")))
+            (
+                line,
+                (Cow::Borrowed("parse"), Cow::Borrowed("expected a closing quote, got the end of the input")),
+            )
         };
         let data = Bytes::copy_from_slice(data);
         let context = self.context(Some(refused));
@@ -154,11 +233,12 @@ impl Cutter {
         }
     }
 
-    fn context(&self, refused: Option<(&'static str, Cow<'static, str>)>) -> Option<Arc<BlockContext>> {
+    fn context(&self, refused: Option<(Cow<'static, str>, Cow<'static, str>)>) -> Option<Arc<BlockContext>> {
         let preamble = self.splitter.preamble();
+        let preamble_text = preamble.as_ref().and(self.preamble_text.clone());
         let first_line = self.lines.map(|lines| lines + 1);
         let says_nothing = preamble.is_none() && first_line.is_none() && refused.is_none();
-        (!says_nothing).then(|| Arc::new(BlockContext { first_line, preamble, refused }))
+        (!says_nothing).then(|| Arc::new(BlockContext { first_line, preamble, preamble_text, refused }))
     }
 }
 

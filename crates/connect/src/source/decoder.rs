@@ -46,7 +46,7 @@ pub(crate) struct EventClock {
 struct Refused {
     index: u32,
     raw: Range<usize>,
-    code: &'static str,
+    code: Cow<'static, str>,
     reason: Cow<'static, str>,
 }
 
@@ -81,7 +81,12 @@ impl SourceDecoder {
             self.format.decode(data, block.count as usize, preamble)?;
         let mut refused: Vec<Refused> = bad
             .into_iter()
-            .map(|bad| Refused { index: bad.index, raw: bad.raw, code: bad.code, reason: bad.reason })
+            .map(|bad| Refused {
+                index: bad.index,
+                raw: bad.raw,
+                code: Cow::Borrowed(bad.code),
+                reason: bad.reason,
+            })
             .collect();
         let mut indexes = None;
         let (mut times, untimely) = self.clock.times(&columns, rows, arrival);
@@ -92,7 +97,7 @@ impl SourceDecoder {
                 let places = self.format.locate(data, &late_indexes);
                 let rows_kept = rows_without(rows, untimely.iter().map(|(row, ..)| *row));
                 for (((_, code, reason), index), raw) in untimely.into_iter().zip(late_indexes).zip(places) {
-                    refused.push(Refused { index, raw, code, reason });
+                    refused.push(Refused { index, raw, code: Cow::Borrowed(code), reason });
                 }
                 refused.sort_by_key(|refused| refused.index);
                 kept = rows_kept.iter().map(|row| kept[*row as usize]).collect();
@@ -299,7 +304,7 @@ impl Place<'_> {
             lines_at = (start, lines_at.1 + crate::format::line_ends(&data[lines_at.0..start]));
             let first_line = self.context.and_then(|context| context.first_line);
             line.append_option(first_line.map(|first| first + lines_at.1));
-            code.append_value(record.code);
+            code.append_value(&record.code);
             reason.append_value(&record.reason);
             raw.append_value(&data[record.raw.clone()]);
         }

@@ -6,27 +6,33 @@
 //! without a line end is a record. A file that is emptied and written past the old place between two looks
 //! cannot be told from one that grew. Offsets go on; line numbers and the header start again.
 //!
+//! A job that goes on after a crash finds its place by byte and line, and knows the file by a hash of how it begins: a
+//! file that begins otherwise is another one.
+//!
 //! Drained, a file is left where it is, and a followed one read up to its present end; a line that is not ended
 //! yet is no record then.
 
 use std::fs::{File, Metadata};
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{Poll, RawBlock, Source, SourceProgress};
-use thalweg_types::{Error, Micros, Offset};
+use thalweg_flow::{Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress};
+use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::warn;
 
-use super::cut::{Cut, Cutter};
+use super::cut::{Cut, CutPlace, Cutter};
 use super::{decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionKind, OptionSpec, SourceContext, SourcePlugin};
+use crate::{BuiltSource, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read before the job starts, so that a wrong header is reported then.
 const FIRST_READ: usize = 64 << 10;
+
+/// Bytes at the beginning of a file by which it is known again.
+const FINGERPRINT: u64 = 4 << 10;
 
 /// The plug-in.
 pub struct FilePlugin;
@@ -90,6 +96,7 @@ impl SourcePlugin for FilePlugin {
             schema: context.schema,
             ingress: None,
             address: None,
+            replay: Replay::Itself,
         })
     }
 }
@@ -140,12 +147,19 @@ impl FileSource {
     fn read_first(&mut self) -> Result<(), Error> {
         let count = self.read(FIRST_READ)?;
         self.is_ended = count == 0 && self.follow.is_none();
-        self.first = self.next_cut()?;
+        self.first = self.next_cut(u32::MAX)?;
         Ok(())
     }
 
-    fn next_cut(&mut self) -> Result<Option<Cut>, Error> {
-        self.cutter.next(self.is_ended).map_err(|error| error.context(format!("read {:?}", self.path)))
+    fn next_cut(&mut self, max_records: u32) -> Result<Option<Cut>, Error> {
+        let cut = self.cutter.next_within(self.is_ended, max_records);
+        cut.map_err(|error| error.context(format!("read {:?}", self.path)))
+    }
+
+    fn block(&mut self, cut: Cut) -> RawBlock {
+        let (first, count) = (self.next, cut.count);
+        self.next += u64::from(count);
+        RawBlock { partition: 0, first, count, payload: cut.into_payload() }
     }
 
     fn read(&mut self, max_bytes: usize) -> Result<usize, Error> {
@@ -160,8 +174,7 @@ impl FileSource {
             }
         };
         buffer.truncate(len + result.as_ref().map_or(0, |count| *count));
-        let count =
-            result.map_err(|error| Error::external(format!("read {:?}", self.path)).with_source(error))?;
+        let count = result.map_err(|error| self.unreadable(error))?;
         self.position += count as u64;
         Ok(count)
     }
@@ -183,6 +196,25 @@ impl FileSource {
             if same { "emptied" } else { "rotated" }
         );
         true
+    }
+
+    /// Bytes that tell the file from others, as far as it was read: how many, and their hash.
+    fn fingerprint(&self, read: u64) -> std::io::Result<(u64, u64)> {
+        let mut begin = vec![0; read.min(FINGERPRINT) as usize];
+        self.file.read_exact_at(&mut begin, 0)?;
+        Ok((begin.len() as u64, hash_bytes(&begin)))
+    }
+
+    fn is_the_same(&self, place: &Place) -> Result<bool, Error> {
+        match self.fingerprint(place.begin) {
+            Ok((_, hash)) => Ok(hash == place.hash && self.total >= place.cut.byte),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(self.unreadable(error)),
+        }
+    }
+
+    fn unreadable(&self, error: std::io::Error) -> Error {
+        Error::external(format!("read {:?}", self.path)).with_source(error)
     }
 
     /// # Errors
@@ -214,18 +246,38 @@ fn open(path: &Path) -> Result<(File, Metadata), Error> {
     Ok((file, metadata))
 }
 
+/// What [`SourcePosition::place`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    cut: CutPlace,
+    /// Bytes at the beginning of the file that were hashed.
+    begin: u64,
+    hash: u64,
+}
+
+impl Place {
+    fn to_bytes(self) -> Vec<u8> {
+        let words = [self.cut.byte, self.cut.lines, u64::from(self.cut.is_skipping), self.begin, self.hash];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let [byte, lines, is_skipping, begin, hash] = *words.as_slice() else { return None };
+        Some(Self { cut: CutPlace { byte, lines, is_skipping: is_skipping != 0 }, begin, hash })
+    }
+}
+
 impl Source for FileSource {
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
         let mut is_rotating = false;
         loop {
             let cut = match self.first.take() {
                 Some(cut) => Some(cut),
-                None => self.next_cut()?,
+                None => self.next_cut(u32::MAX)?,
             };
             if let Some(cut) = cut {
-                let (first, count) = (self.next, cut.count);
-                self.next += u64::from(count);
-                return Ok(Poll::Block(RawBlock { partition: 0, first, count, payload: cut.into_payload() }));
+                return Ok(Poll::Block(self.block(cut)));
             }
             let Some(interval) = self.follow else {
                 if self.is_ended || self.is_draining {
@@ -254,6 +306,79 @@ impl Source for FileSource {
 
     fn drain(&mut self) {
         self.is_draining = true;
+    }
+
+    fn position(&self) -> SourcePosition {
+        if self.first.is_some() {
+            return SourcePosition { next: self.next, place: Vec::new() };
+        }
+        let cut = self.cutter.place(self.position);
+        // A file that cannot be read at its beginning fails where it stands, too.
+        let (begin, hash) = self.fingerprint(cut.byte).unwrap_or_default();
+        SourcePosition { next: self.next, place: Place { cut, begin, hash }.to_bytes() }
+    }
+
+    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
+        self.next = position.next;
+        if position.place.is_empty() {
+            return Ok(());
+        }
+        let place = Place::of_bytes(&position.place).ok_or_else(|| {
+            Error::corrupt(format!("the commit record holds no place in file {:?}", self.path))
+        })?;
+        self.first = None;
+        if !self.is_the_same(&place)? {
+            if self.follow.is_some() {
+                warn!(
+                    path = %self.path.display(),
+                    "followed file was emptied or rotated while nobody read it, reading the new one from its beginning"
+                );
+                return self.reopen();
+            }
+            return Err(Error::user(format!(
+                "{:?} is not the file that was read up to byte {}: {}",
+                self.path,
+                place.cut.byte,
+                if self.total < place.cut.byte {
+                    format!("it has {} bytes", self.total)
+                } else {
+                    format!("its first {} bytes are others", place.begin)
+                }
+            ))
+            .with_hint("put the file back, or begin anew with another job name or --data-dir"));
+        }
+        let mut begin = vec![0; FIRST_READ.max(self.cutter.wanted(FIRST_READ)).min(place.cut.byte as usize)];
+        self.file.read_exact_at(&mut begin, 0).map_err(|error| self.unreadable(error))?;
+        self.cutter = Cutter::new(&*self.format);
+        let path = &self.path;
+        self.cutter.resume(place.cut, &begin).map_err(|error| error.context(format!("read {path:?}")))?;
+        self.position = place.cut.byte;
+        self.file.seek(SeekFrom::Start(self.position)).map_err(|error| self.unreadable(error))?;
+        self.is_ended = false;
+        Ok(())
+    }
+
+    fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
+        let max_records = u32::try_from(run.count).unwrap_or(u32::MAX);
+        if let Some(first) = self.first.take() {
+            if first.count <= max_records {
+                return Ok(self.block(first));
+            }
+            self.reopen()?;
+        }
+        loop {
+            if let Some(cut) = self.next_cut(max_records)? {
+                return Ok(self.block(cut));
+            }
+            if self.is_ended {
+                return Err(Error::user(format!(
+                    "{:?} ends with record {}, but {} more were read from it before",
+                    self.path, self.next, run.count
+                ))
+                .with_hint("put the file back, or begin anew with another job name or --data-dir"));
+            }
+            self.is_ended = self.read(max_bytes)? == 0;
+        }
     }
 
     fn progress(&self) -> Option<SourceProgress> {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{Decoded, Decoder, Payload, Poll, RawBlock, Source, SourceProgress};
+use thalweg_flow::{
+    Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress,
+};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
 use super::decoder::EventClock;
 use crate::generate::{Generator, GeneratorSpec};
-use crate::{BuiltSource, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
+use crate::{BuiltSource, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 
 /// The plug-in.
 pub struct GeneratorPlugin;
@@ -94,6 +96,7 @@ impl SourcePlugin for GeneratorPlugin {
             count: options.integer("count").map(i64::unsigned_abs),
             rate,
             started: None,
+            base: 0,
             is_draining: false,
         };
         Ok(BuiltSource {
@@ -102,6 +105,7 @@ impl SourcePlugin for GeneratorPlugin {
             schema,
             ingress: None,
             address: None,
+            replay: Replay::Itself,
         })
     }
 }
@@ -143,28 +147,33 @@ fn spec(options: &Options) -> Result<GeneratorSpec, Error> {
 /// Bytes that a made record is taken for, when blocks are sized.
 const RECORD_BYTES: usize = 64;
 
+/// Records of a block at most.
+const MAX_BLOCK: u64 = 1 << 16;
+
 struct GeneratorSource {
     next: Offset,
     count: Option<u64>,
     /// Records per second.
     rate: Option<f64>,
-    /// Job time of the first poll.
+    /// Job time of the first poll, and where it began then.
     started: Option<Micros>,
+    base: Offset,
     is_draining: bool,
 }
 
 impl Source for GeneratorSource {
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
-        let left = self.count.map_or(u64::MAX, |count| count - self.next);
+        let left = self.count.map_or(u64::MAX, |count| count.saturating_sub(self.next));
         if left == 0 || self.is_draining {
             return Ok(Poll::End);
         }
-        let mut count = ((max_bytes / RECORD_BYTES) as u64).clamp(1, 1 << 16).min(left);
+        let mut count = ((max_bytes / RECORD_BYTES) as u64).clamp(1, MAX_BLOCK).min(left);
         if let Some(rate) = self.rate {
             let started = *self.started.get_or_insert(now);
-            let due = ((now - started).max(0) as f64 / 1e6 * rate) as u64 + 1;
+            let due = self.base + ((now - started).max(0) as f64 / 1e6 * rate) as u64 + 1;
             if due <= self.next {
-                let wait = (self.next as f64 / rate - (now - started) as f64 / 1e6).clamp(0.000_2, 1.0);
+                let wait = ((self.next - self.base) as f64 / rate - (now - started) as f64 / 1e6)
+                    .clamp(0.000_2, 1.0);
                 return Ok(Poll::PendingUntil(Instant::now() + Duration::from_secs_f64(wait)));
             }
             count = count.min(due - self.next);
@@ -180,6 +189,23 @@ impl Source for GeneratorSource {
 
     fn progress(&self) -> Option<SourceProgress> {
         Some(SourceProgress { done: self.next, total: self.count })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition { next: self.next, place: Vec::new() }
+    }
+
+    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
+        self.next = position.next;
+        self.base = position.next;
+        Ok(())
+    }
+
+    fn replay(&mut self, run: ReplayRun, _: usize) -> Result<RawBlock, Error> {
+        let count = run.count.min(MAX_BLOCK);
+        self.next = run.first + count;
+        self.base = self.next;
+        Ok(RawBlock { partition: 0, first: run.first, count: count as u32, payload: Payload::Offsets })
     }
 }
 

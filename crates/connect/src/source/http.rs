@@ -24,11 +24,11 @@ use tokio::sync::oneshot;
 
 use super::cut::{BlockContext, Cut, cut_all};
 use super::handover::{DEFAULT_QUEUE, Handover, Intake};
-use super::{QUEUE, decoders_of, reader_of};
+use super::{BlockCodec, QUEUE, decoders_of, reader_of};
 use crate::format::cells::{Key, record_cells, write_record};
 use crate::format::{RecordFormat, ndjson};
 use crate::schema::schema_of;
-use crate::{BuiltSource, Ingress, OptionSpec, Reply, SourceContext, SourcePlugin, SubmitError};
+use crate::{BuiltSource, Ingress, OptionSpec, Replay, Reply, SourceContext, SourcePlugin, SubmitError};
 
 /// The plug-in.
 pub struct HttpPlugin;
@@ -61,6 +61,7 @@ impl SourcePlugin for HttpPlugin {
         let (source, ingress, replies) =
             http_source(context.name.to_string(), Arc::clone(&format), is_json, queue);
         let mut replies = Some(replies);
+        let kept = Arc::clone(&format);
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
@@ -73,6 +74,7 @@ impl SourcePlugin for HttpPlugin {
                 }),
             )),
             address: None,
+            replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }
 }
@@ -237,7 +239,7 @@ impl Shared {
             Ok(cuts) => cuts,
             // A header that does not fit: the whole body is one thing that cannot be read.
             Err(error) => {
-                let refused = Some(("parse", Cow::Owned(error.chain())));
+                let refused = Some((Cow::Borrowed("parse"), Cow::Owned(error.chain())));
                 let context = BlockContext { refused, ..BlockContext::default() };
                 vec![Cut { data: body, count: 1, context: Some(Arc::new(context)) }]
             }

@@ -10,6 +10,7 @@ pub mod file;
 pub mod generator;
 pub(crate) mod handover;
 pub mod http;
+mod journal;
 pub mod stdin;
 pub mod tcp;
 pub mod udp;
@@ -18,6 +19,7 @@ pub use cut::BlockContext;
 pub use decoder::SourceDecoder;
 #[cfg(test)]
 pub(crate) use decoder::record_batch;
+pub use journal::BlockCodec;
 
 use std::sync::Arc;
 

@@ -8,9 +8,9 @@ use thalweg_types::{Error, Micros};
 
 use super::cut::Cutter;
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, io_runtime};
-use super::{decoders_of, reader_of};
+use super::{BlockCodec, decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionSpec, SourceContext, SourcePlugin};
+use crate::{BuiltSource, OptionSpec, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read at a time at most.
 const READ: usize = 256 << 10;
@@ -43,12 +43,14 @@ impl SourcePlugin for StdinPlugin {
         let format = reader_of(&context)?;
         let input: Box<dyn Read + Send> = Box::new(std::io::stdin());
         let source = ReaderSource::new(input, Arc::clone(&format), "standard input");
+        let kept = Arc::clone(&format);
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
             ingress: None,
             address: None,
+            replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }
 }

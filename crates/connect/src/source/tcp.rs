@@ -18,9 +18,9 @@ use tracing::{debug, info, warn};
 
 use super::cut::Cutter;
 use super::handover::{DEFAULT_QUEUE, Filler, Handover, Intake, drained, io_runtime};
-use super::{LISTEN, QUEUE, check_listen, decoders_of, reader_of};
+use super::{BlockCodec, LISTEN, QUEUE, check_listen, decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read from a connection at a time at most.
 const READ: usize = 64 << 10;
@@ -78,12 +78,14 @@ impl SourcePlugin for TcpPlugin {
             .map_err(|error| error.context(format!("source {:?}", context.name)))?;
         let address = source.address();
         info!(source = %context.name, %address, "listening on tcp");
+        let kept = Arc::clone(&format);
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
             ingress: None,
             address: Some(address),
+            replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }
 }

@@ -17,9 +17,9 @@ use tracing::{info, warn};
 
 use super::cut::{Cut, cut_all};
 use super::handover::{DEFAULT_QUEUE, Filler, Full, Handover, Intake, drained, io_runtime};
-use super::{LISTEN, QUEUE, check_listen, decoders_of, reader_of};
+use super::{BlockCodec, LISTEN, QUEUE, check_listen, decoders_of, reader_of};
 use crate::format::{RecordFormat, Splitter};
-use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 
 /// The largest datagram there is.
 const DATAGRAM: usize = 65_535;
@@ -86,12 +86,14 @@ impl SourcePlugin for UdpPlugin {
         let source = UdpSource::bind(listen, Arc::clone(&format), queue, allow).map_err(in_source)?;
         let address = source.address();
         info!(source = %context.name, %address, "listening on udp");
+        let kept = Arc::clone(&format);
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
             ingress: None,
             address: Some(address),
+            replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }
 }

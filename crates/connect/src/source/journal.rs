@@ -1,0 +1,145 @@
+//! Blocks as a journal keeps them: raw, as received, with what the source knew of them.
+//!
+//! A record of the journal is one block: version 1, flags 1, partition 4, first offset 8, count 4, then what the flags
+//! say (first line 8; preamble, code and reason of a refusal, each with its length 4), then the records to the end.
+//! All numbers are little-endian. The journal's frames have checksums; what does not fit here is damage all the same.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use thalweg_flow::{Payload, RawBlock};
+use thalweg_types::{Error, Offset};
+
+use super::BlockContext;
+use crate::format::RecordFormat;
+
+/// Persisted.
+const VERSION: u8 = 1;
+
+const HAS_LINE: u8 = 1;
+const HAS_PREAMBLE: u8 = 2;
+const IS_REFUSED: u8 = 4;
+
+/// Bytes of a record before what its flags say.
+const HEAD: usize = 18;
+
+/// Writes blocks of one source into records of a journal, and makes them again.
+pub struct BlockCodec {
+    /// For preambles; a source without a format has none.
+    format: Option<Arc<dyn RecordFormat>>,
+}
+
+impl BlockCodec {
+    pub fn new(format: Option<Arc<dyn RecordFormat>>) -> Self {
+        Self { format }
+    }
+
+    /// The record of a block, but for its payload, which follows: so that the payload is not copied for it.
+    ///
+    /// # Errors
+    /// For a payload that is not bytes.
+    pub fn encode<'a>(&self, block: &'a RawBlock, head: &mut Vec<u8>) -> Result<&'a [u8], Error> {
+        let Payload::Bytes { data, context } = &block.payload else {
+            return Err(Error::internal("a journal keeps blocks of bytes, got another"));
+        };
+        let context = context.as_ref().and_then(|context| context.downcast_ref::<BlockContext>());
+        let first_line = context.and_then(|context| context.first_line);
+        let preamble = context.and_then(|context| context.preamble_text.as_ref());
+        let refused = context.and_then(|context| context.refused.as_ref());
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        head.clear();
+        head.push(VERSION);
+        head.push(
+            flag(first_line.is_some(), HAS_LINE)
+                | flag(preamble.is_some(), HAS_PREAMBLE)
+                | flag(refused.is_some(), IS_REFUSED),
+        );
+        head.extend_from_slice(&block.partition.to_le_bytes());
+        head.extend_from_slice(&block.first.to_le_bytes());
+        head.extend_from_slice(&block.count.to_le_bytes());
+        if let Some(line) = first_line {
+            head.extend_from_slice(&line.to_le_bytes());
+        }
+        if let Some(preamble) = preamble {
+            push_text(preamble, head);
+        }
+        if let Some((code, reason)) = refused {
+            push_text(code.as_bytes(), head);
+            push_text(reason.as_bytes(), head);
+        }
+        Ok(data)
+    }
+
+    /// The first offset and the count of the block in a record, without a look at the rest.
+    ///
+    /// # Errors
+    /// Where it is no record of a block.
+    pub fn range(record: &[u8]) -> Result<(Offset, u32), Error> {
+        let mut head = record.get(..HEAD).ok_or_else(|| damaged("it is too short"))?;
+        if head.get_u8() != VERSION {
+            return Err(damaged("it has another version"));
+        }
+        head.advance(1 + 4);
+        Ok((head.get_u64_le(), head.get_u32_le()))
+    }
+
+    /// The block in a record.
+    ///
+    /// # Errors
+    /// Where it is no record of a block.
+    pub fn decode(&self, record: &Bytes) -> Result<RawBlock, Error> {
+        let (first, count) = Self::range(record)?;
+        let flags = record[1];
+        let partition = record.slice(2..6).get_u32_le();
+        let mut rest = record.slice(HEAD..);
+        let first_line = if flags & HAS_LINE != 0 {
+            Some(rest.try_get_u64_le().map_err(|_| damaged("its line is missing"))?)
+        } else {
+            None
+        };
+        let preamble_text = if flags & HAS_PREAMBLE != 0 { Some(take_text(&mut rest)?) } else { None };
+        let preamble = match (&preamble_text, &self.format) {
+            (Some(text), Some(format)) => {
+                let mut splitter = format.splitter();
+                splitter.split(text, false)?;
+                splitter.preamble()
+            }
+            _ => None,
+        };
+        let refused = if flags & IS_REFUSED != 0 {
+            Some((take_string(&mut rest)?, take_string(&mut rest)?))
+        } else {
+            None
+        };
+        let context = (flags != 0).then(|| {
+            let context = BlockContext { first_line, preamble, preamble_text, refused };
+            Arc::new(context) as Arc<dyn std::any::Any + Send + Sync>
+        });
+        Ok(RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } })
+    }
+}
+
+fn push_text(text: &[u8], out: &mut Vec<u8>) {
+    // Bounded by the longest record, which is below 2^30.
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(text);
+}
+
+fn take_text(rest: &mut Bytes) -> Result<Bytes, Error> {
+    let length = rest.try_get_u32_le().map_err(|_| damaged("a length is missing"))? as usize;
+    if length > rest.len() {
+        return Err(damaged("a length reaches beyond its end"));
+    }
+    Ok(rest.split_to(length))
+}
+
+fn take_string(rest: &mut Bytes) -> Result<Cow<'static, str>, Error> {
+    let text = take_text(rest)?;
+    let text = std::str::from_utf8(&text).map_err(|_| damaged("a text is no UTF-8"))?;
+    Ok(Cow::Owned(text.to_owned()))
+}
+
+fn damaged(what: &str) -> Error {
+    Error::corrupt(format!("a record of the journal is no block: {what}"))
+}
