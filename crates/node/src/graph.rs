@@ -340,7 +340,7 @@ impl Builder<'_> {
         let limits = self.job.sources.iter();
         let limits =
             limits.filter_map(|source| Some((source.name.to_string(), source.reject_limit?))).collect();
-        let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts };
+        let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts, durable: None };
         let inputs = rejecting
             .iter()
             .map(|endpoint| {

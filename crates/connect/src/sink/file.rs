@@ -1,15 +1,16 @@
-//! Records into a file, which is emptied at the start.
+//! Records into a file, which is emptied at the start of a job.
+//!
+//! Exactly-once: the commit record names the length; a job that goes on cuts what is behind it and writes that again.
 //!
 //! Lines gather in a buffer that is written when it is full, when a tick finds something in it (so within one
 //! tick of an idle stream) and at the end, where the file is also synced.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
 
+use super::tail::Tail;
 use super::{encoder_of, only_task};
 use crate::format::Encoder;
 use crate::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport};
@@ -35,7 +36,7 @@ impl SinkPlugin for FilePlugin {
             kind: OptionKind::Path,
             required: true,
             default: None,
-            doc: "the file to write; emptied at the start",
+            doc: "the file to write; emptied when the job begins anew",
         }]
     }
 
@@ -44,63 +45,56 @@ impl SinkPlugin for FilePlugin {
     }
 
     fn guarantee(&self) -> &'static str {
-        "at-least-once"
+        "exactly-once"
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
         let path = PathBuf::from(context.options.text("path").unwrap_or_default());
-        let file = create(&path).map_err(|error| error.context(format!("sink {:?}", context.name)))?;
-        let mut file = Some(file);
+        let tail =
+            open(&path, &context).map_err(|error| error.context(format!("sink {:?}", context.name)))?;
+        let mut tail = Some(tail);
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
-            let file = match file.take() {
-                Some(file) => file,
-                None => create(&path)?,
+            let tail = match tail.take() {
+                Some(tail) => tail,
+                None => open(&path, &context)?,
             };
             let mut buffer = Vec::with_capacity(2 * BUFFER);
             let mut encoder = encoder_of(&context)?;
-            encoder.start(&mut buffer);
-            Ok(Box::new(FileSink {
-                path: path.clone(),
-                file,
-                encoder,
-                buffer,
-                report: context.report.clone(),
-            }))
+            let mut begin = Vec::new();
+            encoder.start(&mut begin);
+            if tail.len() == 0 {
+                buffer.append(&mut begin);
+            }
+            let takes_part = context.durable.is_some();
+            Ok(Box::new(FileSink { tail, encoder, buffer, report: context.report.clone(), takes_part }))
         }))
     }
 }
 
-fn create(path: &Path) -> Result<File, Error> {
-    File::create(path).map_err(|error| {
-        let missing = error.kind() == std::io::ErrorKind::NotFound;
-        let wrapped = if missing {
-            Error::user(format!("create {path:?}")).with_hint("the folder of the file must exist")
-        } else {
-            Error::external(format!("create {path:?}"))
-        };
-        wrapped.with_source(error)
-    })
+fn open(path: &Path, context: &SinkContext) -> Result<Tail, Error> {
+    let position = context.durable.as_ref().and_then(|resume| resume.position.as_ref());
+    let Some(position) = position else { return Tail::create(path) };
+    let len = position.as_slice().try_into().map(u64::from_le_bytes);
+    let len = len.map_err(|_| Error::corrupt(format!("the commit record holds no length of {path:?}")))?;
+    Tail::resume(path, len)
 }
 
 struct FileSink {
-    path: PathBuf,
-    file: File,
+    tail: Tail,
     encoder: Box<dyn Encoder>,
     buffer: Vec<u8>,
     report: SinkReport,
+    takes_part: bool,
 }
 
 impl FileSink {
     fn flush(&mut self) -> Result<(), Error> {
-        if self.buffer.is_empty() {
-            return Ok(());
+        if !self.buffer.is_empty() {
+            self.tail.append(&self.buffer)?;
+            self.report.add_bytes(self.buffer.len() as u64);
+            self.buffer.clear();
         }
-        self.file
-            .write_all(&self.buffer)
-            .map_err(|error| Error::external(format!("write {:?}", self.path)).with_source(error))?;
-        self.report.add_bytes(self.buffer.len() as u64);
-        self.buffer.clear();
         Ok(())
     }
 }
@@ -116,15 +110,22 @@ impl Operator for FileSink {
         self.flush()
     }
 
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        if self.takes_part {
+            self.flush()?;
+            let position = self.tail.len().to_le_bytes().to_vec();
+            out.hand_over(cycle, self.tail.part(position));
+        }
+        Ok(())
+    }
+
+    fn takes_part(&self) -> bool {
+        self.takes_part
+    }
+
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
         self.flush()?;
-        match self.file.sync_all() {
-            // Pipes and terminals cannot be synced, and need not be.
-            Err(error) if error.kind() != std::io::ErrorKind::InvalidInput => {
-                Err(Error::external(format!("sync {:?}", self.path)).with_source(error))
-            }
-            _ => Ok(()),
-        }
+        self.tail.sync()
     }
 
     fn state_bytes(&self) -> usize {

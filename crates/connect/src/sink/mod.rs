@@ -5,6 +5,7 @@ pub mod file;
 pub mod null;
 pub mod rejects;
 pub mod stdout;
+mod tail;
 
 pub use digest::digest;
 

@@ -1,30 +1,31 @@
 //! Where rejects end: a file of lines, one per record that could not be used, and a count per source.
 //!
 //! `rejects-N.ndjson` in the given folder, N one above the highest there, so that no run overwrites what an
-//! earlier one has kept; the file is made with the first reject. Each line is
+//! earlier one has kept; the file is made with the first reject. A job that goes on after a stop goes on with its file,
+//! cut to what was committed, and with the counts of that time. Each line is
 //! `{"source":…,"offset":…,"line":…,"code":…,"reason":…,"raw":…}`; raw bytes that are no UTF-8 stand in
 //! `raw_base64` instead of `raw`. More rejects of a source than its limit stop the job.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, BinaryViewArray, StringViewArray};
-use thalweg_flow::{InputId, Operator, Output, TaskFactory};
+use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
 
 use super::file::BUFFER;
+use super::tail::Tail;
+use crate::SinkResume;
 use crate::format::cells::write_json_string;
 
 /// Rejects by source and code, shared with whoever shows them.
 #[derive(Clone, Debug, Default)]
 pub struct RejectCounts(Arc<Mutex<BTreeMap<String, SourceRejects>>>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct SourceRejects {
     by_code: BTreeMap<String, u64>,
     /// Place and reason of the first one.
@@ -75,32 +76,68 @@ pub struct RejectsSettings {
     pub limits: BTreeMap<String, u64>,
     /// Keep a clone to read the counts.
     pub counts: RejectCounts,
+    /// As [`crate::SinkContext::durable`].
+    pub durable: Option<SinkResume>,
 }
 
 /// Makes the operator that takes rejects on all of its inputs. It has one task.
 pub fn rejects_writer(settings: RejectsSettings) -> TaskFactory<dyn Operator> {
-    Box::new(move |_| {
-        Ok(Box::new(RejectsWriter { settings: settings.clone(), file: None, buffer: Vec::new() }))
-    })
+    Box::new(move |_| Ok(Box::new(RejectsWriter::open(settings.clone())?)))
 }
 
 struct RejectsWriter {
     settings: RejectsSettings,
-    file: Option<(PathBuf, File)>,
+    /// The file's number in the folder.
+    number: u64,
+    file: Option<Tail>,
     buffer: Vec<u8>,
 }
 
+/// What a commit record says of the rejects: JSON.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Position {
+    number: u64,
+    bytes: u64,
+    counts: BTreeMap<String, SourceRejects>,
+}
+
 impl RejectsWriter {
+    fn open(settings: RejectsSettings) -> Result<Self, Error> {
+        let folder = &settings.folder;
+        let position = settings.durable.as_ref().and_then(|resume| resume.position.as_ref());
+        let Some(position) = position else {
+            let number = numbers(folder)?.into_iter().max().map_or(0, |last| last + 1);
+            return Ok(Self { settings, number, file: None, buffer: Vec::new() });
+        };
+        let Position { number, bytes, counts } = serde_json::from_slice(position).map_err(|error| {
+            Error::corrupt("the commit record holds no place in the rejects").with_source(error)
+        })?;
+        *settings.counts.0.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+        for other in
+            numbers(folder)?.into_iter().filter(|other| *other > number || bytes == 0 && *other == number)
+        {
+            let path = path_of(folder, other);
+            std::fs::remove_file(&path)
+                .map_err(|error| Error::external(format!("remove {path:?}")).with_source(error))?;
+        }
+        let file = if bytes > 0 { Some(Tail::resume(&path_of(folder, number), bytes)?) } else { None };
+        Ok(Self { settings, number, file, buffer: Vec::new() })
+    }
+
     fn flush(&mut self) -> Result<(), Error> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let (path, file) = match &mut self.file {
+        let file = match &mut self.file {
             Some(open) => open,
-            empty => empty.insert(create_next(&self.settings.folder)?),
+            empty => {
+                let folder = &self.settings.folder;
+                std::fs::create_dir_all(folder)
+                    .map_err(|error| Error::external(format!("create {folder:?}")).with_source(error))?;
+                empty.insert(Tail::create(&path_of(folder, self.number))?)
+            }
         };
-        file.write_all(&self.buffer)
-            .map_err(|error| Error::external(format!("write {path:?}")).with_source(error))?;
+        file.append(&self.buffer)?;
         self.buffer.clear();
         Ok(())
     }
@@ -134,32 +171,53 @@ impl Operator for RejectsWriter {
         self.flush()
     }
 
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        if self.settings.durable.is_none() {
+            return Ok(());
+        }
+        self.flush()?;
+        let position = Position {
+            number: self.number,
+            bytes: self.file.as_ref().map_or(0, Tail::len),
+            counts: self.settings.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        let position = serde_json::to_vec(&position)
+            .map_err(|error| Error::internal("write down the place in the rejects").with_source(error))?;
+        let part: Box<dyn CyclePart> = match &mut self.file {
+            Some(file) => file.part(position),
+            None => Box::new(position),
+        };
+        out.hand_over(cycle, part);
+        Ok(())
+    }
+
+    fn takes_part(&self) -> bool {
+        self.settings.durable.is_some()
+    }
+
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
         self.flush()?;
-        match &self.file {
-            Some((path, file)) => {
-                file.sync_all().map_err(|error| Error::external(format!("sync {path:?}")).with_source(error))
-            }
-            None => Ok(()),
-        }
+        self.file.as_ref().map_or(Ok(()), Tail::sync)
     }
 }
 
-/// Creates the file after the last one in the folder.
-fn create_next(folder: &Path) -> Result<(PathBuf, File), Error> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error: std::io::Error| Error::external(format!("create {path:?}")).with_source(error)
+fn path_of(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("rejects-{number}.ndjson"))
+}
+
+/// Numbers of the files in the folder.
+fn numbers(folder: &Path) -> Result<Vec<u64>, Error> {
+    let failed = |error| Error::external(format!("read folder {folder:?}")).with_source(error);
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
     };
-    std::fs::create_dir_all(folder).map_err(failed(folder))?;
     let number = |name: &str| name.strip_prefix("rejects-")?.strip_suffix(".ndjson")?.parse::<u64>().ok();
-    let last = std::fs::read_dir(folder)
-        .map_err(failed(folder))?
-        .filter_map(|entry| number(entry.ok()?.file_name().to_str()?))
-        .max();
-    let path = folder.join(format!("rejects-{}.ndjson", last.map_or(0, |last| last + 1)));
-    let file = File::create_new(&path).map_err(failed(&path))?;
-    Ok((path, file))
+    let mut numbers = Vec::new();
+    for entry in entries {
+        numbers.extend(entry.map_err(failed)?.file_name().to_str().and_then(number));
+    }
+    Ok(numbers)
 }
 
 /// The columns of `thalweg_types::rejects_schema`.

@@ -151,6 +151,7 @@ fn rejects_are_lines_in_a_file_of_their_own_run() {
         folder: folder.path().join("rejects"),
         limits: BTreeMap::new(),
         counts: RejectCounts::default(),
+        durable: None,
     };
     for run in 0..2 {
         let mut writer = rejects_writer(settings.clone())(&task()).unwrap();
@@ -179,6 +180,7 @@ fn more_rejects_than_the_limit_stop_the_job() {
         folder: folder.path().to_owned(),
         limits: BTreeMap::from([("payments".to_owned(), 2)]),
         counts: RejectCounts::default(),
+        durable: None,
     };
     let mut writer = rejects_writer(settings)(&task()).unwrap();
     let error = collect(|out| writer.process(INPUT, rejects(), out)).unwrap_err();
@@ -195,6 +197,7 @@ fn no_rejects_make_no_file() {
         folder: folder.path().join("rejects"),
         limits: BTreeMap::new(),
         counts: RejectCounts::default(),
+        durable: None,
     };
     let mut writer = rejects_writer(settings.clone())(&task()).unwrap();
     let schema = thalweg_types::rejects_schema();

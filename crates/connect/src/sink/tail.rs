@@ -1,0 +1,159 @@
+//! A file that is written at its end, and knows how long it was at each commit.
+//!
+//! What was written behind the last commit is written again after a crash, so [`Tail::resume`] cuts it off: that is all
+//! that exactly-once takes. Pipes, terminals and devices can be neither cut nor synced: what is in them is gone.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_flow::CyclePart;
+use thalweg_types::Error;
+
+pub(super) struct Tail {
+    path: PathBuf,
+    file: Arc<File>,
+    len: u64,
+    /// `None` for what is no regular file. The name is to be made durable with the next part, once.
+    name: Option<bool>,
+}
+
+impl Tail {
+    /// Opens a file and empties it.
+    pub(super) fn create(path: &Path) -> Result<Self, Error> {
+        let file = File::create(path).map_err(|error| failed("create", path, error))?;
+        let is_file = file.metadata().map_err(|error| failed("create", path, error))?.is_file();
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: is_file.then_some(true) })
+    }
+
+    /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind.
+    pub(super) fn resume(path: &Path, len: u64) -> Result<Self, Error> {
+        let open = File::options().append(true).open(path);
+        let file = open.map_err(|error| failed("go on writing", path, error))?;
+        let metadata = file.metadata().map_err(|error| failed("go on writing", path, error))?;
+        if !metadata.is_file() {
+            return Ok(Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: None });
+        }
+        if metadata.len() < len {
+            return Err(Error::corrupt(format!(
+                "file {path:?} has {} bytes, but {len} were committed",
+                metadata.len()
+            ))
+            .with_hint("put the file back, or begin anew with another job name or --data-dir"));
+        }
+        if metadata.len() > len {
+            tracing::info!(
+                path = %path.display(),
+                bytes = metadata.len() - len,
+                "cut what no commit names; it is written again"
+            );
+            file.set_len(len).map_err(|error| failed("cut", path, error))?;
+        }
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), len, name: Some(false) })
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        (&*self.file).write_all(bytes).map_err(|error| failed("write", &self.path, error))?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Syncs the file, where it can be.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        match self.file.sync_all() {
+            Err(error) if error.kind() != ErrorKind::InvalidInput => Err(failed("sync", &self.path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A part of a cycle that syncs what was written so far and then names `position`.
+    pub(super) fn part(&mut self, position: Vec<u8>) -> Box<dyn CyclePart> {
+        let is_name_new = self.name;
+        self.name = is_name_new.map(|_| false);
+        Box::new(TailPart { path: self.path.clone(), file: Arc::clone(&self.file), is_name_new, position })
+    }
+}
+
+struct TailPart {
+    path: PathBuf,
+    file: Arc<File>,
+    is_name_new: Option<bool>,
+    position: Vec<u8>,
+}
+
+impl CyclePart for TailPart {
+    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+        if let Some(is_name_new) = self.is_name_new {
+            self.file.sync_data().map_err(|error| failed("sync", &self.path, error))?;
+            if is_name_new {
+                let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = folder.unwrap_or(Path::new("."));
+                // The folder may be as new as the file.
+                for folder in [folder, &folder.join("..")] {
+                    File::open(folder)
+                        .and_then(|folder| folder.sync_all())
+                        .map_err(|error| failed("sync", folder, error))?;
+                }
+            }
+        }
+        Ok(std::mem::take(&mut self.position))
+    }
+}
+
+fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
+    let message = format!("{action} {path:?}");
+    let wrapped = match error.kind() {
+        ErrorKind::NotFound => Error::user(message).with_hint("the folder of the file must exist"),
+        ErrorKind::StorageFull => {
+            Error::external(message).with_hint("make room on the disk and start again: nothing is lost")
+        }
+        _ => Error::external(message),
+    };
+    wrapped.with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_behind_the_committed_length_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let mut tail = Tail::create(&path).unwrap();
+        tail.append(b"one\n").unwrap();
+        let position = tail.part(vec![4]).prepare().unwrap();
+        assert_eq!((position, tail.len()), (vec![4], 4));
+        tail.append(b"two, not commit").unwrap();
+        drop(tail);
+        let mut tail = Tail::resume(&path, 4).unwrap();
+        tail.append(b"two\n").unwrap();
+        assert_eq!(tail.len(), 8);
+        tail.sync().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
+    }
+
+    #[test]
+    fn a_file_that_lost_what_was_committed_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        std::fs::write(&path, "on").unwrap();
+        let error = Tail::resume(&path, 4).err().unwrap();
+        assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+        assert!(error.message().ends_with("has 2 bytes, but 4 were committed"), "{error}");
+        assert!(Tail::resume(&folder.path().join("gone"), 4).is_err());
+    }
+
+    #[test]
+    fn a_pipe_has_no_length_and_is_not_synced() {
+        let mut tail = Tail::create(Path::new("/dev/null")).unwrap();
+        tail.append(b"gone").unwrap();
+        assert_eq!(tail.part(Vec::new()).prepare().unwrap(), Vec::<u8>::new());
+        assert_eq!(Tail::resume(Path::new("/dev/null"), 99).unwrap().len(), 0);
+    }
+}
