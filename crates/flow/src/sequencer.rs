@@ -38,6 +38,9 @@ use crate::{
 /// As for tasks: others of the worker have their turn after this long.
 const TURN: Duration = Duration::from_micros(300);
 
+/// How soon a marker is tried again that could not be numbered.
+const MARK_AGAIN: Duration = Duration::from_millis(5);
+
 pub(crate) struct Sequencer {
     core: Arc<JobCore>,
     clock: Arc<dyn Clock>,
@@ -378,12 +381,10 @@ impl Sequencer {
         self.cycle_bytes += bytes;
         self.cycle_records += range.len();
         let settings = &self.options.cycle;
-        if settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
-            || settings.records.is_some_and(|limit| self.cycle_records >= limit)
-        {
-            if self.may_mark() {
-                self.make_cycle(now)?;
-            }
+        let is_full = settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
+            || settings.records.is_some_and(|limit| self.cycle_records >= limit);
+        if is_full && self.may_mark() {
+            self.make_cycle(now)?;
         }
         Ok(())
     }
@@ -513,7 +514,10 @@ impl Sequencer {
             None
         } else {
             let tick = self.tick.at + self.options.tick;
-            Some(self.options.cycle.every.map_or(tick, |every| tick.min(self.cycle.at + every)))
+            let cycle = self.options.cycle.every.map(|every| self.cycle.at + every);
+            // Overdue while earlier ones are on their way: looked at again soon, and not in a spin.
+            let soon = Instant::now() + MARK_AGAIN;
+            Some(cycle.map_or(tick, |cycle| tick.min(if self.may_mark() { cycle } else { cycle.max(soon) })))
         };
         sources.chain(regular).min()
     }

@@ -274,7 +274,7 @@ impl Builder<'_> {
         let folder = self.folder.clone();
         let factory: TaskFactory<dyn Operator> = Box::new(move |info| {
             let folder = folder.task(&info.operator, info.index);
-            factory(&TaskContext { info, folder, services: &services })
+            factory(&TaskContext { info, folder, services: &services, durable: None })
         });
         self.push(OperatorNode {
             name,

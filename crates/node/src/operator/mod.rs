@@ -62,6 +62,17 @@ pub struct TaskContext<'a> {
     /// `tasks/OPERATOR/PARTITION` of the job's folder: the task's own, and not there until it makes it.
     pub folder: PathBuf,
     pub services: &'a Services,
+    /// `None` where the job does not outlive its process. Then there is nothing to go on from, and nobody to hand over to.
+    pub durable: Option<TaskResume>,
+}
+
+/// Where the task of a durable job goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskResume {
+    /// The last cycle that was committed; 0: none.
+    pub cycle: u64,
+    /// What the task's part of that cycle said; `None` where it had no part in it.
+    pub position: Option<Vec<u8>>,
 }
 
 /// What the tasks of a job share.
