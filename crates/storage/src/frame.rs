@@ -16,7 +16,7 @@
 use memchr::memmem;
 
 /// First bytes of a frame: none of them is ASCII text or a small integer's zero. Persisted.
-const MAGIC: [u8; 4] = [0xf7, b'T', b'h', 0xf1];
+pub(crate) const MAGIC: [u8; 4] = [0xf7, b'T', b'h', 0xf1];
 
 /// Bytes of a frame before its payload.
 pub const FRAME_HEADER: usize = 16;
@@ -47,15 +47,32 @@ impl Chain {
     /// # Panics
     /// If the payload is longer than [`MAX_PAYLOAD`].
     pub fn push(&mut self, payload: &[u8], out: &mut Vec<u8>) {
+        out.reserve(FRAME_HEADER + payload.len());
+        let start = out.len();
+        out.extend_from_slice(&[0; FRAME_HEADER]);
+        out.extend_from_slice(payload);
+        self.seal(&mut out[start..]);
+    }
+
+    /// Makes `frame` a frame in place: [`FRAME_HEADER`] bytes that are overwritten, then the payload.
+    ///
+    /// # Panics
+    /// If there is no room for the header, or the payload is longer than [`MAX_PAYLOAD`].
+    pub fn seal(&mut self, frame: &mut [u8]) {
+        let (header, payload) = frame.split_at_mut(FRAME_HEADER);
         assert!(payload.len() <= MAX_PAYLOAD, "a frame's payload has at most {MAX_PAYLOAD} bytes");
         let crc = self.checksum(payload);
-        out.reserve(FRAME_HEADER + payload.len());
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.previous.to_le_bytes());
-        out.extend_from_slice(&crc.to_le_bytes());
-        out.extend_from_slice(payload);
+        header[..4].copy_from_slice(&MAGIC);
+        header[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&self.previous.to_le_bytes());
+        header[12..].copy_from_slice(&crc.to_le_bytes());
         self.previous = crc;
+    }
+
+    /// The chain in which a frame that begins with `header` stands by its own word, to judge a frame that was
+    /// found behind damage.
+    pub(crate) fn at(identity: u64, header: &[u8]) -> Option<Self> {
+        Some(Self { identity, previous: word(header, 8)? })
     }
 
     fn checksum(&self, payload: &[u8]) -> u32 {
@@ -146,10 +163,16 @@ impl<'a> FrameReader<'a> {
 }
 
 /// What is wrong with bytes that should begin with a frame.
-struct Fault {
-    what: &'static str,
-    expected: u32,
-    got: u32,
+pub(crate) struct Fault {
+    pub(crate) what: &'static str,
+    pub(crate) expected: u32,
+    pub(crate) got: u32,
+}
+
+/// Bytes that the frame has which begins with `header`, if it is one; nothing else about it is checked.
+pub(crate) fn announced_len(header: &[u8]) -> Option<usize> {
+    let length = word(header, 4).filter(|_| header.starts_with(&MAGIC))? as usize;
+    (length <= MAX_PAYLOAD).then_some(FRAME_HEADER + length)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -157,7 +180,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The frame at the start of `bytes`: its payload and the chain behind it.
-fn parse(bytes: &[u8], chain: Chain) -> Result<(&[u8], Chain), Fault> {
+pub(crate) fn parse(bytes: &[u8], chain: Chain) -> Result<(&[u8], Chain), Fault> {
     let fault = |what, expected, got| Fault { what, expected, got };
     let header = |at| word(bytes, at).ok_or(fault("frame header", FRAME_HEADER as u32, bytes.len() as u32));
     let (magic, length, previous, crc) = (header(0)?, header(4)?, header(8)?, header(12)?);

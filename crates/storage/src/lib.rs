@@ -1,7 +1,8 @@
-//! File-system seam, frames and the chunk store of Thalweg.
+//! File-system seam, frames, logs and the chunk store of Thalweg.
 //!
 //! * [`Fs`] and [`File`]: the only way to the disk, with [`RealFs`], [`MemFs`] and [`FaultyFs`] behind it.
 //! * [`frame`]: a length-prefixed, chained, checksummed unit in an append-only file.
+//! * [`log`]: an append-only log of records in segments, and the thread that makes logs durable for many at once.
 //! * [`chunk`]: one sealed, compressed, columnar piece of a task's records, as bytes.
 //! * [`ChunkStore`]: a task's chunks in files, written behind and read ahead on an [`IoPool`], cached within a
 //!   [`ChunkBudget`].
@@ -18,6 +19,7 @@ mod error;
 pub mod frame;
 mod fs;
 mod io_pool;
+pub mod log;
 mod schemas;
 mod store;
 

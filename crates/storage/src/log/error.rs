@@ -1,0 +1,93 @@
+//! What can go wrong with a log, with the place where it did and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_types::{Class, Error, Retry};
+
+use super::{LogPosition, MAX_RECORD};
+
+/// An error of a log. Cheap to clone: one failure is told to everybody who waits.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// `action` is a present-tense verb: `write`, `sync`, `open`.
+    #[error("{action} {path:?}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// Nothing of what was to be written can be seen; it is kept, and a later call tries again.
+    #[error("disk full at {path:?}: {wanted} bytes more are needed")]
+    Full { path: PathBuf, wanted: u64 },
+    #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
+    Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
+    #[error("segment {path:?} has format version {got}, this program reads versions up to {known}")]
+    NewerFormat { path: PathBuf, known: u16, got: u16 },
+    #[error("{wanted} is not in log {dir:?}, which holds {first} up to before {next}")]
+    Missing { dir: PathBuf, wanted: LogPosition, first: LogPosition, next: LogPosition },
+    #[error("a record of a log has at most {MAX_RECORD} bytes, got {bytes}")]
+    TooLarge { bytes: usize },
+    #[error("a log's name is made of a to z, 0 to 9, '-' and '_', got {name:?}")]
+    Name { name: String },
+    /// An earlier write or sync failed and has been reported; nothing that came after it can be trusted to reach
+    /// the disk, and repeating the call would prove nothing.
+    #[error("log {dir:?} stopped after an earlier failure: {reason}")]
+    Poisoned { dir: PathBuf, reason: String },
+    #[error("log {dir:?} is closed")]
+    Closed { dir: PathBuf },
+}
+
+impl LogError {
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| LogError::Io { action, path: path.to_owned(), source: Arc::new(source) }
+    }
+
+    /// Whose turn it is.
+    pub fn class(&self) -> Class {
+        match self {
+            LogError::Io { .. } | LogError::Full { .. } | LogError::Poisoned { .. } => Class::External,
+            LogError::Damaged { .. } => Class::Corrupt,
+            LogError::NewerFormat { .. } | LogError::TooLarge { .. } => Class::User,
+            LogError::Missing { .. } | LogError::Name { .. } | LogError::Closed { .. } => Class::Internal,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            LogError::Io { .. } | LogError::Poisoned { .. } => {
+                "look for the cause (disk, mount, permissions), then restart: opening the log finds what is durable"
+            }
+            LogError::Full { .. } => "free space on this disk or lower the retention, then go on or restart",
+            LogError::Damaged { .. } => {
+                "these bytes changed after they were written: check the disk and restore the folder from a copy"
+            }
+            LogError::NewerFormat { .. } => "run the version that wrote it, or a newer one",
+            LogError::Missing { .. } => "retention has removed it, or it was never written",
+            LogError::TooLarge { .. } => "send smaller records or blocks",
+            LogError::Name { .. } => "choose another name",
+            LogError::Closed { .. } => "open the log again",
+        }
+    }
+}
+
+impl From<LogError> for Error {
+    /// A failed write or sync is not to be repeated on the same log: whether its bytes arrived is open.
+    fn from(error: LogError) -> Self {
+        let retry = match error {
+            LogError::Io { .. } | LogError::Poisoned { .. } => Retry::OutcomeUnknown,
+            LogError::Full { .. } => Retry::WithBackoff,
+            _ => Retry::Never,
+        };
+        let converted =
+            Error::new(error.class(), error.to_string()).with_retry(retry).with_hint(error.hint());
+        match error {
+            LogError::Io { source, .. } => converted.with_source(source),
+            _ => converted,
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One log among those of a thread, and the handle through which everybody else meets it.
+//!
+//! Locks: `queue` (for a copy) and `log` (for a round) are never held together by a handle; the thread takes `queue`
+//! with no other lock held.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use thalweg_types::Micros;
+
+use super::{Durability, Registration, Shared, lock};
+use crate::log::group::GroupBuffer;
+use crate::log::{Log, LogError, LogPosition, Reader, RetentionPolicy, record_len};
+
+pub(super) struct Channel {
+    shared: Arc<Shared>,
+    dir: PathBuf,
+    registration: Registration,
+    queue: Mutex<Queue>,
+    /// The queue was taken, or the end has come.
+    room: Condvar,
+    /// More is durable, or the end has come.
+    reached: Condvar,
+    /// Released when everything before is as durable as asked; acquired by who relies on it.
+    durable: AtomicU64,
+    /// Held for the length of a round. `None` once closed.
+    log: Mutex<Option<Log>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    buffer: GroupBuffer,
+    /// Number of the next record.
+    next: LogPosition,
+    /// Takes nothing any more.
+    refuses: bool,
+    /// The thread has ended: nothing more will become durable.
+    ended: bool,
+}
+
+impl Channel {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        log: Log,
+        registration: Registration,
+        durable: LogPosition,
+    ) -> Self {
+        let queue = Queue { buffer: GroupBuffer::default(), next: log.next(), refuses: false, ended: false };
+        Self {
+            shared,
+            dir: log.dir().to_owned(),
+            registration,
+            queue: Mutex::new(queue),
+            room: Condvar::new(),
+            reached: Condvar::new(),
+            durable: AtomicU64::new(durable.0),
+            log: Mutex::new(Some(log)),
+        }
+    }
+
+    /// Swaps what has gathered with an empty buffer.
+    pub(super) fn take(&self, empty: &mut GroupBuffer) {
+        std::mem::swap(&mut lock(&self.queue).buffer, empty);
+        self.room.notify_all();
+    }
+
+    /// Writes what was taken, makes it as durable as was asked, and says so.
+    pub(super) fn commit(&self, taken: &mut GroupBuffer) -> Result<(), LogError> {
+        if taken.groups() == 0 {
+            return Ok(());
+        }
+        let durable = {
+            let mut log = lock(&self.log);
+            let log = log.as_mut().ok_or_else(|| self.closed())?;
+            log.write(taken)?;
+            if self.registration.durability == Durability::Synced {
+                log.sync_written()?;
+            }
+            log.written()
+        };
+        self.durable.fetch_max(durable.0, Ordering::Release);
+        // Under the lock, so that nobody is between looking and waiting.
+        drop(lock(&self.queue));
+        self.reached.notify_all();
+        self.tell(Ok(durable));
+        Ok(())
+    }
+
+    /// Closes the log: everything taken is synced.
+    pub(super) fn close(&self) -> Result<(), LogError> {
+        lock(&self.log).take().map_or(Ok(()), Log::close)
+    }
+
+    /// Takes nothing from now on.
+    pub(super) fn refuse(&self) {
+        lock(&self.queue).refuses = true;
+        self.room.notify_all();
+    }
+
+    /// The thread has ended: wakes everybody who waits for it.
+    pub(super) fn end(&self) {
+        {
+            let mut queue = lock(&self.queue);
+            queue.refuses = true;
+            queue.ended = true;
+        }
+        self.room.notify_all();
+        self.reached.notify_all();
+        if let Some(failure) = self.shared.failure.get() {
+            self.tell(Err(failure.clone()));
+        }
+    }
+
+    fn tell(&self, progress: Result<LogPosition, LogError>) {
+        if let Some(callback) = &self.registration.on_progress {
+            callback(progress);
+        }
+    }
+
+    fn closed(&self) -> LogError {
+        LogError::Closed { dir: self.dir.clone() }
+    }
+
+    fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> Result<T, LogError>) -> Result<T, LogError> {
+        self.shared.check()?;
+        act(lock(&self.log).as_mut().ok_or_else(|| self.closed())?)
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("dir", &self.dir)
+            .field("registration", &self.registration)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A record on its way to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    /// Number of the record.
+    pub position: LogPosition,
+}
+
+/// One log of a [`super::GroupCommit`], for any number of threads.
+#[derive(Clone, Debug)]
+pub struct LogHandle(Arc<Channel>);
+
+impl LogHandle {
+    pub(super) fn new(channel: Arc<Channel>) -> Self {
+        Self(channel)
+    }
+
+    /// Appends one record, whose bytes are `parts` one after the other. Waits while the buffer is full.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`], [`LogError::Closed`], or the failure that ended the thread.
+    pub fn append(&self, parts: &[&[u8]]) -> Result<Ticket, LogError> {
+        let len = record_len(parts)?;
+        let channel = &*self.0;
+        let mut queue = self.usable()?;
+        while !self.has_room(&queue, len) {
+            // The thread may be gathering. It is told with no lock held, so look again before waiting.
+            drop(queue);
+            channel.shared.wake(|wake| wake.hurry = true);
+            queue = self.usable()?;
+            if !self.has_room(&queue, len) {
+                drop(channel.room.wait(queue).unwrap_or_else(PoisonError::into_inner));
+                queue = self.usable()?;
+            }
+        }
+        Ok(self.push(queue, parts))
+    }
+
+    /// Appends one record; `None` where the buffer is full. Progress is the time to try again.
+    ///
+    /// # Errors
+    /// As for [`LogHandle::append`].
+    pub fn try_append(&self, parts: &[&[u8]]) -> Result<Option<Ticket>, LogError> {
+        let len = record_len(parts)?;
+        let queue = self.usable()?;
+        if !self.has_room(&queue, len) {
+            drop(queue);
+            self.0.shared.wake(|wake| wake.hurry = true);
+            return Ok(None);
+        }
+        Ok(Some(self.push(queue, parts)))
+    }
+
+    /// Every record before it is as durable as this log's [`Durability`] says. Lock-free.
+    pub fn durable(&self) -> LogPosition {
+        LogPosition(self.0.durable.load(Ordering::Acquire))
+    }
+
+    pub fn is_durable(&self, ticket: Ticket) -> bool {
+        self.durable() > ticket.position
+    }
+
+    /// Waits until the ticket is reached.
+    ///
+    /// # Errors
+    /// The failure that ended the thread, or [`LogError::Closed`]: whether the record is on the disk is then open.
+    pub fn wait(&self, ticket: Ticket) -> Result<(), LogError> {
+        let mut queue = lock(&self.0.queue);
+        loop {
+            if self.is_durable(ticket) {
+                return Ok(());
+            }
+            self.0.shared.check()?;
+            if queue.ended {
+                return Err(self.0.closed());
+            }
+            queue = self.0.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Number that the next record gets, unless somebody else appends first.
+    pub fn next(&self) -> LogPosition {
+        lock(&self.0.queue).next
+    }
+
+    /// Number of the oldest record that is kept. Waits for the round under way.
+    ///
+    /// # Errors
+    /// The failure that ended the thread, or [`LogError::Closed`].
+    pub fn first(&self) -> Result<LogPosition, LogError> {
+        self.0.with_log(|log| Ok(log.first()))
+    }
+
+    /// [`Log::read_from`]. Waits for the round under way.
+    ///
+    /// # Errors
+    /// As there, and as for [`LogHandle::first`].
+    pub fn read_from(&self, position: LogPosition) -> Result<Reader, LogError> {
+        self.0.with_log(|log| log.read_from(position))
+    }
+
+    /// [`Log::truncate_before`]. Waits for the round under way.
+    ///
+    /// # Errors
+    /// As there, and as for [`LogHandle::first`].
+    pub fn truncate_before(&self, position: LogPosition) -> Result<u64, LogError> {
+        self.0.with_log(|log| log.truncate_before(position))
+    }
+
+    /// [`Log::retain`]. Waits for the round under way.
+    ///
+    /// # Errors
+    /// As there, and as for [`LogHandle::first`].
+    pub fn retain(&self, policy: RetentionPolicy, floor: LogPosition, now: Micros) -> Result<u64, LogError> {
+        self.0.with_log(|log| log.retain(policy, floor, now))
+    }
+
+    fn usable(&self) -> Result<MutexGuard<'_, Queue>, LogError> {
+        let queue = lock(&self.0.queue);
+        self.0.shared.check()?;
+        if queue.refuses { Err(self.0.closed()) } else { Ok(queue) }
+    }
+
+    fn has_room(&self, queue: &Queue, len: usize) -> bool {
+        let waiting = queue.buffer.len();
+        waiting == 0 || waiting + GroupBuffer::cost(len) <= self.0.registration.max_bytes
+    }
+
+    fn push(&self, mut queue: MutexGuard<'_, Queue>, parts: &[&[u8]]) -> Ticket {
+        let was_empty = queue.buffer.groups() == 0;
+        queue.buffer.push(parts);
+        let position = queue.next;
+        queue.next = LogPosition(position.0 + 1);
+        if self.0.registration.durability == Durability::None {
+            self.0.durable.fetch_max(queue.next.0, Ordering::Release);
+        }
+        drop(queue);
+        // Who found it empty wakes the thread for all who follow until it is taken.
+        if was_empty {
+            self.0.shared.wake(|wake| wake.dirty = true);
+        }
+        Ticket { position }
+    }
+}
