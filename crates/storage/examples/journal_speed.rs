@@ -1,0 +1,241 @@
+//! Ways of writing a journal, beside `fio` and beside [`thalweg_storage::log`], on one disk in the same minutes.
+//!
+//! `cargo run --release -p thalweg-storage --example journal_speed -- FOLDER`
+//!
+//! The first table is of bytes: writes of one size, each of them synced or none. A record's size matters to the disk
+//! only through the size of the write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB
+//! (small groups) and of a full buffer. The second table is of records, through a [`GroupCommit`]. Each figure is
+//! the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` says what follows.
+
+#![expect(unsafe_code, reason = "mapping a file is unsafe; the trial owns its file and nobody cuts it")]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memmap2::MmapMut;
+use thalweg_storage::RealFs;
+use thalweg_storage::log::{Durability, GroupCommit, Log, LogOptions, Registration};
+
+const RUNS: usize = 3;
+/// Bytes of a file before the next is begun.
+const FILE: usize = 64 << 20;
+const AHEAD: usize = 1 << 20;
+const ALIGNED: usize = 4096;
+/// A run ends after this time or these bytes.
+const TIME: Duration = Duration::from_millis(700);
+const BYTES: usize = 256 << 20;
+const WRITES: [(&str, usize); 4] =
+    [("16 x 64 B", 16 * 64), ("16 x 500 B", 16 * 500), ("16 x 4 KiB", 16 * 4096), ("full buffer", 1 << 20)];
+const WAITERS: usize = 16;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Append,
+    Ahead,
+    Over,
+    Mapped,
+    DirectAppend,
+    DirectOver,
+}
+
+const WAYS: [(&str, Way); 6] = [
+    ("pwrite behind the end", Way::Append),
+    ("pwrite, 1 MiB of zeros ahead", Way::Ahead),
+    ("pwrite over blocks that are there", Way::Over),
+    ("mmap over blocks that are there", Way::Mapped),
+    ("direct behind the end", Way::DirectAppend),
+    ("direct over blocks that are there", Way::DirectOver),
+];
+
+fn main() {
+    let folder = PathBuf::from(std::env::args().nth(1).expect("a folder on the disk that is to be measured"));
+    std::fs::create_dir_all(&folder).expect("create the folder");
+    for synced in [true, false] {
+        println!("MB/s, {}", if synced { "each write synced" } else { "no write synced" });
+        print!("{:<38}", "");
+        WRITES.iter().for_each(|(name, _)| print!("{name:>14}"));
+        println!();
+        for (name, way) in WAYS {
+            line(name, |size| write_files(&folder, way, size, synced));
+        }
+        line("storage::log, one caller", |size| write_log(&folder, size, synced));
+        line("fio, behind the end", |size| fio(&folder, size, synced, &["--fallocate=none"]));
+        line("fio, over blocks that are there", |size| fio(&folder, size, synced, &["--overwrite=1"]));
+        line("fio, direct behind the end", |size| {
+            fio(&folder, size.next_multiple_of(ALIGNED), synced, &["--direct=1", "--fallocate=none"])
+        });
+        println!();
+    }
+    println!("records/s (MB/s) through a GroupCommit");
+    println!("{:<38}{:>22}{:>22}", "", "one appender", "16 that wait for each");
+    for size in [64, 500, 4096] {
+        for durability in [Durability::None, Durability::Written, Durability::Synced] {
+            print!("{:<38}", format!("{size} B, {durability:?}"));
+            for appenders in [1, WAITERS] {
+                let rate = median(|| group_commit(&folder, size, durability, appenders));
+                print!("{:>22}", format!("{rate:.0} ({:.0})", rate * size as f64 / 1e6));
+            }
+            println!();
+        }
+    }
+}
+
+fn line(name: &str, rate: impl Fn(usize) -> f64) {
+    print!("{name:<38}");
+    for (_, size) in WRITES {
+        print!("{:>14.1}", median(|| rate(size)));
+    }
+    println!();
+}
+
+fn median(run: impl Fn() -> f64) -> f64 {
+    let mut rates: Vec<f64> = (0..RUNS).map(|_| run()).collect();
+    rates.sort_by(f64::total_cmp);
+    rates[RUNS / 2]
+}
+
+/// Megabytes of payload a second; laying out blocks beforehand is not counted, laying them out on the way is.
+fn write_files(folder: &Path, way: Way, size: usize, synced: bool) -> f64 {
+    let path = folder.join("trial");
+    let direct = matches!(way, Way::DirectAppend | Way::DirectOver);
+    // Direct writes are whole blocks: what a group does not fill is padding.
+    let stride = if direct { size.next_multiple_of(ALIGNED) } else { size };
+    let slack = vec![7_u8; stride + ALIGNED];
+    let start = slack.as_ptr().align_offset(ALIGNED);
+    let bytes = &slack[start..start + stride];
+    let (mut spent, mut payload) = (Duration::ZERO, 0);
+    while spent < TIME && payload < BYTES {
+        let file = new_file(&path, direct);
+        if matches!(way, Way::Over | Way::Mapped | Way::DirectOver) {
+            let plain = new_file(&path, false);
+            (0..FILE / AHEAD).for_each(|part| zeros(&plain, part * AHEAD));
+            plain.sync_all().expect("sync");
+        }
+        // SAFETY: this process alone has the file, and it is neither cut nor removed while mapped.
+        let mut map = (way == Way::Mapped).then(|| unsafe { MmapMut::map_mut(&file) }.expect("map"));
+        let started = Instant::now();
+        let (mut at, mut laid) = (0, 0);
+        while at + stride <= FILE && payload < BYTES && spent + started.elapsed() < TIME {
+            match &mut map {
+                Some(map) => {
+                    map[at..at + stride].copy_from_slice(bytes);
+                    if synced {
+                        map.flush_range(at, stride).expect("msync");
+                    }
+                }
+                None => {
+                    file.write_all_at(bytes, at as u64).expect("write");
+                    if way == Way::Ahead && at + stride > laid && synced && size <= AHEAD / 4 {
+                        laid = at + stride + AHEAD;
+                        zeros(&file, at + stride);
+                    }
+                    if synced {
+                        file.sync_data().expect("fdatasync");
+                    }
+                }
+            }
+            at += stride;
+            payload += size;
+        }
+        spent += started.elapsed();
+        drop(map);
+        std::fs::remove_file(&path).expect("remove");
+    }
+    payload as f64 / 1e6 / spent.as_secs_f64()
+}
+
+fn new_file(path: &Path, direct: bool) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    if direct {
+        options.custom_flags(libc::O_DIRECT);
+    }
+    options.open(path).expect("create")
+}
+
+fn zeros(file: &File, at: usize) {
+    static ZEROS: [u8; AHEAD] = [0; AHEAD];
+    file.write_all_at(&ZEROS, at as u64).expect("write zeros");
+}
+
+fn open_log(folder: &Path) -> (PathBuf, Log) {
+    let dir = folder.join("log");
+    let _ = std::fs::remove_dir_all(&dir);
+    let log = Log::open(Arc::new(RealFs), &dir, LogOptions::new("trial", 1)).expect("open").log;
+    (dir, log)
+}
+
+/// Megabytes of payload a second, in groups of 16 records or of a megabyte of 4-KiB records.
+fn write_log(folder: &Path, size: usize, synced: bool) -> f64 {
+    let (dir, mut log) = open_log(folder);
+    let record = vec![7; if size > 65_536 { 4096 } else { size / 16 }];
+    let started = Instant::now();
+    let mut payload = 0;
+    while started.elapsed() < TIME && payload < BYTES {
+        for _ in 0..size / record.len() {
+            log.append(&[&record]).expect("append");
+        }
+        if synced { log.sync() } else { log.flush() }.expect("write");
+        payload += size;
+    }
+    let rate = payload as f64 / 1e6 / started.elapsed().as_secs_f64();
+    std::fs::remove_dir_all(dir).expect("remove");
+    rate
+}
+
+/// Megabytes a second by fio's own count; 0 where there is no fio.
+fn fio(folder: &Path, size: usize, synced: bool, more: &[&str]) -> f64 {
+    let path = folder.join("fio");
+    let output = Command::new("fio")
+        .args(["--name=trial", "--rw=write", "--ioengine=psync", "--size=64m", "--loops=4", "--runtime=1"])
+        .args(["--output-format=terse", "--terse-version=3"])
+        .arg(format!("--filename={}", path.display()))
+        .arg(format!("--bs={size}"))
+        .arg(format!("--fdatasync={}", u8::from(synced)))
+        .args(more)
+        .output();
+    let _ = std::fs::remove_file(&path);
+    let Ok(output) = output else { return 0.0 };
+    let text = String::from_utf8_lossy(&output.stdout);
+    // The write section of terse version 3 begins at field 46: total KiB, KiB/s.
+    let rate = text.lines().find(|line| line.starts_with("3;")).and_then(|line| line.split(';').nth(47));
+    rate.and_then(|rate| rate.parse::<f64>().ok()).map_or(0.0, |rate| rate * 1024.0 / 1e6)
+}
+
+/// Records a second. One appender goes on without waiting and waits at the end; several wait for each record.
+fn group_commit(folder: &Path, size: usize, durability: Durability, appenders: usize) -> f64 {
+    let (dir, log) = open_log(folder);
+    let group = GroupCommit::start(Duration::ZERO).expect("a thread");
+    let handle = group.register(log, Registration::new(durability)).expect("register");
+    let record = vec![7; size];
+    let started = Instant::now();
+    let count: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..appenders)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut count = 0;
+                    let mut last = None;
+                    while (count % 64 > 0 || started.elapsed() < TIME) && count * size < BYTES {
+                        let ticket = handle.append(&[&record]).expect("append");
+                        if appenders > 1 {
+                            handle.wait(ticket).expect("wait");
+                        }
+                        last = Some(ticket);
+                        count += 1;
+                    }
+                    last.map_or(Ok(()), |ticket| handle.wait(ticket)).expect("wait");
+                    count
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("an appender")).sum()
+    });
+    let rate = count as f64 / started.elapsed().as_secs_f64();
+    group.close().expect("close");
+    std::fs::remove_dir_all(dir).expect("remove");
+    rate
+}
