@@ -22,12 +22,12 @@ use thalweg_storage::log::{Durability, GroupCommit, Log, LogOptions, Registratio
 
 const RUNS: usize = 3;
 /// Bytes of a file before the next is begun.
-const FILE: usize = 64 << 20;
-const AHEAD: usize = 1 << 20;
+const FILE: usize = 32 << 20;
+const AHEAD: usize = 4 << 20;
 const ALIGNED: usize = 4096;
-/// A run ends after this time or these bytes.
-const TIME: Duration = Duration::from_millis(700);
-const BYTES: usize = 256 << 20;
+/// A run ends after this time or these bytes: few enough that a machine which limits bursts is not what is measured.
+const TIME: Duration = Duration::from_millis(800);
+const BYTES: usize = 64 << 20;
 const WRITES: [(&str, usize); 4] =
     [("16 x 64 B", 16 * 64), ("16 x 500 B", 16 * 500), ("16 x 4 KiB", 16 * 4096), ("full buffer", 1 << 20)];
 const WAITERS: usize = 16;
@@ -44,7 +44,7 @@ enum Way {
 
 const WAYS: [(&str, Way); 6] = [
     ("pwrite behind the end", Way::Append),
-    ("pwrite, 1 MiB of zeros ahead", Way::Ahead),
+    ("pwrite, 4 MiB of zeros ahead", Way::Ahead),
     ("pwrite over blocks that are there", Way::Over),
     ("mmap over blocks that are there", Way::Mapped),
     ("direct behind the end", Way::DirectAppend),
@@ -56,46 +56,71 @@ fn main() {
     std::fs::create_dir_all(&folder).expect("create the folder");
     for synced in [true, false] {
         println!("MB/s, {}", if synced { "each write synced" } else { "no write synced" });
-        print!("{:<38}", "");
-        WRITES.iter().for_each(|(name, _)| print!("{name:>14}"));
-        println!();
-        for (name, way) in WAYS {
-            line(name, |size| write_files(&folder, way, size, synced));
+        heading(&WRITES.map(|(name, _)| name));
+        let way = |way| move |folder: &Path, size| write_files(folder, way, size, synced);
+        let fio = |options: &'static [&str]| move |folder: &Path, size| fio(folder, size, synced, options);
+        let mut lines: Vec<(&str, Box<Trial>)> = Vec::new();
+        for (name, which) in WAYS {
+            lines.push((name, Box::new(way(which))));
         }
-        line("storage::log, one caller", |size| write_log(&folder, size, synced));
-        line("fio, behind the end", |size| fio(&folder, size, synced, &["--fallocate=none"]));
-        line("fio, over blocks that are there", |size| fio(&folder, size, synced, &["--overwrite=1"]));
-        line("fio, direct behind the end", |size| {
-            fio(&folder, size.next_multiple_of(ALIGNED), synced, &["--direct=1", "--fallocate=none"])
-        });
-        println!();
+        lines.push((
+            "storage::log, one caller",
+            Box::new(move |folder, size| write_log(folder, size, synced)),
+        ));
+        lines.push(("fio, behind the end", Box::new(fio(&["--fallocate=none"]))));
+        lines.push(("fio, over blocks that are there", Box::new(fio(&["--overwrite=1"]))));
+        table(&folder, &lines, &WRITES.map(|(_, size)| size), |rate, _| format!("{rate:.1}"));
     }
     println!("records/s (MB/s) through a GroupCommit");
-    println!("{:<38}{:>22}{:>22}", "", "one appender", "16 that wait for each");
-    for size in [64, 500, 4096] {
+    heading(&["64 B", "500 B", "4 KiB"]);
+    let mut lines: Vec<(String, Box<Trial>)> = Vec::new();
+    for appenders in [1, WAITERS] {
         for durability in [Durability::None, Durability::Written, Durability::Synced] {
-            print!("{:<38}", format!("{size} B, {durability:?}"));
-            for appenders in [1, WAITERS] {
-                let rate = median(|| group_commit(&folder, size, durability, appenders));
-                print!("{:>22}", format!("{rate:.0} ({:.0})", rate * size as f64 / 1e6));
-            }
-            println!();
+            let name = match appenders {
+                1 => format!("{durability:?}, one appender"),
+                _ => format!("{durability:?}, {appenders} that wait for each"),
+            };
+            let trial = move |folder: &Path, size| group_commit(folder, size, durability, appenders);
+            lines.push((name, Box::new(trial)));
         }
     }
+    table(&folder, &lines, &[64, 500, 4096], |rate, size| {
+        format!("{rate:.0} ({:.0})", rate * size as f64 / 1e6)
+    });
 }
 
-fn line(name: &str, rate: impl Fn(usize) -> f64) {
-    print!("{name:<38}");
-    for (_, size) in WRITES {
-        print!("{:>14.1}", median(|| rate(size)));
-    }
+/// Measures once, at a size.
+type Trial = dyn Fn(&Path, usize) -> f64;
+
+fn heading(names: &[&str]) {
+    print!("{:<38}", "");
+    names.iter().for_each(|name| print!("{name:>18}"));
     println!();
 }
 
-fn median(run: impl Fn() -> f64) -> f64 {
-    let mut rates: Vec<f64> = (0..RUNS).map(|_| run()).collect();
-    rates.sort_by(f64::total_cmp);
-    rates[RUNS / 2]
+/// Medians; all cells are measured once before any is measured again, and those of one size side by side, so that a
+/// disturbed minute meets all that are compared.
+fn table(
+    folder: &Path,
+    lines: &[(impl AsRef<str>, Box<Trial>)],
+    sizes: &[usize],
+    print: impl Fn(f64, usize) -> String,
+) {
+    let mut rates = vec![Vec::new(); lines.len() * sizes.len()];
+    for _ in 0..RUNS {
+        for (column, size) in sizes.iter().enumerate() {
+            for (line, (_, trial)) in lines.iter().enumerate() {
+                rates[line * sizes.len() + column].push(trial(folder, *size));
+            }
+        }
+    }
+    rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
+    for ((name, _), rates) in lines.iter().zip(rates.chunks(sizes.len())) {
+        print!("{:<38}", name.as_ref());
+        rates.iter().zip(sizes).for_each(|(rates, size)| print!("{:>18}", print(rates[RUNS / 2], *size)));
+        println!();
+    }
+    println!();
 }
 
 /// Megabytes of payload a second; laying out blocks beforehand is not counted, laying them out on the way is.
@@ -129,7 +154,7 @@ fn write_files(folder: &Path, way: Way, size: usize, synced: bool) -> f64 {
                 }
                 None => {
                     file.write_all_at(bytes, at as u64).expect("write");
-                    if way == Way::Ahead && at + stride > laid && synced && size <= AHEAD / 4 {
+                    if way == Way::Ahead && at + stride > laid && synced && size <= 256 << 10 {
                         laid = at + stride + AHEAD;
                         zeros(&file, at + stride);
                     }
@@ -191,7 +216,7 @@ fn write_log(folder: &Path, size: usize, synced: bool) -> f64 {
 fn fio(folder: &Path, size: usize, synced: bool, more: &[&str]) -> f64 {
     let path = folder.join("fio");
     let output = Command::new("fio")
-        .args(["--name=trial", "--rw=write", "--ioengine=psync", "--size=64m", "--loops=4", "--runtime=1"])
+        .args(["--name=trial", "--rw=write", "--ioengine=psync", "--size=64m", "--runtime=1"])
         .args(["--output-format=terse", "--terse-version=3"])
         .arg(format!("--filename={}", path.display()))
         .arg(format!("--bs={size}"))

@@ -106,7 +106,7 @@ impl LogOptions {
             identity,
             segment_bytes: 64 << 20,
             buffer_bytes: 1 << 20,
-            ahead_bytes: 1 << 20,
+            ahead_bytes: 4 << 20,
             promised: LogPosition(0),
             clock: LogClock::system(),
         }

@@ -124,10 +124,18 @@ impl Walk {
         if head.first != self.next {
             return Ok(stop("first record of a group", self.next.to_string(), head.first.to_string(), true));
         }
+        let Some(next) = head.first.0.checked_add(u64::from(head.records)) else {
+            return Ok(stop(
+                "records of a group",
+                "numbers".to_owned(),
+                "more than there are".to_owned(),
+                true,
+            ));
+        };
         self.payload = payload.len();
         self.pos += len as u64;
         self.chain = chain;
-        self.next = LogPosition(head.first.0 + u64::from(head.records));
+        self.next = LogPosition(next);
         Ok(Step::Group(head))
     }
 

@@ -16,6 +16,9 @@ use super::{Log, LogError, LogPosition, SegmentSummary};
 use crate::frame::Chain;
 use crate::{File, OpenMode};
 
+/// Zeros are laid out ahead only of syncs of less than this share of them: larger ones gain less than the zeros cost.
+const AHEAD_SHARE: u64 = 16;
+
 /// The segment that is appended to.
 #[derive(Debug)]
 pub(super) struct Active {
@@ -157,7 +160,7 @@ impl Log {
     fn lay_ahead(&mut self) -> Result<(), LogError> {
         let ahead = self.options.ahead_bytes;
         let active = &mut self.active;
-        if active.end < active.laid || active.end - active.synced > ahead / 4 {
+        if active.end < active.laid || active.end - active.synced > ahead / AHEAD_SHARE {
             return Ok(());
         }
         let until = (active.end + ahead).min(self.options.segment_bytes);

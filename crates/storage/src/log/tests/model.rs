@@ -140,6 +140,6 @@ proptest! {
 
     #[test]
     fn any_steps_with_zeros_ahead(steps in proptest::collection::vec(step(), 1..80)) {
-        run(&steps, 256);
+        run(&steps, 1024);
     }
 }
