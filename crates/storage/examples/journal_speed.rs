@@ -1,6 +1,7 @@
 //! Ways of writing a journal, beside `fio` and beside [`thalweg_storage::log`], on one disk in the same minutes.
 //!
-//! `cargo run --release -p thalweg-storage --example journal_speed -- FOLDER`
+//! `cargo run --release -p thalweg-storage --example journal_speed -- FOLDER [WORD…]`, with words only lines of the
+//! tables that hold one of them
 //!
 //! The first table is of bytes: writes of one size, each of them synced or none. A record's size matters to the disk
 //! only through the size of the write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB
@@ -22,12 +23,12 @@ use thalweg_storage::log::{Durability, GroupCommit, Log, LogOptions, Registratio
 
 const RUNS: usize = 3;
 /// Bytes of a file before the next is begun.
-const FILE: usize = 32 << 20;
+const FILE: usize = 16 << 20;
 const AHEAD: usize = 4 << 20;
 const ALIGNED: usize = 4096;
 /// A run ends after this time or these bytes: few enough that a machine which limits bursts is not what is measured.
-const TIME: Duration = Duration::from_millis(800);
-const BYTES: usize = 64 << 20;
+const TIME: Duration = Duration::from_millis(500);
+const BYTES: usize = 16 << 20;
 const WRITES: [(&str, usize); 4] =
     [("16 x 64 B", 16 * 64), ("16 x 500 B", 16 * 500), ("16 x 4 KiB", 16 * 4096), ("full buffer", 1 << 20)];
 const WAITERS: usize = 16;
@@ -106,6 +107,9 @@ fn table(
     sizes: &[usize],
     print: impl Fn(f64, usize) -> String,
 ) {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let lines: Vec<_> = lines.iter().filter(|(name, _)| is_wanted(name.as_ref())).collect();
     let mut rates = vec![Vec::new(); lines.len() * sizes.len()];
     for _ in 0..RUNS {
         for (column, size) in sizes.iter().enumerate() {
@@ -125,7 +129,8 @@ fn table(
 
 /// Megabytes of payload a second; laying out blocks beforehand is not counted, laying them out on the way is.
 fn write_files(folder: &Path, way: Way, size: usize, synced: bool) -> f64 {
-    let path = folder.join("trial");
+    let is_laid = matches!(way, Way::Over | Way::Mapped | Way::DirectOver);
+    let path = folder.join(if is_laid { "laid" } else { "trial" });
     let direct = matches!(way, Way::DirectAppend | Way::DirectOver);
     // Direct writes are whole blocks: what a group does not fill is padding.
     let stride = if direct { size.next_multiple_of(ALIGNED) } else { size };
@@ -134,12 +139,12 @@ fn write_files(folder: &Path, way: Way, size: usize, synced: bool) -> f64 {
     let bytes = &slack[start..start + stride];
     let (mut spent, mut payload) = (Duration::ZERO, 0);
     while spent < TIME && payload < BYTES {
-        let file = new_file(&path, direct);
-        if matches!(way, Way::Over | Way::Mapped | Way::DirectOver) {
-            let plain = new_file(&path, false);
+        if is_laid && !path.exists() {
+            let plain = open(&path, false);
             (0..FILE / AHEAD).for_each(|part| zeros(&plain, part * AHEAD));
             plain.sync_all().expect("sync");
         }
+        let file = open(&path, direct);
         // SAFETY: this process alone has the file, and it is neither cut nor removed while mapped.
         let mut map = (way == Way::Mapped).then(|| unsafe { MmapMut::map_mut(&file) }.expect("map"));
         let started = Instant::now();
@@ -168,14 +173,16 @@ fn write_files(folder: &Path, way: Way, size: usize, synced: bool) -> f64 {
         }
         spent += started.elapsed();
         drop(map);
-        std::fs::remove_file(&path).expect("remove");
+        if !is_laid {
+            std::fs::remove_file(&path).expect("remove");
+        }
     }
     payload as f64 / 1e6 / spent.as_secs_f64()
 }
 
-fn new_file(path: &Path, direct: bool) -> File {
+fn open(path: &Path, direct: bool) -> File {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true);
+    options.read(true).write(true).create(true).truncate(false);
     if direct {
         options.custom_flags(libc::O_DIRECT);
     }
@@ -216,7 +223,7 @@ fn write_log(folder: &Path, size: usize, synced: bool) -> f64 {
 fn fio(folder: &Path, size: usize, synced: bool, more: &[&str]) -> f64 {
     let path = folder.join("fio");
     let output = Command::new("fio")
-        .args(["--name=trial", "--rw=write", "--ioengine=psync", "--size=64m", "--runtime=1"])
+        .args(["--name=trial", "--rw=write", "--ioengine=psync", "--size=16m", "--runtime=1"])
         .args(["--output-format=terse", "--terse-version=3"])
         .arg(format!("--filename={}", path.display()))
         .arg(format!("--bs={size}"))

@@ -113,6 +113,32 @@ fn a_log_never_names_what_an_earlier_one_does_not_hold() {
     }
 }
 
+#[test]
+fn what_is_durable_names_only_what_is_durable() {
+    let fs = MemFs::new();
+    let group = GroupCommit::start(Duration::ZERO).unwrap();
+    let written = || Registration::new(Durability::Written);
+    let journal = registered(&group, Arc::new(fs.clone()), DIR, written()).unwrap();
+    // They stand between the two, so that appenders run while a round takes its buffers.
+    for other in 0..300 {
+        registered(&group, Arc::new(fs.clone()), &format!("/others/{other}"), written()).unwrap();
+    }
+    let order = registered(&group, Arc::new(fs.clone()), "/order", written()).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    let ticket = journal.append(&[b"raw"]).unwrap();
+                    let named = order.append(&[&ticket.position.0.to_le_bytes()]).unwrap();
+                    order.wait(named).unwrap();
+                    assert!(journal.is_durable(ticket), "{named:?} is durable, {ticket:?} is not");
+                }
+            });
+        }
+    });
+    group.close().unwrap();
+}
+
 /// A callback that keeps what it was told, and stops the thread at the first progress until it is let go.
 fn gate() -> (Progress, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (stopped, is_stopped) = mpsc::channel();
