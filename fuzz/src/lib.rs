@@ -10,7 +10,7 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use target::{chunk, csv, expression, frame, job_file, ndjson, query};
+pub use target::{chunk, csv, expression, frame, job_file, log, ndjson, query};
 
 /// A decoder under test.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     csv::TARGET,
     ndjson::TARGET,
     job_file::TARGET,
@@ -33,6 +33,7 @@ pub const TARGETS: [Target; 7] = [
     expression::TARGET,
     chunk::TARGET,
     frame::TARGET,
+    log::TARGET,
 ];
 
 /// The largest single allocation that an input may cause.
