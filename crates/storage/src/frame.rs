@@ -37,6 +37,11 @@ impl Chain {
         Self { identity, previous: crc32fast::hash(&identity.to_le_bytes()) }
     }
 
+    /// The chain of a file behind a frame whose checksum is known: a writer or reader goes on in its middle.
+    pub fn resume(identity: u64, previous: u32) -> Self {
+        Self { identity, previous }
+    }
+
     /// Checksum of the last frame.
     pub fn previous(&self) -> u32 {
         self.previous
@@ -292,6 +297,18 @@ mod tests {
                 None => panic!("bit {bit} was not detected"),
             }
         }
+    }
+
+    #[test]
+    fn a_resumed_chain_goes_on_as_the_one_that_was_left() {
+        let bytes = file(&SAMPLE);
+        let mut first = FrameReader::new(&bytes[..BOUNDS[1]], 0, Chain::new(IDENTITY));
+        first.next_frame().unwrap();
+        let resumed = Chain::resume(IDENTITY, first.chain().previous());
+        let mut rest = FrameReader::new(&bytes, BOUNDS[1], resumed);
+        assert_eq!(rest.next_frame().unwrap().unwrap().payload, SAMPLE[1]);
+        let stranger = Chain::resume(IDENTITY, first.chain().previous() ^ 1);
+        assert!(FrameReader::new(&bytes, BOUNDS[1], stranger).next_frame().is_err());
     }
 
     #[test]
