@@ -1,0 +1,152 @@
+//! What can go wrong with a back end, with the place where it did and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_types::{Class, Error, Retry};
+
+/// An error of a back end.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// `action` is a present-tense verb: `write`, `sync`, `open`.
+    #[error("{action} {path:?}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// The disk is full. What was committed is untouched and can be read.
+    #[error("no space left for keyed state: {action} {path:?}")]
+    Full {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
+    Corrupt { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
+    /// Written by a newer build.
+    #[error("{path:?} has format {found} of {what}, and this build reads up to {newest}")]
+    NewerFormat { path: PathBuf, what: &'static str, found: u16, newest: u16 },
+    /// The commit record names a version that does not belong here.
+    #[error("version of the state in {dir:?}: {what}: expected {expected}, got {got}")]
+    Version { dir: PathBuf, what: &'static str, expected: String, got: String },
+    #[error("{what} takes {bytes} bytes, and at most {max} fit")]
+    TooLarge { what: &'static str, bytes: u64, max: u64 },
+    /// The caller broke the order of cycles.
+    #[error("{call} of cycle {cycle} after {after}")]
+    Order { call: &'static str, cycle: u64, after: String },
+    /// An earlier write or sync failed and has been reported; what is on the disk is not known any more.
+    #[error("the state in {dir:?} stopped after an earlier failure: {reason}")]
+    Poisoned { dir: PathBuf, reason: String },
+    #[error("there is no back end {name:?}; there are {known}")]
+    UnknownBackend { name: String, known: String },
+}
+
+impl StateError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| {
+            let (path, is_full) = (path.to_owned(), is_full(source.kind()));
+            let source = Arc::new(source);
+            if is_full {
+                StateError::Full { action, path, source }
+            } else {
+                StateError::Io { action, path, source }
+            }
+        }
+    }
+
+    pub(crate) fn corrupt(
+        path: &Path,
+        pos: u64,
+        what: &'static str,
+        expected: impl ToString,
+        got: impl ToString,
+    ) -> Self {
+        let (expected, got) = (expected.to_string(), got.to_string());
+        StateError::Corrupt { path: path.to_owned(), pos, what, expected, got }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, StateError::Full { .. })
+    }
+
+    /// Whether a file was not there: it may have been unlinked between looking up its name and opening it.
+    pub(crate) fn is_missing_file(&self) -> bool {
+        matches!(self, StateError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whose turn it is.
+    pub fn class(&self) -> Class {
+        match self {
+            StateError::Io { .. } | StateError::Full { .. } | StateError::Poisoned { .. } => Class::External,
+            StateError::Corrupt { .. } | StateError::Version { .. } => Class::Corrupt,
+            StateError::NewerFormat { .. }
+            | StateError::TooLarge { .. }
+            | StateError::UnknownBackend { .. } => Class::User,
+            StateError::Order { .. } => Class::Internal,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            StateError::Full { .. } => Some(
+                "free space on the disk of --data-dir, or move the directory to a larger one, and start the job \
+                 again: it goes on at the last committed cycle",
+            ),
+            StateError::NewerFormat { .. } => Some("run the build that wrote it, or a newer one"),
+            StateError::TooLarge { .. } => Some("split the value over several keys"),
+            StateError::Poisoned { .. } => {
+                Some("start the job again: it goes on at the last committed cycle")
+            }
+            StateError::Corrupt { .. } | StateError::Version { .. } => {
+                Some("restore the data directory from a copy, or remove the job's folder to start over")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl From<StateError> for Error {
+    /// A failed write or sync is not to be repeated on the same instance: whether its bytes arrived is open.
+    fn from(error: StateError) -> Self {
+        let retry = match &error {
+            StateError::Full { .. } => Retry::WithBackoff,
+            _ if error.class() == Class::External => Retry::OutcomeUnknown,
+            _ => Retry::Never,
+        };
+        let mut converted = Error::new(error.class(), error.to_string()).with_retry(retry);
+        if let Some(hint) = error.hint() {
+            converted = converted.with_hint(hint);
+        }
+        match error {
+            StateError::Io { source, .. } | StateError::Full { source, .. } => converted.with_source(source),
+            _ => converted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_apart_and_says_what_to_do() {
+        let path = Path::new("/d/segment");
+        let full = StateError::io("write", path)(io::ErrorKind::StorageFull.into());
+        assert!(full.is_full() && full.hint().unwrap().contains("free space"));
+        let converted = Error::from(full);
+        assert_eq!((converted.class(), converted.retry()), (Class::External, Retry::WithBackoff));
+        let other = StateError::io("sync", path)(io::Error::from_raw_os_error(5));
+        assert!(!other.is_full());
+        assert_eq!(Error::from(other).retry(), Retry::OutcomeUnknown);
+    }
+}

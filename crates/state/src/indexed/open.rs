@@ -1,0 +1,167 @@
+//! Opening: what the version names is checked, everything else goes, and the index is there again.
+//!
+//! The index comes from the newest index file that reaches no further than the version, and from the frames behind
+//! it; without such a file from all frames. Every segment is measured and its header checked, the frames that are
+//! read are checked wholly, others when they are read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_storage::OpenMode;
+
+use super::Shared;
+use super::dump;
+use super::entry::entries;
+use super::list::{self, Named};
+use super::location::Location;
+use super::place::Places;
+use super::segment::{self, Extent, Walk};
+use super::table::{Fingerprint, Table};
+use super::writer::{Active, Writer, remove};
+use crate::{StateError, Version};
+
+pub(super) fn open(shared: &Shared, version: Option<&Version>) -> Result<Writer, StateError> {
+    let (fs, dir) = (shared.fs.as_ref(), shared.dir.as_path());
+    fs.create_dir_all(dir).map_err(StateError::io("create", dir))?;
+    if let Some(parent) = dir.parent() {
+        fs.sync_dir(parent).map_err(StateError::io("sync", parent))?;
+    }
+    let named = version.map(|version| Named::decode(version, dir)).transpose()?;
+    let mut writer = Writer::new(named.map(|named| named.cycle));
+    if let Some(named) = named {
+        let sealed = list::read(fs, dir, shared.identity, named.list)?;
+        writer.sealed = sealed.into_iter().map(|extent| (extent.number, extent)).collect();
+        writer.list = named.list;
+        if let Some(active) = named.active {
+            open_active(shared, &mut writer, active)?;
+        } else if !writer.sealed.is_empty() {
+            let (expected, got) = ("an active segment".to_owned(), "none".to_owned());
+            return Err(StateError::Version { dir: dir.to_owned(), what: "segments", expected, got });
+        }
+        for extent in writer.sealed.values() {
+            let path = segment::path(dir, extent.number);
+            let file = fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
+            segment::check(file.as_ref(), &path, shared.identity, *extent)?;
+            shared.places_mut().add_segment(extent.number, extent.len)?;
+        }
+    }
+    clear(shared, &mut writer)?;
+    build_index(shared, &mut writer)?;
+    writer.count_dumps(shared);
+    Ok(writer)
+}
+
+/// Opens the active segment and cuts what the version does not name.
+fn open_active(shared: &Shared, writer: &mut Writer, extent: Extent) -> Result<(), StateError> {
+    let path = segment::path(&shared.dir, extent.number);
+    let file = shared.fs.open(&path, OpenMode::Write).map_err(StateError::io("open", &path))?;
+    segment::check(file.as_ref(), &path, shared.identity, extent)?;
+    if file.len().map_err(StateError::io("measure", &path))? > extent.len {
+        file.truncate(extent.len).map_err(StateError::io("cut", &path))?;
+    }
+    let slot = shared.places_mut().add_segment(extent.number, extent.len)?;
+    let seed = segment::seed(shared.identity, extent.number);
+    writer.next_segment = extent.number + 1;
+    writer.active = Some(Active { file: Arc::clone(&file), slot, seed, extent, is_dirty: true });
+    Ok(())
+}
+
+/// Removes what the version does not name, and learns which index files there are.
+fn clear(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
+    let (fs, dir) = (shared.fs.as_ref(), shared.dir.as_path());
+    let mut is_changed = false;
+    let reach = writer.active.as_ref().map_or((0, 0), |active| (active.extent.number, active.extent.len));
+    for name in fs.list(dir).map_err(StateError::io("list", dir))? {
+        let keep = if let Some(number) = segment::number_of(&name) {
+            writer.sealed.contains_key(&number) || number == reach.0
+        } else if let Some(number) = list::number_of(&name) {
+            let keep = number > 0 && number == writer.list.number;
+            if keep {
+                writer.lists.insert(number);
+            }
+            keep
+        } else if let Some(dumped) = dump::reach_of(&name) {
+            if dumped <= reach {
+                writer.dumps.insert(dumped, 0);
+            }
+            dumped <= reach
+        } else {
+            // Half a publication; other files are not ours.
+            let ours =
+                [segment::PREFIX, list::PREFIX, dump::PREFIX].iter().any(|prefix| name.starts_with(prefix));
+            !(ours && name.ends_with(".tmp"))
+        };
+        if !keep {
+            remove(shared, &dir.join(&name))?;
+            is_changed = true;
+        }
+    }
+    if is_changed {
+        // An index file of what never was committed must not come back when its place is written anew.
+        fs.sync_dir(dir).map_err(StateError::io("sync", dir))?;
+    }
+    Ok(())
+}
+
+fn build_index(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
+    let (fs, dir, identity) = (shared.fs.as_ref(), shared.dir.as_path(), shared.identity);
+    let mut places = shared.places_mut();
+    let mut known = None;
+    for reach in writer.dumps.keys().rev().copied().collect::<Vec<_>>() {
+        known = dump::read(fs, dir, identity, reach, &places)?;
+        if known.is_some() {
+            break;
+        }
+        remove(shared, &dump::path(dir, reach))?;
+        writer.dumps.remove(&reach);
+    }
+    for (reach, bytes) in &mut writer.dumps {
+        *bytes = measure(shared, &dump::path(dir, *reach))?;
+    }
+    let (from, mut table) = match known {
+        Some((place, table)) => (Some(place), table),
+        None => (None, Table::new()),
+    };
+    for (start, end) in tail(shared.identity, &writer.extents(), from) {
+        writer.tail_bytes += end.len - start.len;
+        replay(shared, &places, &mut table, start, end)?;
+    }
+    places.set_table(table);
+    Ok(())
+}
+
+fn measure(shared: &Shared, path: &Path) -> Result<u64, StateError> {
+    let file = shared.fs.open(path, OpenMode::Read).map_err(StateError::io("open", path))?;
+    file.len().map_err(StateError::io("measure", path))
+}
+
+/// What stands behind a place, segment by segment: from where to where.
+fn tail(identity: u64, extents: &[Extent], from: Option<Extent>) -> Vec<(Extent, Extent)> {
+    let known = from.map_or(0, |from| from.number);
+    let behind = extents.iter().filter(|extent| extent.number >= known);
+    let start = |extent: &Extent| from.filter(|from| from.number == extent.number);
+    behind.map(|extent| (start(extent).unwrap_or(segment::empty(identity, extent.number)), *extent)).collect()
+}
+
+/// Puts the entries between two places of a segment into the index.
+fn replay(
+    shared: &Shared,
+    places: &Places,
+    table: &mut Table,
+    start: Extent,
+    end: Extent,
+) -> Result<(), StateError> {
+    let Some(slot) = places.slot_of(end.number) else { return Ok(()) };
+    let path = segment::path(&shared.dir, end.number);
+    let file = shared.handles.get(end.number)?;
+    let mut walk = Walk::new(file, path, shared.identity, start, end);
+    while let Some(payload) = walk.next()? {
+        for entry in entries(walk.bytes(&payload)) {
+            let (at, entry) = entry.map_err(|(at, fault)| walk.entry_damage(&payload, at, fault))?;
+            let start = payload.pos + at as u64;
+            let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
+            table.put(Fingerprint::of(entry.key), location);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What readers and the writer share: the index, and what each segment still holds of it.
+//!
+//! Invariants
+//! * A segment's live entries are exactly the slots of the index that name it.
+//! * An entry is in the index only after its bytes are written.
+
+use std::collections::BTreeMap;
+
+use super::location::{Location, MAX_SEGMENTS};
+use super::table::{Fingerprint, Table};
+use crate::StateError;
+
+/// A segment at hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    pub(super) len: u64,
+    /// Slots of the index that name it, tombstones among them.
+    pub(super) live_count: u64,
+}
+
+/// The index and the table of segments that its locations point into.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) table: Table,
+    slots: Vec<Option<Segment>>,
+    by_number: BTreeMap<u64, u16>,
+    tombstones: u64,
+    live_bytes: u64,
+}
+
+impl Places {
+    pub(super) fn new() -> Self {
+        let (slots, by_number) = (Vec::new(), BTreeMap::new());
+        Self { table: Table::new(), slots, by_number, tombstones: 0, live_bytes: 0 }
+    }
+
+    /// Gives a segment a slot.
+    pub(super) fn add_segment(&mut self, number: u64, len: u64) -> Result<u16, StateError> {
+        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if free >= MAX_SEGMENTS {
+            let (bytes, max) = (free as u64 + 1, MAX_SEGMENTS as u64);
+            return Err(StateError::TooLarge { what: "the list of segments of one task", bytes, max });
+        }
+        if free == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[free] = Some(Segment { number, len, live_count: 0 });
+        self.by_number.insert(number, free as u16);
+        Ok(free as u16)
+    }
+
+    pub(super) fn remove_segment(&mut self, number: u64) {
+        if let Some(slot) = self.by_number.remove(&number) {
+            self.slots[usize::from(slot)] = None;
+        }
+    }
+
+    pub(super) fn slot_of(&self, number: u64) -> Option<u16> {
+        self.by_number.get(&number).copied()
+    }
+
+    pub(super) fn segment(&self, slot: u16) -> Option<&Segment> {
+        self.slots.get(usize::from(slot))?.as_ref()
+    }
+
+    pub(super) fn set_len(&mut self, slot: u16, len: u64) {
+        if let Some(Some(segment)) = self.slots.get_mut(usize::from(slot)) {
+            segment.len = len;
+        }
+    }
+
+    pub(super) fn live_count(&self, number: u64) -> u64 {
+        self.slot_of(number).and_then(|slot| self.segment(slot)).map_or(0, |segment| segment.live_count)
+    }
+
+    /// Segments with their slots, oldest first.
+    pub(super) fn segments(&self) -> impl Iterator<Item = (u16, &Segment)> {
+        self.by_number.values().filter_map(|slot| Some((*slot, self.segment(*slot)?)))
+    }
+
+    #[inline]
+    pub(super) fn put(&mut self, fingerprint: Fingerprint, location: Location) {
+        self.count(location, 1);
+        if let Some(before) = self.table.put(fingerprint, location) {
+            self.count(before, -1);
+        }
+    }
+
+    pub(super) fn remove(&mut self, fingerprint: Fingerprint) {
+        if let Some(before) = self.table.get(fingerprint) {
+            self.table.remove(fingerprint);
+            self.count(before, -1);
+        }
+    }
+
+    /// Replaces the index, whose locations all point to segments at hand.
+    pub(super) fn set_table(&mut self, table: Table) {
+        self.table = table;
+        self.live_bytes = 0;
+        self.tombstones = 0;
+        for segment in self.slots.iter_mut().flatten() {
+            segment.live_count = 0;
+        }
+        let table = std::mem::replace(&mut self.table, Table::new());
+        for location in table.locations() {
+            self.count(location, 1);
+        }
+        self.table = table;
+    }
+
+    #[inline]
+    fn count(&mut self, location: Location, by: i64) {
+        if let Some(Some(segment)) = self.slots.get_mut(usize::from(location.slot())) {
+            segment.live_count = segment.live_count.wrapping_add_signed(by);
+        }
+        if location.is_tombstone() {
+            self.tombstones = self.tombstones.wrapping_add_signed(by);
+        } else {
+            self.live_bytes = self.live_bytes.wrapping_add_signed(location.len() as i64 * by);
+        }
+    }
+
+    pub(super) fn keys(&self) -> u64 {
+        self.table.len() as u64 - self.tombstones
+    }
+
+    /// Bytes of entries with values.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+}

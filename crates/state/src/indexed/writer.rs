@@ -1,0 +1,337 @@
+//! The writing end: appends changes, seals segments, gives out versions, unlinks what no version needs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thalweg_storage::{File, OpenMode, publish};
+
+use super::compact::Compaction;
+use super::dump::{self, Reach};
+use super::entry::{Entry, EntrySeed, MAX_ENTRY};
+use super::list::{self, ListId, Named};
+use super::location::Location;
+use super::segment::{self, Extent, HEADER};
+use super::table::Fingerprint;
+use super::{Counters, Shared};
+use crate::cycles::Cycles;
+use crate::{Changes, StateError, Version};
+use thalweg_storage::frame::FRAME_HEADER;
+
+/// Bytes of entries in a frame, but for the one that goes beyond: what a compaction holds in memory.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// Changes of one write: with a segment's size, entries begin where locations can say it.
+const MAX_WRITE: u64 = 512 << 20;
+
+/// Changes that go into the index under one lock, some ten microseconds.
+const INDEX_BATCH: usize = 256;
+
+/// An index file is written when this many times its own bytes were appended since the last one.
+const DUMP_RATIO: u64 = 4;
+
+/// The segment that is appended to.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) file: Arc<dyn File>,
+    pub(super) slot: u16,
+    pub(super) seed: EntrySeed,
+    pub(super) extent: Extent,
+    /// Bytes that no sync has covered.
+    pub(super) is_dirty: bool,
+}
+
+/// A version that was given out and not yet committed.
+#[derive(Debug)]
+struct Prepared {
+    cycle: u64,
+    list: u64,
+    reach: Reach,
+    /// Segments that the version does without.
+    doomed: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) cycles: Cycles,
+    pub(super) active: Option<Active>,
+    /// Sealed segments of the next version.
+    pub(super) sealed: BTreeMap<u64, Extent>,
+    /// The published list, which may be older than `sealed`.
+    pub(super) list: ListId,
+    pub(super) is_list_dirty: bool,
+    /// Names of new segments are not synced.
+    pub(super) is_dir_dirty: bool,
+    pub(super) next_segment: u64,
+    /// Lists and index files in the folder.
+    pub(super) lists: BTreeSet<u64>,
+    pub(super) dumps: BTreeMap<Reach, u64>,
+    /// Bytes appended since the last index file.
+    pub(super) tail_bytes: u64,
+    prepared: VecDeque<Prepared>,
+    pub(super) compaction: Compaction,
+    buffers: Buffers,
+}
+
+/// Memory that is used again.
+#[derive(Debug, Default)]
+struct Buffers {
+    payload: Vec<u8>,
+    frame: Vec<u8>,
+    placed: Vec<(Fingerprint, Location)>,
+}
+
+/// Memory that is kept from one write to the next: entries in a frame and their frame.
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Writer {
+    pub(super) fn new(cycle: Option<u64>) -> Self {
+        Self {
+            cycles: Cycles::at(cycle),
+            active: None,
+            sealed: BTreeMap::new(),
+            list: ListId::default(),
+            is_list_dirty: false,
+            is_dir_dirty: false,
+            next_segment: 1,
+            lists: BTreeSet::new(),
+            dumps: BTreeMap::new(),
+            tail_bytes: 0,
+            prepared: VecDeque::new(),
+            compaction: Compaction::default(),
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// All segments, oldest first, as far as they are written.
+    pub(super) fn extents(&self) -> Vec<Extent> {
+        self.sealed.values().copied().chain(self.active.as_ref().map(|active| active.extent)).collect()
+    }
+
+    pub(super) fn write(&mut self, shared: &Shared, cycle: u64, changes: &Changes) -> Result<(), StateError> {
+        self.cycles.check_write(cycle)?;
+        check_sizes(changes)?;
+        if !changes.is_empty() {
+            let entries = changes.iter().map(|change| Entry { cycle, key: change.key, value: change.value });
+            let bytes = self.append(shared, entries)?;
+            Counters::add(&shared.counters.writes, changes.len() as u64);
+            self.cycles.wrote(cycle);
+            self.compact(shared, bytes)?;
+        }
+        self.cycles.wrote(cycle);
+        Ok(())
+    }
+
+    /// Appends entries and puts them into the index; the bytes that were written. After an error nothing has
+    /// changed but bytes behind the active segment's end, which the next append writes over.
+    pub(super) fn append<'a>(
+        &mut self,
+        shared: &Shared,
+        entries: impl Iterator<Item = Entry<'a>>,
+    ) -> Result<u64, StateError> {
+        self.make_room(shared)?;
+        let Some(active) = &mut self.active else { return Ok(0) };
+        let Buffers { payload, frame, placed } = &mut self.buffers;
+        placed.clear();
+        let mut chain = segment::chain(shared.identity, active.extent);
+        let mut len = active.extent.len;
+        let mut entries = entries.peekable();
+        while entries.peek().is_some() {
+            payload.clear();
+            let base = len + FRAME_HEADER as u64;
+            while payload.len() < FRAME_BYTES
+                && let Some(entry) = entries.next()
+            {
+                let start = base + payload.len() as u64;
+                let location = Location::new(active.slot, start, entry.stored_len(), entry.value.is_none());
+                placed.push((Fingerprint::of(entry.key), location));
+                entry.encode(active.seed, start, payload);
+            }
+            frame.clear();
+            chain.push(payload, frame);
+            active.file.write_all_at(frame, len).map_err(|error| {
+                let path = segment::path(&shared.dir, active.extent.number);
+                StateError::io("write", &path)(error)
+            })?;
+            len += frame.len() as u64;
+        }
+        let bytes = len - active.extent.len;
+        active.extent = Extent { len, chain: chain.previous(), ..active.extent };
+        active.is_dirty = true;
+        self.tail_bytes += bytes;
+        for batch in placed.chunks(INDEX_BATCH) {
+            let mut places = shared.places_mut();
+            for (fingerprint, location) in batch {
+                places.put(*fingerprint, *location);
+            }
+        }
+        shared.places_mut().set_len(active.slot, len);
+        payload.shrink_to(KEPT_BYTES);
+        frame.shrink_to(KEPT_BYTES);
+        placed.shrink_to(KEPT_BYTES / size_of::<(Fingerprint, Location)>());
+        Ok(bytes)
+    }
+
+    /// Makes the active segment, or seals it and makes its successor.
+    fn make_room(&mut self, shared: &Shared) -> Result<(), StateError> {
+        if self.active.as_ref().is_some_and(|active| active.extent.len < shared.options.segment_bytes) {
+            return Ok(());
+        }
+        self.sync_active(&shared.dir)?;
+        let number = self.next_segment;
+        let path = segment::path(&shared.dir, number);
+        // Emptied where an earlier attempt found the disk full.
+        let file = shared.fs.open(&path, OpenMode::Create).map_err(StateError::io("create", &path))?;
+        file.write_all_at(&segment::header(shared.identity, number), 0)
+            .map_err(StateError::io("write", &path))?;
+        let slot = shared.places_mut().add_segment(number, HEADER)?;
+        self.next_segment += 1;
+        self.is_dir_dirty = true;
+        let extent = segment::empty(shared.identity, number);
+        let seed = segment::seed(shared.identity, number);
+        if let Some(full) = self.active.replace(Active { file, slot, seed, extent, is_dirty: true }) {
+            self.sealed.insert(full.extent.number, full.extent);
+            self.is_list_dirty = true;
+        }
+        Ok(())
+    }
+
+    fn sync_active(&mut self, dir: &Path) -> Result<(), StateError> {
+        if let Some(active) = &mut self.active
+            && active.is_dirty
+        {
+            let path = segment::path(dir, active.extent.number);
+            active.file.sync_data().map_err(StateError::io("sync", &path))?;
+            active.is_dirty = false;
+        }
+        Ok(())
+    }
+
+    pub(super) fn prepare(&mut self, shared: &Shared, cycle: u64) -> Result<Version, StateError> {
+        self.cycles.check_prepare(cycle)?;
+        self.sync_active(&shared.dir)?;
+        if self.is_dir_dirty {
+            shared.fs.sync_dir(&shared.dir).map_err(StateError::io("sync", &shared.dir))?;
+            self.is_dir_dirty = false;
+        }
+        let doomed: Vec<u64> = {
+            let places = shared.places();
+            self.sealed.keys().copied().filter(|number| places.live_count(*number) == 0).collect()
+        };
+        if self.is_list_dirty || !doomed.is_empty() {
+            self.publish_list(shared, &doomed)?;
+        }
+        let active = self.active.as_ref().map(|active| active.extent);
+        let version = Named { cycle, list: self.list, active }.encode();
+        let reach = active.map_or((0, 0), |extent| (extent.number, extent.len));
+        self.prepared.push_back(Prepared { cycle, list: self.list.number, reach, doomed });
+        self.cycles.did_prepare(cycle);
+        Ok(version)
+    }
+
+    fn publish_list(&mut self, shared: &Shared, doomed: &[u64]) -> Result<(), StateError> {
+        let kept = self.sealed.values().filter(|extent| !doomed.contains(&extent.number));
+        let (bytes, id) =
+            list::encode(shared.identity, self.list.number + 1, &kept.copied().collect::<Vec<_>>());
+        let path = list::path(&shared.dir, id.number);
+        publish(shared.fs.as_ref(), &path, &bytes).map_err(StateError::io("publish", &path))?;
+        self.lists.insert(id.number);
+        self.list = id;
+        self.is_list_dirty = false;
+        for number in doomed {
+            self.sealed.remove(number);
+            self.compaction.forget(*number);
+        }
+        Ok(())
+    }
+
+    pub(super) fn committed(&mut self, shared: &Shared, cycle: u64) -> Result<(), StateError> {
+        self.cycles.check_committed(cycle)?;
+        let mut newest = None;
+        while let Some(prepared) = self.prepared.pop_front_if(|prepared| prepared.cycle <= cycle) {
+            for number in &prepared.doomed {
+                shared.handles.close(*number);
+                remove(shared, &segment::path(&shared.dir, *number))?;
+                shared.places_mut().remove_segment(*number);
+            }
+            newest = Some(prepared);
+        }
+        self.cycles.did_commit(cycle);
+        let Some(newest) = newest else { return Ok(()) };
+        while let Some(number) = self.lists.first().copied().filter(|number| *number < newest.list) {
+            remove(shared, &list::path(&shared.dir, number))?;
+            self.lists.remove(&number);
+        }
+        let index_bytes = shared.places().table.len() as u64 * 16;
+        if self.tail_bytes >= (index_bytes * DUMP_RATIO).max(shared.options.segment_bytes) {
+            self.dump(shared)?;
+        }
+        // The newest index file that a start at this commit can use, and those behind it.
+        let usable = self.dumps.range(..=newest.reach).next_back().map(|(reach, _)| *reach);
+        while let Some((reach, _)) = self.dumps.first_key_value()
+            && usable.is_some_and(|usable| *reach < usable)
+        {
+            remove(shared, &dump::path(&shared.dir, *reach))?;
+            self.dumps.pop_first();
+        }
+        self.count_dumps(shared);
+        Ok(())
+    }
+
+    /// Puts the index into a file. A disk that is full costs the next start some time, and nothing else.
+    fn dump(&mut self, shared: &Shared) -> Result<(), StateError> {
+        let Some(active) = &self.active else { return Ok(()) };
+        let (fs, dir) = (shared.fs.as_ref(), &shared.dir);
+        match dump::write(fs, dir, shared.identity, &shared.places(), active.extent) {
+            Ok(bytes) => {
+                self.dumps.insert((active.extent.number, active.extent.len), bytes);
+                self.tail_bytes = 0;
+                Ok(())
+            }
+            Err(error) if error.is_full() => {
+                tracing::warn!(dir = %dir.display(), "no space for an index file, the next start takes longer");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn count_dumps(&self, shared: &Shared) {
+        shared.counters.dump_bytes.store(self.dumps.values().sum(), Ordering::Relaxed);
+    }
+
+    pub(super) fn close(&mut self, shared: &Shared) -> Result<(), StateError> {
+        if self.cycles.is_quiet() && self.tail_bytes > 0 {
+            self.dump(shared)?;
+            self.count_dumps(shared);
+        }
+        Ok(())
+    }
+}
+
+/// Unlinks a file that no version needs; one that is gone is as good.
+pub(super) fn remove(shared: &Shared, path: &Path) -> Result<(), StateError> {
+    match shared.fs.remove(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StateError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_sizes(changes: &Changes) -> Result<(), StateError> {
+    let bytes = changes.byte_len() as u64 + changes.len() as u64 * super::entry::ENTRY_HEADER as u64;
+    if bytes < MAX_ENTRY {
+        return Ok(());
+    }
+    if bytes > MAX_WRITE {
+        return Err(StateError::TooLarge { what: "one slice of changes", bytes, max: MAX_WRITE });
+    }
+    let len =
+        |change: crate::Change<'_>| Entry { cycle: 0, key: change.key, value: change.value }.stored_len();
+    match changes.iter().map(len).find(|len| *len > MAX_ENTRY) {
+        Some(bytes) => Err(StateError::TooLarge { what: "a value with its key", bytes, max: MAX_ENTRY }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,30 @@
+//! Where the bytes of checkpoints are kept: the state of one task, by key.
+//!
+//! * [`Changes`]: what a cycle changed, keys with values or tombstones, in one buffer.
+//! * [`Backend`]: the contract of a back end, from a slice of changes to the version that a commit record names.
+//! * [`indexed`] (the default): append-only segments under an index in memory. Written in sequence, read by place.
+//! * [`files`]: one file per key, the baseline.
+//! * [`memory`]: for tests of what stands above.
+//! * [`registry`]: embedded back ends by the name that job files use.
+//!
+//! Keys are bytes of any kind; the caller puts operator, group and subkey into them.
+//! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by a
+//! commit record). A back end writes and syncs; who commits, and which keys are worth memory, is above it.
+//!
+//! Not here: what the bytes mean, the cache over a back end, when a cycle ends, the commit record.
+
+#![deny(unsafe_code)]
+
+mod backend;
+mod changes;
+mod cycles;
+mod error;
+pub mod files;
+pub mod indexed;
+pub mod memory;
+pub mod registry;
+mod wire;
+
+pub use backend::{Backend, BackendStats, Version, Visit};
+pub use changes::{Change, Changes};
+pub use error::StateError;

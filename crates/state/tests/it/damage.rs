@@ -1,0 +1,200 @@
+//! Cut and flipped bytes: found with file and byte, or of no consequence; never a wrong value.
+
+use std::path::{Path, PathBuf};
+
+use thalweg_state::{Changes, StateError, Version};
+use thalweg_storage::MemFs;
+use thalweg_types::Class;
+
+use crate::harness::{DIR, Disk, State, apply, assert_state, commit, scanned, small};
+
+fn changes_of(cycle: u64) -> Changes {
+    let mut changes = Changes::new();
+    for number in 0..6_u64 {
+        changes.push(format!("k{}", (cycle * 2 + number) % 9).as_bytes(), &[cycle as u8; 24]);
+    }
+    changes.remove(format!("k{}", cycle % 9).as_bytes());
+    changes
+}
+
+fn state_at(cycle: u64) -> State {
+    let mut state = State::new();
+    (1..=cycle).for_each(|cycle| apply(&mut state, &changes_of(cycle)));
+    state
+}
+
+/// Seven committed cycles and one behind them that is written only; with an index file in the middle.
+fn disk_of(disk: Disk) -> (Disk, Version) {
+    let backend = disk.open(None).unwrap();
+    let mut version = None;
+    for cycle in 1..=7 {
+        version = Some(commit(backend.as_ref(), cycle, &changes_of(cycle)));
+        if cycle == 5 {
+            backend.close().unwrap();
+        }
+    }
+    backend.write(8, &changes_of(8)).unwrap();
+    (disk, version.unwrap())
+}
+
+fn files(fs: &MemFs, part: &str) -> Vec<PathBuf> {
+    let dir = Path::new(DIR);
+    let names = thalweg_storage::Fs::list(fs, dir).unwrap();
+    names.iter().filter(|name| name.contains(part)).map(|name| dir.join(name)).collect()
+}
+
+/// Opens and reads everything, by scan and by key; whether all of it was right. An error names file and byte.
+fn examine(disk: &Disk, version: &Version, what: &str) -> bool {
+    let read = || {
+        let backend = disk.open(Some(version))?;
+        let expected = state_at(7);
+        for number in 0..9 {
+            let key = format!("k{number}").into_bytes();
+            assert_eq!(backend.get(&key)?.as_ref(), expected.get(&key), "wrong value, {what}");
+        }
+        assert_eq!(scanned(backend.as_ref())?, expected, "wrong state, {what}");
+        Ok(())
+    };
+    match read() {
+        Ok(()) => true,
+        Err(StateError::Corrupt { path, .. }) => {
+            assert!(path.starts_with(DIR), "{path:?}");
+            false
+        }
+        Err(error @ StateError::NewerFormat { .. }) => {
+            assert_eq!(error.class(), Class::User);
+            false
+        }
+        Err(other) => panic!("{what}: {other:?}"),
+    }
+}
+
+/// Every file in turn, its bytes damaged in every way: how many times that was found, and not.
+fn damage(
+    make: impl Fn() -> (Disk, Version),
+    part: &str,
+    change: impl Fn(&[u8]) -> Vec<Vec<u8>>,
+) -> (u32, u32) {
+    let (disk, version) = make();
+    let fs = disk.fs().clone();
+    let (mut found, mut harmless) = (0, 0);
+    let all: Vec<(PathBuf, Vec<u8>)> =
+        files(&fs, "").into_iter().map(|path| (path.clone(), fs.bytes(&path).unwrap())).collect();
+    assert!(!files(&fs, part).is_empty());
+    let restore = || {
+        for path in files(&fs, "") {
+            thalweg_storage::Fs::remove(&fs, &path).unwrap();
+        }
+        for (path, bytes) in &all {
+            thalweg_storage::Fs::open(&fs, path, thalweg_storage::OpenMode::Create).unwrap();
+            fs.set_bytes(path, bytes.clone()).unwrap();
+        }
+    };
+    for path in files(&fs, part) {
+        for (number, bytes) in change(&fs.bytes(&path).unwrap()).into_iter().enumerate() {
+            fs.set_bytes(&path, bytes).unwrap();
+            let what = format!("{path:?}, damage {number}");
+            if examine(&disk, &version, &what) {
+                harmless += 1
+            } else {
+                found += 1
+            }
+            restore();
+        }
+    }
+    (found, harmless)
+}
+
+fn cuts(bytes: &[u8]) -> Vec<Vec<u8>> {
+    (0..bytes.len()).map(|len| bytes[..len].to_vec()).collect()
+}
+
+/// One bit of each byte.
+fn flips(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let flip = |at: usize| {
+        let mut flipped = bytes.to_vec();
+        flipped[at] ^= 1 << (at % 8);
+        flipped
+    };
+    (0..bytes.len()).map(flip).collect()
+}
+
+#[test]
+fn damaged_segments_and_lists_are_named_or_behind_the_commit() {
+    // With the index file and without, where all frames are read on opening.
+    for with_index in [true, false] {
+        let make = || {
+            let (disk, version) = disk_of(Disk::indexed(small(700)));
+            if !with_index {
+                for path in files(disk.fs(), "index-") {
+                    thalweg_storage::Fs::remove(disk.fs(), &path).unwrap();
+                }
+            }
+            (disk, version)
+        };
+        for part in ["segment-", "list-"] {
+            for change in [cuts as fn(&[u8]) -> _, flips] {
+                let (found, harmless) = damage(make, part, change);
+                assert!(found > harmless, "{part} {with_index}: {found} found, {harmless} not");
+                // What is dead or behind the commit may be damaged, a list may not.
+                assert!(part == "segment-" || harmless == 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_index_file_is_rebuilt() {
+    let make = || disk_of(Disk::indexed(small(700)));
+    for change in [cuts as fn(&[u8]) -> _, flips] {
+        let (found, harmless) = damage(make, "index-", change);
+        assert!(found == 0 && harmless > 100, "{found} {harmless}");
+    }
+}
+
+#[test]
+fn damaged_files_are_named_or_behind_the_commit() {
+    let make = || disk_of(Disk::Files { fs: MemFs::new() });
+    for change in [cuts as fn(&[u8]) -> _, flips] {
+        let (found, harmless) = damage(make, "k", change);
+        assert!(found > 100 && harmless > 0, "{found} found, {harmless} not");
+    }
+}
+
+#[test]
+fn a_missing_file_is_found_on_opening() {
+    for (disk, part) in [
+        (Disk::indexed(small(700)), "segment-"),
+        (Disk::indexed(small(700)), "list-"),
+        (Disk::Files { fs: MemFs::new() }, "k"),
+    ] {
+        let (disk, version) = disk_of(disk);
+        // The first file holds something committed.
+        thalweg_storage::Fs::remove(disk.fs(), &files(disk.fs(), part)[0]).unwrap();
+        assert!(disk.open(Some(&version)).is_err(), "{part}");
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    for (part, make) in [("segment-", Disk::indexed(small(700))), ("list-", Disk::indexed(small(700)))] {
+        let (disk, version) = disk_of(make);
+        let path = files(disk.fs(), part).remove(0);
+        let mut bytes = disk.fs().bytes(&path).unwrap();
+        bytes[8] = 2;
+        disk.fs().set_bytes(&path, bytes).unwrap();
+        let error = disk.open(Some(&version)).unwrap_err();
+        assert!(
+            matches!(&error, StateError::NewerFormat { found: 2, newest: 1, path: named, .. } if *named == path)
+        );
+    }
+}
+
+#[test]
+fn the_state_of_another_task_is_refused() {
+    let (disk, version) = disk_of(Disk::indexed(small(700)));
+    let fs = std::sync::Arc::new(disk.fs().clone());
+    let stranger = thalweg_state::indexed::Indexed::open(fs, Path::new(DIR), 99, small(700), Some(&version));
+    assert!(matches!(stranger, Err(StateError::Corrupt { .. })));
+    assert_state(disk.open(Some(&version)).unwrap().as_ref(), &state_at(7), &[b"k1".to_vec()]);
+}

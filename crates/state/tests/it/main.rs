@@ -1,0 +1,8 @@
+//! The back ends from outside: one suite for all of them, and what only one of them promises.
+
+mod damage;
+mod faults;
+mod harness;
+mod model;
+mod space;
+mod threads;

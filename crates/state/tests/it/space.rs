@@ -1,0 +1,173 @@
+//! What `indexed` takes on disk: bounded by what is live, whatever came before.
+
+use thalweg_state::{Backend, Changes, Version};
+
+use crate::harness::{Disk, commit, scanned, small};
+
+const SEGMENT: u64 = 4096;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{number:06}").into_bytes()
+}
+
+/// Runs cycles on; `space` sees the back end after each commit.
+fn run(
+    disk: &Disk,
+    cycles: std::ops::Range<u64>,
+    fill: impl Fn(u64, &mut Changes),
+    mut space: impl FnMut(&dyn Backend, u64),
+) -> (Box<dyn Backend>, Option<Version>) {
+    let backend = disk.open(None).unwrap();
+    let (mut changes, mut version) = (Changes::new(), None);
+    for cycle in cycles {
+        changes.clear();
+        fill(cycle, &mut changes);
+        version = Some(commit(backend.as_ref(), cycle, &changes));
+        space(backend.as_ref(), cycle);
+    }
+    (backend, version)
+}
+
+/// A fixed mixing of numbers.
+fn mixed(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd1b5_4a32_d192_ed03)
+}
+
+/// Segments after a commit, index files left out.
+fn in_segments(disk: &Disk) -> u64 {
+    let fs = disk.fs();
+    let dir = std::path::Path::new(crate::harness::DIR);
+    let names = thalweg_storage::Fs::list(fs, dir).unwrap();
+    names
+        .iter()
+        .filter(|name| name.starts_with("segment-"))
+        .map(|name| fs.bytes(&dir.join(name)).unwrap().len() as u64)
+        .sum()
+}
+
+/// The key of a change, by cycle and number in it.
+type Pattern = fn(u64, u64) -> u64;
+
+#[test]
+fn overwrites_take_twice_the_live_bytes_and_a_segment() {
+    // Random keys; all keys in turn; many hot keys and in each cycle one that then rests for long.
+    let patterns: [(&str, Pattern); 3] = [
+        ("random", |cycle, number| mixed(cycle * 100 + number) % 2000),
+        ("in turn", |cycle, number| (cycle * 20 + number) % 2000),
+        ("hot", |cycle, number| if number == 0 { 100 + cycle % 900 } else { number }),
+    ];
+    for (name, pattern) in patterns {
+        let disk = Disk::indexed(small(SEGMENT));
+        let mut most = 0.0_f64;
+        let fill = |cycle: u64, changes: &mut Changes| {
+            for number in 0..20 {
+                changes.push(&key(pattern(cycle, number)), &[cycle as u8; 60]);
+            }
+        };
+        let (backend, version) = run(&disk, 1..1500, fill, |backend, cycle| {
+            if cycle > 300 && cycle.is_multiple_of(7) {
+                let (live, disk) = (backend.stats().live_bytes, in_segments(&disk));
+                // The active segment and the one that was emptied for the next commit.
+                most = most.max((disk - 2 * SEGMENT) as f64 / live as f64);
+            }
+        });
+        let stats = backend.stats();
+        assert!(most <= 2.0, "{name}: {most} times the live bytes");
+        assert!(name == "in turn" || stats.compactions > 10, "{name}: {stats:?}");
+        let written = 1500 * 20 * 90;
+        assert!(stats.copied_bytes <= 2 * written, "{name}: {} bytes copied", stats.copied_bytes);
+        let state = scanned(backend.as_ref()).unwrap();
+        drop(backend);
+        disk.power_cut(None);
+        assert_eq!(scanned(disk.open(version.as_ref()).unwrap().as_ref()).unwrap(), state);
+    }
+}
+
+#[test]
+fn a_single_old_live_key_keeps_no_file() {
+    let disk = Disk::indexed(small(SEGMENT));
+    let fill = |cycle: u64, changes: &mut Changes| {
+        if cycle == 1 {
+            changes.push(b"old", b"and alive");
+        }
+        for number in 0..20 {
+            changes.push(&key(number), &[cycle as u8; 60]);
+        }
+    };
+    let (backend, version) = run(&disk, 1..60, fill, |_, _| {});
+    assert_eq!(backend.get(b"old").unwrap().unwrap(), b"and alive");
+    let oldest = thalweg_storage::Fs::list(disk.fs(), std::path::Path::new(crate::harness::DIR)).unwrap();
+    let oldest = oldest.into_iter().find(|name| name.starts_with("segment-")).unwrap();
+    assert!(oldest > format!("segment-{:020}", 10), "{oldest}");
+    drop(backend);
+    let backend = disk.open(version.as_ref()).unwrap();
+    assert_eq!(backend.get(b"old").unwrap().unwrap(), b"and alive");
+}
+
+#[test]
+fn tombstones_go_but_never_before_what_they_hide() {
+    let disk = Disk::indexed(small(SEGMENT));
+    // A base that stays, and keys that live for three cycles.
+    let fill = |cycle: u64, changes: &mut Changes| {
+        for number in 0..20 {
+            let base = if cycle < 20 { 1_000_000 } else { 2_000_000 };
+            changes.push(&key(base + cycle * 20 + number), &[1; 60]);
+            if cycle >= 23 {
+                changes.remove(&key(2_000_000 + (cycle - 3) * 20 + number));
+            }
+        }
+    };
+    let base = 19 * 20;
+    let (mut most, mut entries) = (0, 0);
+    let (backend, version) = run(&disk, 1..1200, fill, |backend, cycle| {
+        if cycle > 100 {
+            let stats = backend.stats();
+            assert_eq!(stats.keys, base + 60);
+            most = most.max(in_segments(&disk));
+            entries = entries.max(stats.index_bytes);
+        }
+    });
+    let live = backend.stats().live_bytes;
+    assert!(most <= 2 * live + 2 * SEGMENT, "{most} bytes on disk, {live} live");
+    // Over 20,000 keys came and went; tombstones of all would take 400 KB.
+    assert!(entries < 64 * 2048, "{entries} bytes of index");
+    let state = scanned(backend.as_ref()).unwrap();
+    assert_eq!(state.len() as u64, base + 60);
+    drop(backend);
+    // From the segments alone: what was taken away stays away.
+    let dir = std::path::Path::new(crate::harness::DIR);
+    for name in thalweg_storage::Fs::list(disk.fs(), dir).unwrap() {
+        if name.starts_with("index-") {
+            thalweg_storage::Fs::remove(disk.fs(), &dir.join(name)).unwrap();
+        }
+    }
+    assert_eq!(scanned(disk.open(version.as_ref()).unwrap().as_ref()).unwrap(), state);
+}
+
+#[test]
+fn a_start_reads_the_index_file_and_what_is_behind_it() {
+    let disk = Disk::indexed(small(1 << 20));
+    let fill = |cycle: u64, changes: &mut Changes| {
+        for number in 0..100 {
+            changes.push(&key(cycle * 100 + number), &[7; 40]);
+        }
+    };
+    let (backend, version) = run(&disk, 1..20, fill, |_, _| {});
+    backend.close().unwrap();
+    let state = scanned(backend.as_ref()).unwrap();
+    drop(backend);
+    // Bytes in the middle are not read on opening: damage there is found by who reads the key.
+    let dir = std::path::Path::new(crate::harness::DIR);
+    let path = dir.join(format!("segment-{:020}.ths", 1));
+    let whole = disk.fs().bytes(&path).unwrap();
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    disk.fs().set_bytes(&path, bytes).unwrap();
+    let backend = disk.open(version.as_ref()).unwrap();
+    let failed = state.keys().filter(|key| backend.get(key).is_err()).count();
+    assert_eq!(failed, 1);
+    drop(backend);
+    disk.fs().set_bytes(&path, whole).unwrap();
+    assert_eq!(scanned(disk.open(version.as_ref()).unwrap().as_ref()).unwrap(), state);
+}
