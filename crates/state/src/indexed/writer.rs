@@ -28,8 +28,9 @@ const MAX_WRITE: u64 = 512 << 20;
 /// Changes that go into the index under one lock, some ten microseconds.
 const INDEX_BATCH: usize = 256;
 
-/// An index file is written when this many times its own bytes were appended since the last one.
-const DUMP_RATIO: u64 = 4;
+/// An index file is written when this many times its own bytes, and half a segment, were appended since the last
+/// one: reading so much again takes about as long as reading the index file.
+const DUMP_RATIO: u64 = 2;
 
 /// The segment that is appended to.
 #[derive(Debug)]
@@ -264,7 +265,7 @@ impl Writer {
             self.lists.remove(&number);
         }
         let index_bytes = shared.places().table.len() as u64 * 16;
-        if self.tail_bytes >= (index_bytes * DUMP_RATIO).max(shared.options.segment_bytes) {
+        if self.tail_bytes >= (index_bytes * DUMP_RATIO).max(shared.options.segment_bytes / 2) {
             self.dump(shared)?;
         }
         // The newest index file that a start at this commit can use, and those behind it.
