@@ -99,7 +99,9 @@ impl StateError {
                  again: it goes on at the last committed cycle",
             ),
             StateError::NewerFormat { .. } => Some("run the build that wrote it, or a newer one"),
-            StateError::TooLarge { .. } => Some("split the value over several keys"),
+            StateError::TooLarge { .. } => {
+                Some("split the value over several keys, or the changes over several slices")
+            }
             StateError::Poisoned { .. } => {
                 Some("start the job again: it goes on at the last committed cycle")
             }
@@ -119,7 +121,7 @@ impl From<StateError> for Error {
     /// A failed write or sync is not to be repeated on the same instance: whether its bytes arrived is open.
     fn from(error: StateError) -> Self {
         let retry = match &error {
-            StateError::Full { .. } => Retry::WithBackoff,
+            StateError::Full { action: "create" | "write", .. } => Retry::WithBackoff,
             _ if error.class() == Class::External => Retry::OutcomeUnknown,
             _ => Retry::Never,
         };

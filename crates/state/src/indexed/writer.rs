@@ -252,8 +252,9 @@ impl Writer {
         let mut newest = None;
         while let Some(prepared) = self.prepared.pop_front_if(|prepared| prepared.cycle <= cycle) {
             for number in &prepared.doomed {
-                shared.handles.close(*number);
+                // In this order, so that no reader opens it again in between and keeps its bytes on the disk.
                 remove(shared, &segment::path(&shared.dir, *number))?;
+                shared.handles.close(*number);
                 shared.places_mut().remove_segment(*number);
             }
             newest = Some(prepared);

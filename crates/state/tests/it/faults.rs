@@ -211,3 +211,37 @@ fn reading_goes_on_when_a_list_finds_no_space() {
     }
     assert!(seen, "no list found the disk full");
 }
+
+#[test]
+fn an_index_file_of_what_was_never_committed_does_not_come_back() {
+    let disk = Disk::indexed(small(4000));
+    let backend = disk.open(None).unwrap();
+    backend.write(1, &changes_of(1)).unwrap();
+    let version = backend.prepare(1).unwrap();
+    let mut changes = Changes::new();
+    (0..30_u8).for_each(|number| changes.push(&[number], &[number; 60]));
+    backend.write(2, &changes).unwrap();
+    // So much was appended that an index file is due, and it reaches into cycle 2.
+    backend.committed(1).unwrap();
+    let index_files = || {
+        let names = disk.fs().list(std::path::Path::new(crate::harness::DIR)).unwrap();
+        names.iter().filter(|name| name.starts_with("index-")).count()
+    };
+    assert_eq!(index_files(), 1);
+    drop(backend);
+    let backend = disk.open(Some(&version)).unwrap();
+    assert_eq!(index_files(), 0);
+    // The same cycle in other slices: other frames where the index file knew its own.
+    for change in &changes {
+        let mut slice = Changes::new();
+        slice.push(change.key, change.value.unwrap());
+        backend.write(2, &slice).unwrap();
+    }
+    let version = backend.prepare(2).unwrap();
+    drop(backend);
+    disk.power_cut(None);
+    let backend = disk.open(Some(&version)).unwrap();
+    let mut expected = state_at(1);
+    apply(&mut expected, &changes);
+    assert_state(backend.as_ref(), &expected, &keys());
+}

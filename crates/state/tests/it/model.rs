@@ -1,13 +1,14 @@
 //! Random steps, crashes among them, of every back end against a map.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_state::memory::MemoryDisk;
-use thalweg_state::{Backend, Changes, Version};
-use thalweg_storage::MemFs;
+use thalweg_state::{Backend, Changes, Version, registry};
+use thalweg_storage::{Fs, MemFs};
 
-use crate::harness::{Disk, State, apply, assert_state, small};
+use crate::harness::{DIR, Disk, State, apply, assert_state, commit, small};
 
 /// Key by number, and the seed of a value or a tombstone.
 type Slice = Vec<(u8, Option<u16>)>;
@@ -264,4 +265,62 @@ fn the_version_of_another_back_end_is_refused() {
             assert!(own == other || disk.open(Some(version)).is_err(), "{other} by {own}");
         }
     }
+}
+
+#[test]
+fn a_scan_hands_over_what_rests_while_others_are_written() {
+    let disk = Disk::indexed(small(600));
+    let backend = disk.open(None).unwrap();
+    let name = |kind: &str, number: u64| format!("{kind}-{number}").into_bytes();
+    for cycle in 1..60 {
+        let mut changes = Changes::new();
+        changes.push(&name("resting", cycle), b"as it was");
+        changes.push(&name("fading", cycle), &[7; 200]);
+        commit(backend.as_ref(), cycle, &changes);
+    }
+    let hot = || changes_of(&(4..12).map(|number| (number, Some(7))).collect());
+    let before = backend.stats().compactions;
+    let (mut seen, mut cycle) = (Vec::new(), 60);
+    let visit = &mut |key: &[u8], _: &[u8]| {
+        if key.starts_with(b"resting") {
+            seen.push(key.to_vec());
+        }
+        // Four fifths of all segments die, and enough is written to compact them all.
+        if cycle == 60 {
+            let mut changes = Changes::new();
+            (1..60).for_each(|number| changes.remove(&name("fading", number)));
+            commit(backend.as_ref(), cycle, &changes);
+            for cycle in 61..120 {
+                commit(backend.as_ref(), cycle, &hot());
+            }
+            cycle = 120;
+        }
+        std::ops::ControlFlow::Continue(())
+    };
+    backend.scan(visit).unwrap();
+    seen.sort();
+    let mut expected: Vec<_> = (1..60).map(|number| name("resting", number)).collect();
+    expected.sort();
+    assert_eq!(seen, expected);
+    assert_eq!(backend.stats().compactions, before, "nothing moves under a scan");
+    for cycle in 120..160 {
+        commit(backend.as_ref(), cycle, &hot());
+    }
+    assert!(backend.stats().compactions > before + 10, "and afterwards it goes on");
+}
+
+#[test]
+fn back_ends_open_by_name() {
+    for kind in registry::KINDS {
+        let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
+        let place = registry::Place { fs, dir: DIR.into(), identity: 7 };
+        let backend = registry::open(kind.name, place.clone(), None).unwrap();
+        let version = commit(backend.as_ref(), 1, &changes_of(&vec![(5, Some(3))]));
+        drop(backend);
+        let backend = registry::open(kind.name, place, Some(&version)).unwrap();
+        assert_eq!(backend.get(&key(5)).unwrap().unwrap(), value(3));
+    }
+    let place = registry::Place { fs: Arc::new(MemFs::new()), dir: DIR.into(), identity: 7 };
+    let error = registry::open("redis", place, None).unwrap_err();
+    assert_eq!(error.to_string(), "there is no back end \"redis\"; there are indexed, files");
 }
