@@ -149,8 +149,6 @@ impl Named {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use thalweg_storage::{MemFs, publish};
 
     use super::*;
@@ -178,7 +176,6 @@ mod tests {
             fs.set_bytes(&path, bytes[..len].to_vec()).unwrap();
             assert!(matches!(read(), Err(StateError::Corrupt { .. })), "{len}");
         }
-        let _: Arc<dyn Fs> = Arc::new(fs);
     }
 
     #[test]
