@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod chunk;
+mod commit_log;
 mod error;
 pub mod frame;
 mod fs;
@@ -23,6 +24,7 @@ pub mod log;
 mod schemas;
 mod store;
 
+pub use commit_log::{CommitLog, OpenedCommits, read_commits};
 pub use error::ChunkError;
 pub use fs::{Fault, FaultKind, FaultyFs, File, Fs, MemFs, OpenMode, RealFs, publish};
 pub use io_pool::IoPool;

@@ -42,7 +42,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| LogError::Io { action, path: path.to_owned(), source: Arc::new(source) }
     }
 

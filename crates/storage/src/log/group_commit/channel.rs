@@ -34,6 +34,12 @@ struct Queue {
     buffer: GroupBuffer,
     /// Number of the next record.
     next: LogPosition,
+    /// Every record before it is on the disk.
+    synced: LogPosition,
+    /// The next round is to sync, though the log's durability does not ask for it.
+    is_sync_wanted: bool,
+    /// The round under way does.
+    is_syncing: bool,
     /// Takes nothing any more.
     refuses: bool,
     /// The thread has ended: nothing more will become durable.
@@ -47,7 +53,15 @@ impl Channel {
         registration: Registration,
         durable: LogPosition,
     ) -> Self {
-        let queue = Queue { buffer: GroupBuffer::default(), next: log.next(), refuses: false, ended: false };
+        let queue = Queue {
+            buffer: GroupBuffer::default(),
+            next: log.next(),
+            synced: log.synced(),
+            is_sync_wanted: false,
+            is_syncing: false,
+            refuses: false,
+            ended: false,
+        };
         Self {
             shared,
             dir: log.dir().to_owned(),
@@ -68,21 +82,32 @@ impl Channel {
 
     /// Writes what was taken, makes it as durable as was asked, and says so.
     pub(super) fn commit(&self, taken: &mut GroupBuffer) -> Result<(), LogError> {
-        if taken.groups() == 0 {
+        let is_sync_wanted = {
+            let mut queue = lock(&self.queue);
+            queue.is_syncing = queue.is_sync_wanted;
+            std::mem::take(&mut queue.is_sync_wanted)
+        };
+        if taken.groups() == 0 && !is_sync_wanted {
             return Ok(());
         }
+        let is_synced = is_sync_wanted || self.registration.durability == Durability::Synced;
         let durable = {
             let mut log = lock(&self.log);
             let log = log.as_mut().ok_or_else(|| self.closed())?;
             log.write(taken)?;
-            if self.registration.durability == Durability::Synced {
+            if is_synced {
                 log.sync_written()?;
             }
             log.written()
         };
         self.durable.fetch_max(durable.0, Ordering::Release);
         // Under the lock, so that nobody is between looking and waiting.
-        drop(lock(&self.queue));
+        let mut queue = lock(&self.queue);
+        queue.is_syncing = false;
+        if is_synced {
+            queue.synced = durable;
+        }
+        drop(queue);
         self.reached.notify_all();
         self.tell(Ok(durable));
         Ok(())
@@ -214,6 +239,36 @@ impl LogHandle {
                 return Err(self.0.closed());
             }
             queue = self.0.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until every record that was appended so far is on the disk, whatever the log's [`Durability`].
+    ///
+    /// # Errors
+    /// As for [`LogHandle::wait`].
+    pub fn sync(&self) -> Result<(), LogError> {
+        let channel = &*self.0;
+        let wanted = self.next();
+        loop {
+            let mut queue = lock(&channel.queue);
+            if queue.synced >= wanted {
+                return Ok(());
+            }
+            channel.shared.check()?;
+            if queue.ended {
+                return Err(channel.closed());
+            }
+            queue.is_sync_wanted = true;
+            drop(queue);
+            channel.shared.wake(|wake| (wake.dirty, wake.hurry) = (true, true));
+            // A round that had taken its records before takes the wish and leaves ours for the next one.
+            let mut queue = lock(&channel.queue);
+            while queue.is_sync_wanted && !queue.ended {
+                queue = channel.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            while queue.synced < wanted && queue.is_syncing && !queue.ended {
+                queue = channel.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 

@@ -310,3 +310,37 @@ fn readers_and_retention_work_beside_appenders() {
     let log = open(&fs).unwrap().log;
     assert_holds(&log, log.first().0, 2000);
 }
+
+/// Logs that ask for less can be synced when it matters, beside who appends all the time.
+#[test]
+fn what_was_synced_on_demand_survives_a_crash_whatever_the_durability() {
+    for durability in [Durability::None, Durability::Written, Durability::Synced] {
+        let fs = MemFs::new();
+        let group = GroupCommit::start(Duration::ZERO).unwrap();
+        let handle = registered(&group, Arc::new(fs.clone()), DIR, Registration::new(durability)).unwrap();
+        let (stop, mut synced) = (std::sync::atomic::AtomicBool::new(false), 0);
+        thread::scope(|scope| {
+            let (beside, stop) = (handle.clone(), &stop);
+            scope.spawn(move || {
+                // Bounded: the disk in memory copies a file to sync it.
+                for _ in 0..20_000 {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) || beside.append(&[b"more"]).is_err() {
+                        break;
+                    }
+                    thread::yield_now();
+                }
+            });
+            for _ in 0..50 {
+                let mine = handle.append(&[b"mine"]).unwrap();
+                handle.sync().unwrap();
+                synced = mine.position.0 + 1;
+            }
+            handle.sync().unwrap();
+            fs.crash();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let _ = group.close();
+        let log = open(&fs).unwrap().log;
+        assert!(log.next().0 >= synced, "{durability:?}: {} of {synced}", log.next());
+    }
+}

@@ -1,0 +1,316 @@
+//! The commit log: one file of records of which the last whole one counts.
+//!
+//! Layout: magic 8, format version 2, zeros 6, then frames ([`crate::frame`]), one per record. A record is appended and
+//! synced; what a crash leaves of the last append is cut when the file is opened. A file that has grown long is
+//! replaced, by rename, by one that holds the new record alone.
+//!
+//! Invariants
+//! * [`CommitLog::append`] has returned: the record survives a power cut, and is what the next opening finds.
+//! * It has not: the next opening finds that record or the one before it, whole.
+//! * Damage that no crash leaves is an error with file and byte, never an older record.
+//!
+//! Not here: what a record says.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::frame::{Chain, FrameError, FrameReader};
+use crate::log::LogError;
+use crate::{File, Fs, OpenMode, publish};
+
+/// Persisted.
+const MAGIC: &[u8; 8] = b"thlgcmt\n";
+const VERSION: u16 = 1;
+const HEADER: usize = 16;
+
+/// A file longer than this is replaced at the next append.
+const LONG: u64 = 1 << 20;
+
+/// The file and its only writer.
+#[derive(Debug)]
+#[must_use]
+pub struct CommitLog {
+    fs: Arc<dyn Fs>,
+    path: PathBuf,
+    identity: u64,
+    file: Arc<dyn File>,
+    chain: Chain,
+    end: u64,
+    /// What made it unusable.
+    failed: Option<String>,
+}
+
+/// A commit log that was opened.
+#[derive(Debug)]
+pub struct OpenedCommits {
+    pub log: CommitLog,
+    /// The last record; `None` in a new file.
+    pub last: Option<Vec<u8>>,
+    /// Bytes of an append that a crash had cut short, and opening has cut off: to be reported once.
+    pub torn: Option<u64>,
+}
+
+/// All records that a commit log still holds, oldest first, and the bytes of a torn tail.
+///
+/// # Errors
+/// As [`CommitLog::open`]; nothing is changed.
+pub fn read_commits(
+    fs: &dyn Fs,
+    path: &Path,
+    identity: u64,
+) -> Result<(Vec<Vec<u8>>, Option<u64>), LogError> {
+    let bytes = read(fs, path)?;
+    let survey = survey(path, &bytes, identity)?;
+    Ok((survey.records, survey.torn))
+}
+
+impl CommitLog {
+    /// Opens the file, or makes it. `identity` tells it from those of other jobs.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`], [`LogError::NewerFormat`], what the disk says.
+    pub fn open(fs: Arc<dyn Fs>, path: impl Into<PathBuf>, identity: u64) -> Result<OpenedCommits, LogError> {
+        let path = path.into();
+        let missing = |error: &LogError| matches!(error, LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+        let bytes = match read(fs.as_ref(), &path) {
+            Err(error) if missing(&error) => {
+                publish(fs.as_ref(), &path, &header()).map_err(LogError::io("create", &path))?;
+                header().to_vec()
+            }
+            bytes => bytes?,
+        };
+        let Survey { mut records, torn, chain, end } = survey(&path, &bytes, identity)?;
+        let file = fs.open(&path, OpenMode::Write).map_err(LogError::io("open", &path))?;
+        if torn.is_some() {
+            file.truncate(end).map_err(LogError::io("cut", &path))?;
+        }
+        // What a killed process wrote may not be synced, and from here on it counts.
+        file.sync_data().map_err(LogError::io("sync", &path))?;
+        let last = records.pop();
+        Ok(OpenedCommits { log: Self { fs, path, identity, file, chain, end, failed: None }, last, torn })
+    }
+
+    /// Appends a record. It is durable when this returns.
+    ///
+    /// # Errors
+    /// What the disk says. Afterwards every call fails: whether the record counts shows when it is opened again.
+    pub fn append(&mut self, record: &[u8]) -> Result<(), LogError> {
+        if let Some(reason) = &self.failed {
+            return Err(LogError::Poisoned { dir: self.path.clone(), reason: reason.clone() });
+        }
+        let outcome = if self.end > LONG { self.replace(record) } else { self.add(record) };
+        if let Err(error) = &outcome {
+            self.failed = Some(error.to_string());
+        }
+        outcome
+    }
+
+    fn add(&mut self, record: &[u8]) -> Result<(), LogError> {
+        let mut chain = self.chain;
+        let mut frame = Vec::new();
+        chain.push(record, &mut frame);
+        self.file.write_all_at(&frame, self.end).map_err(LogError::io("write", &self.path))?;
+        self.file.sync_data().map_err(LogError::io("sync", &self.path))?;
+        self.chain = chain;
+        self.end += frame.len() as u64;
+        Ok(())
+    }
+
+    fn replace(&mut self, record: &[u8]) -> Result<(), LogError> {
+        let mut chain = Chain::new(self.identity);
+        let mut bytes = header().to_vec();
+        chain.push(record, &mut bytes);
+        publish(self.fs.as_ref(), &self.path, &bytes).map_err(LogError::io("replace", &self.path))?;
+        self.file = self.fs.open(&self.path, OpenMode::Write).map_err(LogError::io("open", &self.path))?;
+        self.chain = chain;
+        self.end = bytes.len() as u64;
+        Ok(())
+    }
+}
+
+fn header() -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    header
+}
+
+fn read(fs: &dyn Fs, path: &Path) -> Result<Vec<u8>, LogError> {
+    let file = fs.open(path, OpenMode::Read).map_err(LogError::io("open", path))?;
+    // Bounded: it is replaced when it is long, and a record is a manifest.
+    let len = file.len().map_err(LogError::io("read", path))?;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut bytes, 0).map_err(LogError::io("read", path))?;
+    Ok(bytes)
+}
+
+struct Survey {
+    records: Vec<Vec<u8>>,
+    torn: Option<u64>,
+    chain: Chain,
+    end: u64,
+}
+
+fn survey(path: &Path, bytes: &[u8], identity: u64) -> Result<Survey, LogError> {
+    let damaged = |pos, what, expected: String, got: String| LogError::Damaged {
+        path: path.to_owned(),
+        pos,
+        what,
+        expected,
+        got,
+    };
+    // The header came by rename: no crash leaves half of it.
+    let Some(head) = bytes.get(..HEADER) else {
+        return Err(damaged(0, "bytes of the header", HEADER.to_string(), bytes.len().to_string()));
+    };
+    let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    if head[..8] != *MAGIC {
+        return Err(damaged(0, "magic", shown(MAGIC), shown(&head[..8])));
+    }
+    let version = u16::from_le_bytes([head[8], head[9]]);
+    if version > VERSION {
+        return Err(LogError::NewerFormat { path: path.to_owned(), known: VERSION, got: version });
+    }
+    if version == 0 || head[10..] != [0; 6] {
+        return Err(damaged(8, "header", shown(&header()[8..]), shown(&head[8..])));
+    }
+    let mut reader = FrameReader::new(bytes, HEADER, Chain::new(identity));
+    let mut records = Vec::new();
+    let torn = loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => records.push(frame.payload.to_vec()),
+            Ok(None) => break None,
+            Err(FrameError::Torn { bytes, .. }) => break Some(bytes),
+            Err(FrameError::Damaged { pos, what, expected, got }) => {
+                return Err(damaged(pos, what, format!("{expected:#010x}"), format!("{got:#010x}")));
+            }
+        }
+    };
+    Ok(Survey { records, torn, chain: reader.chain(), end: reader.position() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Fault, FaultKind, FaultyFs, MemFs};
+
+    const PATH: &str = "job/commit.log";
+
+    fn fs() -> Arc<MemFs> {
+        let fs = Arc::new(MemFs::new());
+        fs.create_dir_all(Path::new("job")).unwrap();
+        fs
+    }
+
+    fn open(fs: &Arc<MemFs>) -> OpenedCommits {
+        CommitLog::open(Arc::clone(fs) as Arc<dyn Fs>, PATH, 7).unwrap()
+    }
+
+    fn record(number: u32, len: usize) -> Vec<u8> {
+        number.to_le_bytes().iter().copied().cycle().take(len).collect()
+    }
+
+    proptest! {
+        /// After a crash the last record is the last that was appended, through any number of replacements.
+        #[test]
+        fn the_last_record_survives(lens in prop::collection::vec(0_usize..400_000, 1..12)) {
+            let fs = fs();
+            let mut opened = open(&fs);
+            prop_assert_eq!(opened.last, None);
+            for (number, len) in lens.into_iter().enumerate() {
+                let record = record(number as u32, len);
+                opened.log.append(&record).unwrap();
+                fs.crash();
+                opened = open(&fs);
+                prop_assert_eq!(opened.last.as_ref(), Some(&record));
+                prop_assert_eq!(opened.torn, None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_crash_leaves_of_an_append_is_cut() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        log.append(b"one").unwrap();
+        let end = log.end;
+        log.append(b"two").unwrap();
+        let whole = read(fs.as_ref(), Path::new(PATH)).unwrap();
+        for len in end as usize..whole.len() {
+            let file = fs.open(Path::new(PATH), OpenMode::Create).unwrap();
+            file.write_all_at(&whole[..len], 0).unwrap();
+            let mut opened = open(&fs);
+            assert_eq!(opened.last.as_deref(), Some(b"one".as_slice()), "cut at {len}");
+            assert_eq!(opened.torn, Some(len as u64 - end).filter(|torn| *torn > 0));
+            opened.log.append(b"three").unwrap();
+            assert_eq!(open(&fs).last.as_deref(), Some(b"three".as_slice()));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found_or_lies_in_the_last_record() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        log.append(b"one").unwrap();
+        let end = log.end as usize;
+        log.append(b"two").unwrap();
+        let whole = read(fs.as_ref(), Path::new(PATH)).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let outcome = survey(Path::new(PATH), &bytes, 7);
+            match outcome {
+                // Nothing tells a flipped bit at the very end from a torn write.
+                Ok(survey) => assert!(bit / 8 >= end && survey.torn.is_some(), "bit {bit}"),
+                Err(LogError::Damaged { .. } | LogError::NewerFormat { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(survey(Path::new(PATH), &whole, 8).is_ok_and(|survey| survey.records.is_empty()));
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let fs = fs();
+        drop(open(&fs));
+        fs.open(Path::new(PATH), OpenMode::Write).unwrap().write_all_at(&[9, 0], 8).unwrap();
+        let error = CommitLog::open(fs, PATH, 7).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "segment \"job/commit.log\" has format version 9, this program reads versions up to 1"
+        );
+    }
+
+    /// The n-th call of each kind fails: the last record is the one before or the new one, and the log stops.
+    #[test]
+    fn whatever_fails_the_last_record_is_whole() {
+        let mut hits = 0;
+        for kind in [FaultKind::Eio, FaultKind::Enospc] {
+            for call in 1..60 {
+                let memory = fs();
+                let fault = Fault { call, kind, stays: false };
+                let faulty = Arc::new(FaultyFs::new(Arc::clone(&memory) as Arc<dyn Fs>, Some(fault)));
+                let mut appended = None;
+                let mut tried = None;
+                if let Ok(mut opened) = CommitLog::open(Arc::clone(&faulty) as Arc<dyn Fs>, PATH, 7) {
+                    for number in 0..6 {
+                        let record = record(number, 300_000);
+                        tried = Some(record.clone());
+                        if opened.log.append(&record).is_err() {
+                            assert!(matches!(opened.log.append(b"again"), Err(LogError::Poisoned { .. })));
+                            break;
+                        }
+                        appended = Some(record);
+                    }
+                }
+                hits += faulty.hits();
+                memory.crash();
+                let found = open(&memory).last;
+                assert!(found == appended || found == tried, "{kind:?} at call {call}");
+            }
+        }
+        assert!(hits > 40, "nearly every fault happened: {hits}");
+    }
+}
