@@ -106,6 +106,9 @@ pub trait Cycles: Send + Sync {
 
     /// The last marker has been numbered and the end follows it.
     fn end(&self);
+
+    /// The job failed or was ended at once: parts that are missing will not come.
+    fn stop(&self);
 }
 
 /// What one task changed in one cycle, on its way to the disk. Used by a thread that may wait.

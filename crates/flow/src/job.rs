@@ -310,6 +310,9 @@ impl JobCore {
                 self.ended.notify_all();
             }
         }
+        if let Some(cycles) = &self.cycles {
+            cycles.stop();
+        }
         if let Some(wakers) = self.wakers.get() {
             for waker in &wakers.tasks {
                 waker.wake();

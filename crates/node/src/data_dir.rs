@@ -67,22 +67,22 @@ impl DataDir {
         self.temporary.is_some()
     }
 
-    /// The folder of a job, made where it is not there, with its job file written into it.
+    /// The folder of a job, made where it is not there.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn job(&self, name: &str, job_file: &serde_json::Value) -> Result<JobDir, Error> {
+    /// If it cannot be made.
+    pub fn job(&self, name: &str) -> Result<JobDir, Error> {
         let folder = JobDir { path: self.path.join("jobs").join(name) };
         let failed = |error: std::io::Error| {
             Error::external(format!("create job folder {:?}", folder.path)).with_source(error)
         };
         std::fs::create_dir_all(&folder.path).map_err(failed)?;
-        let mut text = serde_json::to_string_pretty(job_file).unwrap_or_default();
-        text.push('\n');
-        // Written beside and moved, so that nobody reads half a file.
-        let beside = folder.path.join("job.json.new");
-        std::fs::write(&beside, text).map_err(failed)?;
-        std::fs::rename(&beside, folder.path.join("job.json")).map_err(failed)?;
+        if self.temporary.is_none() {
+            // Its name has to outlive a power cut, as what is in it does.
+            for made in [self.path.as_path(), &self.path.join("jobs")] {
+                File::open(made).and_then(|made| made.sync_all()).map_err(failed)?;
+            }
+        }
         Ok(folder)
     }
 }
@@ -96,6 +96,26 @@ pub struct JobDir {
 impl JobDir {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Keeps the job file as it is started.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn keep_job_file(&self, job_file: &serde_json::Value) -> Result<(), Error> {
+        let failed = |error: std::io::Error| {
+            Error::external(format!("write the job file into {:?}", self.path)).with_source(error)
+        };
+        let mut text = serde_json::to_string_pretty(job_file).unwrap_or_default();
+        text.push('\n');
+        // Written beside and moved, so that nobody reads half a file.
+        let beside = self.path.join("job.json.new");
+        std::fs::write(&beside, text).map_err(failed)?;
+        std::fs::rename(&beside, self.path.join("job.json")).map_err(failed)
+    }
+
+    pub fn commit_log(&self) -> PathBuf {
+        self.path.join("commit.log")
     }
 
     pub fn order(&self) -> PathBuf {
@@ -124,7 +144,7 @@ impl JobDir {
     }
 }
 
-fn folder_name(text: &str) -> String {
+pub(crate) fn folder_name(text: &str) -> String {
     if text.bytes().all(|b| b == b'.') {
         return "%2E".repeat(text.len());
     }
@@ -158,7 +178,8 @@ mod tests {
     fn a_temporary_folder_goes_away() {
         let dir = DataDir::open(None).unwrap();
         let path = dir.path().to_owned();
-        let job = dir.job("payments", &serde_json::json!({ "name": "payments" })).unwrap();
+        let job = dir.job("payments").unwrap();
+        job.keep_job_file(&serde_json::json!({ "name": "payments" })).unwrap();
         assert!(job.path().join("job.json").is_file() && dir.is_temporary());
         drop(dir);
         assert!(!path.exists());

@@ -9,19 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_connect::sink::rejects::{RejectCounts, RejectsSettings, rejects_writer};
-use thalweg_connect::{Ingress, SinkContext, SinkReport, SourceContext};
+use thalweg_connect::{Ingress, Replay, SinkContext, SinkReport, SourceContext};
 use thalweg_flow::{
     Graph, Input, JobOptions, NodeId, Operator, OperatorNode, Partitioning, Schedule, SourceNode, TaskFactory,
 };
 use thalweg_types::{Error, Micros};
 
 use crate::data_dir::JobDir;
+use crate::durable::{Resumes, Store};
 use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, Endpoint, NodeRef};
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
 use crate::skip::{Skip, skipping};
 
 /// A graph that can be started, and what stays outside it.
-pub struct BuiltJob {
+pub(crate) struct BuiltJob {
     pub graph: Graph,
     pub options: JobOptions,
     /// Doors of HTTP sources.
@@ -39,16 +40,18 @@ pub struct BuiltJob {
 ///
 /// # Errors
 /// What a source or a sink says when it is opened.
-pub fn build(
+pub(crate) fn build(
     job: &CheckedJob,
     folder: &JobDir,
     services: &Services,
     skips: &[Skip],
+    mut store: Option<&mut Store>,
 ) -> Result<BuiltJob, Error> {
     let mut builder = Builder {
         job,
         folder,
         services,
+        resumes: store.as_ref().map(|store| store.resumes()),
         names: Vec::new(),
         operators: Vec::new(),
         outputs: Vec::new(),
@@ -56,7 +59,7 @@ pub fn build(
         addresses: BTreeMap::new(),
         replies: Vec::new(),
     };
-    let sources = builder.sources(skips)?;
+    let sources = builder.sources(skips, store.as_deref_mut())?;
     let mut rejecting: Vec<Endpoint> =
         (0..sources.len()).map(|source| Endpoint { node: NodeRef::Source(source), output: 1 }).collect();
     for (place, operator) in job.operators.iter().enumerate() {
@@ -68,6 +71,7 @@ pub fn build(
     let mut sinks = Vec::new();
     for sink in &job.sinks {
         let report = SinkReport::default();
+        let name = builder.unique(&sink.name, "sink");
         let context = SinkContext {
             job: Arc::clone(&job.name),
             name: Arc::clone(&sink.name),
@@ -75,19 +79,19 @@ pub fn build(
             format: sink.format.clone(),
             options: sink.options.clone(),
             report: report.clone(),
-            durable: None,
+            durable: store.as_ref().map(|store| store.sink(&name)),
         };
         let factory = sink
             .plugin
             .build(context)
             .map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
-        let name = builder.sink(&sink.name, &sink.inputs, sink.union.as_ref(), factory);
+        builder.sink(&name, &sink.inputs, sink.union.as_ref(), factory);
         sinks.push((name, report));
     }
     let replies: Vec<Endpoint> = builder.replies.iter().map(|(source, _)| job.reply_of(*source)).collect();
     builder.replies();
     let rejects = RejectCounts::default();
-    builder.rejects(&rejecting, rejects.clone());
+    builder.rejects(&rejecting, rejects.clone(), store.as_deref());
     Ok(BuiltJob {
         options: JobOptions { cycle: job.cycle, ..JobOptions::default() },
         ingresses: builder.ingresses,
@@ -133,6 +137,8 @@ struct Builder<'a> {
     job: &'a CheckedJob,
     folder: &'a JobDir,
     services: &'a Services,
+    /// `None` where the job does not outlive its process.
+    resumes: Option<Resumes>,
     /// Names taken in the graph.
     names: Vec<Arc<str>>,
     operators: Vec<OperatorNode>,
@@ -145,7 +151,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn sources(&mut self, skips: &[Skip]) -> Result<Vec<SourceNode>, Error> {
+    fn sources(&mut self, skips: &[Skip], mut store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
         let mut nodes = Vec::new();
         for (place, source) in self.job.sources.iter().enumerate() {
             let context = SourceContext {
@@ -176,9 +182,15 @@ impl Builder<'_> {
                 self.addresses.insert(Arc::clone(&source.name), address);
             }
             let name = self.unique(&source.name, "source");
+            let opened = match (built.replay, store.as_deref_mut()) {
+                (Replay::Journal(codec), Some(store)) => store
+                    .journalled(place, &name, source.ack, built.source, codec)
+                    .map_err(|error| error.context(format!("journal of source {:?}", source.name)))?,
+                _ => built.source,
+            };
             nodes.push(SourceNode {
                 name,
-                source: built.source,
+                source: opened,
                 decoder,
                 parallelism: source.tasks,
                 schema: built.schema,
@@ -272,9 +284,11 @@ impl Builder<'_> {
         let factory = Arc::clone(&part.factory);
         let services = self.services.clone();
         let folder = self.folder.clone();
+        let resumes = self.resumes.clone();
         let factory: TaskFactory<dyn Operator> = Box::new(move |info| {
             let folder = folder.task(&info.operator, info.index);
-            factory(&TaskContext { info, folder, services: &services, durable: None })
+            let durable = resumes.as_ref().map(|resumes| resumes.task(&info.operator, info.index));
+            factory(&TaskContext { info, folder, services: &services, durable })
         });
         self.push(OperatorNode {
             name,
@@ -295,18 +309,16 @@ impl Builder<'_> {
 
     fn sink(
         &mut self,
-        name: &str,
+        name: &Arc<str>,
         inputs: &[CheckedInput],
         union: Option<&Prepared>,
         factory: TaskFactory<dyn Operator>,
-    ) -> Arc<str> {
+    ) {
         let inputs = match union {
             Some(union) => vec![Input::new(self.union(name, inputs, union), 0, Partitioning::Forward)],
             None => inputs.iter().map(|input| self.link(input, 1)).collect(),
         };
-        let name = self.unique(name, "sink");
-        self.end(Arc::clone(&name), inputs, factory);
-        name
+        self.end(Arc::clone(name), inputs, factory);
     }
 
     /// An operator of one task that emits nothing.
@@ -336,11 +348,13 @@ impl Builder<'_> {
         }
     }
 
-    fn rejects(&mut self, rejecting: &[Endpoint], counts: RejectCounts) {
+    fn rejects(&mut self, rejecting: &[Endpoint], counts: RejectCounts, store: Option<&Store>) {
         let limits = self.job.sources.iter();
         let limits =
             limits.filter_map(|source| Some((source.name.to_string(), source.reject_limit?))).collect();
-        let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts, durable: None };
+        let name = self.unique("rejects", "writer");
+        let durable = store.map(|store| store.sink(&name));
+        let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts, durable };
         let inputs = rejecting
             .iter()
             .map(|endpoint| {
@@ -348,7 +362,6 @@ impl Builder<'_> {
                 Input::new(from, endpoint.output, Partitioning::Global)
             })
             .collect();
-        let name = self.unique("rejects", "writer");
         self.end(name, inputs, rejects_writer(settings));
     }
 }

@@ -7,13 +7,13 @@
 //! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
 //! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
 //! * [`metrics`]: how queries are spread over keyed stages.
-//! * [`graph`]: a checked job as the runtime takes it.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 
 pub mod data_dir;
 pub mod describe;
 pub mod diagnostic;
-pub mod graph;
+mod durable;
+mod graph;
 pub mod job_file;
 pub mod metrics;
 pub mod node;
@@ -21,6 +21,7 @@ pub mod operator;
 pub mod skip;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use durable::CycleFigures;
 pub use job_file::{CheckOptions, CheckedJob, JobFile, json_schema};
 pub use node::{JobEnd, Node, NodeOptions, RunningJob, Summary};
 pub use operator::Operators;

@@ -24,6 +24,7 @@ use crate::operator::{OperatorFactory, TaskContext};
 use merge::Merge;
 use stage::StageOperator;
 
+pub(crate) use live::QueryChange;
 pub use live::{LiveQueries, PresentValue, QueryError};
 pub use stage::StageCommand;
 

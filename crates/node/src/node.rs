@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
-use thalweg_flow::{Clock, Job, JobFailure, JobState, JobStats, Partitioner, Runtime, SystemClock};
+use thalweg_flow::{
+    Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, Partitioner, Runtime, SystemClock,
+};
 use thalweg_storage::{ChunkBudget, IoPool, RealFs};
 use thalweg_types::{Class, Error};
 
 use crate::data_dir::{DataDir, JobDir};
+use crate::durable::{Committer, CycleFigures, Store};
 use crate::graph;
-use crate::job_file::{CheckOptions, CheckedJob, Endpoint};
-use crate::metrics::{AnswerCounts, LiveQueries};
+use crate::job_file::{CheckOptions, CheckedJob, Endpoint, JobFile};
+use crate::metrics::{AnswerCounts, LiveQueries, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
 
@@ -160,7 +163,20 @@ impl Node {
             return Err(Error::user(format!("a job {:?} is running already", job.name))
                 .with_hint("end it first, or give this one another name"));
         }
-        let folder = self.dir.job(&job.name, &job.json)?;
+        let folder = self.dir.job(&job.name)?;
+        let mut store = match self.dir.is_temporary() {
+            true => None,
+            false => Some(Store::open(&job.name, &folder, Arc::new(RealFs))?),
+        };
+        let job = match &mut store {
+            None => job,
+            Some(store) => {
+                let job = with_live_changes(job, store.queries(), &self.check)?;
+                store.adopt(&job)?;
+                job
+            }
+        };
+        folder.keep_job_file(&job.json)?;
         let services = Services {
             fs: Arc::new(RealFs),
             pool: Arc::clone(&self.pool),
@@ -173,18 +189,42 @@ impl Node {
             .filter(|skip| job.sources.iter().any(|s| *s.name == *skip.source))
             .cloned()
             .collect();
-        let built = graph::build(&job, &folder, &services, &skips)?;
+        let mut built = graph::build(&job, &folder, &services, &skips, store.as_mut())?;
+        let queries: Arc<BTreeMap<Arc<str>, LiveQueries>> = Arc::new(
+            job.operators
+                .iter()
+                .filter_map(|operator| {
+                    let spec = operator.prepared.metrics.as_ref()?;
+                    let partitions = operator.part_tasks(Tasks::Partitions);
+                    Some((Arc::clone(&operator.name), LiveQueries::new(spec, partitions)))
+                })
+                .collect(),
+        );
         let started = Instant::now();
-        let running = self.runtime.start(built.graph, built.options)?;
-        let queries = job
-            .operators
-            .iter()
-            .filter_map(|operator| {
-                let spec = operator.prepared.metrics.as_ref()?;
-                let partitions = operator.part_tasks(Tasks::Partitions);
-                Some((Arc::clone(&operator.name), LiveQueries::new(spec, partitions)))
-            })
-            .collect();
+        let mut committer = None;
+        let running = match store {
+            None => self.runtime.start(built.graph, built.options)?,
+            Some(store) => {
+                let live = Arc::clone(&queries);
+                let commands = Box::new(move |record: &[u8]| again(&live, record));
+                let begun = store.start(&mut built.graph.sources, commands)?;
+                committer = Some(Arc::clone(&begun.committer));
+                let mut thread = None;
+                let (work, told) = (begun.work, begun.job);
+                let name = format!("commit:{}", job.name);
+                let begin = |hold: JobHold| {
+                    let _ = told.set(hold.job());
+                    thread = Some(std::thread::Builder::new().name(name).spawn(move || work.run(hold)));
+                };
+                let running =
+                    self.runtime.start_durable(built.graph, built.options, begun.durability, begin)?;
+                if let Some(Err(error)) = thread {
+                    running.abort();
+                    return Err(Error::external("start a thread that commits").with_source(error));
+                }
+                running
+            }
+        };
         let running = Arc::new(RunningJob {
             queries,
             checked: job,
@@ -196,6 +236,7 @@ impl Node {
             rejects: built.rejects,
             answering: built.answering,
             answers: services.answers,
+            committer,
             started,
             ended: Mutex::default(),
         });
@@ -249,6 +290,57 @@ impl Node {
     }
 }
 
+/// The job with the queries that were added to it and dropped from it while it ran, before the last commit.
+fn with_live_changes(
+    job: CheckedJob,
+    changes: &[QueryChange],
+    options: &CheckOptions,
+) -> Result<CheckedJob, Error> {
+    let mut json = job.json.clone();
+    let mut changed = Vec::new();
+    for change in changes {
+        let Some(queries) = json["operators"][&change.operator]["queries"].as_object_mut() else { continue };
+        let done = match &change.text {
+            Some(text) if !queries.contains_key(&change.query) => {
+                queries.insert(change.query.clone(), text.clone().into());
+                true
+            }
+            Some(_) => false,
+            None => queries.remove(&change.query).is_some(),
+        };
+        if done {
+            changed.push(format!("{:?}", change.query));
+        }
+    }
+    if changed.is_empty() {
+        return Ok(job);
+    }
+    let names = changed.join(", ");
+    tracing::info!(job = %job.name, queries = names, "goes on with the queries that were added and dropped while it ran");
+    let checked = JobFile::parse(&format!("{}, with queries {names}", job.name), &json.to_string(), &[])
+        .and_then(|file| file.check(options));
+    checked.map_err(|mistakes| {
+        let first = mistakes.0.first().map(|mistake| mistake.message.clone()).unwrap_or_default();
+        Error::user(format!(
+            "queries that were added or dropped while job {:?} ran do not fit it any more: {first}",
+            job.name
+        ))
+        .with_hint(
+            "change the job file back, drop the query while the job runs, or begin anew with another name",
+        )
+    })
+}
+
+/// Makes a command of the order log again.
+fn again(queries: &BTreeMap<Arc<str>, LiveQueries>, record: &[u8]) -> Result<Command, Error> {
+    let change = QueryChange::of_record(record)?;
+    match queries.get(change.operator.as_str()) {
+        Some(live) => live.again(&change),
+        // The operator is gone from the job file, and its queries with it.
+        None => Ok(Command { operator: "".into(), body: Arc::new(()), record: None }),
+    }
+}
+
 /// A job that has been started.
 pub struct RunningJob {
     checked: CheckedJob,
@@ -261,8 +353,10 @@ pub struct RunningJob {
     /// The `metrics` operators whose answers leave the job.
     answering: Option<Vec<Arc<str>>>,
     answers: AnswerCounts,
+    /// `None` where the job does not outlive its process.
+    committer: Option<Arc<Committer>>,
     /// Queries of each `metrics` operator.
-    queries: BTreeMap<Arc<str>, LiveQueries>,
+    queries: Arc<BTreeMap<Arc<str>, LiveQueries>>,
     started: Instant,
     /// How long it ran, once somebody has seen its end.
     ended: Mutex<Option<Duration>>,
@@ -295,6 +389,11 @@ impl RunningJob {
     /// Names of the operators that have queries.
     pub fn metrics(&self) -> impl Iterator<Item = &Arc<str>> {
         self.queries.keys()
+    }
+
+    /// How cycles are committed; `None` where nothing is kept.
+    pub fn cycles(&self) -> Option<CycleFigures> {
+        self.committer.as_ref().map(|committer| committer.figures())
     }
 
     /// The door of an HTTP source.

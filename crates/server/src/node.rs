@@ -18,7 +18,7 @@ use crate::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
     StopSummary, TextKind,
 };
-use crate::snapshot::{JobSnapshot, QuerySnapshot, State};
+use crate::snapshot::{Commits, JobSnapshot, QuerySnapshot, State};
 
 /// [`Control`] over a [`Node`].
 pub struct NodeControl {
@@ -247,6 +247,12 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
     shown.uptime = summary.elapsed;
     shown.answers = summary.answers;
     shown.rejects = summary.rejects;
+    shown.commits = job.cycles().map(|cycles| Commits {
+        cycle: cycles.committed,
+        took: cycles.took,
+        held_back: cycles.held_back,
+        held_back_for: cycles.held_back_for,
+    });
     let rejects = job.rejects().by_source();
     for source in &mut shown.sources {
         let name = source.name.as_str();

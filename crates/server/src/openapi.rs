@@ -371,8 +371,12 @@ fn schemas() -> Value {
         "Job": object(&[
             ("name", text()), ("state", state()), ("failure", maybe("Failure")), ("uptime_seconds", number()),
             ("records", whole()), ("answers", whole()), ("rejects", whole()), ("records_per_second", number()),
-            ("answers_per_second", number()), ("last_cycle", whole()), ("tick", maybe_time()),
+            ("answers_per_second", number()), ("last_cycle", whole()),
+            ("commits", maybe("Commits")), ("tick", maybe_time()),
             ("sources", list("Source")), ("operators", list("Operator")), ("links", list("Link")),
+        ]),
+        "Commits": object(&[
+            ("cycle", whole()), ("seconds", number()), ("held_back", whole()), ("held_back_seconds", number()),
         ]),
         "Failure": object(&[
             ("operator", text()), ("task", whole()), ("record", maybe_text()), ("message", text()),

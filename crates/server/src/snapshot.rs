@@ -22,12 +22,26 @@ pub struct JobSnapshot {
     pub rejects: u64,
     /// 0 before the first.
     pub last_cycle: u64,
+    /// `None` where nothing is committed, because the job does not outlive its process.
+    pub commits: Option<Commits>,
     /// The last tick.
     pub tick: Option<Micros>,
     pub sources: Vec<SourceSnapshot>,
     /// Operators and sinks, in the order of the graph.
     pub operators: Vec<OperatorSnapshot>,
     pub links: Vec<LinkSnapshot>,
+}
+
+/// How a job's cycles are committed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Commits {
+    /// The last cycle that this process committed; 0 before the first.
+    pub cycle: u64,
+    /// From its marker to its commit record.
+    pub took: Duration,
+    /// Cycles that grew because earlier ones were on their way to the disk, and by how much in all.
+    pub held_back: u64,
+    pub held_back_for: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +210,7 @@ impl JobSnapshot {
             answers: 0,
             rejects: stats.rejects,
             last_cycle: stats.cycles,
+            commits: None,
             tick: (stats.tick != 0).then_some(stats.tick),
             sources: sources.collect(),
             operators: operators.collect(),

@@ -72,10 +72,19 @@ pub(crate) struct Job {
     records_per_second: f64,
     answers_per_second: f64,
     last_cycle: u64,
+    commits: Option<Commits>,
     tick: Option<String>,
     sources: Vec<Source>,
     operators: Vec<Operator>,
     links: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Commits {
+    cycle: u64,
+    seconds: f64,
+    held_back: u64,
+    held_back_seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -221,6 +230,12 @@ impl Job {
             records_per_second: since.rate(job.records, since.job.map(|old| old.records)),
             answers_per_second: since.rate(job.answers, since.job.map(|old| old.answers)),
             last_cycle: job.last_cycle,
+            commits: job.commits.map(|commits| Commits {
+                cycle: commits.cycle,
+                seconds: rounded(commits.took.as_secs_f64()),
+                held_back: commits.held_back,
+                held_back_seconds: rounded(commits.held_back_for.as_secs_f64()),
+            }),
             tick: job.tick.map(format_timestamp),
             sources: job.sources.iter().map(|source| since.source(job, source)).collect(),
             operators: job.operators.iter().map(|operator| since.operator(operator)).collect(),

@@ -34,6 +34,7 @@ struct Kept {
     parts: Vec<(String, u32, u64, Vec<u8>)>,
     is_shut: bool,
     has_ended: bool,
+    is_stopped: bool,
 }
 
 impl Cycles for KeptCycles {
@@ -56,6 +57,10 @@ impl Cycles for KeptCycles {
 
     fn end(&self) {
         self.0.lock().unwrap().has_ended = true;
+    }
+
+    fn stop(&self) {
+        self.0.lock().unwrap().is_stopped = true;
     }
 }
 
@@ -185,7 +190,7 @@ fn every_task_that_takes_part_hands_over_once_per_cycle() {
     assert_eq!(finish(&job), JobState::Done);
 
     let kept = cycles.0.lock().unwrap();
-    assert!(kept.has_ended);
+    assert!(kept.has_ended && !kept.is_stopped);
     assert_eq!(kept.expected, (0..3).map(|task| ("counted".into(), task)).collect::<Vec<_>>());
     let numbers: Vec<u64> = kept.started.iter().map(|start| start.cycle).collect();
     assert_eq!(numbers, [1, 2, 3, 4], "three by records, one at the end");
@@ -385,12 +390,15 @@ fn a_job_that_somebody_holds_has_not_ended() {
     build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
     let (runtime, _clock) = runtime(1);
     let mut hold = None;
-    let durability = Durability::of_log(KeptLog::default());
+    let cycles = KeptCycles::default();
+    let durability =
+        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
     let job = runtime.start_durable(build.graph, quiet(), durability, |held| hold = Some(held)).unwrap();
     eventually("all is worked off", || job.stats().sources[0].ended);
     assert_eq!(job.wait_timeout(Duration::from_millis(20)), None);
     hold.as_ref().unwrap().job().fail("commit", Error::external("the disk is gone"));
     drop(hold);
     let JobState::Failed(failure) = finish(&job) else { panic!("it failed") };
+    assert!(cycles.0.lock().unwrap().is_stopped, "nobody is to wait for parts that will not come");
     assert_eq!((&*failure.operator, failure.message.as_str()), ("commit", "the disk is gone"));
 }

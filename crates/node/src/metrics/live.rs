@@ -67,6 +67,30 @@ pub struct LiveQueries {
     queries: Mutex<Vec<Live>>,
 }
 
+/// A query that was added to a running job or dropped from it, as order log and commit records hold it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct QueryChange {
+    pub operator: String,
+    pub query: String,
+    /// `None`: dropped.
+    pub text: Option<String>,
+}
+
+impl QueryChange {
+    fn record(&self) -> bytes::Bytes {
+        // Names and texts are always JSON.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// # Errors
+    /// Where the bytes are no change.
+    pub(crate) fn of_record(record: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(record).map_err(|error| {
+            Error::corrupt("the order log holds a command that nobody knows").with_source(error)
+        })
+    }
+}
+
 #[derive(Clone)]
 struct Live {
     name: String,
@@ -113,12 +137,49 @@ impl LiveQueries {
             .map_err(|error| QueryError::Sql(error.into()))?;
         let stage = self.stage_for(&planned)?;
         let command = |reply| StageCommand::Add { name: name.to_owned(), query: Box::new(query), reply };
-        let replies = self.ask(job, stage, command)?;
+        let change = QueryChange {
+            operator: self.spec.name.to_string(),
+            query: name.to_owned(),
+            text: Some(sql.to_owned()),
+        };
+        let replies = self.ask(job, stage, Some(&change), command)?;
         for _ in 0..self.tasks(stage) {
             receive(&replies)??;
         }
         self.queries().push(Live { name: name.to_owned(), text: sql.to_owned(), stage, planned });
         Ok(())
+    }
+
+    /// Makes the command of a change again that the order log holds.
+    pub(crate) fn again(&self, change: &QueryChange) -> Result<Command, Error> {
+        let name = change.query.clone();
+        let (stage, command) = match &change.text {
+            Some(text) => {
+                let damaged = || {
+                    Error::corrupt(format!(
+                        "the order log adds query {name:?} to {:?}, which does not take it",
+                        change.operator
+                    ))
+                };
+                let (query, _) = Draft::read(text).bind(&self.spec.input).map_err(|_| damaged())?;
+                let planned = PlannedQuery::bind(&name, &query, &self.spec.input).map_err(|_| damaged())?;
+                let stage = self.stage_for(&planned).map_err(|_| damaged())?;
+                let live = Live { name: name.clone(), text: text.clone(), stage, planned };
+                self.queries().push(live);
+                (stage, StageCommand::Add { name, query: Box::new(query), reply: mpsc::channel().0 })
+            }
+            None => {
+                // It was dropped again before, or the job file has lost it: then no stage has it either.
+                let stage = self.find(&name).map_or(0, |live| live.stage);
+                self.queries().retain(|query| query.name != name);
+                (stage, StageCommand::Drop { name, reply: mpsc::channel().0 })
+            }
+        };
+        Ok(Command { operator: self.operator_of(stage), body: Arc::new(command), record: None })
+    }
+
+    fn operator_of(&self, stage: usize) -> Arc<str> {
+        format!("{}/{}", self.spec.name, self.spec.stages[stage].label).into()
     }
 
     fn stage_for(&self, query: &PlannedQuery) -> Result<usize, QueryError> {
@@ -148,7 +209,9 @@ impl LiveQueries {
     pub fn drop(&self, job: &Job, name: &str) -> Result<(), QueryError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let stage = self.find(name)?.stage;
-        let replies = self.ask(job, stage, |reply| StageCommand::Drop { name: name.to_owned(), reply })?;
+        let change = QueryChange { operator: self.spec.name.to_string(), query: name.to_owned(), text: None };
+        let command = |reply| StageCommand::Drop { name: name.to_owned(), reply };
+        let replies = self.ask(job, stage, Some(&change), command)?;
         for _ in 0..self.tasks(stage) {
             receive(&replies)??;
         }
@@ -180,7 +243,7 @@ impl LiveQueries {
         let task = partition_of(hash_columns(&stage_keys, 1)[0], self.tasks(live.stage));
         let shown = columns.clone();
         let command = |reply| StageCommand::Read { name: name.to_owned(), task, key: columns, reply };
-        let replies = self.ask(job, live.stage, command)?;
+        let replies = self.ask(job, live.stage, None, command)?;
         let present = receive(&replies)??;
         let fields: Vec<Field> =
             shown.iter().map(|(field, _)| self.spec.input.fields()[*field].clone()).collect();
@@ -248,11 +311,15 @@ impl LiveQueries {
         &self,
         job: &Job,
         stage: usize,
+        change: Option<&QueryChange>,
         command: impl FnOnce(mpsc::Sender<T>) -> StageCommand,
     ) -> Result<Receiver<T>, QueryError> {
         let (reply, replies) = mpsc::channel();
-        let operator = format!("{}/{}", self.spec.name, self.spec.stages[stage].label);
-        job.command(Command { operator: operator.into(), body: Arc::new(command(reply)), record: None })?;
+        job.command(Command {
+            operator: self.operator_of(stage),
+            body: Arc::new(command(reply)),
+            record: change.map(QueryChange::record),
+        })?;
         Ok(replies)
     }
 }

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use super::text::Text;
-use crate::snapshot::{JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot};
+use crate::snapshot::{
+    Commits, JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot,
+};
 
 /// Name, kind, help, and the value of each series.
 type Family<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
@@ -40,6 +42,10 @@ pub(super) fn write(jobs: &[JobSnapshot], text: &mut Text) {
     per_link(&shown, text);
 }
 
+fn commits(job: &JobSnapshot) -> Commits {
+    job.commits.unwrap_or_default()
+}
+
 fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family("thalweg_job_state_info", "gauge", "1 for the state that the job is in.");
     for job in jobs {
@@ -47,9 +53,18 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
             text.series(&[("job", &job.name), ("state", state.as_str())], u8::from(job.state == state));
         }
     }
-    let families: [Family<JobSnapshot>; 3] = [
+    let families: [Family<JobSnapshot>; 6] = [
         ("thalweg_answers_total", "counter", "Answers that left the job.", |job| job.answers as f64),
         ("thalweg_cycles_total", "counter", "Number of the last cycle.", |job| job.last_cycle as f64),
+        ("thalweg_committed_cycle", "gauge", "The last cycle that was committed.", |job| {
+            commits(job).cycle as f64
+        }),
+        ("thalweg_commit_seconds", "gauge", "From the marker of that cycle to its commit record.", |job| {
+            commits(job).took.as_secs_f64()
+        }),
+        ("thalweg_cycles_held_back_total", "counter", "Cycles that grew for a slow disk.", |job| {
+            commits(job).held_back as f64
+        }),
         ("thalweg_job_uptime_seconds", "gauge", "Since the start of the job.", |job| {
             job.uptime.as_secs_f64()
         }),

@@ -12,7 +12,8 @@ use thalweg_server::control::{
     StopSummary, TextKind,
 };
 use thalweg_server::snapshot::{
-    Failure, JobSnapshot, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State, TaskSnapshot,
+    Commits, Failure, JobSnapshot, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State,
+    TaskSnapshot,
 };
 use thalweg_types::Error;
 use tokio::sync::oneshot::{Receiver, Sender, channel};
@@ -351,6 +352,7 @@ fn payments() -> JobSnapshot {
         answers: 990,
         rejects: 10,
         last_cycle: 9,
+        commits: Some(Commits { cycle: 8, took: Duration::from_millis(12), ..Commits::default() }),
         tick: Some(1_700_000_000_000_000),
         sources: vec![SourceSnapshot {
             name: "payments".to_owned(),

@@ -15,6 +15,8 @@ fn a_job_shows_its_live_graph() {
     assert_eq!(job["name"], "payments");
     assert_eq!(job["state"], "running");
     assert_eq!(job["last_cycle"], 9);
+    assert_eq!(job["commits"]["cycle"], 8);
+    assert_eq!(job["commits"]["seconds"], 0.012);
     let source = &job["sources"][0];
     assert_eq!(source["door"], "/v1/jobs/payments/sources/payments");
     assert_eq!(source["lag_seconds"], 1.5);

@@ -1,0 +1,373 @@
+//! A job that outlives its process: its logs, its commits, and where it goes on (design section 4).
+//!
+//! ```text
+//! jobs/NAME/commit.log     commit records; the last one counts
+//!           order/         the order log
+//!           journal/SOURCE/  blocks of sources that cannot give them again
+//! ```
+//!
+//! [`Store::open`] reads the last commit record; the graph is built with what it names; [`Store::start`] makes the rest of
+//! it: the sequencer's log, what is to be followed again, and the thread that commits.
+//!
+//! Not here: what operators and sinks hand over, how logs are kept on disk (`storage`).
+
+mod committer;
+mod identity;
+mod journal;
+mod order;
+mod record;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use thalweg_connect::SinkResume;
+use thalweg_connect::source::BlockCodec;
+use thalweg_flow::{
+    CommandMaker, Durability, DurableOrder, Job, OrderEvent, Resume, Source, SourceNode, SourcePosition,
+};
+use thalweg_storage::log::{
+    Durability as LogDurability, GroupCommit, Log, LogHandle, LogOptions, LogPosition, Registration,
+};
+use thalweg_storage::{CommitLog, Fs, OpenedCommits};
+use thalweg_types::{Error, Offset, Seq};
+
+use crate::data_dir::JobDir;
+use crate::job_file::{Ack, CheckedJob};
+use crate::metrics::QueryChange;
+use crate::operator::TaskResume;
+use committer::CommitWork;
+
+use journal::Journalled;
+use order::{Entries, JobOrderLog, OrderPlace};
+use record::{CommitRecord, CommittedSource, Position};
+
+pub(crate) use committer::Committer;
+pub use committer::CycleFigures;
+
+/// The logs of a job that is being started.
+pub(crate) struct Store {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    job: Arc<str>,
+    commits: CommitLog,
+    last: Arc<CommitRecord>,
+    group: Arc<GroupCommit>,
+    /// By place of the source in the job.
+    journals: Vec<Option<LogHandle>>,
+    /// The strongest of those sources that have a journal.
+    ack: Option<Ack>,
+    identity: serde_json::Value,
+}
+
+/// Where the tasks of a job go on.
+#[derive(Clone)]
+pub(crate) struct Resumes(Arc<CommitRecord>);
+
+impl Resumes {
+    pub(crate) fn task(&self, operator: &str, task: u32) -> TaskResume {
+        TaskResume { cycle: self.0.cycle, position: self.0.part(operator, task) }
+    }
+}
+
+/// What a job is started with.
+pub(crate) struct Started {
+    pub durability: Durability,
+    pub work: CommitWork,
+    /// To be told the job, once it is there.
+    pub job: Arc<OnceLock<Job>>,
+    pub committer: Arc<Committer>,
+}
+
+impl Store {
+    /// Opens what an earlier run has left, or begins.
+    ///
+    /// # Errors
+    /// Damage, what the disk says.
+    pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>) -> Result<Self, Error> {
+        let path = folder.commit_log();
+        let id = thalweg_types::hash_bytes(format!("commit/{job}").as_bytes());
+        let OpenedCommits { log: commits, last, torn } = CommitLog::open(Arc::clone(&fs), path.clone(), id)?;
+        if let Some(bytes) = torn {
+            tracing::warn!(path = %path.display(), bytes, "cut what a crash had left of a commit record");
+        }
+        let last = match last {
+            Some(record) => {
+                CommitRecord::decode(&record).map_err(|error| error.context(format!("{path:?}")))?
+            }
+            None => CommitRecord::beginning(),
+        };
+        let group = GroupCommit::start(Duration::ZERO)
+            .map_err(|error| Error::external("start a thread for logs").with_source(error))?;
+        Ok(Self {
+            fs,
+            dir: folder.path().to_owned(),
+            job: Arc::clone(job),
+            commits,
+            last: Arc::new(last),
+            group: Arc::new(group),
+            journals: Vec::new(),
+            ack: None,
+            identity: serde_json::Value::Null,
+        })
+    }
+
+    /// Queries that were added and dropped while the job ran, up to the last commit.
+    pub(crate) fn queries(&self) -> &[QueryChange] {
+        &self.last.queries
+    }
+
+    /// Takes a job for the one that goes on.
+    ///
+    /// # Errors
+    /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
+    pub(crate) fn adopt(&mut self, job: &CheckedJob) -> Result<(), Error> {
+        self.identity = identity::of(job);
+        self.journals = vec![None; job.sources.len()];
+        if !self.last.job.is_null() {
+            identity::check(&self.last.job, &self.identity, &job.name)?;
+        }
+        // Sources keep their number in the order log; new ones get theirs before anything names it.
+        let mut record = CommitRecord::clone(&self.last);
+        for source in &job.sources {
+            if !record.sources.iter().any(|other| other.name == *source.name) {
+                let name = source.name.to_string();
+                record.sources.push(CommittedSource { name, next: 0, place: Position::default() });
+            }
+        }
+        if self.last.job.is_null() || record.sources.len() > self.last.sources.len() {
+            record.job = self.identity.clone();
+            self.commits.append(&record.encode()?)?;
+            self.last = Arc::new(record);
+        }
+        Ok(())
+    }
+
+    /// What tasks are told, while and after the store is started.
+    pub(crate) fn resumes(&self) -> Resumes {
+        Resumes(Arc::clone(&self.last))
+    }
+
+    pub(crate) fn sink(&self, name: &str) -> SinkResume {
+        SinkResume { cycle: self.last.cycle, position: self.last.part(name, 0) }
+    }
+
+    /// Puts a journal before a source that cannot give again what it gave. Journals come before [`Store::start`].
+    ///
+    /// # Errors
+    /// Damage, and what the disk says.
+    pub(crate) fn journalled(
+        &mut self,
+        place: usize,
+        name: &str,
+        ack: Ack,
+        source: Box<dyn Source>,
+        codec: BlockCodec,
+    ) -> Result<Box<dyn Source>, Error> {
+        let committed = self.last.sources.iter().find(|source| source.name == name);
+        let (next, at) = match committed {
+            Some(committed) => (committed.next, place_in_journal(&committed.place)?),
+            None => (0, LogPosition(0)),
+        };
+        let mut options = LogOptions::new("journal", journal::identity(&self.job, name));
+        options.promised = at;
+        let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
+        let log = open_log(&self.fs, dir, options)?;
+        let durability = match ack {
+            Ack::Synced => LogDurability::Synced,
+            Ack::Written => LogDurability::Written,
+            Ack::None => LogDurability::None,
+        };
+        self.ack = Some(self.ack.map_or(ack, |other| stronger(ack, other)));
+        let handle = self.group.register(log, Registration::new(durability))?;
+        self.journals[place] = Some(handle.clone());
+        let mut source = Journalled::new(source, codec, handle);
+        source.resume(next, at)?;
+        Ok(Box::new(source))
+    }
+
+    /// Opens the order log, brings the sources to where the last commit left them, and gives all that the runtime needs.
+    ///
+    /// # Errors
+    /// Damage, what the disk says, and what a source says that cannot go back.
+    pub(crate) fn start(self, sources: &mut [SourceNode], commands: CommandMaker) -> Result<Started, Error> {
+        let Self { fs, dir, job: _, commits, last, group, journals, ack, identity } = self;
+        let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
+        for (place, source) in sources.iter_mut().enumerate() {
+            let committed = last.sources.iter().find(|committed| committed.name == *source.name);
+            // A journal has been told where it stands; a source that has given nothing stands at its beginning.
+            if let Some(committed) = committed
+                && journals[place].is_none()
+                && committed.next > 0
+            {
+                let position = SourcePosition { next: committed.next, place: committed.place.0.clone() };
+                source
+                    .source
+                    .restore(&position)
+                    .map_err(|error| error.context(format!("source {:?}", source.name)))?;
+            }
+        }
+
+        let mut options = LogOptions::new("order", thalweg_types::hash_bytes(b"order"));
+        options.promised = LogPosition(last.order);
+        let mut log = open_log(&fs, dir.join("order"), options)?;
+        let numbers = SourceNumbers::new(&last.sources, &names)?;
+        let end = survey(&mut log, &last, &numbers, &journals)?;
+
+        let order = Arc::new(DurableOrder::default());
+        order.advance(end);
+        let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone()));
+        let told: Arc<OnceLock<Job>> = Arc::default();
+        let durability = match ack {
+            None | Some(Ack::Synced) => LogDurability::Synced,
+            Some(Ack::Written) => LogDurability::Written,
+            Some(Ack::None) => LogDurability::None,
+        };
+        let mut registration = Registration::new(durability);
+        registration.on_progress = Some(Arc::new({
+            let (order, place, job) = (Arc::clone(&order), Arc::clone(&place), Arc::clone(&told));
+            move |progress| match progress {
+                Ok(durable) => place.progress(durable, &order),
+                Err(error) => {
+                    if let Some(job) = job.get() {
+                        job.fail("order log", error.into());
+                    }
+                }
+            }
+        }));
+        let handle = group.register(log, registration)?;
+        let entries =
+            Entries::new(handle.read_from(LogPosition(last.order))?, Arc::clone(&place), numbers.clone());
+        let committer = Arc::new(Committer::new(Arc::clone(&place)));
+        let resume = Resume {
+            next: last.next,
+            cycle: last.cycle,
+            now: last.now,
+            entries: Box::new(entries),
+            commands,
+        };
+        Ok(Started {
+            durability: Durability {
+                log: Box::new(JobOrderLog {
+                    log: handle.clone(),
+                    place,
+                    order: Arc::clone(&order),
+                    record: Vec::new(),
+                    _group: Arc::clone(&group),
+                    numbers: numbers.clone(),
+                }),
+                order: (durability != LogDurability::None).then_some(order),
+                cycles: Some(Arc::clone(&committer) as _),
+                resume: Some(resume),
+            },
+            work: CommitWork {
+                committer: Arc::clone(&committer),
+                log: commits,
+                order: handle,
+                journals,
+                numbers,
+                identity,
+                _group: group,
+            },
+            job: told,
+            committer,
+        })
+    }
+}
+
+/// Sources in the order log and in commit records, where each keeps its number for good.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceNumbers {
+    names: Vec<String>,
+    /// By number, the place in the job.
+    places: Vec<usize>,
+}
+
+impl SourceNumbers {
+    fn new(committed: &[CommittedSource], job: &[String]) -> Result<Self, Error> {
+        let names: Vec<String> = committed.iter().map(|source| source.name.clone()).collect();
+        let place = |name: &String| job.iter().position(|other| other == name);
+        let places: Option<Vec<usize>> = names.iter().map(place).collect();
+        match places {
+            Some(places) if places.len() == job.len() => Ok(Self { names, places }),
+            _ => Err(Error::internal("sources of the job and of its last commit record differ")),
+        }
+    }
+
+    /// The number of the source with this place in the job.
+    fn of_place(&self, place: usize) -> usize {
+        self.places.iter().position(|other| *other == place).unwrap_or(place)
+    }
+
+    fn place_of(&self, number: usize) -> Option<usize> {
+        self.places.get(number).copied()
+    }
+}
+
+fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
+    if place.0.is_empty() {
+        return Ok(LogPosition(0));
+    }
+    let bytes = place.0.as_slice().try_into();
+    bytes
+        .map(|bytes| LogPosition(u64::from_le_bytes(bytes)))
+        .map_err(|_| Error::corrupt("the last commit record holds no place in the journal"))
+}
+
+fn stronger(one: Ack, other: Ack) -> Ack {
+    match (one, other) {
+        (Ack::Synced, _) | (_, Ack::Synced) => Ack::Synced,
+        (Ack::Written, _) | (_, Ack::Written) => Ack::Written,
+        (Ack::None, Ack::None) => Ack::None,
+    }
+}
+
+fn open_log(fs: &Arc<dyn Fs>, dir: PathBuf, options: LogOptions) -> Result<Log, Error> {
+    let opened = Log::open(Arc::clone(fs), &dir, options)?;
+    if let Some(torn) = opened.torn {
+        tracing::warn!(?torn, "cut what a crash had left of the last write");
+    }
+    Ok(opened.log)
+}
+
+/// Looks through what is to be followed again: the number behind it. Where a journal lacks what the order log names,
+/// nothing of it was acknowledged as synced, and the order log is cut there.
+fn survey(
+    log: &mut Log,
+    last: &CommitRecord,
+    numbers: &SourceNumbers,
+    journals: &[Option<LogHandle>],
+) -> Result<Seq, Error> {
+    let mut ends: Vec<Option<Offset>> = Vec::new();
+    for (committed, place) in last.sources.iter().zip(&numbers.places) {
+        ends.push(match &journals[*place] {
+            Some(journal) => {
+                Some(journal::end_of(journal, place_in_journal(&committed.place)?, committed.next)?)
+            }
+            None => None,
+        });
+    }
+    let mut reader = log.read_from(LogPosition(last.order))?;
+    let mut end = last.next;
+    let mut cut = None;
+    while let Some((position, record)) = reader.next_record()? {
+        let entry = order::decode(record)?;
+        if let OrderEvent::Run { source, offset, .. } = entry.event
+            && let Some(Some(journal_end)) = ends.get(source)
+            && offset + entry.range.len() > *journal_end
+        {
+            cut = Some(position);
+            break;
+        }
+        end = entry.range.end;
+    }
+    drop(reader);
+    if let Some(cut) = cut {
+        tracing::warn!(
+            record = cut.0,
+            "the order log reaches beyond a journal that was not synced: cut there"
+        );
+        log.truncate_behind(cut)?;
+    }
+    Ok(end)
+}

@@ -1,0 +1,274 @@
+//! The order log of a job: what the sequencer decided, as records of a log, and how it is read back.
+//!
+//! A record is one entry: kind 1, first number 8, then for a run: count 4, place of the source in the commit record's
+//! list 2, partition 4, offset 8, arrival 8; for a tick its time 8; for a cycle its number 8; for a command its record
+//! to the end, with 1 before it if there is one. All numbers are little-endian.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Buf, Bytes};
+use thalweg_flow::{DurableOrder, OrderEntry, OrderEvent, OrderLog};
+use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition, Reader};
+use thalweg_types::{Error, Seq, SeqRange};
+
+use super::SourceNumbers;
+use crate::metrics::QueryChange;
+
+/// Kinds of entries. Persisted.
+const RUN: u8 = 1;
+const TICK: u8 = 2;
+const CYCLE: u8 = 3;
+const COMMAND: u8 = 4;
+const END: u8 = 5;
+
+/// Writes an entry.
+pub(crate) fn encode(entry: &OrderEntry, out: &mut Vec<u8>) {
+    out.clear();
+    let (kind, start) = (
+        match entry.event {
+            OrderEvent::Run { .. } => RUN,
+            OrderEvent::Tick { .. } => TICK,
+            OrderEvent::Cycle { .. } => CYCLE,
+            OrderEvent::Command { .. } => COMMAND,
+            OrderEvent::End => END,
+        },
+        entry.range.start,
+    );
+    out.push(kind);
+    out.extend_from_slice(&start.to_le_bytes());
+    match &entry.event {
+        OrderEvent::Run { source, partition, offset, arrival } => {
+            // A block has at most 2^32 records, a job far fewer sources.
+            out.extend_from_slice(&(entry.range.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(*source as u16).to_le_bytes());
+            out.extend_from_slice(&partition.to_le_bytes());
+            out.extend_from_slice(&offset.to_le_bytes());
+            out.extend_from_slice(&arrival.to_le_bytes());
+        }
+        OrderEvent::Tick { now } => out.extend_from_slice(&now.to_le_bytes()),
+        OrderEvent::Cycle { number } => out.extend_from_slice(&number.to_le_bytes()),
+        OrderEvent::Command { record: Some(record) } => {
+            out.push(1);
+            out.extend_from_slice(record);
+        }
+        OrderEvent::Command { record: None } => out.push(0),
+        OrderEvent::End => {}
+    }
+}
+
+/// Reads an entry back.
+///
+/// # Errors
+/// Where the bytes are no entry.
+pub(crate) fn decode(record: &[u8]) -> Result<OrderEntry, Error> {
+    read(record).ok_or_else(|| {
+        Error::corrupt(format!(
+            "a record of the order log is no entry: {} bytes of kind {:?}",
+            record.len(),
+            record.first()
+        ))
+    })
+}
+
+fn read(mut rest: &[u8]) -> Option<OrderEntry> {
+    let (kind, start) = (rest.try_get_u8().ok()?, rest.try_get_u64_le().ok()?);
+    let mut count = 1;
+    let event = match kind {
+        RUN => {
+            count = u64::from(rest.try_get_u32_le().ok()?);
+            OrderEvent::Run {
+                source: usize::from(rest.try_get_u16_le().ok()?),
+                partition: rest.try_get_u32_le().ok()?,
+                offset: rest.try_get_u64_le().ok()?,
+                arrival: rest.try_get_i64_le().ok()?,
+            }
+        }
+        TICK => OrderEvent::Tick { now: rest.try_get_i64_le().ok()? },
+        CYCLE => OrderEvent::Cycle { number: rest.try_get_u64_le().ok()? },
+        COMMAND => {
+            let record = match rest.try_get_u8().ok()? {
+                0 => None,
+                1 => Some(Bytes::copy_from_slice(std::mem::take(&mut rest))),
+                _ => return None,
+            };
+            OrderEvent::Command { record }
+        }
+        END => OrderEvent::End,
+        _ => return None,
+    };
+    let range = SeqRange::new(start, start.checked_add(count)?);
+    (rest.is_empty() && count > 0).then_some(OrderEntry { range, event })
+}
+
+/// Where a job is in its order log, as several threads see it.
+#[derive(Debug, Default)]
+pub(crate) struct OrderPlace {
+    /// Number of the record behind the last entry that was appended or followed. Written by the sequencer alone.
+    next: AtomicU64,
+    /// Entries on their way: their record, and the number behind them. Bounded by the log's buffer.
+    waiting: Mutex<VecDeque<(LogPosition, Seq)>>,
+    /// Queries that were added and dropped up to there, the last change of each.
+    queries: Mutex<Vec<QueryChange>>,
+}
+
+impl OrderPlace {
+    pub(crate) fn new(next: LogPosition, queries: Vec<QueryChange>) -> Self {
+        Self { next: AtomicU64::new(next.0), waiting: Mutex::default(), queries: Mutex::new(queries) }
+    }
+
+    pub(crate) fn queries(&self) -> Vec<QueryChange> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, event: &OrderEvent) -> Result<(), Error> {
+        if let OrderEvent::Command { record: Some(record) } = event {
+            let change = QueryChange::of_record(record)?;
+            let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+            queries.retain(|other| (&other.operator, &other.query) != (&change.operator, &change.query));
+            queries.push(change);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next(&self) -> LogPosition {
+        // Relaxed: read by the thread that wrote it, or where it is a figure.
+        LogPosition(self.next.load(Ordering::Relaxed))
+    }
+
+    fn set_next(&self, next: LogPosition) {
+        self.next.store(next.0, Ordering::Relaxed);
+    }
+
+    /// Everything before `durable` is: tells those who wait.
+    pub(crate) fn progress(&self, durable: LogPosition, order: &DurableOrder) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = None;
+        while waiting.front().is_some_and(|(record, _)| *record < durable) {
+            end = waiting.pop_front().map(|(_, end)| end);
+        }
+        drop(waiting);
+        if let Some(end) = end {
+            order.advance(end);
+        }
+    }
+}
+
+/// Appends to a job's order log.
+pub(crate) struct JobOrderLog {
+    pub(crate) log: LogHandle,
+    pub(crate) place: Arc<OrderPlace>,
+    /// Told what has become durable, for the case that it did before anyone knew whose record it was.
+    pub(crate) order: Arc<DurableOrder>,
+    pub(crate) record: Vec<u8>,
+    /// Keeps the log's thread.
+    pub(crate) _group: Arc<GroupCommit>,
+    pub(crate) numbers: SourceNumbers,
+}
+
+impl OrderLog for JobOrderLog {
+    fn append(&mut self, mut entry: OrderEntry) -> Result<(), Error> {
+        if let OrderEvent::Run { source, .. } = &mut entry.event {
+            *source = self.numbers.of_place(*source);
+        }
+        self.place.note(&entry.event)?;
+        encode(&entry, &mut self.record);
+        let ticket = self.log.append(&[&self.record])?;
+        self.place.set_next(LogPosition(ticket.position.0 + 1));
+        let mut waiting = self.place.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back((ticket.position, entry.range.end));
+        drop(waiting);
+        // The thread may have been quicker.
+        if self.log.is_durable(ticket) {
+            self.place.progress(self.log.durable(), &self.order);
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a log from a place on.
+pub(crate) struct Entries {
+    reader: Reader,
+    /// Follows what was read.
+    place: Arc<OrderPlace>,
+    numbers: SourceNumbers,
+}
+
+impl Entries {
+    pub(crate) fn new(reader: Reader, place: Arc<OrderPlace>, numbers: SourceNumbers) -> Self {
+        Self { reader, place, numbers }
+    }
+
+    fn entry(&self, record: &[u8]) -> Result<OrderEntry, Error> {
+        let mut entry = decode(record)?;
+        if let OrderEvent::Run { source, .. } = &mut entry.event {
+            *source = self.numbers.place_of(*source).ok_or_else(|| {
+                Error::corrupt(format!("the order log names source {source}, which no commit record names"))
+            })?;
+        }
+        self.place.note(&entry.event)?;
+        Ok(entry)
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<OrderEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.reader.next_record() {
+            Ok(Some((position, record))) => {
+                let record = record.to_vec();
+                self.place.set_next(LogPosition(position.0 + 1));
+                Some(self.entry(&record))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Vec<OrderEntry> {
+        let events = [
+            OrderEvent::Tick { now: -5 },
+            OrderEvent::Run { source: 3, partition: 2, offset: 1 << 40, arrival: 17 },
+            OrderEvent::Cycle { number: u64::MAX },
+            OrderEvent::Command { record: None },
+            OrderEvent::Command { record: Some(Bytes::new()) },
+            OrderEvent::Command { record: Some(Bytes::from_static(b"{}")) },
+            OrderEvent::End,
+        ];
+        let mut next = 9;
+        events
+            .into_iter()
+            .map(|event| {
+                let start = next;
+                next += if matches!(event, OrderEvent::Run { .. }) { 1000 } else { 1 };
+                OrderEntry { range: SeqRange::new(start, next), event }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn entries_come_back_and_what_is_cut_or_longer_is_none() {
+        let mut record = Vec::new();
+        for entry in entries() {
+            encode(&entry, &mut record);
+            assert_eq!(decode(&record).unwrap(), entry);
+            let is_open_ended = matches!(entry.event, OrderEvent::Command { record: Some(_) });
+            for len in 0..record.len() {
+                assert!(
+                    decode(&record[..len]).is_err() || (is_open_ended && len > 9),
+                    "{entry:?} cut to {len}"
+                );
+            }
+            record.push(0);
+            assert!(decode(&record).is_err() || is_open_ended, "{entry:?} with a byte more");
+        }
+        assert!(decode(&[9; 40]).is_err());
+    }
+}
