@@ -1,0 +1,299 @@
+//! Jobs that outlive their process: here the process goes on and the job is ended at once, which loses as much as a kill
+//! does. Kills and power cuts of the real program are `cargo xtask crash`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use thalweg_connect::Reply;
+use thalweg_flow::JobState;
+use thalweg_node::{JobEnd, JobFile, Node, RunningJob};
+use thalweg_types::{Class, Error};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn node(&self, workers: usize) -> Node {
+        Node::builder().data_dir(self.path("data")).workers(workers).open().unwrap()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Starts a job; `DIR` in its text is the folder.
+    fn start(&self, node: &Node, text: &str) -> Result<Arc<RunningJob>, Error> {
+        let text = text.replace("DIR", &self.0.path().display().to_string());
+        let job = JobFile::parse("job.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
+        node.start(job.unwrap_or_else(|mistakes| panic!("{mistakes}")), &[])
+    }
+
+    fn run(&self, text: &str) -> JobEnd {
+        let node = self.node(2);
+        let job = self.start(&node, text).unwrap();
+        let end = job.wait_timeout(LIMIT).expect("the job ends");
+        assert_eq!(end.state, JobState::Done, "{:?}", end.failure());
+        end
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Two files, read as they grow.
+const FILES: &str = "
+name: files
+cycle: { every: 5ms }
+sources:
+  a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64 } }
+  b: { type: file, path: DIR/b.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64 } }
+operators:
+  even: { type: filter, input: [a, b], where: n % 2 = 0 }
+sinks:
+  out: { type: file, input: even, path: DIR/out.ndjson, format: ndjson }
+";
+
+fn append(path: &Path, lines: std::ops::Range<u32>) {
+    append_text(path, &lines.map(|n| format!("{n}\n")).collect::<String>());
+}
+
+fn append_text(path: &Path, text: &str) {
+    use std::io::Write as _;
+    let mut file = fs::File::options().append(true).create(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_job_that_is_ended_at_once_again_and_again_loses_nothing_and_doubles_nothing() {
+    let folder = Folder::new();
+    for file in ["a.csv", "b.csv"] {
+        fs::write(folder.path(file), "n\n").unwrap();
+    }
+    let mut kept = String::new();
+    for round in 0..8_u32 {
+        let node = folder.node(1 + round as usize % 3);
+        let job = folder.start(&node, FILES).unwrap();
+        append(&folder.path("a.csv"), round * 1_000..(round + 1) * 1_000);
+        append(&folder.path("b.csv"), 100_000 + round * 1_000..100_000 + (round + 1) * 1_000);
+        // At any moment: before anything was read, in the middle, after all was committed.
+        let wanted = u64::from(round) * 300;
+        eventually("some records", || job.stats().records >= wanted.min(2_000));
+        let before = job.cycles().unwrap().committed;
+        if round % 2 == 1 {
+            eventually("a commit", || job.cycles().unwrap().committed > before + 1);
+            kept = folder.read("out.ndjson");
+        }
+        job.abort();
+        assert_eq!(job.wait().state, JobState::Aborted);
+        drop(node);
+    }
+    let node = folder.node(2);
+    let job = folder.start(&node, FILES).unwrap();
+    job.drain();
+    assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+    let out = folder.read("out.ndjson");
+    let numbers: Vec<u32> =
+        out.lines().map(|line| line[5..line.len() - 1].parse().expect("{\"n\":…}")).collect();
+    let of = |first: u32| -> Vec<u32> {
+        numbers.iter().copied().filter(|n| (first..first + 100_000).contains(n)).collect()
+    };
+    assert_eq!(
+        of(0),
+        (0..8_000).step_by(2).collect::<Vec<u32>>(),
+        "every record once, in the order of its file"
+    );
+    assert_eq!(of(100_000), (100_000..108_000).step_by(2).collect::<Vec<u32>>());
+    // What a reader saw before the last kill and a commit covers is there to the byte, in the same order.
+    let common = kept.bytes().zip(out.bytes()).take_while(|(one, other)| one == other).count();
+    assert!(common > 0 && kept.len() - common < 40_000, "{common} of {} bytes", kept.len());
+}
+
+#[test]
+fn a_job_that_is_done_goes_on_when_its_file_has_grown() {
+    let folder = Folder::new();
+    let text = FILES.replace("follow: true, poll: 1ms, ", "");
+    for file in ["a.csv", "b.csv"] {
+        fs::write(folder.path(file), "n\n2\n").unwrap();
+    }
+    assert_eq!(folder.run(&text).summary.records, 2);
+    let once = folder.read("out.ndjson");
+    assert_eq!(once, "{\"n\":2}\n{\"n\":2}\n");
+    assert_eq!(folder.run(&text).summary.records, 0);
+    assert_eq!(folder.read("out.ndjson"), once, "nothing is written twice, or emptied");
+    append(&folder.path("a.csv"), 4..5);
+    assert_eq!(folder.run(&text).summary.records, 1);
+    assert_eq!(folder.read("out.ndjson"), once + "{\"n\":4}\n");
+}
+
+const HTTP: &str = "
+name: door
+cycle: { every: 20ms }
+sources:
+  posts: { type: http, format: ndjson, schema: { n: int64 }, ack: ACK }
+sinks:
+  out: { type: file, input: posts, path: DIR/out.ndjson, format: ndjson }
+";
+
+/// Posts a record and waits for its answer; whether it came.
+fn post(job: &RunningJob, n: u32) -> bool {
+    let door = job.ingress("posts").expect("the source has a door");
+    let body = Bytes::from(format!("{{\"n\":{n}}}"));
+    let Ok(Some(reply)) = door.submit(body, true) else { return false };
+    match reply.blocking_recv() {
+        Ok(replies) => {
+            assert!(matches!(replies.as_slice(), [Reply::Answer(_)]), "{replies:?}");
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[test]
+fn what_was_acknowledged_over_http_is_there_after_the_end() {
+    for ack in ["synced", "written", "none"] {
+        let folder = Folder::new();
+        let text = HTTP.replace("ACK", ack);
+        let (mut next, mut acknowledged) = (0, Vec::new());
+        for round in 0..6 {
+            let node = folder.node(2);
+            let job = folder.start(&node, &text).unwrap();
+            std::thread::scope(|scope| {
+                let (job, first) = (&job, next);
+                let poster = scope.spawn(move || {
+                    let mut answered = Vec::new();
+                    for n in first.. {
+                        if !post(job, n) {
+                            return (n + 1, answered);
+                        }
+                        answered.push(n);
+                    }
+                    unreachable!("the job ends before the numbers do")
+                });
+                eventually("some answers", || job.stats().records > 20 * round);
+                job.abort();
+                let (after, answered) = poster.join().unwrap();
+                next = after;
+                acknowledged.extend(answered);
+            });
+            job.wait();
+        }
+        let node = folder.node(1);
+        let job = folder.start(&node, &text).unwrap();
+        job.drain();
+        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+        let numbers: Vec<u32> = folder
+            .read("out.ndjson")
+            .lines()
+            .map(|line| line[5..line.len() - 1].parse().expect("{\"n\":…}"))
+            .collect();
+        assert!(
+            numbers.is_sorted() && numbers.windows(2).all(|pair| pair[0] < pair[1]),
+            "ack {ack}: once each"
+        );
+        if ack == "synced" {
+            let missing: Vec<&u32> =
+                acknowledged.iter().filter(|n| numbers.binary_search(n).is_err()).collect();
+            assert_eq!(missing, Vec::<&u32>::new(), "of {}", acknowledged.len());
+        }
+        assert!(acknowledged.len() > 20, "ack {ack}: {}", acknowledged.len());
+    }
+}
+
+#[test]
+fn what_a_job_cannot_go_on_with_is_refused_before_anything_is_touched() {
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "n\n2\n3\n").unwrap();
+    let text = "
+name: files
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { n: int64 } }
+operators:
+  m: { type: metrics, input: a, partition_by: [n], partitions: 2, queries: { q: SELECT count(*) AS n FROM a GROUP BY n OVER INFINITE } }
+sinks:
+  out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
+";
+    folder.run(text);
+    let kept = (folder.read("out.ndjson"), folder.read("data/jobs/files/job.json"));
+    for (from, to, said) in [
+        ("partitions: 2", "partitions: 3", "operator \"m\" had 2 partitions, it has 3 now"),
+        ("  a: {", "  b: {", "source \"a\" is gone"),
+    ] {
+        let mut changed = text.replace(from, to);
+        if to.contains("b:") {
+            changed = changed.replace("input: a", "input: b").replace("FROM a", "FROM b");
+        }
+        let error = folder.start(&folder.node(1), &changed).err().expect("it is refused");
+        assert!(error.message().contains(said), "{error}");
+        assert_eq!(error.class(), Class::User);
+        assert!(error.hint().is_some_and(|hint| hint.contains("another name")), "{error:?}");
+        assert_eq!((folder.read("out.ndjson"), folder.read("data/jobs/files/job.json")), kept);
+    }
+    fs::write(folder.path("a.csv"), "n\n9\n3\n").unwrap();
+    let error = folder.start(&folder.node(1), text).err().expect("it is another file");
+    assert!(error.message().contains("its first 6 bytes are others"), "{error}");
+    fs::write(folder.path("a.csv"), "n\n2\n3\n").unwrap();
+    fs::write(folder.path("out.ndjson"), "").unwrap();
+    let error = folder.start(&folder.node(1), text).err().expect("the sink's file lost what was committed");
+    assert_eq!(error.class(), Class::Corrupt, "{error}");
+}
+
+#[test]
+fn damage_stops_the_job_and_names_file_and_byte() {
+    let folder = Folder::new();
+    let text = FILES.replace("follow: true, poll: 1ms, ", "");
+    for file in ["a.csv", "b.csv"] {
+        fs::write(folder.path(file), "n\n2\n").unwrap();
+    }
+    folder.run(&text);
+    let path = folder.path("data/jobs/files/commit.log");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let error = folder.start(&folder.node(1), &text).err().expect("it is refused");
+    assert_eq!(error.class(), Class::Corrupt);
+    let message = error.chain();
+    assert!(message.contains("commit.log") && message.contains("at byte 16"), "{message}");
+}
+
+#[test]
+fn rejects_are_kept_once_with_their_counts() {
+    let folder = Folder::new();
+    let text = FILES.replace("schema: { n: int64 } }", "schema: { n: int64 }, reject_limit: 50 }");
+    for file in ["a.csv", "b.csv"] {
+        fs::write(folder.path(file), "n\n").unwrap();
+    }
+    for round in 0..5 {
+        let node = folder.node(2);
+        let job = folder.start(&node, &text).unwrap();
+        append_text(&folder.path("a.csv"), &format!("bad {round}\n{round}\n"));
+        eventually("the reject", || job.rejects().total() == round + 1);
+        job.abort();
+        job.wait();
+    }
+    let node = folder.node(2);
+    let job = folder.start(&node, &text).unwrap();
+    job.drain();
+    assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+    assert_eq!(job.rejects().by_source()["a"]["parse"], 5);
+    let kept = folder.read("data/jobs/files/rejects/rejects-0.ndjson");
+    let reasons: Vec<&str> = kept.lines().filter_map(|line| line.split("got ").nth(1)).collect();
+    assert_eq!(reasons.len(), 5, "{kept}");
+    assert!((0..5).all(|round| reasons[round].contains(&format!("bad {round}"))), "{kept}");
+}
