@@ -6,6 +6,8 @@
 //! Strings and bytes are Arrow views: up to 12 bytes inline, longer ones in a heap of the column's own, so that a
 //! column never keeps the buffers of the batches it was filled from alive.
 
+mod image;
+
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;

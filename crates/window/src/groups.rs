@@ -13,11 +13,15 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use thalweg_types::{Micros, hash_bytes};
 
+use crate::image::{Malformed, Reader, put_signed};
 use crate::key::{BLOCK, Key, KeyRef, for_each_block};
 use crate::warm::warm;
 
 /// The number that stands for "no such group".
 pub(crate) const NO_GROUP: u32 = u32::MAX;
+
+/// The newest time that marks a free number.
+const FREE: Micros = Micros::MAX;
 
 pub(crate) struct GroupTable {
     table: HashTable<Slot>,
@@ -31,9 +35,12 @@ pub(crate) struct GroupTable {
 #[repr(align(32))]
 struct Group {
     key: Key,
-    /// Largest event time of a record of the group; `Micros::MAX` marks a free number.
+    /// Largest event time of a record of the group; [`FREE`] for a free number.
     newest: Micros,
 }
+
+/// A live group's key and newest time, or nothing for a number that is free.
+pub(crate) type Entry<'a> = Option<(&'a Key, Micros)>;
 
 /// A group in the table. The tag lies beside the number, so that a look-up meets keys of other groups next to never,
 /// and a table that grows reads no keys at all.
@@ -86,6 +93,9 @@ impl GroupTable {
     ///
     /// `times` are the times at which accepted rows count.
     ///
+    /// `before` is called before a group's entry changes, with its number and its newest time; `None` where the number
+    /// was free.
+    ///
     /// Works on blocks of keys: the loads that a look-up needs depend on each other, those of different keys do not,
     /// so the memory's latency is paid once per block and not once per row.
     pub(crate) fn number(
@@ -93,6 +103,7 @@ impl GroupTable {
         columns: &[ArrayRef],
         times: &[Micros],
         accepted: Option<&[bool]>,
+        mut before: impl FnMut(u32, Option<Micros>),
     ) -> ScalarBuffer<u32> {
         let mut numbers = Vec::with_capacity(times.len());
         for_each_block(columns, times.len(), |first, keys| {
@@ -117,12 +128,17 @@ impl GroupTable {
                     // New, or another key with the same tag, or inserted by a row before it in this block.
                     _ => match self.look_up(slot.tag, *key) {
                         Some(group) => group,
-                        None if is_accepted => self.insert(slot.tag, *key),
+                        None if is_accepted => {
+                            let group = self.insert(slot.tag, *key);
+                            before(group, None);
+                            group
+                        }
                         None => NO_GROUP,
                     },
                 };
                 if is_accepted {
                     let newest = &mut self.groups[group as usize].newest;
+                    before(group, Some(*newest));
                     *newest = (*newest).max(times[row]);
                 }
                 numbers.push(group);
@@ -164,9 +180,53 @@ impl GroupTable {
         group
     }
 
+    /// What a number stands for.
+    pub(crate) fn entry(&self, group: u32) -> Entry<'_> {
+        let group = self.groups.get(group as usize)?;
+        (group.newest != FREE).then_some((&group.key, group.newest))
+    }
+
+    /// Appends a live group's key and newest time to its image.
+    pub(crate) fn save((key, newest): (&Key, Micros), out: &mut Vec<u8>) {
+        key.save(out);
+        put_signed(out, newest);
+    }
+
+    /// Takes over what [`GroupTable::save`] wrote of a group of this number.
+    ///
+    /// Numbers that no group has taken by the end stay unused until [`GroupTable::loaded`].
+    pub(crate) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let key = Key::load(image)?;
+        let newest = image.signed("newest time of a group")?;
+        if newest == FREE || group == NO_GROUP || self.entry(group).is_some() {
+            return Err(image.malformed("number of a group", "one that is free", group));
+        }
+        let tag = tag(key.as_ref());
+        if let Some(other) = self.look_up(tag, key.as_ref()) {
+            return Err(image.malformed(
+                "key of a group",
+                "one of no other",
+                format_args!("that of {other}"),
+            ));
+        }
+        while self.groups.len() <= group as usize {
+            self.groups.push(Group { key: Key::Null, newest: FREE });
+        }
+        self.key_heap += key.heap_bytes();
+        self.groups[group as usize] = Group { key, newest };
+        self.table.insert_unique(spread(tag), Slot { tag, group }, |slot| spread(slot.tag));
+        Ok(())
+    }
+
+    /// All groups are loaded: what numbers they left are free.
+    pub(crate) fn loaded(&mut self) {
+        let numbers = 0..self.groups.len() as u32;
+        self.free = numbers.rev().filter(|group| self.entry(*group).is_none()).collect();
+    }
+
     /// Looks at up to `slots` groups and frees those whose newest record is at or below `bound`; calls `freed` with
-    /// each of them.
-    pub(crate) fn sweep(&mut self, slots: usize, bound: Micros, mut freed: impl FnMut(u32)) {
+    /// each of them before its number may be given again.
+    pub(crate) fn sweep(&mut self, slots: usize, bound: Micros, mut freed: impl FnMut(u32, (&Key, Micros))) {
         for _ in 0..slots.min(self.groups.len()) {
             self.hand = if self.hand + 1 >= self.groups.len() { 0 } else { self.hand + 1 };
             let group = &mut self.groups[self.hand];
@@ -174,14 +234,14 @@ impl GroupTable {
                 continue;
             }
             let key = std::mem::replace(&mut group.key, Key::Null);
-            group.newest = Micros::MAX;
+            let newest = std::mem::replace(&mut group.newest, FREE);
             self.key_heap -= key.heap_bytes();
             let number = self.hand as u32;
             if let Ok(entry) = self.table.find_entry(spread(tag(key.as_ref())), |slot| slot.group == number) {
                 entry.remove();
             }
             self.free.push(number);
-            freed(number);
+            freed(number, (&key, newest));
         }
     }
 }
@@ -202,9 +262,9 @@ mod tests {
     fn equal_keys_share_a_number_and_refused_rows_make_none() {
         let mut groups = GroupTable::new();
         let long = "a key longer than twelve bytes";
-        let numbers = groups.number(&texts(&["a", long, "a", long, "b"]), &[1, 2, 3, 4, 5], None);
+        let numbers = groups.number(&texts(&["a", long, "a", long, "b"]), &[1, 2, 3, 4, 5], None, |_, _| {});
         assert_eq!(*numbers, [0, 1, 0, 1, 2]);
-        let numbers = groups.number(&texts(&["a", "c"]), &[9, 9], Some(&[false, false]));
+        let numbers = groups.number(&texts(&["a", "c"]), &[9, 9], Some(&[false, false]), |_, _| {});
         assert_eq!(*numbers, [0, NO_GROUP]);
         assert_eq!(groups.live(), 3);
     }
@@ -219,11 +279,11 @@ mod tests {
 
         let column: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from_iter_values(&keys))];
         let mut groups = GroupTable::new();
-        let first = groups.number(&column, &vec![1; keys.len()], None);
+        let first = groups.number(&column, &vec![1; keys.len()], None, |_, _| {});
         assert!(first.iter().enumerate().all(|(row, group)| row == *group as usize));
-        assert_eq!(groups.number(&column, &vec![2; keys.len()], None), first);
+        assert_eq!(groups.number(&column, &vec![2; keys.len()], None, |_, _| {}), first);
         let mut freed = 0;
-        groups.sweep(keys.len(), 2, |_| freed += 1);
+        groups.sweep(keys.len(), 2, |_, _| freed += 1);
         assert_eq!((freed, groups.live()), (keys.len(), 0));
     }
 
@@ -236,10 +296,10 @@ mod tests {
     #[test]
     fn a_sweep_frees_what_no_window_holds_and_reuses_the_number() {
         let mut groups = GroupTable::new();
-        groups.number(&texts(&["a", "b", "a"]), &[10, 20, 30], None);
+        groups.number(&texts(&["a", "b", "a"]), &[10, 20, 30], None, |_, _| {});
         let mut freed = Vec::new();
-        groups.sweep(10, 20, |group| freed.push(group));
+        groups.sweep(10, 20, |group, _| freed.push(group));
         assert_eq!(freed, [1], "b is outside every window, a has a newer record");
-        assert_eq!(*groups.number(&texts(&["c", "a", "b"]), &[40, 40, 40], None), [1, 0, 2]);
+        assert_eq!(*groups.number(&texts(&["c", "a", "b"]), &[40, 40, 40], None, |_, _| {}), [1, 0, 2]);
     }
 }

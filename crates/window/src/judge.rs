@@ -3,13 +3,11 @@
 //! Duplicates are judged before lateness: a request that is sent again is answered as the duplicate it is, however
 //! late it has become. Neither moves time.
 
-use std::collections::{HashMap, VecDeque};
-
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::ScalarBuffer;
-use foldhash::fast::FixedState;
 use thalweg_types::Micros;
 
+use crate::ids::Ids;
 use crate::key::{Key, KeyRef, for_each_key};
 
 /// What becomes of late records.
@@ -61,6 +59,16 @@ impl Judge {
     /// Largest event time accepted so far.
     pub(crate) fn task_time(&self) -> Option<Micros> {
         self.task_time
+    }
+
+    /// Sets task time to that of a checkpoint.
+    pub(crate) fn restore(&mut self, task_time: Option<Micros>) {
+        self.task_time = task_time;
+    }
+
+    /// Ids that records are compared with, where there is a span for it.
+    pub(crate) fn ids(&mut self) -> Option<&mut Ids> {
+        self.ids.as_mut()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -149,45 +157,6 @@ impl Judge {
         if let (Some(ids), Some(key)) = (&mut self.ids, key) {
             ids.saw(key.clone(), now);
         }
-    }
-}
-
-/// Ids seen within a span of task time, in the order in which they were seen.
-struct Ids {
-    span: Micros,
-    seen: HashMap<Key, Micros, FixedState>,
-    order: VecDeque<(Micros, Key)>,
-    heap: usize,
-}
-
-impl Ids {
-    fn new(span: Micros) -> Self {
-        Self { span, seen: HashMap::with_hasher(FixedState::with_seed(0)), order: VecDeque::new(), heap: 0 }
-    }
-
-    fn bytes(&self) -> usize {
-        self.seen.capacity() * size_of::<(Key, Micros)>()
-            + self.order.capacity() * size_of::<(Micros, Key)>()
-            + 2 * self.heap
-    }
-
-    /// Whether the id was seen at `t` with `now − span < t`, as a sliding window would hold it.
-    fn has_seen(&self, key: &Key, now: Micros) -> bool {
-        self.seen.get(key).is_some_and(|at| *at > now.saturating_sub(self.span))
-    }
-
-    fn saw(&mut self, key: Key, now: Micros) {
-        let bound = now.saturating_sub(self.span);
-        while self.order.front().is_some_and(|(at, _)| *at <= bound) {
-            let (at, key) = self.order.pop_front().expect("there is a front");
-            self.heap -= key.heap_bytes();
-            if self.seen.get(&key) == Some(&at) {
-                self.seen.remove(&key);
-            }
-        }
-        self.heap += key.heap_bytes();
-        self.order.push_back((now, key.clone()));
-        self.seen.insert(key, now);
     }
 }
 

@@ -12,6 +12,8 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, TimeUnit};
 
+use crate::image::{Malformed, Reader, put_bytes, put_wide};
+
 /// One row's key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
@@ -24,6 +26,30 @@ pub(crate) enum Key {
 impl Key {
     pub(crate) fn heap_bytes(&self) -> usize {
         if let Key::Long(bytes) = self { bytes.len() } else { 0 }
+    }
+
+    /// Appends the key to an image. The tags are persisted: do not renumber.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        match self.as_ref() {
+            KeyRef::Null => out.push(0),
+            KeyRef::Short(word) => {
+                out.push(1);
+                put_wide(out, &word.to_le_bytes());
+            }
+            KeyRef::Long(bytes) => {
+                out.push(2);
+                put_bytes(out, bytes);
+            }
+        }
+    }
+
+    pub(crate) fn load(image: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match image.byte("kind of a key")? {
+            0 => Ok(Key::Null),
+            1 => Ok(KeyRef::Short(u128::from_le_bytes(image.wide("key")?)).to_key()),
+            2 => Ok(Key::Long(image.bytes("key")?.into())),
+            other => Err(image.malformed("kind of a key", "0 to 2", other)),
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod agg;
 mod columns;
 mod groups;
+mod ids;
+pub mod image;
 mod judge;
 mod key;
 pub mod plan;

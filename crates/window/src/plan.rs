@@ -34,6 +34,8 @@ pub struct PlannedOutput {
 #[derive(Clone)]
 pub struct PlannedQuery {
     pub name: String,
+    /// [`Query::fingerprint`]: by it a checkpoint knows the query again.
+    pub fingerprint: String,
     pub outputs: Vec<PlannedOutput>,
     pub filter: Option<Bound>,
     /// Columns of the stage.
@@ -62,6 +64,7 @@ impl PlannedQuery {
             .collect::<Result<_, SqlError>>()?;
         Ok(Self {
             name: name.to_owned(),
+            fingerprint: query.fingerprint(),
             outputs,
             filter: bound.filter,
             group_by: bound.group_by,

@@ -5,6 +5,7 @@ use arrow_buffer::NullBuffer;
 use super::output::{Writer, repeat};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader, put};
 use crate::warm::warm;
 
 /// Number of elements, or of those that are not null.
@@ -109,6 +110,15 @@ impl Aggregate for Count {
         let mut out = Writer::new(1);
         out.set(0, if group == NO_GROUP { 0 } else { self.counts[group as usize] as i64 }, true);
         repeat(&out.into_int64(), self.calls.len())
+    }
+
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        put(out, self.counts[group as usize]);
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.counts[group as usize] = image.number("count")?;
+        Ok(())
     }
 
     fn bytes(&self) -> usize {

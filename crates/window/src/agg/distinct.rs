@@ -10,6 +10,7 @@ use super::kind::{Item, Kind, Values};
 use super::output::{Writer, repeat};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader, put};
 use crate::warm::warm;
 
 const NONE: u32 = u32::MAX;
@@ -69,8 +70,13 @@ impl<K: Kind> Table<K> {
             self.entries[*index as usize].count += 1;
             return;
         }
+        self.insert(hash, group, value, 1);
+    }
+
+    /// Adds a value that the group does not have.
+    fn insert(&mut self, hash: u64, group: u32, value: K::Ref<'_>, count: u64) {
         let owner = &mut self.groups[group as usize];
-        let entry = Entry { value: K::own(value), count: 1, group, previous: NONE, next: owner.first };
+        let entry = Entry { value: K::own(value), count, group, previous: NONE, next: owner.first };
         self.owned += entry.value.heap();
         let index = if self.free == NONE {
             let index = u32::try_from(self.entries.len()).expect("a task keeps fewer than 2^32 values");
@@ -140,6 +146,34 @@ impl<K: Kind> Table<K> {
         entry.count = 0;
         entry.next = self.free;
         self.free = index;
+    }
+
+    /// Appends the values of a group with their occurrences.
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        let owner = self.groups[group as usize];
+        put(out, u64::from(owner.distinct));
+        let mut index = owner.first;
+        while index != NONE {
+            let entry = &self.entries[index as usize];
+            put(out, entry.count);
+            K::save(&entry.value, out);
+            index = entry.next;
+        }
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        for _ in 0..image.count("distinct values")? {
+            let count = image.number("occurrences of a value")?;
+            let value = K::load(image)?;
+            let value = K::view(&value);
+            let hash = K::hash(&self.hasher, group, value);
+            let known = self.index.find(hash, |index| is::<K>(&self.entries[*index as usize], group, value));
+            if count == 0 || known.is_some() {
+                return Err(image.malformed("distinct values", "each once and more than none", "another"));
+            }
+            self.insert(hash, group, value, count);
+        }
+        Ok(())
     }
 
     fn count(&self, group: u32) -> i64 {
@@ -229,6 +263,14 @@ impl<K: Kind> Aggregate for Distinct<K> {
         let mut out = Writer::new(1);
         out.set(0, self.table.count(group), true);
         repeat(&out.into_int64(), self.calls.len())
+    }
+
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        self.table.save(group, out);
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.table.load(group, image)
     }
 
     fn bytes(&self) -> usize {

@@ -12,6 +12,7 @@ use super::output::repeat;
 use super::queue::{Key, Queues};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader};
 
 /// Which value of a window is the answer.
 pub(super) trait Rule<K: Kind>: Send {
@@ -203,6 +204,14 @@ impl<K: Kind, R: Rule<K>> Aggregate for Front<K, R> {
         K::push(&mut out, front::<K, R>(&self.queues, group).map(K::view));
         let column = Column { values: K::finish(out, &self.data_type), errors: Vec::new() };
         repeat(&column, self.calls.len())
+    }
+
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        self.queues.save(group, out, K::save);
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.queues.load(group, image, K::load)
     }
 
     fn bytes(&self) -> usize {

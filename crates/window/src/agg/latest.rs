@@ -9,6 +9,7 @@ use super::kind::{Item, Kind, Values};
 use super::queue::Key;
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader, put, put_signed};
 use crate::warm::warm;
 
 /// The newest `DEPTH` values; 1 for `last`, 2 where `prev` is asked for.
@@ -41,7 +42,7 @@ impl<V: Item, const DEPTH: usize> Cell<V, DEPTH> {
     /// The value that it forgets instead may be one that has left already.
     #[inline(always)]
     fn add(&mut self, key: Key, value: V, owned: &mut usize) {
-        let present = DEPTH.min(usize::try_from(self.count).unwrap_or(DEPTH));
+        let present = self.present();
         self.count += 1;
         let place = self.newest[..present].iter().position(|(other, _)| *other < key).unwrap_or(present);
         if place < DEPTH {
@@ -49,6 +50,12 @@ impl<V: Item, const DEPTH: usize> Cell<V, DEPTH> {
             *owned += value.heap();
             *owned -= std::mem::replace(&mut self.newest[place], (key, value)).1.heap();
         }
+    }
+
+    /// How many of `newest` mean something.
+    #[inline(always)]
+    fn present(&self) -> usize {
+        DEPTH.min(usize::try_from(self.count).unwrap_or(DEPTH))
     }
 
     #[inline(always)]
@@ -159,6 +166,27 @@ impl<K: Kind, const DEPTH: usize> Aggregate for Latest<K, DEPTH> {
         let mut out: Vec<K::Builder> = self.behind.iter().map(|_| K::builder(1)).collect();
         read::<K, DEPTH>(&self.cells, &self.behind, group, &mut out);
         finish::<K>(out, &self.data_type)
+    }
+
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        let cell = &self.cells[group as usize];
+        put(out, cell.count);
+        for ((time, seq), value) in &cell.newest[..cell.present()] {
+            put_signed(out, *time);
+            put(out, *seq);
+            K::save(value, out);
+        }
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let cell = &mut self.cells[group as usize];
+        cell.count = image.number("count of values")?;
+        for place in 0..cell.present() {
+            let key = (image.signed("time of a value")?, image.number("arrival of a value")?);
+            cell.newest[place] = (key, K::load(image)?);
+        }
+        self.owned += cell.heap();
+        Ok(())
     }
 
     fn bytes(&self) -> usize {

@@ -46,6 +46,8 @@ mod walk;
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::NullBuffer;
 
+use crate::image::{Malformed, Reader};
+
 pub use function::{Function, output_type};
 pub use plan::{Call, plan};
 
@@ -119,6 +121,15 @@ pub trait Aggregate: Send {
 
     /// The present value of a group (or of [`NO_GROUP`]); one column of one row per call.
     fn read(&self, group: u32) -> Vec<Column>;
+
+    /// Appends the state of a group to its image; what the group's values make pile up is written whole.
+    fn save(&self, group: u32, out: &mut Vec<u8>);
+
+    /// Takes over what [`Aggregate::save`] wrote of a group, whose state here is empty.
+    ///
+    /// # Errors
+    /// Where the bytes are not an image; the group's state then means nothing.
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed>;
 
     /// Heap bytes held now.
     fn bytes(&self) -> usize;

@@ -12,6 +12,7 @@ use super::output::Writer;
 use super::sketch::{Bucket, Cursor, Sketch, bucket, representative};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader};
 use crate::warm::warm;
 
 pub(super) struct Quantile {
@@ -199,6 +200,19 @@ impl Aggregate for Quantile {
                 out.into_float64()
             })
             .collect()
+    }
+
+    /// Cursors are not saved: they are found again by the next reading.
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        self.sketches[group as usize].save(out);
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let sketch = Sketch::load(image)?;
+        self.reset(group);
+        self.owned += sketch.bytes();
+        self.sketches[group as usize] = sketch;
+        Ok(())
     }
 
     fn bytes(&self) -> usize {

@@ -18,6 +18,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::kind::Item;
+use crate::image::{Malformed, Reader, put, put_signed};
 use crate::warm::warm;
 
 /// Event time and arrival.
@@ -148,6 +149,55 @@ impl<V: Item> Queues<V> {
             (slot.key, &slot.value)
         });
         [in_list, if self.trees.is_empty() { None } else { self.oldest_in_tree(group) }]
+    }
+
+    /// Appends a group's list and its tree, values by `save`.
+    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>, save: impl Fn(&V, &mut Vec<u8>)) {
+        let mut list = Vec::new();
+        let mut slot = self.ends[group as usize].oldest;
+        while slot != NONE {
+            let Slot { key, value, newer, .. } = &self.slots[slot as usize];
+            list.push((*key, value));
+            slot = *newer;
+        }
+        let tree = self.trees.get(&group);
+        let tree = tree.into_iter().flatten().map(|(key, value)| (*key, value)).collect::<Vec<_>>();
+        for part in [list, tree] {
+            put(out, part.len() as u64);
+            for ((time, seq), value) in part {
+                put_signed(out, time);
+                put(out, seq);
+                save(value, out);
+            }
+        }
+    }
+
+    /// Takes over what [`Queues::save`] wrote; the group's queue is empty before.
+    pub(super) fn load(
+        &mut self,
+        group: u32,
+        image: &mut Reader<'_>,
+        load: impl Fn(&mut Reader<'_>) -> Result<V, Malformed>,
+    ) -> Result<(), Malformed> {
+        for in_tree in [false, true] {
+            let mut before = None;
+            for _ in 0..image.count("values of a queue")? {
+                let key = (image.signed("time in a queue")?, image.number("arrival in a queue")?);
+                if before.is_some_and(|before| before >= key) {
+                    let expected = format!("above {before:?}");
+                    return Err(image.malformed("order of a queue", expected, format_args!("{key:?}")));
+                }
+                before = Some(key);
+                let value = load(image)?;
+                if in_tree {
+                    self.owned += value.heap();
+                    self.trees.entry(group).or_default().insert(key, value);
+                } else {
+                    self.insert(group, key, value, |_, _| false);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Heap bytes.

@@ -7,6 +7,8 @@
 //!
 //! Zero, both infinities and NaN have buckets of their own, in the order −∞, negative, 0, positive, +∞, NaN.
 
+use crate::image::{Malformed, Reader, put, put_signed};
+
 /// Relative error of a representative.
 const ERROR: f64 = 0.01;
 const GAMMA: f64 = (1.0 + ERROR) / (1.0 - ERROR);
@@ -205,6 +207,38 @@ impl Sketch {
     #[inline(always)]
     pub(super) fn any(&self) -> Option<Bucket> {
         self.buckets.get(self.buckets.len() / 2).map(|(bucket, _)| *bucket)
+    }
+
+    /// Appends the buckets, each as the distance from the one before.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put(out, self.buckets.len() as u64);
+        let mut before = 0;
+        for (bucket, count) in &self.buckets {
+            put_signed(out, i64::from(*bucket) - before);
+            put(out, *count);
+            before = i64::from(*bucket);
+        }
+    }
+
+    pub(super) fn load(image: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut sketch = Self::default();
+        let mut before = 0;
+        for place in 0..image.count("buckets of a sketch")? {
+            let step = image.signed("distance of a bucket")?;
+            let count = image.number("count of a bucket")?;
+            let bucket = i64::checked_add(before, step).filter(|bucket| bucket.abs() <= i64::from(NAN));
+            let total = sketch.total.checked_add(count);
+            let (Some(bucket), Some(total)) = (bucket, total) else {
+                return Err(image.malformed("buckets of a sketch", "those of doubles", "others"));
+            };
+            if place > 0 && step <= 0 || count == 0 {
+                return Err(image.malformed("buckets of a sketch", "ascending, none empty", "others"));
+            }
+            sketch.buckets.push((bucket as Bucket, count));
+            sketch.total = total;
+            before = bucket;
+        }
+        Ok(sketch)
     }
 
     pub(super) fn bytes(&self) -> usize {

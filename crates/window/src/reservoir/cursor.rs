@@ -172,7 +172,7 @@ impl Reservoir {
         if ordinal < first_open {
             self.store.meta(ChunkId(ordinal)).map(|meta| meta.first_time)
         } else {
-            self.open.get((ordinal - first_open) as usize).map(super::OpenChunk::first_time)
+            self.open.get((ordinal - first_open) as usize).map(|chunk| chunk.first_time())
         }
     }
 

@@ -18,6 +18,7 @@
 //! Not here: which rows are accepted (`judge`), what the columns mean (`plan`), how chunks are encoded (`storage`).
 
 mod cursor;
+mod frames;
 mod open;
 
 use std::collections::VecDeque;
@@ -25,11 +26,13 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use thalweg_storage::{ChunkError, ChunkId, ChunkStore, Projection, Seal};
+use thalweg_storage::{ChunkError, ChunkId, ChunkStore, Projection, Seal, SyncTicket};
 use thalweg_types::Micros;
 
 use cursor::Cursor;
 pub(crate) use cursor::{CursorId, Passed, Piece};
+use frames::Frames;
+pub(crate) use frames::FrozenRows;
 use open::OpenChunk;
 
 use crate::columns::times_of;
@@ -57,7 +60,11 @@ pub(crate) struct Reservoir {
     layout: Layout,
     projection: Projection,
     store: ChunkStore,
-    open: VecDeque<OpenChunk>,
+    /// Shared with frames that are still to be written; copied where rows come in before they are.
+    open: VecDeque<Arc<OpenChunk>>,
+    frames: Frames,
+    /// Chunks from here on may be needed by a recovery, whatever cursors need.
+    held: Option<ChunkId>,
     cursors: Vec<Option<Cursor>>,
     chunk_rows: usize,
     retention: Option<Micros>,
@@ -78,6 +85,8 @@ impl Reservoir {
             projection,
             store,
             open: VecDeque::new(),
+            frames: Frames::default(),
+            held: None,
             cursors: Vec::new(),
             chunk_rows: chunk_rows.max(2),
             retention,
@@ -87,11 +96,16 @@ impl Reservoir {
 
     /// Heap bytes of the open chunks.
     pub(crate) fn open_bytes(&self) -> usize {
-        self.open.iter().map(OpenChunk::bytes).sum()
+        self.open.iter().map(|chunk| chunk.bytes()).sum()
     }
 
     pub(crate) fn store(&self) -> &ChunkStore {
         &self.store
+    }
+
+    /// Rows that have ever come.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
     }
 
     fn first_open(&self) -> u64 {
@@ -104,7 +118,7 @@ impl Reservoir {
         for (place, field) in layout.schema.fields().iter().enumerate() {
             if self.layout.schema.fields().get(place) != Some(field) {
                 for chunk in &mut self.open {
-                    chunk.set_column(place, field.data_type());
+                    Arc::make_mut(chunk).set_column(place, field.data_type());
                 }
             }
         }
@@ -118,14 +132,19 @@ impl Reservoir {
     /// Appends rows whose times ascend and are not below any time in the reservoir.
     pub(crate) fn append(&mut self, columns: &[ArrayRef], rows: std::ops::Range<usize>) {
         self.rows += rows.len() as u64;
+        self.append_of(columns, rows, None);
+    }
+
+    /// Appends rows that are in a frame of the checkpoint, or in none yet.
+    fn append_of(&mut self, columns: &[ArrayRef], rows: std::ops::Range<usize>, frame: Option<u64>) {
         let mut from = rows.start;
         while from < rows.end {
             if self.open.back().is_none_or(|chunk| chunk.len() >= self.chunk_rows) {
-                self.open.push_back(OpenChunk::new(&self.layout.schema));
+                self.open.push_back(Arc::new(OpenChunk::new(&self.layout.schema)));
             }
             let chunk = self.open.back_mut().expect("pushed above where there was none");
             let to = rows.end.min(from + self.chunk_rows - chunk.len());
-            chunk.extend(columns, from..to);
+            Arc::make_mut(chunk).extend(columns, from..to, frame);
             from = to;
         }
     }
@@ -135,10 +154,10 @@ impl Reservoir {
         let time = times_of(&columns[0])[row];
         self.rows += 1;
         if self.open.is_empty() {
-            self.open.push_back(OpenChunk::new(&self.layout.schema));
+            self.open.push_back(Arc::new(OpenChunk::new(&self.layout.schema)));
         }
         let chunk_index = self.open.partition_point(|chunk| chunk.first_time() <= time).saturating_sub(1);
-        let chunk = &mut self.open[chunk_index];
+        let chunk = Arc::make_mut(&mut self.open[chunk_index]);
         let at = chunk.times().partition_point(|other| *other <= time);
         chunk.insert(at, columns, row);
         let ordinal = self.first_open() + chunk_index as u64;
@@ -152,8 +171,8 @@ impl Reservoir {
 
     fn split_chunk(&mut self, index: usize) {
         let at = self.open[index].len() / 2;
-        let upper = self.open[index].split_off(at);
-        self.open.insert(index + 1, upper);
+        let upper = Arc::make_mut(&mut self.open[index]).split_off(at);
+        self.open.insert(index + 1, Arc::new(upper));
         let ordinal = self.first_open() + index as u64;
         for cursor in self.cursors.iter_mut().flatten() {
             cursor.chunk_split(ordinal, at);
@@ -169,9 +188,11 @@ impl Reservoir {
         let mut sealed = false;
         while self.open.len() >= 2 && self.open[0].last_time() <= closed {
             let chunk = self.open.pop_front().expect("two chunks are there");
+            self.frames.sealed(&chunk);
             let seal = Seal { first_time: chunk.first_time(), last_time: chunk.last_time(), keep: false };
-            let batch = RecordBatch::try_new(Arc::clone(&self.layout.schema), chunk.finish())
-                .expect("an open chunk has the layout's columns");
+            let batch =
+                RecordBatch::try_new(Arc::clone(&self.layout.schema), Arc::unwrap_or_clone(chunk).finish())
+                    .expect("an open chunk has the layout's columns");
             let id = self.store.seal(seal, batch.clone())?;
             let batch = Arc::new(batch);
             for cursor in self.cursors.iter_mut().flatten().filter(|cursor| cursor.ordinal == id.0) {
@@ -186,20 +207,22 @@ impl Reservoir {
     }
 
     fn delete_unneeded(&mut self, task_time: Micros) -> Result<(), ChunkError> {
-        let first_open = self.first_open();
-        let mut keep = self.cursors.iter().flatten().map(|cursor| cursor.ordinal).min().unwrap_or(first_open);
-        if let Some(retention) = self.retention {
-            let bound = task_time.saturating_sub(retention);
-            let retained = self
-                .store
-                .index()
-                .iter()
-                .find(|meta| meta.last_time > bound)
-                .map_or(first_open, |meta| meta.id.0);
-            keep = keep.min(retained);
-        }
-        self.store.delete_before(ChunkId(keep.min(first_open)))?;
+        let keep = self.needed(task_time).start;
+        self.store.delete_before(self.held.map_or(keep, |held| keep.min(held)))?;
         Ok(())
+    }
+
+    /// Chunks from `id` on stay, whatever cursors need, until it is called again.
+    pub(crate) fn hold(&mut self, id: ChunkId) {
+        self.held = Some(id);
+    }
+
+    /// Starts a sync of everything sealed so far.
+    ///
+    /// # Errors
+    /// What the store says of an earlier write.
+    pub(crate) fn begin_sync(&mut self) -> Result<SyncTicket, ChunkError> {
+        self.store.begin_sync()
     }
 }
 

@@ -1,4 +1,9 @@
 //! An open chunk: rows in order, in growable columns that take late rows in the middle.
+//!
+//! Beside its rows it knows which frame of a checkpoint each of them is in, as runs: rows come at the end but for late
+//! ones, so there are few.
+
+use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_schema::{DataType, SchemaRef};
@@ -6,14 +11,25 @@ use thalweg_types::Micros;
 
 use crate::columns::Column;
 
+#[derive(Clone)]
 pub(super) struct OpenChunk {
     /// The first is the time.
     columns: Vec<Column>,
+    /// Frames of all rows, in order.
+    runs: Vec<Run>,
+}
+
+/// Consecutive rows that are in one frame, or in none yet.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub(super) rows: usize,
+    pub(super) frame: Option<u64>,
 }
 
 impl OpenChunk {
     pub(super) fn new(schema: &SchemaRef) -> Self {
-        Self { columns: schema.fields().iter().map(|field| Column::new(field.data_type())).collect() }
+        let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
+        Self { columns, runs: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -34,7 +50,31 @@ impl OpenChunk {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.columns.iter().map(Column::bytes).sum()
+        self.columns.iter().map(Column::bytes).sum::<usize>() + self.runs.capacity() * size_of::<Run>()
+    }
+
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Whether a row is in no frame yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.runs.iter().any(|run| run.frame.is_none())
+    }
+
+    /// Puts the rows that are in no frame yet into one, and returns where they are.
+    pub(super) fn freeze(&mut self, frame: u64) -> Vec<Range<usize>> {
+        let mut frozen = Vec::new();
+        let mut start = 0;
+        for run in &mut self.runs {
+            let end = start + run.rows;
+            if run.frame.is_none() {
+                run.frame = Some(frame);
+                frozen.push(start..end);
+            }
+            start = end;
+        }
+        frozen
     }
 
     /// Puts a column of nulls at a place, or behind the last one.
@@ -48,9 +88,14 @@ impl OpenChunk {
         }
     }
 
-    pub(super) fn extend(&mut self, columns: &[ArrayRef], rows: std::ops::Range<usize>) {
+    /// Appends rows that are in `frame`, or in none yet.
+    pub(super) fn extend(&mut self, columns: &[ArrayRef], rows: Range<usize>, frame: Option<u64>) {
         for (column, array) in self.columns.iter_mut().zip(columns) {
             column.extend(array, rows.clone());
+        }
+        match self.runs.last_mut().filter(|run| run.frame == frame) {
+            Some(run) => run.rows += rows.len(),
+            None => self.runs.push(Run { rows: rows.len(), frame }),
         }
     }
 
@@ -58,14 +103,46 @@ impl OpenChunk {
         for (column, array) in self.columns.iter_mut().zip(columns) {
             column.insert(at, array, row);
         }
+        let mut place = self.split_runs(at);
+        // At the border of two runs it joins the one that is in no frame either.
+        if place > 0 && self.runs[place - 1].frame.is_none() {
+            place -= 1;
+        }
+        match self.runs.get_mut(place).filter(|run| run.frame.is_none()) {
+            Some(run) => run.rows += 1,
+            None => self.runs.insert(place, Run { rows: 1, frame: None }),
+        }
     }
 
     pub(super) fn split_off(&mut self, at: usize) -> OpenChunk {
-        Self { columns: self.columns.iter_mut().map(|column| column.split_off(at)).collect() }
+        let place = self.split_runs(at);
+        Self {
+            columns: self.columns.iter_mut().map(|column| column.split_off(at)).collect(),
+            runs: self.runs.split_off(place),
+        }
+    }
+
+    /// Makes row `at` the first of a run, and returns the place of that run.
+    fn split_runs(&mut self, at: usize) -> usize {
+        let mut start = 0;
+        for (place, run) in self.runs.iter_mut().enumerate() {
+            if at <= start {
+                return place;
+            }
+            let end = start + run.rows;
+            if at < end {
+                let rest = Run { rows: end - at, ..*run };
+                run.rows = at - start;
+                self.runs.insert(place + 1, rest);
+                return place + 1;
+            }
+            start = end;
+        }
+        self.runs.len()
     }
 
     /// A copy of some rows.
-    pub(super) fn slice(&self, rows: std::ops::Range<usize>) -> Vec<ArrayRef> {
+    pub(super) fn slice(&self, rows: Range<usize>) -> Vec<ArrayRef> {
         self.columns.iter().map(|column| column.slice(rows.clone())).collect()
     }
 

@@ -7,6 +7,7 @@ use thalweg_types::Micros;
 use super::rows::RowsRing;
 use super::stream::{Elements, Gathered, Selection};
 use crate::agg::{self, Aggregate, Call, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader, put_signed};
 use crate::query::Window as WindowKind;
 
 /// What a leaf needs to know of a batch.
@@ -108,6 +109,34 @@ impl Leaf {
         }
         if let Some(stamp) = self.stamps.get_mut(group as usize) {
             *stamp = NO_STAMP;
+        }
+    }
+
+    /// Appends the state of a group that the leaf knows to its image.
+    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>) {
+        if let Some(stamp) = self.stamps.get(group as usize) {
+            put_signed(out, *stamp);
+        }
+        for aggregate in &self.aggregates {
+            aggregate.save(group, out);
+        }
+        if let Some(rows) = &self.rows {
+            rows.save(group, out);
+        }
+    }
+
+    /// Takes over what [`Leaf::save`] wrote, into a group whose state is empty.
+    pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.grow(group as usize + 1);
+        if let Some(stamp) = self.stamps.get_mut(group as usize) {
+            *stamp = image.signed("window of a group")?;
+        }
+        for aggregate in &mut self.aggregates {
+            aggregate.load(group, image)?;
+        }
+        match &mut self.rows {
+            Some(rows) => rows.load(group, image),
+            None => Ok(()),
         }
     }
 

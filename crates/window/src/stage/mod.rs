@@ -11,12 +11,20 @@
 //! Queries share whatever their plans have in common: cursors by their distance from task time, filters and arguments by
 //! their text, group numbers by their fields, aggregates by all of it.
 //!
+//! What changes is noted group by group and handed over at cycle markers (`checkpoint`), so that a stage goes on after a
+//! crash as if nothing had happened (`restore`).
+//!
 //! Not here: SQL (`query`), aggregates (`agg`), how answers of several stages are merged (the node).
 
+mod changes;
+mod checkpoint;
+mod dirty;
 mod explain;
 mod leaf;
+mod manifest;
 mod queries;
 mod read;
+mod restore;
 mod rows;
 mod stream;
 
@@ -35,6 +43,8 @@ use crate::judge::{Judge, LatePolicy, Verdicts};
 use crate::plan;
 use crate::query::Window as WindowKind;
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
+use checkpoint::{Checkpoint, save_group};
+use dirty::Dirty;
 use leaf::{Leaf, Turn};
 use queries::QueryState;
 use stream::{Elements, Selection};
@@ -42,8 +52,12 @@ use stream::{Elements, Selection};
 #[cfg(test)]
 mod tests;
 
+pub use changes::Changes;
+pub use checkpoint::StageHandover;
 pub use explain::Explanation;
+pub use manifest::Manifest;
 pub use read::Present;
+pub use restore::Restoring;
 
 /// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
 /// groups; a constant, so that no record pays for many.
@@ -112,12 +126,20 @@ pub struct Stage {
     /// Whether anything reads the reservoir.
     is_stored: bool,
     records: u64,
+    /// The id that the next grouping or leaf gets: ids stand in checkpoints and are never used again.
+    next_id: u32,
+    /// Whether the one group of queries without GROUP BY has changed.
+    whole: Dirty,
+    /// From the first marker on.
+    checkpoint: Option<Checkpoint>,
 }
 
 struct Grouping {
+    id: u32,
     columns: Vec<usize>,
     table: GroupTable,
     layout: usize,
+    dirty: Dirty,
 }
 
 struct Filter {
@@ -129,7 +151,9 @@ struct Filter {
 
 struct Arg {
     fingerprint: String,
-    value: Bound,
+    data_type: thalweg_types::DataType,
+    /// `None` where no query has it any more, but for records that are there.
+    value: Option<Bound>,
     layout: usize,
 }
 
@@ -141,6 +165,7 @@ struct Window {
 }
 
 struct LeafNode {
+    id: u32,
     window: usize,
     filter: Option<usize>,
     /// `None`: one group.
@@ -178,6 +203,9 @@ impl Stage {
             seq: None,
             reservoir,
             records: 0,
+            next_id: 1,
+            whole: Dirty::default(),
+            checkpoint: None,
             options,
         }
     }
@@ -220,16 +248,7 @@ impl Stage {
         let accepted = verdicts.accepted.as_deref();
         self.records += count as u64;
 
-        let groups: Vec<ScalarBuffer<u32>> = self
-            .groupings
-            .iter_mut()
-            .map(|grouping| {
-                let Some(grouping) = grouping else { return ScalarBuffer::from(Vec::new()) };
-                let keys: Vec<ArrayRef> =
-                    grouping.columns.iter().map(|column| Arc::clone(input.column(*column))).collect();
-                grouping.table.number(&keys, &verdicts.times, accepted)
-            })
-            .collect();
+        let groups = self.number_groups(&input, &verdicts);
         let columns = self.layout_columns(batch, &input, &verdicts, &groups)?;
 
         let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
@@ -240,10 +259,37 @@ impl Stage {
             .collect();
         streams.insert(StreamId::Batch, Elements::of_batch(&columns, count, accepted));
 
+        self.note_changes(&streams, &groups, count);
         let values = self.run_leaves(&streams, &verdicts, &groups, count);
         let answers = self.assemble(values, &verdicts, count);
         self.sweep(count);
         Ok(answers)
+    }
+
+    /// Group numbers of every record, by grouping.
+    fn number_groups(&mut self, input: &RecordBatch, verdicts: &Verdicts) -> Vec<ScalarBuffer<u32>> {
+        let mut numbers = Vec::with_capacity(self.groupings.len());
+        let mut claimed: Vec<(u32, Option<Micros>)> = Vec::new();
+        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, columns, table, dirty, .. }) = grouping else {
+                numbers.push(ScalarBuffer::from(Vec::new()));
+                continue;
+            };
+            let keys: Vec<ArrayRef> =
+                columns.iter().map(|column| Arc::clone(input.column(*column))).collect();
+            let is_frozen = dirty.left() > 0;
+            let before = |group: u32, newest: Option<Micros>| {
+                if is_frozen && dirty.claim(group) {
+                    claimed.push((group, newest));
+                }
+            };
+            numbers.push(table.number(&keys, &verdicts.times, verdicts.accepted.as_deref(), before));
+            for (group, newest) in claimed.drain(..) {
+                let entry = newest.and_then(|newest| Some((table.entry(group)?.0, newest)));
+                save_group(&mut self.checkpoint, (*id, group), entry, Some(place), &self.leaves);
+            }
+        }
+        numbers
     }
 
     /// The columns that the plan reads, dense: one row per record.
@@ -280,13 +326,15 @@ impl Stage {
             columns[filter.layout] = Some(Arc::new(BooleanArray::new(bits, None)));
         }
         for arg in &self.args {
-            columns[arg.layout] = Some(arg.value.evaluate(input).map_err(|error| failed(&error))?);
+            let Some(value) = &arg.value else { continue };
+            columns[arg.layout] = Some(value.evaluate(input).map_err(|error| failed(&error))?);
         }
         Ok(columns
             .into_iter()
             .enumerate()
             .map(|(index, column)| {
-                // A dropped query's column stays in the layout, empty, until another takes its place.
+                // A dropped query's column stays in the layout, empty: until another takes its place, or while records
+                // that have it are in windows of others.
                 column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, input.num_rows()))
             })
             .collect())
@@ -430,7 +478,14 @@ impl Stage {
                 continue;
             }
             let leaves = &mut self.leaves;
-            grouping.table.sweep(records * SWEEP_PER_RECORD, bound, |group| {
+            let Grouping { id, table, dirty, .. } = grouping;
+            table.sweep(records * SWEEP_PER_RECORD, bound, |group, entry| {
+                if self.checkpoint.is_some() {
+                    if dirty.claim(group) {
+                        save_group(&mut self.checkpoint, (*id, group), Some(entry), Some(index), leaves);
+                    }
+                    dirty.mark(&[group]);
+                }
                 for node in leaves.iter_mut().flatten().filter(|node| node.grouping == Some(index)) {
                     node.leaf.forget(group);
                 }

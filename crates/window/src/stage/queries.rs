@@ -7,6 +7,7 @@ use arrow_schema::Fields;
 use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
+use super::dirty::Dirty;
 use super::leaf::{Leaf, is_ordered};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
@@ -18,6 +19,8 @@ use crate::slots::put;
 
 pub(super) struct QueryState {
     pub(super) name: String,
+    /// Of the query as it is written; what the plan makes of it depends on the schema, too.
+    pub(super) fingerprint: String,
     pub(super) leaf: usize,
     /// Call of the leaf that each output is.
     pub(super) outputs: Vec<usize>,
@@ -64,6 +67,7 @@ impl Stage {
     /// # Errors
     /// Where an aggregate does not take its argument.
     pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
+        self.save_frozen_groups();
         let is_running = self.records > 0;
         let mut leaves: Vec<(LeafKey, Vec<Call>, Vec<usize>)> = Vec::new();
         let mut states = Vec::new();
@@ -102,7 +106,7 @@ impl Stage {
                 WindowKind::Infinite | WindowKind::Rows(_) => None,
             };
             let since = if is_running { self.task_time().map(|now| (now, fill)) } else { None };
-            states.push((place, self.query_state(query, outputs, since)));
+            states.push((place, Self::query_state(query, outputs, since)));
         }
         if self.seq.is_none() && leaves.iter().any(|(key, calls, _)| is_ordered(key.kind, calls)) {
             // Rows that are there get nulls; a query added now sees none of them.
@@ -114,7 +118,8 @@ impl Stage {
             let window = self.window(key.kind, key.delay)?;
             let types: Vec<_> = args.iter().map(|arg| self.layout[*arg].1.clone()).collect();
             let leaf = Leaf::new(key.kind, calls, args, &types)?;
-            let node = LeafNode { window, filter: key.filter, grouping: key.grouping, leaf };
+            let id = self.take_id();
+            let node = LeafNode { id, window, filter: key.filter, grouping: key.grouping, leaf };
             places.push(put(&mut self.leaves, node));
         }
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
@@ -127,6 +132,7 @@ impl Stage {
     /// Takes a query out of the plan, with whatever only it used. Returns whether there was one.
     pub fn drop_query(&mut self, name: &str) -> bool {
         let Some(place) = self.queries.iter().position(|query| query.name == name) else { return false };
+        self.save_frozen_groups();
         let leaf = self.queries.remove(place).leaf;
         if self.queries.iter().any(|query| query.leaf == leaf) {
             return true;
@@ -147,7 +153,11 @@ impl Stage {
         }
         for (place, slot) in self.groupings.iter_mut().enumerate() {
             if !leaves.iter().any(|node| node.grouping == Some(place)) {
-                columns.extend(slot.take().map(|grouping| grouping.layout));
+                let Some(grouping) = slot.take() else { continue };
+                columns.push(grouping.layout);
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.drop_groups(grouping.id, grouping.table.slots());
+                }
             }
         }
         self.args.retain(|arg| {
@@ -170,14 +180,13 @@ impl Stage {
             }
         }
         for column in columns {
-            self.layout[column] = (format!("unused {column}"), arrow_schema::DataType::Boolean);
+            self.layout[column] = unused_column(column);
             self.unused.push(column);
         }
         self.reservoir.set_layout(Layout::new(&self.layout));
     }
 
-    fn query_state(
-        &self,
+    pub(super) fn query_state(
         query: &PlannedQuery,
         outputs: Vec<usize>,
         since: Option<(Micros, Option<Micros>)>,
@@ -191,6 +200,7 @@ impl Stage {
         let arrow: Fields = fields.iter().map(Field::to_arrow).collect();
         QueryState {
             name: query.name.clone(),
+            fingerprint: query.fingerprint.clone(),
             leaf: usize::MAX,
             outputs,
             fields: arrow,
@@ -222,6 +232,11 @@ impl Stage {
         }
     }
 
+    fn take_id(&mut self) -> u32 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
     fn filter(&mut self, condition: Option<&Bound>, is_running: bool) -> Option<usize> {
         if condition.is_none() && !is_running {
             return None;
@@ -236,16 +251,22 @@ impl Stage {
         if let Some(place) = self.filters.iter().position(is_same) {
             return Some(place);
         }
-        let layout = self.add_column(format!("if {fingerprint}"), arrow_schema::DataType::Boolean);
+        let layout = self.add_column(filter_column(&fingerprint), arrow_schema::DataType::Boolean);
         Some(put(&mut self.filters, Filter { fingerprint, condition: condition.cloned(), layout }))
     }
 
     fn arg(&mut self, value: &Bound) -> usize {
-        if let Some(arg) = self.args.iter().find(|arg| arg.fingerprint == value.fingerprint()) {
+        if let Some(arg) = self.args.iter_mut().find(|arg| arg.fingerprint == value.fingerprint()) {
+            arg.value.get_or_insert_with(|| value.clone());
             return arg.layout;
         }
         let layout = self.add_column(value.fingerprint().to_owned(), value.data_type().to_arrow());
-        self.args.push(Arg { fingerprint: value.fingerprint().to_owned(), value: value.clone(), layout });
+        self.args.push(Arg {
+            fingerprint: value.fingerprint().to_owned(),
+            data_type: value.data_type().clone(),
+            value: Some(value.clone()),
+            layout,
+        });
         layout
     }
 
@@ -253,17 +274,27 @@ impl Stage {
         let mut sorted = columns.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
+        // Those of a checkpoint may be in another order.
         let is_same = |grouping: &Option<Grouping>| {
-            grouping.as_ref().is_some_and(|grouping| grouping.columns == sorted)
+            grouping.as_ref().is_some_and(|grouping| {
+                grouping.columns.len() == sorted.len()
+                    && grouping.columns.iter().all(|column| sorted.contains(column))
+            })
         };
         if let Some(place) = self.groupings.iter().position(is_same) {
             return place;
         }
-        let names: Vec<String> =
-            sorted.iter().map(|column| self.schema.fields()[self.input[*column]].name.clone()).collect();
-        let layout =
-            self.add_column(format!("group by {}", names.join(", ")), arrow_schema::DataType::UInt32);
-        put(&mut self.groupings, Grouping { columns: sorted, table: GroupTable::new(), layout })
+        let id = self.take_id();
+        let layout = self.add_column(self.group_column(&sorted), arrow_schema::DataType::UInt32);
+        let (table, dirty) = (GroupTable::new(), Dirty::default());
+        put(&mut self.groupings, Grouping { id, columns: sorted, table, layout, dirty })
+    }
+
+    /// Name of the reservoir's column of group numbers by these columns.
+    pub(super) fn group_column(&self, columns: &[usize]) -> String {
+        let names: Vec<&str> =
+            columns.iter().map(|column| self.schema.fields()[self.input[*column]].name.as_str()).collect();
+        format!("group by {}", names.join(", "))
     }
 
     fn window(&mut self, kind: WindowKind, delay: Micros) -> Result<usize, Error> {
@@ -273,9 +304,15 @@ impl Stage {
         if let Some(place) = self.windows.iter().position(same) {
             return Ok(place);
         }
+        let window = self.with_cursors(kind, delay)?;
+        Ok(put(&mut self.windows, window))
+    }
+
+    /// A window whose cursors stand where task time is.
+    pub(super) fn with_cursors(&mut self, kind: WindowKind, delay: Micros) -> Result<Window, Error> {
         let head = if delay > 0 { Some(self.cursor(delay)?) } else { None };
         let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay))).transpose()?;
-        Ok(put(&mut self.windows, Window { kind, delay, head, tail }))
+        Ok(Window { kind, delay, head, tail })
     }
 
     fn cursor(&mut self, offset: Micros) -> Result<CursorId, Error> {
@@ -286,6 +323,16 @@ impl Stage {
         let bound = self.task_time().map_or(Micros::MIN, |now| now.saturating_sub(offset));
         self.reservoir.add_cursor(offset, bound).map_err(super::store_failed)
     }
+}
+
+/// A place of the reservoir's layout that is free for another column.
+pub(super) fn unused_column(place: usize) -> (String, arrow_schema::DataType) {
+    (format!("unused {place}"), arrow_schema::DataType::Boolean)
+}
+
+/// Name of the reservoir's column of a filter.
+pub(super) fn filter_column(fingerprint: &str) -> String {
+    format!("if {fingerprint}")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use thalweg_types::Micros;
 
 use super::stream::Gathered;
 use crate::columns::Column;
+use crate::image::{Malformed, Reader, put, put_signed};
 
 pub(super) struct RowsRing {
     limit: usize,
@@ -81,6 +82,41 @@ impl RowsRing {
         // Slots are free again only now: until here their values were still to be read.
         self.free.extend_from_slice(&left);
         (Gathered { groups: groups.into(), times: times.into(), seqs: seqs.into(), values }, removes)
+    }
+
+    /// Appends the records of a group to its image, the oldest first.
+    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>) {
+        let ring = &self.rings[group as usize];
+        put(out, ring.len() as u64);
+        for entry in ring {
+            put_signed(out, entry.time);
+            put(out, entry.seq);
+            for column in &self.slab {
+                column.save(entry.slot as usize, out);
+            }
+        }
+    }
+
+    /// Takes over what [`RowsRing::save`] wrote. No slot is free before the first record has been pushed.
+    pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let count = image.count("records of a group")?;
+        if count > self.limit {
+            return Err(image.malformed("records of a group", format_args!("at most {}", self.limit), count));
+        }
+        let mut before = None;
+        for _ in 0..count {
+            let (time, seq) = (image.signed("time of a record")?, image.number("arrival of a record")?);
+            if before.is_some_and(|before| before >= (time, seq)) {
+                return Err(image.malformed("order of records", "ascending", "another"));
+            }
+            before = Some((time, seq));
+            for column in &mut self.slab {
+                column.load(image)?;
+            }
+            self.rings[group as usize].push_back(Entry { time, seq, slot: self.slots });
+            self.slots += 1;
+        }
+        Ok(())
     }
 
     fn store(&mut self, values: &[Option<ArrayRef>], element: usize) -> u32 {

@@ -55,6 +55,10 @@ impl Elements {
         Self::new(passed, columns.len())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// One column of the layout, put together from the pieces; only where there are elements.
     pub(super) fn column(&self, index: usize) -> &ArrayRef {
         self.columns[index].get_or_init(|| {

@@ -27,7 +27,12 @@ impl Unit {
     /// that unit might not be a normal double.
     pub(in crate::agg) fn around(x: f64) -> Option<Unit> {
         let lowest = biased_exponent(x).checked_sub(LARGEST_SHIFT / 2)?;
-        (300..=1700).contains(&lowest).then_some(Unit { lowest })
+        Some(Unit { lowest }).filter(|unit| unit.is_chosen())
+    }
+
+    /// Whether a sum may have this unit.
+    pub(in crate::agg) fn is_chosen(self) -> bool {
+        (300..=1700).contains(&self.lowest)
     }
 
     #[inline(always)]

@@ -7,6 +7,7 @@
 //! * The lowest limb is not zero and the highest is not mere sign; zero has no limbs.
 
 use super::Scaled;
+use crate::image::{Malformed, Reader, put, put_signed};
 
 /// A signed integer times `2^(64·base)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,35 @@ impl Wide {
             };
         }
         self.trim();
+    }
+
+    /// Appends the limbs behind their number and their place.
+    pub(in crate::agg) fn save(&self, out: &mut Vec<u8>) {
+        put(out, self.limbs.len() as u64);
+        if !self.is_zero() {
+            put_signed(out, i64::from(self.base));
+        }
+        for limb in &self.limbs {
+            out.extend_from_slice(&limb.to_le_bytes());
+        }
+    }
+
+    pub(in crate::agg) fn load(image: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = image.count("limbs of a sum")?;
+        if count == 0 {
+            return Ok(Self::default());
+        }
+        let base = image.signed("place of a sum")?;
+        // Squares of doubles, and sums of 2^64 of them, lie between 2^-2148 and 2^2112.
+        if !(-40..40).contains(&base) || count > 80 {
+            return Err(image.malformed("place of a sum", "that of doubles", base));
+        }
+        let limbs: Vec<u64> = (0..count)
+            .map(|_| image.array("limb of a sum").map(u64::from_le_bytes))
+            .collect::<Result<_, Malformed>>()?;
+        let mut wide = Self { base: base as i32, limbs };
+        wide.trim();
+        Ok(wide)
     }
 
     /// Its sign, and its absolute value rounded to 53 bits.

@@ -17,6 +17,7 @@ pub(super) use number::{Float, Int, Narrow, UInt, Wide};
 pub(super) use other::{Binary, Bool, Ip, Text};
 
 use super::Stream;
+use crate::image::{Malformed, Reader};
 
 /// A value that is kept; the default one owns nothing.
 pub(super) trait Item: Clone + Default + Send + 'static {
@@ -47,6 +48,9 @@ pub(super) trait Kind: Send + 'static {
     fn hash(state: &impl BuildHasher, group: u32, value: Self::Ref<'_>) -> u64;
     fn own(value: Self::Ref<'_>) -> Self::Item;
     fn view(item: &Self::Item) -> Self::Ref<'_>;
+    /// Appends a value to an image.
+    fn save(item: &Self::Item, out: &mut Vec<u8>);
+    fn load(image: &mut Reader<'_>) -> Result<Self::Item, Malformed>;
     fn builder(rows: usize) -> Self::Builder;
     fn push(builder: &mut Self::Builder, value: Option<Self::Ref<'_>>);
     fn finish(builder: Self::Builder, data_type: &DataType) -> ArrayRef;

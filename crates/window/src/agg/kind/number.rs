@@ -15,10 +15,12 @@ use arrow_schema as arrow;
 use thalweg_types::DataType;
 
 use super::{Item, Kind};
+use crate::image::{Malformed, Reader, put, put_signed, put_wide};
 
 /// Numbers of fixed width.
 macro_rules! plain {
-    ($name:ident, $native:ty, $slice:expr, $canonical:expr, $compare:expr, $bits:expr, $array:expr) => {
+    ($name:ident, $native:ty, $slice:expr, $canonical:expr, $compare:expr, $bits:expr, $array:expr,
+        $save:expr, $load:expr) => {
         pub(in crate::agg) struct $name;
 
         impl Item for $native {}
@@ -63,6 +65,14 @@ macro_rules! plain {
                 *item
             }
 
+            fn save(item: &$native, out: &mut Vec<u8>) {
+                $save(out, *item);
+            }
+
+            fn load(image: &mut Reader<'_>) -> Result<$native, Malformed> {
+                $load(image)
+            }
+
             fn builder(rows: usize) -> Self::Builder {
                 (Vec::with_capacity(rows), NullBufferBuilder::new(rows))
             }
@@ -88,7 +98,8 @@ fn canonical_float(value: f64) -> f64 {
     if value.is_nan() { f64::NAN } else { value + 0.0 }
 }
 
-plain!(Int, i64, int_slice, same, i64::cmp, same, int_array);
+plain!(Int, i64, int_slice, same, i64::cmp, same, int_array, put_signed, |image: &mut Reader<'_>| image
+    .signed("value"));
 plain!(
     UInt,
     u64,
@@ -96,7 +107,9 @@ plain!(
     same,
     u64::cmp,
     same,
-    |values: Vec<u64>, nulls, _: &DataType| Arc::new(UInt64Array::new(values.into(), nulls)) as ArrayRef
+    |values: Vec<u64>, nulls, _: &DataType| Arc::new(UInt64Array::new(values.into(), nulls)) as ArrayRef,
+    put,
+    |image: &mut Reader<'_>| image.number("value")
 );
 plain!(
     Float,
@@ -106,7 +119,9 @@ plain!(
     // NaN is above everything: the one canonical NaN has its sign bit clear.
     f64::total_cmp,
     f64::to_bits,
-    |values: Vec<f64>, nulls, _: &DataType| Arc::new(Float64Array::new(values.into(), nulls)) as ArrayRef
+    |values: Vec<f64>, nulls, _: &DataType| Arc::new(Float64Array::new(values.into(), nulls)) as ArrayRef,
+    |out: &mut Vec<u8>, value: f64| out.extend_from_slice(&value.to_bits().to_le_bytes()),
+    |image: &mut Reader<'_>| image.array("value").map(|bytes| f64::from_bits(u64::from_le_bytes(bytes)))
 );
 plain!(
     Narrow,
@@ -120,7 +135,9 @@ plain!(
         let array = Decimal128Array::new(values.into(), nulls);
         Arc::new(array.with_precision_and_scale(*precision, *scale).expect("the type is in range"))
             as ArrayRef
-    }
+    },
+    |out: &mut Vec<u8>, value: i128| put_wide(out, &value.to_le_bytes()),
+    |image: &mut Reader<'_>| image.wide("value").map(i128::from_le_bytes)
 );
 plain!(
     Wide,
@@ -134,7 +151,9 @@ plain!(
         let array = Decimal256Array::new(values.into(), nulls);
         Arc::new(array.with_precision_and_scale(*precision, *scale).expect("the type is in range"))
             as ArrayRef
-    }
+    },
+    |out: &mut Vec<u8>, value: i256| put_wide(out, &value.to_le_bytes()),
+    |image: &mut Reader<'_>| image.wide("value").map(i256::from_le_bytes)
 );
 
 /// Integers and counts of any unit of time.

@@ -10,6 +10,7 @@ use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, FixedSizeBinaryArray,
 use thalweg_types::DataType;
 
 use super::{Item, Kind};
+use crate::image::{Malformed, Reader, put_bytes};
 
 impl Item for bool {}
 impl Item for [u8; 16] {}
@@ -44,6 +45,14 @@ impl Kind for Bool {
 
     fn view(item: &bool) -> bool {
         *item
+    }
+
+    fn save(item: &bool, out: &mut Vec<u8>) {
+        out.push(u8::from(*item));
+    }
+
+    fn load(image: &mut Reader<'_>) -> Result<bool, Malformed> {
+        image.flag("value")
     }
 
     fn builder(rows: usize) -> BooleanBuilder {
@@ -91,6 +100,14 @@ impl Kind for Ip {
         *item
     }
 
+    fn save(item: &[u8; 16], out: &mut Vec<u8>) {
+        out.extend_from_slice(item);
+    }
+
+    fn load(image: &mut Reader<'_>) -> Result<[u8; 16], Malformed> {
+        image.array("value")
+    }
+
     fn builder(rows: usize) -> FixedSizeBinaryBuilder {
         FixedSizeBinaryBuilder::with_capacity(rows, 16)
     }
@@ -109,7 +126,7 @@ impl Kind for Ip {
 
 /// Values of any length.
 macro_rules! long {
-    ($name:ident, $unsized:ty, $array:ty, $cast:ident, $builder:ty) => {
+    ($name:ident, $unsized:ty, $array:ty, $cast:ident, $builder:ty, $load:ident) => {
         pub(in crate::agg) struct $name;
 
         impl Item for Box<$unsized> {
@@ -151,6 +168,14 @@ macro_rules! long {
                 item
             }
 
+            fn save(item: &Box<$unsized>, out: &mut Vec<u8>) {
+                put_bytes(out, item.as_ref().as_ref());
+            }
+
+            fn load(image: &mut Reader<'_>) -> Result<Box<$unsized>, Malformed> {
+                image.$load("value").map(Box::from)
+            }
+
             fn builder(rows: usize) -> $builder {
                 <$builder>::with_capacity(rows)
             }
@@ -166,5 +191,5 @@ macro_rules! long {
     };
 }
 
-long!(Text, str, StringViewArray, as_string_view, StringViewBuilder);
-long!(Binary, [u8], BinaryViewArray, as_binary_view, BinaryViewBuilder);
+long!(Text, str, StringViewArray, as_string_view, StringViewBuilder, text);
+long!(Binary, [u8], BinaryViewArray, as_binary_view, BinaryViewBuilder, bytes);

@@ -2,6 +2,7 @@
 
 use super::super::exact::{Limbs, Scaled, Unit};
 use super::Number;
+use crate::image::{Malformed, Reader, put, put_wide};
 
 /// An exact sum in fixed width.
 pub(in crate::agg) trait Accumulator: Copy + Default + PartialEq + Send + 'static {
@@ -9,6 +10,8 @@ pub(in crate::agg) trait Accumulator: Copy + Default + PartialEq + Send + 'stati
     fn add(&mut self, term: &Self) -> bool;
     /// Subtracts; true where the result did not fit (it has wrapped, and adding undoes it).
     fn sub(&mut self, term: &Self) -> bool;
+    fn save(&self, out: &mut Vec<u8>);
+    fn load(image: &mut Reader<'_>) -> Result<Self, Malformed>;
 }
 
 impl Accumulator for i128 {
@@ -25,6 +28,14 @@ impl Accumulator for i128 {
         (*self, wrapped) = self.overflowing_sub(*term);
         wrapped
     }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        put_wide(out, &self.to_le_bytes());
+    }
+
+    fn load(image: &mut Reader<'_>) -> Result<Self, Malformed> {
+        image.wide("sum").map(i128::from_le_bytes)
+    }
 }
 
 impl<const N: usize> Accumulator for Limbs<N> {
@@ -36,6 +47,29 @@ impl<const N: usize> Accumulator for Limbs<N> {
     #[inline(always)]
     fn sub(&mut self, term: &Self) -> bool {
         Limbs::sub(self, term)
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        // The widest sums have nine limbs.
+        let mut bytes = [0; 72];
+        for (bytes, limb) in bytes.chunks_exact_mut(8).zip(self.0) {
+            bytes.copy_from_slice(&limb.to_le_bytes());
+        }
+        put_wide(out, &bytes[..8 * N]);
+    }
+
+    fn load(image: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let bytes = image.wide::<72>("sum")?;
+        let (used, sign) = bytes.split_at(8 * N);
+        let top = if used[8 * N - 1] >> 7 == 1 { 0xff } else { 0 };
+        if sign.iter().any(|byte| *byte != top) {
+            return Err(image.malformed("sum", format_args!("at most {} bytes", 8 * N), "more"));
+        }
+        let mut limbs = Self::default();
+        for (limb, bytes) in limbs.0.iter_mut().zip(used.chunks_exact(8)) {
+            *limb = bytes.iter().rev().fold(0, |limb, byte| limb << 8 | u64::from(*byte));
+        }
+        Ok(limbs)
     }
 }
 
@@ -49,6 +83,12 @@ impl Accumulator for () {
     #[inline(always)]
     fn sub(&mut self, (): &Self) -> bool {
         false
+    }
+
+    fn save(&self, _: &mut Vec<u8>) {}
+
+    fn load(_: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(())
     }
 }
 
@@ -97,6 +137,14 @@ impl<S: Accumulator> Accumulator for Kept<S> {
     #[inline(always)]
     fn sub(&mut self, term: &Self) -> bool {
         self.0.sub(&term.0)
+    }
+
+    fn save(&self, out: &mut Vec<u8>) {
+        self.0.save(out);
+    }
+
+    fn load(image: &mut Reader<'_>) -> Result<Self, Malformed> {
+        S::load(image).map(Kept)
     }
 }
 
@@ -149,6 +197,41 @@ impl<S: Default, Q: Default> Cell<S, Q> {
     /// Forgets all but the number of records.
     pub(in crate::agg) fn clear_values(&mut self) {
         *self = Self { rows: self.rows, ..Self::default() };
+    }
+}
+
+impl<S: Accumulator, Q: Accumulator> Cell<S, Q> {
+    pub(in crate::agg) fn save(&self, out: &mut Vec<u8>) {
+        let tag = self.tag();
+        put(out, self.rows);
+        put(out, tag.count());
+        // The usual unit, which most groups have, is 0.
+        put(out, tag.unit().to_bits() ^ Unit::USUAL.to_bits());
+        out.push(u8::from(tag.has_outlier()));
+        self.sum.save(out);
+        self.squares.save(out);
+    }
+
+    /// `outliers`: whether the cell's numbers may have a unit of their own, and an outlier.
+    pub(in crate::agg) fn load(image: &mut Reader<'_>, outliers: bool) -> Result<Self, Malformed> {
+        let rows = image.number("records of a sum")?;
+        let count = image.number("values of a sum")?;
+        if count > rows || count >> (64 - COUNT) != 0 {
+            return Err(image.malformed("values of a sum", format_args!("at most {rows}"), count));
+        }
+        let bits = image.number("unit of a sum")? ^ Unit::USUAL.to_bits();
+        let unit = Unit::from_bits(bits);
+        if unit.to_bits() != bits || !unit.is_chosen() || !outliers && unit != Unit::USUAL {
+            return Err(image.malformed("unit of a sum", "one that its values may have", bits));
+        }
+        let has_outlier = image.flag("outlier of a sum")?;
+        if has_outlier && !outliers {
+            return Err(image.malformed("outlier of a sum", "none", "one"));
+        }
+        let mut cell = Self { sum: S::load(image)?, squares: Q::load(image)?, tag: count << COUNT, rows };
+        cell.set_unit(unit);
+        cell.set_outlier(has_outlier);
+        Ok(cell)
     }
 }
 

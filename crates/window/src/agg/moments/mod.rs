@@ -28,6 +28,7 @@ use self::outlier::Outliers;
 use self::read::Sink;
 use super::walk::{BLOCK, Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
+use crate::image::{Malformed, Reader};
 use crate::warm::warm;
 
 /// Sums (and, where `Q` keeps them, sums of squares) of one argument.
@@ -238,6 +239,23 @@ impl<N: Number, Q: Second<N>> Aggregate for Moments<N, Q> {
                 sink.finish(&self.number)
             })
             .collect()
+    }
+
+    fn save(&self, group: u32, out: &mut Vec<u8>) {
+        let cell = &self.cells[group as usize];
+        cell.save(out);
+        if cell.tag().has_outlier() {
+            self.outliers.save(group, out);
+        }
+    }
+
+    fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let cell = Cell::load(image, N::OUTLIERS)?;
+        if cell.tag().has_outlier() {
+            self.outliers.load(group, image)?;
+        }
+        self.cells[group as usize] = cell;
+        Ok(())
     }
 
     fn bytes(&self) -> usize {

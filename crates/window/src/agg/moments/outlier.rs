@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use super::super::exact::{Scaled, Unit, Wide, multiply, parts, spread_ratio};
 use super::cell::{Accumulator, Cell};
 use super::{Number, Second};
+use crate::image::{Malformed, Reader, put};
 
 /// The outliers of a state, by group.
 #[derive(Default)]
@@ -137,6 +138,28 @@ impl Outliers {
         let exponent = 2 * cell.tag().unit().exponent();
         self.groups.entry(group).or_default().squares.add(negative, &units, exponent);
         cell.set_outlier(true);
+    }
+
+    /// Appends the outlier of a group that has one.
+    pub(super) fn save(&self, group: u32, out: &mut Vec<u8>) {
+        let outlier = self.groups.get(&group).expect("the cell says that the group has an outlier");
+        for count in [outlier.nan, outlier.positive, outlier.negative] {
+            put(out, count);
+        }
+        outlier.sum.save(out);
+        outlier.squares.save(out);
+    }
+
+    pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let outlier = Outlier {
+            nan: image.number("count of NaN")?,
+            positive: image.number("count of infinities")?,
+            negative: image.number("count of infinities")?,
+            sum: Wide::load(image)?,
+            squares: Wide::load(image)?,
+        };
+        self.groups.insert(group, Box::new(outlier));
+        Ok(())
     }
 
     pub(super) fn forget(&mut self, group: u32) {

@@ -2,14 +2,16 @@
 //! from all records.
 
 mod cases;
+mod crash;
 mod live;
 mod naive;
 mod oracle;
+mod world;
 
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
-use thalweg_types::{Batch, DataType, Field, Micros, Schema, SeqRange, Seqs, Value};
+use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, Value};
 
 use super::{Answers, Stage, StageOptions};
 use crate::query::Query;

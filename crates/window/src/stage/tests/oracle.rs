@@ -20,7 +20,7 @@ fn numbers() -> impl Strategy<Value = Option<f64>> {
 }
 
 /// (step of time, of which a part goes back) and the rest of a record.
-fn records() -> impl Strategy<Value = Vec<Record>> {
+pub(super) fn records() -> impl Strategy<Value = Vec<Record>> {
     let record = (
         prop_oneof![4 => 0_i64..8, 3 => Just(0_i64), 2 => -12_i64..0, 1 => 20_i64..60],
         prop::option::weighted(0.9, prop::sample::select(vec!["c1", "c2", "a card longer than twelve"])),
@@ -49,7 +49,7 @@ fn records() -> impl Strategy<Value = Vec<Record>> {
     })
 }
 
-fn queries() -> impl Strategy<Value = Vec<NaiveQuery>> {
+pub(super) fn queries() -> impl Strategy<Value = Vec<NaiveQuery>> {
     let window = prop_oneof![
         4 => (1_i64..40).prop_map(Window::Sliding),
         2 => (1_i64..40).prop_map(Window::Tumbling),
@@ -66,7 +66,7 @@ fn queries() -> impl Strategy<Value = Vec<NaiveQuery>> {
     prop::collection::vec(query, 1..5)
 }
 
-fn options() -> impl Strategy<Value = StageOptions> {
+pub(super) fn options() -> impl Strategy<Value = StageOptions> {
     (0_i64..15, any::<bool>(), prop::option::of(1_i64..40), 2_usize..9).prop_map(
         |(lateness, clamp, dedup, chunk_rows)| StageOptions {
             lateness,
@@ -78,7 +78,7 @@ fn options() -> impl Strategy<Value = StageOptions> {
     )
 }
 
-fn named(queries: &[NaiveQuery]) -> Vec<(String, String)> {
+pub(super) fn named(queries: &[NaiveQuery]) -> Vec<(String, String)> {
     queries.iter().enumerate().map(|(index, query)| (format!("q{index}"), query.text())).collect()
 }
 
@@ -89,7 +89,7 @@ fn build(queries: &[(String, String)], options: &StageOptions) -> Stage {
 }
 
 /// Bits of a value, so that two runs can be compared exactly.
-fn bits(values: &[Vec<Value>]) -> Vec<String> {
+pub(super) fn bits(values: &[Vec<Value>]) -> Vec<String> {
     values
         .iter()
         .flatten()

@@ -1,0 +1,328 @@
+//! The state of a stage, handed over at cycle markers without a stop.
+//!
+//! A marker ([`Stage::begin_cycle`]) *freezes* what has changed since the last one: it swaps sets of marks, numbers open
+//! rows and ids that came, and writes the [`Manifest`](super::Manifest). Groups are written afterwards, a few after each
+//! batch ([`Stage::hand_over_some`]); one that a batch is about to change is written first, so that every image is that
+//! of the marker. What is handed over counts once it is named by a commit ([`Stage::committed`]).
+//!
+//! | state | key | value |
+//! |---|---|---|
+//! | group | id of its GROUP BY, number | key, newest time, for each leaf its id and the state of its aggregates |
+//! | open rows | number of the frame | rows that came since the marker before (`reservoir::frames`) |
+//! | ids | number of the frame | ids that came since the marker before (`ids`) |
+//! | all else | the manifest | plan, task time, which chunks and frames there are |
+//!
+//! Invariants
+//! * A group's value stands alone: it can be read without any other.
+//! * Ids of groupings and leaves are never used again, so what a dropped query has left means nothing to others.
+//! * Queries come and go between markers only: what is frozen is written before.
+//! * Chunks that a commit may still need are kept until a newer one is there.
+//!
+//! Not here: the bytes (`agg`, `leaf`, `manifest`), reading them (`restore`), back ends and commits.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_buffer::ScalarBuffer;
+use thalweg_storage::{ChunkId, SyncTicket};
+use thalweg_types::{Error, Micros};
+
+use super::changes::{Changes, Key};
+use super::stream::Elements;
+use super::{Grouping, LeafNode, Stage, StreamId, store_failed};
+use crate::groups::{Entry, GroupTable};
+use crate::image::{put, put_bytes};
+use crate::key;
+
+/// Rows or ids of a frame that cost as much to write as a group.
+const ROWS_PER_GROUP: usize = 16;
+
+/// Everything of one cycle.
+///
+/// To commit it: wait for `sync`, apply `changes` to a back end and sync that, name `manifest` in a commit record, then
+/// tell the stage by [`Stage::committed`].
+#[derive(Debug)]
+#[must_use]
+pub struct StageHandover {
+    pub cycle: u64,
+    /// Relative to the cycle before.
+    pub changes: Changes,
+    pub manifest: Vec<u8>,
+    /// Chunks that the manifest names.
+    pub chunks: Range<ChunkId>,
+    /// Of the chunks that were sealed before the marker.
+    pub sync: SyncTicket,
+}
+
+/// What a stage remembers of checkpoints.
+#[derive(Default)]
+pub(super) struct Checkpoint {
+    /// The cycle that is being handed over.
+    open: Option<StageHandover>,
+    /// Cycles that a recovery may begin with, and the first chunk that each needs; the first is the last committed.
+    held: VecDeque<(u64, ChunkId)>,
+    /// Groups of dropped GROUP BYs, and of those whose groups the open cycle says are gone, by id and number.
+    dropped: Vec<(u32, Range<u32>)>,
+    dropping: Vec<(u32, Range<u32>)>,
+    /// Keys that the next marker says are gone.
+    gone: Vec<Key>,
+}
+
+impl Checkpoint {
+    /// That of a stage which was restored from a cycle.
+    pub(super) fn restored(cycle: u64, first: ChunkId, gone: Vec<Key>) -> Self {
+        Self { held: VecDeque::from([(cycle, first)]), gone, ..Self::default() }
+    }
+
+    pub(super) fn drop_groups(&mut self, grouping: u32, slots: usize) {
+        if slots > 0 {
+            self.dropped.push((grouping, 0..slots as u32));
+        }
+    }
+}
+
+/// Writes a group of (id of its GROUP BY, number) into the open cycle, if there is one; `entry` is `None` where its
+/// number was free at the marker.
+///
+/// What a group's values make pile up (queues, distinct values, the records of `ROWS`) is written whole.
+pub(super) fn save_group(
+    checkpoint: &mut Option<Checkpoint>,
+    (grouping, group): (u32, u32),
+    entry: Entry<'_>,
+    place: Option<usize>,
+    leaves: &[Option<LeafNode>],
+) {
+    let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) else { return };
+    let key = Key::Group { grouping, group };
+    let Some(entry) = entry else { return open.changes.remove(key) };
+    let Ok(()) = open.changes.put(key, |out| {
+        GroupTable::save(entry, out);
+        let parts = || {
+            let nodes = leaves.iter().flatten();
+            nodes.filter(|node| node.grouping == place && node.leaf.knows(group))
+        };
+        put(out, parts().count() as u64);
+        let mut image = Vec::new();
+        for node in parts() {
+            put(out, u64::from(node.id));
+            image.clear();
+            node.leaf.save(group, &mut image);
+            put_bytes(out, &image);
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+}
+
+impl Stage {
+    /// A cycle's marker: freezes what has changed since the last one, to be handed over bit by bit.
+    ///
+    /// `cycle` is above that of every marker before. Takes time for each open chunk with new rows and each word of 64
+    /// groups, but none for each group or row.
+    ///
+    /// # Errors
+    /// [`Class::Internal`](thalweg_types::Class) while another cycle is being handed over; what the chunk store says of
+    /// an earlier write.
+    pub fn begin_cycle(&mut self, cycle: u64) -> Result<(), Error> {
+        if let Some(open) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.open.as_ref()) {
+            return Err(Error::internal(format!(
+                "cycle {cycle} begins while cycle {} is being handed over: expected finish_cycle first",
+                open.cycle
+            )));
+        }
+        let sync = self.reservoir.begin_sync().map_err(store_failed)?;
+        let is_first = self.checkpoint.is_none();
+        for grouping in self.groupings.iter_mut().flatten() {
+            grouping.dirty.grow(grouping.table.slots());
+            if is_first {
+                grouping.dirty.mark_all(grouping.table.slots());
+            }
+            grouping.dirty.freeze();
+        }
+        if is_first && self.records > 0 {
+            self.whole.mark_all(1);
+        }
+        self.whole.freeze();
+
+        let now = self.judge.task_time();
+        let rows = self.reservoir.freeze();
+        let (gone_ids, ids) = match self.judge.ids() {
+            Some(ids) => (ids.freeze(now), Some(ids.frozen_frames())),
+            None => (Vec::new(), None),
+        };
+        let chunks = self.reservoir.needed(now.unwrap_or(Micros::MIN));
+        let manifest = self.manifest(cycle, chunks.clone(), &rows, ids).to_bytes();
+
+        let checkpoint = self.checkpoint.get_or_insert_default();
+        let mut changes = Changes::default();
+        let gone = rows.gone.into_iter().map(Key::Rows).chain(gone_ids.into_iter().map(Key::Ids));
+        gone.chain(checkpoint.gone.drain(..)).for_each(|key| changes.remove(key));
+        checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
+        checkpoint.held.push_back((cycle, chunks.start));
+        checkpoint.open = Some(StageHandover { cycle, changes, manifest, chunks, sync });
+        self.hold_chunks();
+        Ok(())
+    }
+
+    /// Writes what is frozen, up to about `budget` groups (rows and ids of frames count for less), and gives the cycle
+    /// once nothing is left. `None` also where no cycle has begun.
+    ///
+    /// # Errors
+    /// Where open rows have no stored form: the cycle cannot be completed.
+    pub fn hand_over_some(&mut self, budget: usize) -> Result<Option<StageHandover>, Error> {
+        if self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.open.is_none()) {
+            return Ok(None);
+        }
+        let mut spent = 0;
+        while let Some((number, rows)) = self.reservoir.frozen_frame() {
+            if spent >= budget {
+                return Ok(None);
+            }
+            spent += rows.div_ceil(ROWS_PER_GROUP);
+            let reservoir = &mut self.reservoir;
+            if let Some(open) = self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) {
+                open.changes.put(Key::Rows(number), |out| reservoir.save_frame(out))?;
+            }
+        }
+        while let Some((number, ids)) = self.judge.ids().and_then(|ids| ids.frozen_frame()) {
+            if spent >= budget {
+                return Ok(None);
+            }
+            spent += ids.div_ceil(ROWS_PER_GROUP);
+            let (judge, checkpoint) = (&mut self.judge, &mut self.checkpoint);
+            if let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) {
+                open.changes.put(Key::Ids(number), |out| {
+                    if let Some(ids) = judge.ids() {
+                        ids.save_frame(out);
+                    }
+                    Ok::<(), Error>(())
+                })?;
+            }
+        }
+        if !self.save_dropped(&mut spent, budget) || !self.save_groups(&mut spent, budget) {
+            return Ok(None);
+        }
+        Ok(self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.take()))
+    }
+
+    /// Writes all that is left of the cycle; `None` where no cycle has begun, or it has been given already.
+    ///
+    /// # Errors
+    /// As [`Stage::hand_over_some`].
+    pub fn finish_cycle(&mut self) -> Result<Option<StageHandover>, Error> {
+        self.hand_over_some(usize::MAX)
+    }
+
+    /// The cycle is named by a commit: chunks that only older ones needed may go.
+    pub fn committed(&mut self, cycle: u64) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            while checkpoint.held.len() > 1 && checkpoint.held[0].0 < cycle {
+                checkpoint.held.pop_front();
+            }
+        }
+        self.hold_chunks();
+    }
+
+    pub(super) fn hold_chunks(&mut self) {
+        if let Some((_, first)) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.held.front()) {
+            self.reservoir.hold(*first);
+        }
+    }
+
+    /// Writes what is frozen of groups, whatever it costs: the plan is about to change.
+    pub(super) fn save_frozen_groups(&mut self) {
+        self.save_groups(&mut 0, usize::MAX);
+    }
+
+    /// Says that groups of dropped GROUP BYs are gone; whether all are said.
+    fn save_dropped(&mut self, spent: &mut usize, budget: usize) -> bool {
+        let Some(checkpoint) = &mut self.checkpoint else { return true };
+        let Some(open) = &mut checkpoint.open else { return true };
+        while let Some((grouping, groups)) = checkpoint.dropping.last_mut() {
+            let Some(group) = groups.next() else {
+                checkpoint.dropping.pop();
+                continue;
+            };
+            open.changes.remove(Key::Group { grouping: *grouping, group });
+            *spent += 1;
+            if *spent >= budget {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Writes frozen groups; whether all are written.
+    fn save_groups(&mut self, spent: &mut usize, budget: usize) -> bool {
+        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, table, dirty, .. }) = grouping else { continue };
+            while dirty.left() > 0 {
+                if *spent >= budget {
+                    return false;
+                }
+                *spent += 1;
+                let Some(group) = dirty.claim_next() else { break };
+                save_group(&mut self.checkpoint, (*id, group), table.entry(group), Some(place), &self.leaves);
+            }
+        }
+        self.save_whole();
+        true
+    }
+
+    /// Writes the one group of queries without GROUP BY, if it is frozen.
+    fn save_whole(&mut self) {
+        if self.whole.claim(0) {
+            save_group(&mut self.checkpoint, (0, 0), Some((&key::Key::Null, 0)), None, &self.leaves);
+        }
+    }
+
+    /// Notes which groups a batch changes, before leaves run; those that are frozen are written first.
+    pub(super) fn note_changes(
+        &mut self,
+        streams: &HashMap<StreamId, Elements>,
+        groups: &[ScalarBuffer<u32>],
+        count: usize,
+    ) {
+        if self.checkpoint.is_none() || count == 0 {
+            return;
+        }
+        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
+            dirty.grow(table.slots());
+            let mut note = |changed: &[u32]| {
+                if dirty.left() > 0 {
+                    for group in changed {
+                        if dirty.claim(*group) {
+                            let entry = table.entry(*group);
+                            save_group(&mut self.checkpoint, (*id, *group), entry, Some(place), &self.leaves);
+                        }
+                    }
+                }
+                dirty.mark(changed);
+            };
+            note(&groups[place]);
+            let mut cursors: Vec<_> = self
+                .leaves
+                .iter()
+                .flatten()
+                .filter(|node| node.grouping == Some(place))
+                .filter_map(|node| self.windows[node.window].as_ref())
+                .flat_map(|window| [window.head, window.tail])
+                .flatten()
+                .collect();
+            cursors.sort_unstable();
+            cursors.dedup();
+            for cursor in cursors {
+                let elements = &streams[&StreamId::Cursor(cursor)];
+                if !elements.is_empty() {
+                    note(elements.column(*layout).as_primitive::<UInt32Type>().values());
+                }
+            }
+        }
+        if self.leaves.iter().flatten().any(|node| node.grouping.is_none()) {
+            self.save_whole();
+            self.whole.mark_all(1);
+        }
+    }
+}

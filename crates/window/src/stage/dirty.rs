@@ -1,0 +1,110 @@
+//! Which groups have changed since the last marker, and which of the marker's are still to be written.
+//!
+//! One bit per group and set. A marker swaps the sets, whatever their size, so the set of the cycle before must be
+//! empty by then.
+
+/// Groups of one GROUP BY, by their numbers.
+#[derive(Default)]
+pub(super) struct Dirty {
+    changed: Vec<u64>,
+    frozen: Vec<u64>,
+    /// Bits of `frozen`.
+    left: usize,
+    /// Words of `frozen` before it are empty.
+    hand: usize,
+}
+
+#[inline(always)]
+fn place(group: u32) -> (usize, u64) {
+    (group as usize / 64, 1 << (group % 64))
+}
+
+impl Dirty {
+    /// Groups below `slots` may be marked.
+    pub(super) fn grow(&mut self, slots: usize) {
+        let words = slots.div_ceil(64);
+        if words > self.changed.len() {
+            self.changed.resize(words, 0);
+        }
+    }
+
+    /// All groups below `slots` have changed.
+    pub(super) fn mark_all(&mut self, slots: usize) {
+        self.grow(slots);
+        for (word, marks) in self.changed.iter_mut().enumerate() {
+            let here = slots.saturating_sub(word * 64).min(64) as u32;
+            *marks = u64::MAX.checked_shr(64 - here).unwrap_or(0);
+        }
+    }
+
+    /// Groups have changed. Numbers that nobody has are none.
+    #[inline(always)]
+    pub(super) fn mark(&mut self, groups: &[u32]) {
+        for group in groups {
+            let (word, bit) = place(*group);
+            if let Some(word) = self.changed.get_mut(word) {
+                *word |= bit;
+            }
+        }
+    }
+
+    /// A marker: what has changed so far is to be written, and nothing has changed since.
+    pub(super) fn freeze(&mut self) {
+        debug_assert_eq!(self.left, 0, "the groups of the marker before are written");
+        self.frozen.resize(self.changed.len(), 0);
+        std::mem::swap(&mut self.changed, &mut self.frozen);
+        self.left = self.frozen.iter().map(|word| word.count_ones() as usize).sum();
+        self.hand = 0;
+    }
+
+    /// How many groups of the marker are still to be written.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Whether a group of the marker was still to be written; it is not any more.
+    #[inline(always)]
+    pub(super) fn claim(&mut self, group: u32) -> bool {
+        let (word, bit) = place(group);
+        match self.frozen.get_mut(word) {
+            Some(word) if *word & bit != 0 => {
+                *word &= !bit;
+                self.left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Any group of the marker that was still to be written.
+    pub(super) fn claim_next(&mut self) -> Option<u32> {
+        if self.left == 0 {
+            return None;
+        }
+        while self.frozen.get(self.hand).is_some_and(|word| *word == 0) {
+            self.hand += 1;
+        }
+        let group = self.hand as u32 * 64 + self.frozen.get(self.hand)?.trailing_zeros();
+        self.claim(group);
+        Some(group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_group_of_a_marker_is_claimed_once_and_later_changes_wait_for_the_next() {
+        let mut dirty = Dirty::default();
+        dirty.grow(200);
+        dirty.mark(&[3, 64, 199, 3, u32::MAX]);
+        dirty.freeze();
+        dirty.mark(&[64, 5]);
+        assert_eq!(dirty.left(), 3);
+        assert!(dirty.claim(64) && !dirty.claim(64) && !dirty.claim(5) && !dirty.claim(u32::MAX));
+        assert_eq!([dirty.claim_next(), dirty.claim_next(), dirty.claim_next()], [Some(3), Some(199), None]);
+        dirty.freeze();
+        assert_eq!([dirty.claim_next(), dirty.claim_next(), dirty.claim_next()], [Some(5), Some(64), None]);
+    }
+}

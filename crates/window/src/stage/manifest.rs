@@ -1,0 +1,481 @@
+//! What a checkpoint says of a stage as a whole: the plan that its groups' states are of, task time, and which chunks,
+//! frames and groups there are.
+//!
+//! It is written whole at every marker: it grows with the queries and with the cycles whose rows are still open, not
+//! with the stream.
+//!
+//! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists behind their
+//! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself.
+//!
+//! Not here: how a plan is built again from it (`restore`).
+
+use std::ops::Range;
+
+use thalweg_storage::ChunkId;
+use thalweg_types::{Error, Micros};
+
+use super::Stage;
+use crate::agg::Function;
+use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
+use crate::query::Window as WindowKind;
+use crate::reservoir::FrozenRows;
+
+/// First bytes of a manifest, and the key that its checksum covers. Persisted.
+const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
+
+/// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    pub(super) cycle: u64,
+    pub(super) chunks: Range<u64>,
+    pub(super) records: u64,
+    pub(super) task_time: Option<Micros>,
+    pub(super) next_id: u32,
+    pub(super) rows: u64,
+    /// Number and open rows of each frame of open rows, ascending.
+    pub(super) frames: Vec<(u64, u64)>,
+    pub(super) next_frame: u64,
+    pub(super) ids: Option<SavedIds>,
+    /// Columns of the reservoir's layout, used or not.
+    pub(super) columns: usize,
+    pub(super) seq: Option<usize>,
+    pub(super) groupings: Vec<SavedGrouping>,
+    pub(super) filters: Vec<SavedFilter>,
+    pub(super) args: Vec<SavedArg>,
+    pub(super) leaves: Vec<SavedLeaf>,
+    pub(super) queries: Vec<SavedQuery>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedIds {
+    /// The column that ids are in: name and type.
+    pub(super) column: (String, String),
+    pub(super) frames: Range<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedGrouping {
+    pub(super) id: u32,
+    /// Names and types of the fields, in the order in which keys are put together.
+    pub(super) columns: Vec<(String, String)>,
+    pub(super) layout: usize,
+    /// Numbers are below it.
+    pub(super) slots: usize,
+    /// Groups that have a number.
+    pub(super) live: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedFilter {
+    pub(super) fingerprint: String,
+    /// That of its condition, where there is one.
+    pub(super) condition: Option<String>,
+    pub(super) layout: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedArg {
+    pub(super) fingerprint: String,
+    pub(super) data_type: String,
+    pub(super) layout: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedLeaf {
+    pub(super) id: u32,
+    pub(super) kind: WindowKind,
+    pub(super) delay: Micros,
+    /// Places in the manifest's lists.
+    pub(super) filter: Option<usize>,
+    pub(super) grouping: Option<usize>,
+    /// In the order of the leaf's own list.
+    pub(super) args: Vec<usize>,
+    /// Function, and place in `args`.
+    pub(super) calls: Vec<(Function, Option<usize>)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedQuery {
+    pub(super) name: String,
+    pub(super) fingerprint: String,
+    /// Place in the manifest's list.
+    pub(super) leaf: usize,
+    /// Calls of the leaf.
+    pub(super) outputs: Vec<usize>,
+    pub(super) since: Option<(Micros, Option<Micros>)>,
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// [`Class::Corrupt`](thalweg_types::Class) where the bytes are not those of one.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let Some(sealed) = bytes.strip_prefix(&MAGIC) else {
+            let got = &bytes[..bytes.len().min(MAGIC.len())];
+            return Err(Error::corrupt(format!(
+                "damage in a stage's manifest: expected it to begin with {MAGIC:02x?}, got {got:02x?}"
+            )));
+        };
+        let mut reader = image::open(&MAGIC, sealed).map_err(Error::from)?;
+        let manifest = Self::read(&mut reader)?;
+        reader.finish("manifest")?;
+        Ok(manifest)
+    }
+
+    /// The cycle that it is of.
+    pub fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
+    /// The chunks that it names: open the chunk store with them as `ChunkStoreOptions::committed`.
+    pub fn chunks(&self) -> Range<ChunkId> {
+        ChunkId(self.chunks.start)..ChunkId(self.chunks.end)
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        image::seal(&MAGIC, &mut out, |out| self.write(out));
+        out
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        for number in [self.cycle, self.chunks.start, self.chunks.end, self.records] {
+            put(out, number);
+        }
+        put_option(out, self.task_time.as_ref(), |out, time| put_signed(out, *time));
+        put(out, u64::from(self.next_id));
+        put(out, self.rows);
+        put_list(out, &self.frames, |out, (number, rows)| {
+            put(out, *number);
+            put(out, *rows);
+        });
+        put(out, self.next_frame);
+        put_option(out, self.ids.as_ref(), |out, ids| {
+            put_pair(out, &ids.column);
+            put(out, ids.frames.start);
+            put(out, ids.frames.end);
+        });
+        put(out, self.columns as u64);
+        put_option(out, self.seq.as_ref(), put_place);
+        put_list(out, &self.groupings, |out, grouping| {
+            put(out, u64::from(grouping.id));
+            put_list(out, &grouping.columns, put_pair);
+            for number in [grouping.layout, grouping.slots, grouping.live] {
+                put_place(out, &number);
+            }
+        });
+        put_list(out, &self.filters, |out, filter| {
+            put_bytes(out, filter.fingerprint.as_bytes());
+            put_option(out, filter.condition.as_ref(), |out, text| put_bytes(out, text.as_bytes()));
+            put_place(out, &filter.layout);
+        });
+        put_list(out, &self.args, |out, arg| {
+            put_bytes(out, arg.fingerprint.as_bytes());
+            put_bytes(out, arg.data_type.as_bytes());
+            put_place(out, &arg.layout);
+        });
+        put_list(out, &self.leaves, |out, leaf| {
+            put(out, u64::from(leaf.id));
+            put_window(out, leaf.kind);
+            put_signed(out, leaf.delay);
+            put_option(out, leaf.filter.as_ref(), put_place);
+            put_option(out, leaf.grouping.as_ref(), put_place);
+            put_list(out, &leaf.args, put_place);
+            put_list(out, &leaf.calls, |out, (function, arg)| {
+                put_function(out, *function);
+                put_option(out, arg.as_ref(), put_place);
+            });
+        });
+        put_list(out, &self.queries, |out, query| {
+            put_bytes(out, query.name.as_bytes());
+            put_bytes(out, query.fingerprint.as_bytes());
+            put_place(out, &query.leaf);
+            put_list(out, &query.outputs, put_place);
+            put_option(out, query.since.as_ref(), |out, (since, fill)| {
+                put_signed(out, *since);
+                put_option(out, fill.as_ref(), |out, fill| put_signed(out, *fill));
+            });
+        });
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let cycle = from.number("cycle")?;
+        let chunks = range(from, "chunks")?;
+        let records = from.number("records")?;
+        let task_time = option(from, |from| from.signed("task time"))?;
+        let next_id = from.word("next id")?;
+        let rows = from.number("rows")?;
+        let frames = list(from, |from| Ok((from.number("frame")?, from.number("open rows")?)))?;
+        let next_frame = from.number("next frame")?;
+        let ids =
+            option(from, |from| Ok(SavedIds { column: pair(from)?, frames: range(from, "frames of ids")? }))?;
+        // A layout has a name and a type for each column in use; the bound keeps a forged length small.
+        let columns = from.place(1 << 20, "columns of the layout")?;
+        let seq = option(from, |from| from.place(columns, "column of arrivals"))?;
+        let groupings = list(from, |from| {
+            Ok(SavedGrouping {
+                id: from.word("id of a GROUP BY")?,
+                columns: list(from, pair)?,
+                layout: from.place(columns, "column of a GROUP BY")?,
+                slots: from.word("numbers of groups")? as usize,
+                live: from.word("groups")? as usize,
+            })
+        })?;
+        let filters = list(from, |from| {
+            Ok(SavedFilter {
+                fingerprint: from.text("filter")?.to_owned(),
+                condition: option(from, |from| Ok(from.text("condition")?.to_owned()))?,
+                layout: from.place(columns, "column of a filter")?,
+            })
+        })?;
+        let args = list(from, |from| {
+            Ok(SavedArg {
+                fingerprint: from.text("argument")?.to_owned(),
+                data_type: from.text("type of an argument")?.to_owned(),
+                layout: from.place(columns, "column of an argument")?,
+            })
+        })?;
+        let leaves = list(from, |from| {
+            let id = from.word("id of a leaf")?;
+            let kind = window(from)?;
+            let delay = from.signed("delay")?;
+            let filter = option(from, |from| from.place(filters.len(), "filter of a leaf"))?;
+            let grouping = option(from, |from| from.place(groupings.len(), "GROUP BY of a leaf"))?;
+            let args = list(from, |from| from.place(args.len(), "argument of a leaf"))?;
+            let calls = list(from, |from| {
+                Ok((function(from)?, option(from, |from| from.place(args.len(), "argument of a call"))?))
+            })?;
+            Ok(SavedLeaf { id, kind, delay, filter, grouping, args, calls })
+        })?;
+        let queries = list(from, |from| {
+            let name = from.text("name of a query")?.to_owned();
+            let fingerprint = from.text("fingerprint of a query")?.to_owned();
+            let leaf = from.place(leaves.len(), "leaf of a query")?;
+            let outputs = list(from, |from| from.place(leaves[leaf].calls.len(), "output of a query"))?;
+            let since = option(from, |from| {
+                Ok((from.signed("since")?, option(from, |from| from.signed("time to fill"))?))
+            })?;
+            Ok(SavedQuery { name, fingerprint, leaf, outputs, since })
+        })?;
+        Ok(Self {
+            cycle,
+            chunks,
+            records,
+            task_time,
+            next_id,
+            rows,
+            frames,
+            next_frame,
+            ids,
+            columns,
+            seq,
+            groupings,
+            filters,
+            args,
+            leaves,
+            queries,
+        })
+    }
+}
+
+fn put_place(out: &mut Vec<u8>, place: &usize) {
+    put(out, *place as u64);
+}
+
+fn put_pair(out: &mut Vec<u8>, (name, data_type): &(String, String)) {
+    put_bytes(out, name.as_bytes());
+    put_bytes(out, data_type.as_bytes());
+}
+
+fn pair(from: &mut Reader<'_>) -> Result<(String, String), Malformed> {
+    Ok((from.text("name of a field")?.to_owned(), from.text("type of a field")?.to_owned()))
+}
+
+fn put_list<T>(out: &mut Vec<u8>, list: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
+    put(out, list.len() as u64);
+    list.iter().for_each(|item| write(out, item));
+}
+
+fn list<'a, T>(
+    from: &mut Reader<'a>,
+    mut read: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    (0..from.count("length of a list")?).map(|_| read(from)).collect()
+}
+
+fn put_option<T>(out: &mut Vec<u8>, value: Option<&T>, write: impl Fn(&mut Vec<u8>, &T)) {
+    out.push(u8::from(value.is_some()));
+    value.into_iter().for_each(|value| write(out, value));
+}
+
+fn option<'a, T>(
+    from: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    from.flag("presence of a value")?.then(|| read(from)).transpose()
+}
+
+fn range(from: &mut Reader<'_>, what: &'static str) -> Result<Range<u64>, Malformed> {
+    let (start, end) = (from.number(what)?, from.number(what)?);
+    if start > end {
+        return Err(from.malformed(what, format_args!("at least {start}"), end));
+    }
+    Ok(start..end)
+}
+
+/// Tags of windows are persisted: do not renumber.
+fn put_window(out: &mut Vec<u8>, window: WindowKind) {
+    let (tag, size) = match window {
+        WindowKind::Sliding(span) => (1, span as u64),
+        WindowKind::Tumbling(span) => (2, span as u64),
+        WindowKind::Infinite => (3, 0),
+        WindowKind::Rows(count) => (4, count),
+    };
+    out.push(tag);
+    put(out, size);
+}
+
+fn window(from: &mut Reader<'_>) -> Result<WindowKind, Malformed> {
+    let tag = from.byte("kind of a window")?;
+    let size = from.number("size of a window")?;
+    match (tag, i64::try_from(size).ok().filter(|span| *span > 0)) {
+        (1, Some(span)) => Ok(WindowKind::Sliding(span)),
+        (2, Some(span)) => Ok(WindowKind::Tumbling(span)),
+        (3, _) => Ok(WindowKind::Infinite),
+        (4, _) if size > 0 => Ok(WindowKind::Rows(size)),
+        _ => Err(from.malformed("window", "kind 1 to 4 and a size", format_args!("{tag} and {size}"))),
+    }
+}
+
+/// Functions by their tags, which are persisted: do not renumber. `quantile` is 15.
+const FUNCTIONS: [(u8, Function); 14] = [
+    (1, Function::CountAll),
+    (2, Function::Count),
+    (3, Function::Sum),
+    (4, Function::Avg),
+    (5, Function::StdDev),
+    (6, Function::StdDevPop),
+    (7, Function::Var),
+    (8, Function::VarPop),
+    (9, Function::Min),
+    (10, Function::Max),
+    (11, Function::First),
+    (12, Function::Last),
+    (13, Function::Prev),
+    (14, Function::CountDistinct),
+];
+const QUANTILE: u8 = 15;
+
+fn put_function(out: &mut Vec<u8>, function: Function) {
+    let tag = FUNCTIONS.iter().find(|(_, other)| *other == function);
+    out.push(tag.map_or(QUANTILE, |(tag, _)| *tag));
+    if let Function::Quantile(rank) = function {
+        out.extend_from_slice(&rank.to_bits().to_le_bytes());
+    }
+}
+
+fn function(from: &mut Reader<'_>) -> Result<Function, Malformed> {
+    let tag = from.byte("function")?;
+    if tag == QUANTILE {
+        return Ok(Function::Quantile(f64::from_bits(u64::from_le_bytes(from.array("rank")?))));
+    }
+    let function = FUNCTIONS.iter().find(|(other, _)| *other == tag);
+    function.map(|(_, function)| *function).ok_or_else(|| from.malformed("function", "1 to 15", tag))
+}
+
+impl Stage {
+    /// The manifest of the stage as it is.
+    pub(super) fn manifest(
+        &mut self,
+        cycle: u64,
+        chunks: Range<ChunkId>,
+        rows: &FrozenRows,
+        ids: Option<Range<u64>>,
+    ) -> Manifest {
+        let field = |column: usize| {
+            let field = &self.schema.fields()[column];
+            (field.name.clone(), field.data_type.to_string())
+        };
+        // Places of what is in use, among themselves.
+        fn dense<T>(slots: &[Option<T>], place: usize) -> usize {
+            slots[..place].iter().flatten().count()
+        }
+        let leaf = |node: &super::LeafNode| {
+            let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
+            let place = |layout: &usize| {
+                let place = self.args.iter().position(|arg| arg.layout == *layout);
+                place.expect("a leaf's arguments are in the plan")
+            };
+            SavedLeaf {
+                id: node.id,
+                kind: window.kind,
+                delay: window.delay,
+                filter: node.filter.map(|filter| dense(&self.filters, filter)),
+                grouping: node.grouping.map(|grouping| dense(&self.groupings, grouping)),
+                args: node.leaf.args.iter().map(place).collect(),
+                calls: node.leaf.calls.iter().map(|call| (call.function, call.arg_index)).collect(),
+            }
+        };
+        Manifest {
+            cycle,
+            chunks: chunks.start.0..chunks.end.0,
+            records: self.records,
+            task_time: self.judge.task_time(),
+            next_id: self.next_id,
+            rows: self.reservoir.rows(),
+            frames: rows.frames.clone(),
+            next_frame: rows.next,
+            ids: self
+                .options
+                .dedup
+                .zip(ids)
+                .map(|((column, _), frames)| SavedIds { column: field(column), frames }),
+            columns: self.layout.len(),
+            seq: self.seq,
+            groupings: self
+                .groupings
+                .iter()
+                .flatten()
+                .map(|grouping| SavedGrouping {
+                    id: grouping.id,
+                    columns: grouping.columns.iter().map(|column| field(self.input[*column])).collect(),
+                    layout: grouping.layout,
+                    slots: grouping.table.slots(),
+                    live: grouping.table.live(),
+                })
+                .collect(),
+            filters: self
+                .filters
+                .iter()
+                .flatten()
+                .map(|filter| SavedFilter {
+                    fingerprint: filter.fingerprint.clone(),
+                    condition: filter.condition.as_ref().map(|bound| bound.fingerprint().to_owned()),
+                    layout: filter.layout,
+                })
+                .collect(),
+            args: self
+                .args
+                .iter()
+                .map(|arg| SavedArg {
+                    fingerprint: arg.fingerprint.clone(),
+                    data_type: arg.data_type.to_string(),
+                    layout: arg.layout,
+                })
+                .collect(),
+            leaves: self.leaves.iter().flatten().map(leaf).collect(),
+            queries: self
+                .queries
+                .iter()
+                .map(|query| SavedQuery {
+                    name: query.name.clone(),
+                    fingerprint: query.fingerprint.clone(),
+                    leaf: dense(&self.leaves, query.leaf),
+                    outputs: query.outputs.clone(),
+                    since: query.since,
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! A stage as of a checkpoint: its plan from the manifest, then groups, open rows and ids from a back end.
+//!
+//! Queries of the job that the checkpoint has too, by their fingerprints and the types of what they read, keep their
+//! state, whatever they are called now. Others are added once all is read, as they would be to a running stage, and what
+//! only queries had that are gone is dropped likewise: their groups are reported as gone in the next cycle.
+//!
+//! Cursors are not kept: every row at or below `task time − offset` has been passed, no other, so that they are found
+//! again. Group numbers are, since rows name them.
+//!
+//! Not here: what is written when (`checkpoint`), which bytes a back end has for the manifest's cycle.
+
+use std::collections::BTreeMap;
+
+use arrow_array::ArrayRef;
+use arrow_schema::DataType as ArrowType;
+use thalweg_expr::Bound;
+use thalweg_storage::ChunkStore;
+use thalweg_types::{DataType, Error, Micros, Schema};
+
+use super::changes::Key;
+use super::checkpoint::Checkpoint;
+use super::dirty::Dirty;
+use super::leaf::Leaf;
+use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
+use super::queries::{QueryState, filter_column, unused_column};
+use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
+use crate::agg::Call;
+use crate::groups::GroupTable;
+use crate::image::{self, Malformed, Reader};
+use crate::key;
+use crate::plan::PlannedQuery;
+use crate::query::Query;
+use crate::reservoir::Layout;
+
+/// A stage that is being restored: give it every entry that the back end has ([`Restoring::load`]), in any order, then
+/// [`Restoring::finish`].
+#[must_use]
+pub struct Restoring {
+    stage: Stage,
+    manifest: Manifest,
+    /// Place of each of the manifest's groupings in the stage; `None` where no query has it any more.
+    groupings: Vec<Option<usize>>,
+    /// Queries that the checkpoint does not know.
+    new: Vec<PlannedQuery>,
+    /// Names of all, in the order of the answers' columns.
+    order: Vec<String>,
+    has_whole: bool,
+    rows: BTreeMap<u64, Vec<ArrayRef>>,
+    ids: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Stage {
+    /// Begins to restore a stage from a checkpoint, with the queries that the job has now.
+    ///
+    /// `store` was opened with [`Manifest::chunks`] as the committed ones. `options` may differ from those of the run
+    /// before; ids that were looked for in another column are forgotten.
+    ///
+    /// # Errors
+    /// Where a query does not fit the schema, or the manifest makes no sense with the store or by itself.
+    pub fn restore(
+        schema: &Schema,
+        options: StageOptions,
+        store: ChunkStore,
+        manifest: Manifest,
+        queries: &[(&str, &Query)],
+    ) -> Result<Restoring, Error> {
+        let (next, expected) = (store.next(), manifest.chunks().end);
+        if next != expected {
+            return Err(Error::internal(format!(
+                "restore a stage: expected a store that goes on at {expected}, as the manifest does, got {next}"
+            ))
+            .with_hint("open the chunk store with the manifest's chunks as the committed ones"));
+        }
+        let mut stage = Stage::new(schema, options, store);
+        let mut planned = Vec::new();
+        for (place, (name, query)) in queries.iter().enumerate() {
+            if queries[..place].iter().any(|(other, _)| other == name) {
+                return Err(Error::user(format!("query {name:?} exists already")));
+            }
+            let query = stage.plan(name, query);
+            planned.push(query.map_err(|error| Error::user(format!("plan query {name:?}: {error}")))?);
+        }
+        let matched: Vec<Option<usize>> =
+            planned.iter().map(|query| stage.find_saved(&manifest, query)).collect();
+        let groupings = stage.restore_plan(&manifest, &planned, &matched)?;
+        let order = planned.iter().map(|query| query.name.clone()).collect();
+        let new = planned.into_iter().zip(&matched).filter(|(_, saved)| saved.is_none());
+        let new = new.map(|(query, _)| query).collect();
+        let (rows, ids) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Restoring { stage, manifest, groupings, new, order, has_whole: false, rows, ids })
+    }
+
+    /// The saved query whose state a query continues: one of the same name if there are several.
+    fn find_saved(&self, manifest: &Manifest, query: &PlannedQuery) -> Option<usize> {
+        let is_same = |place: &usize| {
+            let saved = &manifest.queries[*place];
+            let leaf = &manifest.leaves[saved.leaf];
+            let filter = leaf.filter.map(|filter| &manifest.filters[filter].condition);
+            let has_filter = match (filter.and_then(Option::as_ref), &query.filter) {
+                (None, None) => true,
+                (Some(condition), Some(bound)) => condition == bound.fingerprint(),
+                _ => false,
+            };
+            let columns = leaf.grouping.map_or(&[][..], |place| &manifest.groupings[place].columns);
+            saved.fingerprint == query.fingerprint
+                && (leaf.kind, leaf.delay) == (query.window, query.delay)
+                && has_filter
+                && columns.len() == query.group_by.len()
+                && query.group_by.iter().all(|column| columns.contains(&self.input_field(*column)))
+                && saved.outputs.len() == query.outputs.len()
+                && saved.outputs.iter().zip(&query.outputs).all(|(call, output)| {
+                    let (function, arg) = &leaf.calls[*call];
+                    let arg = arg.map(|arg| manifest.args[leaf.args[arg]].fingerprint.as_str());
+                    *function == output.function && arg == output.arg.as_ref().map(Bound::fingerprint)
+                })
+        };
+        let same: Vec<usize> = (0..manifest.queries.len()).filter(is_same).collect();
+        let by_name = same.iter().find(|place| manifest.queries[**place].name == query.name);
+        by_name.or(same.first()).copied()
+    }
+
+    /// Name and type of a field that queries read.
+    fn input_field(&self, column: usize) -> (String, String) {
+        let field = &self.schema.fields()[self.input[column]];
+        (field.name.clone(), field.data_type.to_string())
+    }
+
+    /// Builds what the matched queries need of the saved plan, without cursors; places of the saved groupings.
+    fn restore_plan(
+        &mut self,
+        manifest: &Manifest,
+        planned: &[PlannedQuery],
+        matched: &[Option<usize>],
+    ) -> Result<Vec<Option<usize>>, Error> {
+        self.judge.restore(manifest.task_time);
+        (self.records, self.next_id) = (manifest.records, manifest.next_id);
+        let queries: Vec<(&PlannedQuery, usize)> =
+            planned.iter().zip(matched).filter_map(|(query, saved)| Some((query, (*saved)?))).collect();
+        let is_read = |place: usize| queries.iter().any(|(_, saved)| manifest.queries[*saved].leaf == place);
+        let leaves: Vec<&SavedLeaf> = (0..manifest.leaves.len())
+            .filter(|place| is_read(*place))
+            .map(|place| &manifest.leaves[place])
+            .collect();
+
+        let mut layout = LayoutPlaces::new(manifest.columns)?;
+        let mut filters = Vec::new();
+        for (place, saved) in manifest.filters.iter().enumerate() {
+            let is_used = leaves.iter().any(|leaf| leaf.filter == Some(place));
+            let conditions = queries.iter().filter_map(|(query, _)| query.filter.as_ref());
+            let condition = saved
+                .condition
+                .as_ref()
+                .and_then(|text| conditions.into_iter().find(|bound| bound.fingerprint() == text).cloned());
+            filters.push(if is_used {
+                layout.take(saved.layout, filter_column(&saved.fingerprint), ArrowType::Boolean)?;
+                let fingerprint = saved.fingerprint.clone();
+                Some(Filter { fingerprint, condition, layout: saved.layout })
+            } else {
+                None
+            });
+        }
+        let mut groupings = Vec::new();
+        let mut places = Vec::new();
+        for (place, saved) in manifest.groupings.iter().enumerate() {
+            let is_used = leaves.iter().any(|leaf| leaf.grouping == Some(place));
+            places.push(is_used.then_some(place));
+            groupings.push(if is_used { Some(self.restore_grouping(saved, &mut layout)?) } else { None });
+        }
+        for (place, saved) in manifest.args.iter().enumerate() {
+            if !leaves.iter().any(|leaf| leaf.args.contains(&place)) {
+                continue;
+            }
+            let data_type = DataType::parse(&saved.data_type).map_err(|error| contradiction(&error))?;
+            layout.take(saved.layout, saved.fingerprint.clone(), data_type.to_arrow())?;
+            let mut bounds = queries
+                .iter()
+                .flat_map(|(query, _)| query.outputs.iter().filter_map(|output| output.arg.as_ref()));
+            let value = bounds.find(|bound| bound.fingerprint() == saved.fingerprint).cloned();
+            let fingerprint = saved.fingerprint.clone();
+            self.args.push(Arg { fingerprint, data_type, value, layout: saved.layout });
+        }
+        for (place, saved) in manifest.leaves.iter().enumerate() {
+            let node = if is_read(place) { Some(self.restore_leaf(manifest, saved)?) } else { None };
+            self.leaves.push(node);
+        }
+        if self.leaves.iter().flatten().any(|node| node.leaf.is_ordered) {
+            let seq = manifest.seq.ok_or_else(|| contradiction(&"no column of arrivals"))?;
+            layout.take(seq, "seq".to_owned(), ArrowType::UInt64)?;
+            self.seq = Some(seq);
+        }
+        (self.filters, self.groupings) = (filters, groupings);
+        (self.layout, self.unused) = layout.finish();
+        self.reservoir.set_layout(Layout::new(&self.layout));
+        for (query, saved) in queries {
+            let saved = &manifest.queries[saved];
+            let state = Self::query_state(query, saved.outputs.clone(), saved.since);
+            self.queries.push(QueryState { leaf: saved.leaf, ..state });
+        }
+        Ok(places)
+    }
+
+    fn restore_grouping(&self, saved: &SavedGrouping, layout: &mut LayoutPlaces) -> Result<Grouping, Error> {
+        let columns = saved
+            .columns
+            .iter()
+            .map(|field| (0..self.input.len()).find(|column| self.input_field(*column) == *field))
+            .collect::<Option<Vec<usize>>>()
+            .ok_or_else(|| contradiction(&"a GROUP BY of which queries know not all fields"))?;
+        layout.take(saved.layout, self.group_column(&columns), ArrowType::UInt32)?;
+        let (table, dirty) = (GroupTable::new(), Dirty::default());
+        Ok(Grouping { id: saved.id, columns, table, layout: saved.layout, dirty })
+    }
+
+    fn restore_leaf(&mut self, manifest: &Manifest, saved: &SavedLeaf) -> Result<LeafNode, Error> {
+        let types = saved
+            .args
+            .iter()
+            .map(|arg| DataType::parse(&manifest.args[*arg].data_type))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| contradiction(&error))?;
+        let calls = saved
+            .calls
+            .iter()
+            .map(|(function, arg)| Call {
+                function: *function,
+                arg: arg.map(|arg| types[arg].clone()),
+                arg_index: *arg,
+            })
+            .collect();
+        let args = saved.args.iter().map(|arg| manifest.args[*arg].layout).collect();
+        let arrow: Vec<ArrowType> = types.iter().map(DataType::to_arrow).collect();
+        let leaf = Leaf::new(saved.kind, calls, args, &arrow).map_err(|error| contradiction(&error))?;
+        let (kind, delay) = (saved.kind, saved.delay);
+        let is_same = |window: &Option<Window>| {
+            window.as_ref().is_some_and(|window| (window.kind, window.delay) == (kind, delay))
+        };
+        let window = self.windows.iter().position(is_same).unwrap_or_else(|| {
+            self.windows.push(Some(Window { kind, delay, head: None, tail: None }));
+            self.windows.len() - 1
+        });
+        Ok(LeafNode { id: saved.id, window, filter: saved.filter, grouping: saved.grouping, leaf })
+    }
+}
+
+impl Restoring {
+    /// The cycle that the stage goes on from.
+    pub fn cycle(&self) -> u64 {
+        self.manifest.cycle
+    }
+
+    /// Takes over one entry of the back end, as a [`Changes`](super::Changes) gave it.
+    ///
+    /// # Errors
+    /// [`Class::Corrupt`](thalweg_types::Class) where it is not what was written under this key, or the manifest does
+    /// not know it.
+    pub fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let place = Key::parse(key).map_err(Error::from)?;
+        self.load_entry(place, key, value)
+            .map_err(|error| Error::from(error).context(format_args!("read {place}")))
+    }
+
+    fn load_entry(&mut self, place: Key, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        let mut image = image::open(key, value)?;
+        match place {
+            Key::Group { grouping, group } => self.load_group(grouping, group, &mut image),
+            Key::Rows(frame) => {
+                if !self.manifest.frames.iter().any(|(number, _)| *number == frame) {
+                    return Err(image.malformed("frame of open rows", "one that the manifest names", frame));
+                }
+                let rows = self.stage.reservoir.load_frame(&mut image)?;
+                self.rows.insert(frame, rows);
+                Ok(())
+            }
+            Key::Ids(frame) => {
+                let saved = self.manifest.ids.as_ref();
+                if !saved.is_some_and(|saved| saved.frames.contains(&frame)) {
+                    return Err(image.malformed("frame of ids", "one that the manifest names", frame));
+                }
+                self.ids.insert(frame, image.rest().to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes over one group; what leaves that are gone have left of it is passed over.
+    fn load_group(&mut self, grouping: u32, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let mut place = None;
+        if grouping == 0 {
+            if group != 0 || std::mem::replace(&mut self.has_whole, true) {
+                return Err(image.malformed("group without GROUP BY", "one", "another"));
+            }
+            key::Key::load(image)?;
+            image.signed("newest time of a group")?;
+        } else {
+            let known = self.manifest.groupings.iter().position(|saved| saved.id == grouping);
+            let Some(known) = known else {
+                return Err(image.malformed("id of a GROUP BY", "one that the manifest names", grouping));
+            };
+            let slots = self.manifest.groupings[known].slots;
+            if group as usize >= slots {
+                return Err(image.malformed("number of a group", format_args!("below {slots}"), group));
+            }
+            place = self.groupings[known];
+            let Some(grouping) = place.and_then(|place| self.stage.groupings[place].as_mut()) else {
+                return Ok(());
+            };
+            grouping.table.load(group, image)?;
+        }
+        for _ in 0..image.count("leaves of a group")? {
+            let id = image.word("id of a leaf")?;
+            let mut part = Reader::new(image.bytes("state of a leaf")?);
+            let mut nodes = self.stage.leaves.iter_mut().flatten();
+            if let Some(node) = nodes.find(|node| node.id == id && node.grouping == place) {
+                node.leaf.load(group, &mut part)?;
+                part.finish("state of a leaf")?;
+            }
+        }
+        image.finish("group")
+    }
+
+    /// Puts everything in its place; the stage goes on behind the checkpoint's marker.
+    ///
+    /// # Errors
+    /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk
+    /// cannot be read.
+    pub fn finish(self) -> Result<Stage, Error> {
+        let Self { mut stage, manifest, new, order, rows, ids, .. } = self;
+        let chunks = manifest.chunks();
+        let mut gone = Vec::new();
+        stage.restore_ids(&manifest, &ids, &mut gone)?;
+        let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
+        stage.reservoir.load_rows(&rows, &manifest.frames, manifest.next_frame, manifest.rows)?;
+        stage.is_stored |= !manifest.frames.is_empty();
+        for place in 0..stage.windows.len() {
+            if let Some(Window { kind, delay, .. }) = stage.windows[place] {
+                stage.windows[place] = Some(stage.with_cursors(kind, delay)?);
+            }
+        }
+        let mut checkpoint = Checkpoint::restored(manifest.cycle, chunks.start, gone);
+        for saved in &manifest.groupings {
+            let grouping = stage.groupings.iter_mut().flatten().find(|grouping| grouping.id == saved.id);
+            let Some(grouping) = grouping else {
+                checkpoint.drop_groups(saved.id, saved.slots);
+                continue;
+            };
+            let live = grouping.table.live();
+            if live != saved.live {
+                return Err(contradiction(&format_args!(
+                    "expected {} groups of GROUP BY {}, got {live}",
+                    saved.live, saved.id
+                )));
+            }
+            grouping.table.loaded();
+        }
+        stage.checkpoint = Some(checkpoint);
+        stage.hold_chunks();
+        stage.add_queries(&new)?;
+        stage.queries.sort_by_key(|query| order.iter().position(|name| *name == query.name));
+        Ok(stage)
+    }
+}
+
+impl Stage {
+    /// Ids of a checkpoint; keys of those that are not looked for any more go to `gone`.
+    fn restore_ids(
+        &mut self,
+        manifest: &Manifest,
+        frames: &BTreeMap<u64, Vec<u8>>,
+        gone: &mut Vec<Key>,
+    ) -> Result<(), Error> {
+        let Some(saved) = &manifest.ids else { return Ok(()) };
+        let column = self.options.dedup.map(|(column, _)| &self.schema.fields()[column]);
+        let is_same = column.is_some_and(|field| {
+            (field.name.as_str(), field.data_type.to_string())
+                == (saved.column.0.as_str(), saved.column.1.clone())
+        });
+        let ids = self.judge.ids();
+        if !is_same {
+            gone.extend(saved.frames.clone().map(Key::Ids));
+        } else if !saved.frames.clone().eq(frames.keys().copied()) {
+            return Err(contradiction(&format_args!(
+                "expected frames of ids {:?}, got {:?}",
+                saved.frames,
+                frames.keys()
+            )));
+        }
+        let Some(ids) = ids else { return Ok(()) };
+        for (number, frame) in frames.iter().filter(|_| is_same) {
+            let mut image = Reader::new(frame);
+            let now = manifest.task_time.unwrap_or(Micros::MIN);
+            ids.load_frame(*number, now, &mut image)?;
+            image.finish("frame of ids")?;
+        }
+        ids.loaded(saved.frames.end);
+        Ok(())
+    }
+}
+
+/// A manifest or its entries, each whole by itself, that cannot be of one stage.
+fn contradiction(what: &dyn std::fmt::Display) -> Error {
+    Error::corrupt(format!("a checkpoint contradicts itself: {what}"))
+}
+
+/// Columns of a layout on the way.
+struct LayoutPlaces(Vec<Option<(String, ArrowType)>>);
+
+impl LayoutPlaces {
+    fn new(columns: usize) -> Result<Self, Error> {
+        let mut places = vec![None; columns];
+        let first = places.first_mut().ok_or_else(|| contradiction(&"a layout without columns"))?;
+        *first = Some(("time".to_owned(), ArrowType::Int64));
+        Ok(Self(places))
+    }
+
+    fn take(&mut self, place: usize, name: String, data_type: ArrowType) -> Result<(), Error> {
+        match self.0.get_mut(place) {
+            Some(column @ None) => {
+                *column = Some((name, data_type));
+                Ok(())
+            }
+            _ => Err(contradiction(&format_args!("column {place} of the layout is taken twice"))),
+        }
+    }
+
+    /// All columns, and the places of those that nobody took.
+    fn finish(self) -> (Vec<(String, ArrowType)>, Vec<usize>) {
+        let unused = (0..self.0.len()).filter(|place| self.0[*place].is_none()).collect();
+        let columns = self.0.into_iter().enumerate();
+        let columns = columns.map(|(place, column)| column.unwrap_or_else(|| unused_column(place))).collect();
+        (columns, unused)
+    }
+}

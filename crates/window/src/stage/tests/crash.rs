@@ -1,0 +1,83 @@
+//! Hand-over and crashes change no bit of any answer.
+
+use proptest::prelude::*;
+
+use super::oracle::{bits, named, options, queries, records};
+use super::world::World;
+use super::*;
+
+/// What happens after a batch.
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Nothing,
+    Begin,
+    HandOver(usize),
+    Commit,
+}
+
+fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
+    let action = prop_oneof![
+        1 => Just(Action::Nothing),
+        2 => Just(Action::Begin),
+        3 => (0_usize..6).prop_map(Action::HandOver),
+        1 => Just(Action::HandOver(usize::MAX)),
+        2 => Just(Action::Commit),
+    ];
+    prop::collection::vec((1_usize..12, action), 0..14)
+}
+
+/// Everything that an answer says of each record.
+fn told(answers: &Answers, count: usize) -> Vec<String> {
+    let values = values(answers, count);
+    (0..count as u32)
+        .map(|row| {
+            let misfits: Vec<(u32, u32)> =
+                answers.misfits.iter().filter(|(at, ..)| *at == row).map(|(_, q, o)| (*q, *o)).collect();
+            let (late, duplicate) = (answers.late.contains(&row), answers.duplicate.contains(&row));
+            format!("{:?} {late} {duplicate} {misfits:?}", bits(&values[row as usize..row as usize + 1]))
+        })
+        .collect()
+}
+
+fn uninterrupted(queries: &[(String, String)], options: &StageOptions, records: &[Record]) -> Vec<String> {
+    let mut world = World::new(queries, options);
+    let (count, answers) = world.answer(records, records.len());
+    told(&answers, count)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 2048 }))]
+
+    #[test]
+    fn a_crash_at_any_point_changes_no_bit_of_what_follows(
+        records in records(),
+        queries in queries(),
+        options in options(),
+        runs in prop::collection::vec((actions(), 2_usize..9), 1..5),
+        rest in 1_usize..20,
+    ) {
+        let queries = named(&queries);
+        let expected = uninterrupted(&queries, &options, &records);
+        let mut world = World::new(&queries, &options);
+        for (actions, chunk_rows) in runs {
+            for (size, action) in actions {
+                let from = world.position;
+                let (count, answers) = world.answer(&records, size);
+                prop_assert_eq!(&told(&answers, count)[..], &expected[from..from + count]);
+                match action {
+                    Action::Nothing => {}
+                    Action::Begin => world.begin(),
+                    Action::HandOver(budget) => world.hand_over(budget),
+                    Action::Commit => drop(world.commit()),
+                }
+            }
+            world.options.chunk_rows = chunk_rows;
+            world.crash().unwrap();
+        }
+        while world.position < records.len() {
+            let from = world.position;
+            let (count, answers) = world.answer(&records, rest);
+            prop_assert_eq!(&told(&answers, count)[..], &expected[from..from + count]);
+        }
+    }
+}

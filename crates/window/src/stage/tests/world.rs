@@ -1,0 +1,134 @@
+//! A disk, a back end and a commit record around a stage, and crashes that leave of them what a power cut would.
+
+use std::collections::BTreeMap;
+
+use thalweg_storage::{ChunkBudget, ChunkId, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
+
+use super::*;
+use crate::stage::{Manifest, StageHandover};
+
+/// What the last commit record names.
+#[derive(Clone, Default)]
+pub(super) struct Commit {
+    /// Records before the marker.
+    pub(super) position: usize,
+    pub(super) manifest: Vec<u8>,
+    pub(super) entries: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+pub(super) struct World {
+    fs: MemFs,
+    pub(super) queries: Vec<(String, String)>,
+    pub(super) options: StageOptions,
+    /// Chunks are rolled into new files at this size, so that old ones can be deleted.
+    pub(super) file_bytes: u64,
+    pub(super) commit: Option<Commit>,
+    pub(super) stage: Stage,
+    pub(super) position: usize,
+    cycle: u64,
+    /// Markers whose cycle is not committed, with the records before them.
+    markers: Vec<(u64, usize)>,
+    /// Handed over and not committed.
+    pub(super) waiting: Vec<StageHandover>,
+}
+
+fn store(fs: &MemFs, file_bytes: u64, committed: Option<std::ops::Range<ChunkId>>) -> ChunkStore {
+    let options = ChunkStoreOptions { committed, file_bytes, ..ChunkStoreOptions::new(1) };
+    ChunkStore::open(Arc::new(fs.clone()), "/chunks", IoPool::inline(), ChunkBudget::new(1 << 20), options)
+        .unwrap()
+}
+
+fn fresh(fs: &MemFs, queries: &[(String, String)], options: &StageOptions, file_bytes: u64) -> Stage {
+    let mut stage = Stage::new(&schema(), options.clone(), store(fs, file_bytes, None));
+    let planned: Vec<_> =
+        queries.iter().map(|(name, text)| stage.plan(name, &Query::parse(text).unwrap()).unwrap()).collect();
+    stage.add_queries(&planned).unwrap();
+    stage
+}
+
+impl World {
+    pub(super) fn new(queries: &[(String, String)], options: &StageOptions) -> Self {
+        let (fs, file_bytes) = (MemFs::new(), 600);
+        let stage = fresh(&fs, queries, options, file_bytes);
+        Self {
+            fs,
+            queries: queries.to_vec(),
+            options: options.clone(),
+            file_bytes,
+            commit: None,
+            stage,
+            position: 0,
+            cycle: 0,
+            markers: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn answer(&mut self, records: &[Record], count: usize) -> (usize, Answers) {
+        let from = self.position;
+        let to = records.len().min(from + count);
+        self.position = to;
+        (to - from, self.stage.answer(&batch(&records[from..to], from as u64)).unwrap())
+    }
+
+    /// A marker; one that is open is finished first.
+    pub(super) fn begin(&mut self) {
+        self.hand_over(usize::MAX);
+        self.cycle += 1;
+        self.stage.begin_cycle(self.cycle).unwrap();
+        self.markers.push((self.cycle, self.position));
+    }
+
+    pub(super) fn hand_over(&mut self, budget: usize) {
+        let handover = self.stage.hand_over_some(budget).unwrap();
+        self.waiting.extend(handover);
+    }
+
+    /// Commits the oldest cycle that has been handed over.
+    pub(super) fn commit(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let handover = self.waiting.remove(0);
+        handover.sync.wait().unwrap();
+        let (cycle, position) = self.markers.remove(0);
+        assert_eq!(cycle, handover.cycle);
+        let mut commit = self.commit.take().unwrap_or_default();
+        for (key, value) in handover.changes.iter() {
+            match value {
+                Some(value) => commit.entries.insert(key.to_vec(), value.to_vec()),
+                None => commit.entries.remove(key),
+            };
+        }
+        (commit.position, commit.manifest) = (position, handover.manifest);
+        self.commit = Some(commit);
+        self.stage.committed(cycle);
+        true
+    }
+
+    /// A power cut, and what a job does then: goes on from the last commit, or from the beginning.
+    pub(super) fn crash(&mut self) -> Result<(), Error> {
+        self.fs.crash();
+        self.waiting.clear();
+        self.markers.clear();
+        let Some(commit) = &self.commit else {
+            self.fs = MemFs::new();
+            self.stage = fresh(&self.fs, &self.queries, &self.options, self.file_bytes);
+            self.position = 0;
+            return Ok(());
+        };
+        let manifest = Manifest::parse(&commit.manifest)?;
+        self.cycle = manifest.cycle();
+        let parsed: Vec<(&str, Query)> =
+            self.queries.iter().map(|(name, text)| (name.as_str(), Query::parse(text).unwrap())).collect();
+        let queries: Vec<(&str, &Query)> = parsed.iter().map(|(name, query)| (*name, query)).collect();
+        let store = store(&self.fs, self.file_bytes, Some(manifest.chunks()));
+        let mut restoring = Stage::restore(&schema(), self.options.clone(), store, manifest, &queries)?;
+        for (key, value) in &commit.entries {
+            restoring.load(key, value)?;
+        }
+        self.stage = restoring.finish()?;
+        self.position = commit.position;
+        Ok(())
+    }
+}
