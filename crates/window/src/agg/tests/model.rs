@@ -114,7 +114,10 @@ fn steps(values: BoxedStrategy<Value>) -> impl Strategy<Value = Vec<Step>> {
 
 fn run(functions: &[Function], data_type: &DataType, script: &[Step], batch: usize) {
     let mut rig = Rig::new(functions, data_type, GROUPS as usize);
-    for batch in script.chunks(batch) {
+    for (number, batch) in script.chunks(batch).enumerate() {
+        if number % 2 == 1 {
+            rig.reload();
+        }
         for reading in rig.run(batch) {
             check(functions, data_type, &reading);
         }
@@ -164,6 +167,33 @@ proptest! {
         Just(DataType::Timestamp(TimeUnit::Micro)), Just(DataType::Timestamp(TimeUnit::Nano)),
     ].prop_flat_map(|data_type| (Just(data_type.clone()), steps(others(&data_type)))), batch in 1_usize..100) {
         run(&ANY, &data_type, &script, batch);
+    }
+
+    /// Whatever the bytes, an image is loaded or refused.
+    #[test]
+    fn damaged_images_are_loaded_or_refused(
+        floats in steps(floats()),
+        texts in steps(others(&DataType::String)),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        for (functions, data_type, script) in [
+            (&numeric()[..], DataType::Float64, floats),
+            (&ANY[..], DataType::String, texts),
+        ] {
+            let mut rig = Rig::new(functions, &data_type, GROUPS as usize);
+            rig.run(&script);
+            for (state, images) in rig.images().iter().enumerate() {
+                for image in images {
+                    prop_assert!(rig.load_foreign(state, image).is_ok());
+                    prop_assert!(rig.load_foreign(state, &image[..cut.index(image.len())]).is_err());
+                    let mut damaged = image.clone();
+                    damaged[place.index(image.len())] = byte;
+                    let _ = rig.load_foreign(state, &damaged);
+                }
+            }
+        }
     }
 
     /// One window is filled in order of time; the other in another order, with elements that have left again.

@@ -14,6 +14,7 @@ use arrow_array::{
 use thalweg_types::{DataType, TimeUnit, Value};
 
 use crate::agg::{Aggregate, Call, Function, NO_GROUP, Steps, Stream, plan};
+use crate::image::{Malformed, Reader};
 
 /// One step of a schedule; times order elements, arrival breaks ties.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +36,8 @@ pub(super) struct Reading {
 
 pub(super) struct Rig {
     data_type: DataType,
-    calls: usize,
+    calls: Vec<Call>,
+    slots: usize,
     pub(super) states: Vec<Box<dyn Aggregate>>,
     windows: BTreeMap<u32, BTreeMap<(i64, u64), Value>>,
     arrivals: u64,
@@ -79,11 +81,47 @@ impl Rig {
         }
         Self {
             data_type: data_type.clone(),
-            calls: functions.len(),
+            calls,
+            slots: groups,
             states,
             windows: BTreeMap::new(),
             arrivals: 0,
         }
+    }
+
+    /// The image of each group in each state.
+    pub(super) fn images(&self) -> Vec<Vec<Vec<u8>>> {
+        let image = |state: &dyn Aggregate, group: usize| {
+            let mut image = Vec::new();
+            state.save(group as u32, &mut image);
+            image
+        };
+        let states = self.states.iter();
+        states.map(|state| (0..self.slots).map(|group| image(state.as_ref(), group)).collect()).collect()
+    }
+
+    /// Goes on with states that were loaded from the images of these, groups in another order.
+    pub(super) fn reload(&mut self) {
+        let images = self.images();
+        self.states = plan(&self.calls).unwrap();
+        for (state, images) in self.states.iter_mut().zip(images) {
+            for (group, image) in images.iter().enumerate().rev() {
+                state.grow(group + 1);
+                let mut reader = Reader::new(image);
+                state.load(group as u32, &mut reader).unwrap();
+                reader.finish("image").unwrap();
+            }
+            state.grow(self.slots);
+        }
+    }
+
+    /// Loads a group's image, damaged or not, into new states of this kind.
+    pub(super) fn load_foreign(&self, state: usize, image: &[u8]) -> Result<(), Malformed> {
+        let mut states = plan(&self.calls).unwrap();
+        states[state].grow(1);
+        let mut reader = Reader::new(image);
+        states[state].load(0, &mut reader)?;
+        reader.finish("image")
     }
 
     /// Applies a batch and reads it, at its steps.
@@ -118,7 +156,7 @@ impl Rig {
         let (added_values, removed_values) =
             (column(&self.data_type, &added.values), column(&self.data_type, &removed.values));
         let steps = Steps { adds: &adds, removes: &removes, groups: &groups, resets: Some(&resets) };
-        let mut by_call = vec![None; self.calls];
+        let mut by_call = vec![None; self.calls.len()];
         for state in &mut self.states {
             let columns = state.run(&steps, &added.stream(&added_values), &removed.stream(&removed_values));
             assert_eq!(columns.len(), state.calls().len());
@@ -139,7 +177,7 @@ impl Rig {
 
     /// The present values of a group.
     pub(super) fn read(&self, group: u32) -> Reading {
-        let mut values = vec![(Value::Null, false); self.calls];
+        let mut values = vec![(Value::Null, false); self.calls.len()];
         for state in &self.states {
             for (call, column) in state.calls().iter().zip(state.read(group)) {
                 assert_eq!(column.values.len(), 1);
