@@ -67,8 +67,7 @@ impl Reservoir {
     ///
     /// `bound` is where it stands now: rows at or below it count as passed.
     pub(crate) fn add_cursor(&mut self, offset: Micros, bound: Micros) -> Result<CursorId, ChunkError> {
-        let mut cursor =
-            Cursor { offset, bound: Micros::MIN, ordinal: self.store.first().0, row: 0, loaded: None };
+        let mut cursor = Cursor { offset, bound, ordinal: self.store.first().0, row: 0, loaded: None };
         // Start at the first chunk that ends above the bound; within it rows are skipped one by one.
         if let Some(id) = self.store.find(bound) {
             cursor.ordinal = id.0;

@@ -42,6 +42,17 @@ fn a_query_added_later_counts_from_then_on_and_says_so_until_its_window_has_fill
 }
 
 #[test]
+fn a_late_record_leaves_once_though_nothing_was_kept_before_the_query_came() {
+    let options = StageOptions { late: crate::LatePolicy::Clamp, lateness: 1, ..StageOptions::default() };
+    let mut stage = stage(&[], options);
+    run(&mut stage, &[record("a", 10, 1.0)], &[1]);
+    add(&mut stage, "new", "SELECT count(*) AS n FROM s OVER SLIDING 1 MICROSECOND");
+    let answers = stage.answer(&batch(&[record("a", 0, 1.0), record("a", 10, 1.0)], 1)).unwrap();
+    let counts: Vec<Value> = values(&answers, 2).into_iter().map(|mut row| row.remove(0)).collect();
+    assert_eq!(counts, [Value::Int64(0), Value::Int64(1)]);
+}
+
+#[test]
 fn a_dropped_query_leaves_the_others_alone() {
     let mut stage = stage(
         &[OLD, ("other", "SELECT sum(x) AS s FROM s WHERE x > 1 GROUP BY card OVER SLIDING 3 SECONDS")],
