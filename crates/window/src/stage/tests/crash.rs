@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::oracle::{bits, named, options, queries, records};
-use super::world::World;
+use super::world::{World, reference};
 use super::*;
 
 /// What happens after a batch.
@@ -78,6 +78,67 @@ proptest! {
             let from = world.position;
             let (count, answers) = world.answer(&records, rest);
             prop_assert_eq!(&told(&answers, count)[..], &expected[from..from + count]);
+        }
+    }
+}
+
+/// Values of each record by query, whatever the order of queries.
+fn by_query(stage: &Stage, answers: &Answers, count: usize) -> Vec<Vec<(String, String)>> {
+    let names: Vec<String> = stage.queries().map(|(name, _)| name.to_owned()).collect();
+    (0..count)
+        .map(|row| {
+            let values = names.iter().zip(&answers.values);
+            let mut shown: Vec<(String, String)> = values
+                .map(|(name, query)| (name.clone(), format!("{:?}", bits(&[vec![Value::at(query, row)]]))))
+                .collect();
+            shown.sort();
+            shown
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 2048 }))]
+
+    /// The set of queries changes while records flow and between runs; which of them is wanted when is a bit of `sets`.
+    #[test]
+    fn queries_that_come_and_go_between_runs_find_their_state_or_begin_empty(
+        records in records(),
+        queries in queries(),
+        options in options(),
+        runs in prop::collection::vec((actions(), any::<u8>(), prop::collection::vec(any::<u8>(), 14)), 1..4),
+    ) {
+        let mut all = named(&queries);
+        all.dedup_by(|a, b| a.1 == b.1);
+        all.sort_by(|a, b| a.1.cmp(&b.1));
+        all.dedup_by(|a, b| a.1 == b.1);
+        let chosen = |set: u8| -> Vec<(String, String)> {
+            let wanted = all.iter().enumerate().filter(|(place, _)| set >> place & 1 == 1);
+            wanted.map(|(_, query)| query.clone()).collect()
+        };
+        let mut world = World::new(&chosen(runs[0].1), &options);
+        for (actions, set, sets) in runs {
+            for ((size, action), other) in actions.into_iter().chain([(80, Action::Nothing)]).zip(sets) {
+                let (mut straight, position) = reference(&world.history, &options, &records);
+                let to = records.len().min(world.position + size);
+                let expected = straight.answer(&batch(&records[position..to], position as u64)).unwrap();
+                let skipped = world.position - position;
+                let (count, answers) = world.answer(&records, to - world.position);
+                let got = by_query(&world.stage, &answers, count);
+                let expected = by_query(&straight, &expected, skipped + count);
+                prop_assert_eq!(&got[..], &expected[skipped..], "{:?}", world.history);
+                match action {
+                    Action::Nothing => {}
+                    Action::Begin => world.begin(),
+                    Action::HandOver(budget) => world.hand_over(budget),
+                    Action::Commit => drop(world.commit()),
+                }
+                if other % 5 == 0 {
+                    world.change(&chosen(other / 5));
+                }
+            }
+            world.queries = chosen(set.rotate_left(3));
+            world.crash().unwrap();
         }
     }
 }

@@ -7,11 +7,15 @@ use thalweg_storage::{ChunkBudget, ChunkId, ChunkStore, ChunkStoreOptions, IoPoo
 use super::*;
 use crate::stage::{Manifest, StageHandover};
 
+/// Which queries a stage has from which record on.
+pub(super) type History = Vec<(usize, Vec<(String, String)>)>;
+
 /// What the last commit record names.
 #[derive(Clone, Default)]
 pub(super) struct Commit {
     /// Records before the marker.
     pub(super) position: usize,
+    history: History,
     pub(super) manifest: Vec<u8>,
     pub(super) entries: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -26,8 +30,10 @@ pub(super) struct World {
     pub(super) stage: Stage,
     pub(super) position: usize,
     cycle: u64,
+    /// What the stage's queries were until now.
+    pub(super) history: History,
     /// Markers whose cycle is not committed, with the records before them.
-    markers: Vec<(u64, usize)>,
+    markers: Vec<(u64, usize, History)>,
     /// Handed over and not committed.
     pub(super) waiting: Vec<StageHandover>,
 }
@@ -46,6 +52,34 @@ fn fresh(fs: &MemFs, queries: &[(String, String)], options: &StageOptions, file_
     stage
 }
 
+/// Drops what is not wanted any more, then adds what is new.
+fn change(stage: &mut Stage, from: &[(String, String)], to: &[(String, String)]) {
+    for (name, _) in from.iter().filter(|query| !to.contains(query)) {
+        assert!(stage.drop_query(name));
+    }
+    let planned: Vec<_> = to
+        .iter()
+        .filter(|query| !from.contains(query))
+        .map(|(name, text)| stage.plan(name, &Query::parse(text).unwrap()).unwrap())
+        .collect();
+    stage.add_queries(&planned).unwrap();
+}
+
+/// A stage of its own that has had the same queries at the same records, and has never been interrupted.
+pub(super) fn reference(history: &History, options: &StageOptions, records: &[Record]) -> (Stage, usize) {
+    let mut stage = fresh(&MemFs::new(), &history[0].1, options, 600);
+    let mut position = 0;
+    for pair in history.windows(2) {
+        let to = pair[1].0;
+        if position < to {
+            stage.answer(&batch(&records[position..to], position as u64)).unwrap();
+            position = to;
+        }
+        change(&mut stage, &pair[0].1, &pair[1].1);
+    }
+    (stage, position)
+}
+
 impl World {
     pub(super) fn new(queries: &[(String, String)], options: &StageOptions) -> Self {
         let (fs, file_bytes) = (MemFs::new(), 600);
@@ -59,6 +93,7 @@ impl World {
             stage,
             position: 0,
             cycle: 0,
+            history: vec![(0, queries.to_vec())],
             markers: Vec::new(),
             waiting: Vec::new(),
         }
@@ -76,7 +111,7 @@ impl World {
         self.hand_over(usize::MAX);
         self.cycle += 1;
         self.stage.begin_cycle(self.cycle).unwrap();
-        self.markers.push((self.cycle, self.position));
+        self.markers.push((self.cycle, self.position, self.history.clone()));
     }
 
     pub(super) fn hand_over(&mut self, budget: usize) {
@@ -91,7 +126,7 @@ impl World {
         }
         let handover = self.waiting.remove(0);
         handover.sync.wait().unwrap();
-        let (cycle, position) = self.markers.remove(0);
+        let (cycle, position, history) = self.markers.remove(0);
         assert_eq!(cycle, handover.cycle);
         let mut commit = self.commit.take().unwrap_or_default();
         for (key, value) in handover.changes.iter() {
@@ -100,10 +135,17 @@ impl World {
                 None => commit.entries.remove(key),
             };
         }
-        (commit.position, commit.manifest) = (position, handover.manifest);
+        (commit.position, commit.manifest, commit.history) = (position, handover.manifest, history);
         self.commit = Some(commit);
         self.stage.committed(cycle);
         true
+    }
+
+    /// Gives a running stage other queries.
+    pub(super) fn change(&mut self, queries: &[(String, String)]) {
+        change(&mut self.stage, &self.queries, queries);
+        self.queries = queries.to_vec();
+        self.history.push((self.position, queries.to_vec()));
     }
 
     /// A power cut, and what a job does then: goes on from the last commit, or from the beginning.
@@ -115,6 +157,7 @@ impl World {
             self.fs = MemFs::new();
             self.stage = fresh(&self.fs, &self.queries, &self.options, self.file_bytes);
             self.position = 0;
+            self.history = vec![(0, self.queries.clone())];
             return Ok(());
         };
         let manifest = Manifest::parse(&commit.manifest)?;
@@ -129,6 +172,8 @@ impl World {
         }
         self.stage = restoring.finish()?;
         self.position = commit.position;
+        self.history.clone_from(&commit.history);
+        self.history.push((self.position, self.queries.clone()));
         Ok(())
     }
 }
