@@ -31,7 +31,7 @@ use thalweg_types::{Error, Micros};
 
 use super::changes::{Changes, Key};
 use super::stream::Elements;
-use super::{Grouping, LeafNode, Stage, StreamId, store_failed};
+use super::{Grouping, LeafNode, Manifest, Stage, StreamId, store_failed};
 use crate::groups::{Entry, GroupTable};
 use crate::image::{put, put_bytes};
 use crate::key;
@@ -68,12 +68,15 @@ pub(super) struct Checkpoint {
     dropping: Vec<(u32, Range<u32>)>,
     /// Keys that the next marker says are gone.
     gone: Vec<Key>,
+    /// Whether the one group of queries without GROUP BY is in a checkpoint.
+    has_whole: bool,
 }
 
 impl Checkpoint {
     /// That of a stage which was restored from a cycle.
-    pub(super) fn restored(cycle: u64, first: ChunkId, gone: Vec<Key>) -> Self {
-        Self { held: VecDeque::from([(cycle, first)]), gone, ..Self::default() }
+    pub(super) fn restored(manifest: &Manifest, gone: Vec<Key>) -> Self {
+        let held = VecDeque::from([(manifest.cycle(), manifest.chunks().start)]);
+        Self { held, gone, has_whole: manifest.has_whole, ..Self::default() }
     }
 
     pub(super) fn drop_groups(&mut self, grouping: u32, slots: usize) {
@@ -140,10 +143,16 @@ impl Stage {
             }
             grouping.dirty.freeze();
         }
-        if is_first && self.records > 0 {
+        let is_whole = self.is_whole();
+        if is_first && self.records > 0 && is_whole {
             self.whole.mark_all(1);
         }
         self.whole.freeze();
+        let checkpoint = self.checkpoint.get_or_insert_default();
+        if self.whole.left() > 0 {
+            checkpoint.has_whole = is_whole;
+        }
+        let has_whole = checkpoint.has_whole;
 
         let now = self.judge.task_time();
         let rows = self.reservoir.freeze();
@@ -152,7 +161,7 @@ impl Stage {
             None => (Vec::new(), None),
         };
         let chunks = self.reservoir.needed(now.unwrap_or(Micros::MIN));
-        let manifest = self.manifest(cycle, chunks.clone(), &rows, ids).to_bytes();
+        let manifest = self.manifest(cycle, chunks.clone(), &rows, ids, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
         let mut changes = Changes::default();
@@ -273,7 +282,21 @@ impl Stage {
     /// Writes the one group of queries without GROUP BY, if it is frozen.
     fn save_whole(&mut self) {
         if self.whole.claim(0) {
-            save_group(&mut self.checkpoint, (0, 0), Some((&key::Key::Null, 0)), None, &self.leaves);
+            let entry = self.is_whole().then_some((&key::Key::Null, 0));
+            save_group(&mut self.checkpoint, (0, 0), entry, None, &self.leaves);
+        }
+    }
+
+    /// Whether a query is without GROUP BY.
+    fn is_whole(&self) -> bool {
+        self.leaves.iter().flatten().any(|node| node.grouping.is_none())
+    }
+
+    /// After queries were dropped: the one group of all records is gone if no query reads it.
+    pub(super) fn note_whole(&mut self) {
+        let has_whole = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.has_whole);
+        if has_whole && !self.is_whole() {
+            self.whole.mark_all(1);
         }
     }
 
@@ -320,7 +343,7 @@ impl Stage {
                 }
             }
         }
-        if self.leaves.iter().flatten().any(|node| node.grouping.is_none()) {
+        if self.is_whole() {
             self.save_whole();
             self.whole.mark_all(1);
         }

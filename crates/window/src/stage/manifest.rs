@@ -39,6 +39,8 @@ pub struct Manifest {
     /// Columns of the reservoir's layout, used or not.
     pub(super) columns: usize,
     pub(super) seq: Option<usize>,
+    /// Whether there is an entry for the one group of queries without GROUP BY.
+    pub(super) has_whole: bool,
     pub(super) groupings: Vec<SavedGrouping>,
     pub(super) filters: Vec<SavedFilter>,
     pub(super) args: Vec<SavedArg>,
@@ -158,6 +160,7 @@ impl Manifest {
         });
         put(out, self.columns as u64);
         put_option(out, self.seq.as_ref(), put_place);
+        out.push(u8::from(self.has_whole));
         put_list(out, &self.groupings, |out, grouping| {
             put(out, u64::from(grouping.id));
             put_list(out, &grouping.columns, put_pair);
@@ -213,6 +216,7 @@ impl Manifest {
         // A layout has a name and a type for each column in use; the bound keeps a forged length small.
         let columns = from.place(1 << 20, "columns of the layout")?;
         let seq = option(from, |from| from.place(columns, "column of arrivals"))?;
+        let has_whole = from.flag("presence of the group of all records")?;
         let groupings = list(from, |from| {
             Ok(SavedGrouping {
                 id: from.word("id of a GROUP BY")?,
@@ -270,6 +274,7 @@ impl Manifest {
             ids,
             columns,
             seq,
+            has_whole,
             groupings,
             filters,
             args,
@@ -392,6 +397,7 @@ impl Stage {
         chunks: Range<ChunkId>,
         rows: &FrozenRows,
         ids: Option<Range<u64>>,
+        has_whole: bool,
     ) -> Manifest {
         let field = |column: usize| {
             let field = &self.schema.fields()[column];
@@ -433,6 +439,7 @@ impl Stage {
                 .map(|((column, _), frames)| SavedIds { column: field(column), frames }),
             columns: self.layout.len(),
             seq: self.seq,
+            has_whole,
             groupings: self
                 .groupings
                 .iter()

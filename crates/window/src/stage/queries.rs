@@ -184,6 +184,7 @@ impl Stage {
             self.unused.push(column);
         }
         self.reservoir.set_layout(Layout::new(&self.layout));
+        self.note_whole();
     }
 
     pub(super) fn query_state(

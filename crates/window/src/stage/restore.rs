@@ -324,8 +324,7 @@ impl Restoring {
     /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk
     /// cannot be read.
     pub fn finish(self) -> Result<Stage, Error> {
-        let Self { mut stage, manifest, new, order, rows, ids, .. } = self;
-        let chunks = manifest.chunks();
+        let Self { mut stage, manifest, new, order, has_whole, rows, ids, .. } = self;
         let mut gone = Vec::new();
         stage.restore_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
@@ -336,7 +335,13 @@ impl Restoring {
                 stage.windows[place] = Some(stage.with_cursors(kind, delay)?);
             }
         }
-        let mut checkpoint = Checkpoint::restored(manifest.cycle, chunks.start, gone);
+        if has_whole != manifest.has_whole {
+            let (expected, got) = (manifest.has_whole, has_whole);
+            return Err(contradiction(&format_args!(
+                "expected a group of all records: {expected}, got one: {got}"
+            )));
+        }
+        let mut checkpoint = Checkpoint::restored(&manifest, gone);
         for saved in &manifest.groupings {
             let grouping = stage.groupings.iter_mut().flatten().find(|grouping| grouping.id == saved.id);
             let Some(grouping) = grouping else {
@@ -354,6 +359,7 @@ impl Restoring {
         }
         stage.checkpoint = Some(checkpoint);
         stage.hold_chunks();
+        stage.note_whole();
         stage.add_queries(&new)?;
         stage.queries.sort_by_key(|query| order.iter().position(|name| *name == query.name));
         Ok(stage)

@@ -6,6 +6,7 @@ mod crash;
 mod live;
 mod naive;
 mod oracle;
+mod restored;
 mod world;
 
 use std::sync::Arc;

@@ -1,0 +1,266 @@
+//! Cases of hand-over and restoring, one a rule.
+
+use thalweg_types::Class;
+
+use super::world::{Commit, World};
+use super::*;
+
+const SECOND: Micros = 1_000_000;
+
+fn record(card: &str, seconds: i64, x: f64) -> Record {
+    Record { time: seconds * SECOND, card: Some(card.to_owned()), x: Some(x), ..Record::default() }
+}
+
+fn queries(queries: &[(&str, &str)]) -> Vec<(String, String)> {
+    queries.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+const SUM: &str = "SELECT sum(x) AS s FROM s GROUP BY card OVER SLIDING 10 SECONDS";
+const COUNT: &str = "SELECT count(*) AS n FROM s OVER INFINITE";
+
+fn world(texts: &[(&str, &str)]) -> World {
+    World::new(&queries(texts), &StageOptions { chunk_rows: 2, ..StageOptions::default() })
+}
+
+fn answer(world: &mut World, records: &[Record], count: usize) -> Vec<Vec<Value>> {
+    let (count, answers) = world.answer(records, count);
+    values(&answers, count)
+}
+
+/// Kinds of the keys that a cycle changes, and whether each is gone.
+fn changed(world: &World) -> Vec<(u8, bool)> {
+    let changes = &world.waiting.last().unwrap().changes;
+    let mut kinds: Vec<(u8, bool)> = changes.iter().map(|(key, value)| (key[0], value.is_none())).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+fn committed(world: &World) -> &Commit {
+    world.commit.as_ref().unwrap()
+}
+
+#[test]
+fn a_cycle_without_records_changes_nothing() {
+    let mut world = world(&[("sum", SUM), ("count", COUNT)]);
+    world.begin();
+    world.hand_over(0);
+    assert_eq!(changed(&world), [], "nothing has ever come");
+    answer(&mut world, &[record("a", 0, 1.0), record("b", 1, 2.0)], 2);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert_eq!(changed(&world), [(1, false), (1, false), (1, false), (2, false)], "two cards, all, the rows");
+    world.begin();
+    world.hand_over(0);
+    assert_eq!(changed(&world), []);
+}
+
+#[test]
+fn only_groups_that_a_record_enters_or_leaves_are_written_again() {
+    let mut world = world(&[("sum", SUM)]);
+    let records: Vec<Record> =
+        (0..20).map(|card| record(&format!("card {card}"), 0, 1.0)).chain([record("x", 1, 1.0)]).collect();
+    answer(&mut world, &records, 20);
+    world.begin();
+    world.hand_over(usize::MAX);
+    answer(&mut world, &records, 1);
+    world.begin();
+    world.hand_over(usize::MAX);
+    let groups = changed(&world).iter().filter(|(kind, _)| *kind == 1).count();
+    assert_eq!(groups, 1);
+}
+
+#[test]
+fn a_group_is_saved_as_of_the_marker_though_a_batch_changed_it_before_its_turn() {
+    let records = [record("a", 0, 1.0), record("b", 0, 2.0), record("a", 1, 4.0), record("b", 20, 8.0)];
+    let mut world = world(&[("sum", SUM)]);
+    answer(&mut world, &records, 2);
+    world.begin();
+    answer(&mut world, &records, 1);
+    world.hand_over(1);
+    answer(&mut world, &records, 1);
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    world.crash().unwrap();
+    assert_eq!(world.position, 2);
+    let float = Value::Float64;
+    assert_eq!(answer(&mut world, &records, 2), [[float(5.0)], [float(8.0)]]);
+}
+
+#[test]
+fn a_crash_while_the_second_cycle_is_handed_over_goes_back_to_the_first() {
+    let records: Vec<Record> = (0..12).map(|second| record("a", second, f64::from(second as i32))).collect();
+    let mut world = world(&[("sum", SUM), ("count", COUNT)]);
+    let straight = answer(&mut self::world(&[("sum", SUM), ("count", COUNT)]), &records, 12);
+    answer(&mut world, &records, 4);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    answer(&mut world, &records, 4);
+    world.begin();
+    world.hand_over(1);
+    answer(&mut world, &records, 2);
+    world.crash().unwrap();
+    assert_eq!(world.position, 4);
+    assert_eq!(answer(&mut world, &records, 8), straight[4..]);
+}
+
+#[test]
+fn a_number_that_was_freed_and_given_again_is_the_new_groups() {
+    let mut world = world(&[("sum", SUM)]);
+    // Each card is dead when the next comes; two slots are swept per record.
+    let records: Vec<Record> =
+        (0..40).map(|card| record(&format!("card {}", card / 2), card / 2 * 20, 1.0)).collect();
+    let straight = answer(&mut self::world(&[("sum", SUM)]), &records, 40);
+    let mut positions = Vec::new();
+    for _ in 0..13 {
+        let from = world.position;
+        assert_eq!(answer(&mut world, &records, 3), straight[from..world.position]);
+        world.begin();
+        let from = world.position;
+        assert_eq!(answer(&mut world, &records, 1), straight[from..world.position], "numbers change hands");
+        world.hand_over(usize::MAX);
+        assert!(world.commit());
+        world.crash().unwrap();
+        positions.push(world.position);
+    }
+    assert!(positions.is_sorted_by(|a, b| a < b));
+    let groups: std::collections::BTreeSet<&Vec<u8>> =
+        committed(&world).entries.keys().filter(|key| key[0] == 1).collect();
+    assert!(groups.len() <= 4, "{} groups are kept for one or two live ones", groups.len());
+    assert!(world.stage.groups() <= 4);
+}
+
+#[test]
+fn a_query_keeps_its_state_under_another_name_and_what_was_dropped_does_not_come_back() {
+    let max = "SELECT max(x) AS hi FROM s WHERE x > 0 GROUP BY shop OVER INFINITE";
+    let records: Vec<Record> = (0..9).map(|second| record("a", second, 1.0)).collect();
+    let mut world = world(&[("sum", SUM), ("max", max)]);
+    answer(&mut world, &records, 3);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    world.queries = queries(&[("total", "select sum(x) as other from s group by card over sliding 10s")]);
+    world.crash().unwrap();
+    assert_eq!(answer(&mut world, &records, 2), [[Value::Float64(4.0)], [Value::Float64(5.0)]]);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(changed(&world).contains(&(1, true)), "groups of the dropped query are gone");
+    assert!(world.commit());
+    let ids: std::collections::BTreeSet<&[u8]> =
+        committed(&world).entries.keys().filter(|key| key[0] == 1).map(|key| &key[1..5]).collect();
+    assert_eq!(ids.len(), 1, "one GROUP BY is left");
+
+    world.queries = queries(&[("max", max), ("sum", SUM)]);
+    world.crash().unwrap();
+    let rows = answer(&mut world, &records, 1);
+    let since = Value::Timestamp(4 * SECOND, thalweg_types::TimeUnit::Micro);
+    assert_eq!(rows, [[Value::Float64(1.0), since, Value::Float64(6.0)]]);
+}
+
+/// Ids and rows in several frames, ids that expire before they are written, rows that are sealed before.
+#[test]
+fn large_cycles_are_cut_into_frames_and_stay_those_of_the_marker() {
+    let options = StageOptions {
+        lateness: 50_000,
+        dedup: Some((ID, 20_000)),
+        chunk_rows: 1000,
+        ..StageOptions::default()
+    };
+    // One record a microsecond, each third late; after 20,000 a jump, then the same ids again.
+    let records: Vec<Record> = (0..30_000_i64)
+        .map(|number| {
+            let late = if number % 3 == 0 { number % 40 } else { 0 };
+            let jump = if number < 20_000 { 0 } else { 1_000_000 };
+            Record {
+                time: number - late + jump,
+                card: Some(format!("c{}", number % 7)),
+                x: Some(number as f64),
+                id: Some(format!("id {}", number % 19_000)),
+                ..Record::default()
+            }
+        })
+        .collect();
+    let texts = queries(&[(
+        "q",
+        "SELECT count(*) AS n, sum(x) AS s, first(x) AS f, last(x) AS l FROM s GROUP BY card OVER SLIDING 9 MILLISECONDS",
+    )]);
+    let straight = answer(&mut World::new(&texts, &options), &records, records.len());
+    let mut world = World::new(&texts, &options);
+    world.file_bytes = 1 << 20;
+    answer(&mut world, &records, 18_500);
+    world.begin();
+    // Past the jump, before anything is written.
+    answer(&mut world, &records, 3_000);
+    while world.waiting.is_empty() {
+        world.hand_over(1);
+        answer(&mut world, &records, 1);
+    }
+    let count = |kind: u8| world.waiting[0].changes.iter().filter(|(key, _)| key[0] == kind).count();
+    assert!(count(2) >= 3 && count(3) >= 4, "{} frames of rows, {} of ids", count(2), count(3));
+    assert!(world.commit());
+    world.crash().unwrap();
+    assert_eq!(world.position, 18_500);
+    let duplicates = world.answer(&records, 1_500).1.duplicate.len();
+    assert_eq!(duplicates, 1_000, "ids of before the marker are known");
+    assert_eq!(answer(&mut world, &records, 9_000), straight[20_000..29_000]);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(
+        changed(&world).contains(&(2, true)) && changed(&world).contains(&(3, true)),
+        "old frames are gone"
+    );
+    assert!(world.commit());
+    world.crash().unwrap();
+    assert_eq!(answer(&mut world, &records, 1_000), straight[29_000..]);
+}
+
+#[test]
+fn damaged_missing_and_misplaced_entries_are_refused() {
+    let options = StageOptions { dedup: Some((ID, 100 * SECOND)), ..StageOptions::default() };
+    let mut world = World::new(&queries(&[("sum", SUM), ("count", COUNT)]), &options);
+    let records: Vec<Record> = (0..6)
+        .map(|second| Record {
+            id: Some(format!("id{second}")),
+            ..record(["a", "b"][second as usize % 2], second, 0.5)
+        })
+        .collect();
+    answer(&mut world, &records, 6);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    let whole = committed(&world).clone();
+    let mut check = |what: &str, damage: &dyn Fn(&mut Commit)| {
+        let mut commit = whole.clone();
+        damage(&mut commit);
+        world.commit = Some(commit);
+        let class = world.crash().err().map(|error| error.class());
+        assert_eq!(class, Some(Class::Corrupt), "{what}");
+    };
+    for (key, value) in &whole.entries {
+        for at in 0..value.len() {
+            check(&format!("byte {at} of {key:02x?}"), &|commit| {
+                commit.entries.get_mut(key).unwrap()[at] ^= 0x10;
+            });
+            check(&format!("{key:02x?} cut at {at}"), &|commit| {
+                commit.entries.get_mut(key).unwrap().truncate(at);
+            });
+        }
+        check(&format!("{key:02x?} is missing"), &|commit| {
+            commit.entries.remove(key);
+        });
+        for other in whole.entries.keys().filter(|other| *other != key) {
+            check(&format!("{key:02x?} under {other:02x?}"), &|commit| {
+                commit.entries.insert(other.clone(), value.clone());
+            });
+        }
+    }
+    for at in 0..whole.manifest.len() {
+        check(&format!("byte {at} of the manifest"), &|commit| commit.manifest[at] ^= 1);
+        check(&format!("the manifest cut at {at}"), &|commit| commit.manifest.truncate(at));
+    }
+    check("a key of another length", &|commit| {
+        commit.entries.insert(vec![1], Vec::new());
+    });
+    world.commit = Some(whole);
+    world.crash().unwrap();
+}
