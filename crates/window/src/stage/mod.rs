@@ -22,6 +22,7 @@ mod dirty;
 mod explain;
 mod leaf;
 mod manifest;
+mod nodes;
 mod queries;
 mod read;
 mod restore;
@@ -34,18 +35,16 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array};
 use arrow_buffer::{BooleanBuffer, ScalarBuffer};
 use arrow_select::take::take;
-use thalweg_expr::Bound;
 use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, Error, Micros, Schema};
 
-use crate::groups::GroupTable;
 use crate::judge::{Judge, LatePolicy, Verdicts};
 use crate::plan;
-use crate::query::Window as WindowKind;
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
 use checkpoint::{Checkpoint, save_group};
 use dirty::Dirty;
-use leaf::{Leaf, Turn};
+use leaf::Turn;
+use nodes::{Arg, Filter, Grouping, LeafNode, Window};
 use queries::QueryState;
 use stream::{Elements, Selection};
 
@@ -132,45 +131,6 @@ pub struct Stage {
     whole: Dirty,
     /// From the first marker on.
     checkpoint: Option<Checkpoint>,
-}
-
-struct Grouping {
-    id: u32,
-    columns: Vec<usize>,
-    table: GroupTable,
-    layout: usize,
-    dirty: Dirty,
-}
-
-struct Filter {
-    fingerprint: String,
-    /// `None`: every record that came after the query was added.
-    condition: Option<Bound>,
-    layout: usize,
-}
-
-struct Arg {
-    fingerprint: String,
-    data_type: thalweg_types::DataType,
-    /// `None` where no query has it any more, but for records that are there.
-    value: Option<Bound>,
-    layout: usize,
-}
-
-struct Window {
-    kind: WindowKind,
-    delay: Micros,
-    head: Option<CursorId>,
-    tail: Option<CursorId>,
-}
-
-struct LeafNode {
-    id: u32,
-    window: usize,
-    filter: Option<usize>,
-    /// `None`: one group.
-    grouping: Option<usize>,
-    leaf: Leaf,
 }
 
 /// A stream of elements: what enters undelayed windows, or what a cursor passed.

@@ -1,0 +1,49 @@
+//! What a stage's plan is made of. Queries with a part of their plans in common share its node.
+
+use thalweg_expr::Bound;
+use thalweg_types::{DataType, Micros};
+
+use super::dirty::Dirty;
+use super::leaf::Leaf;
+use crate::groups::GroupTable;
+use crate::query::Window as WindowKind;
+use crate::reservoir::CursorId;
+
+pub(super) struct Grouping {
+    pub(super) id: u32,
+    pub(super) columns: Vec<usize>,
+    pub(super) table: GroupTable,
+    pub(super) layout: usize,
+    pub(super) dirty: Dirty,
+}
+
+pub(super) struct Filter {
+    pub(super) fingerprint: String,
+    /// `None`: every record that came after the query was added.
+    pub(super) condition: Option<Bound>,
+    pub(super) layout: usize,
+}
+
+pub(super) struct Arg {
+    pub(super) fingerprint: String,
+    pub(super) data_type: DataType,
+    /// `None` where no query has it any more, but for records that are there.
+    pub(super) value: Option<Bound>,
+    pub(super) layout: usize,
+}
+
+pub(super) struct Window {
+    pub(super) kind: WindowKind,
+    pub(super) delay: Micros,
+    pub(super) head: Option<CursorId>,
+    pub(super) tail: Option<CursorId>,
+}
+
+pub(super) struct LeafNode {
+    pub(super) id: u32,
+    pub(super) window: usize,
+    pub(super) filter: Option<usize>,
+    /// `None`: one group.
+    pub(super) grouping: Option<usize>,
+    pub(super) leaf: Leaf,
+}
