@@ -132,15 +132,15 @@ fn main() -> Result<(), Error> {
     let rate = |runs: &[Run]| records as f64 / typical(runs) / 1e6;
     println!("without cycles  {:.2} M records/s", rate(&without));
     println!("with cycles     {:.2} M records/s", rate(&with));
-    let longest = |of: fn(&Run) -> &Vec<Duration>| {
+    let times = |what: &str, of: fn(&Run) -> &Vec<Duration>| {
         let mut all: Vec<Duration> = with.iter().flat_map(|run| of(run).iter().copied()).collect();
         all.sort_unstable();
-        (all[all.len() / 2], all[all.len() - 1])
+        if let (Some(median), Some(longest)) = (all.get(all.len() / 2), all.last()) {
+            println!("{what:<15} median {median:?}, longest {longest:?}");
+        }
     };
-    let (median, most) = longest(|run| &run.markers);
-    println!("markers         median {median:?}, longest {most:?}");
-    let (median, most) = longest(|run| &run.slices);
-    println!("slices          median {median:?}, longest {most:?}");
+    times("markers", |run| &run.markers);
+    times("slices", |run| &run.slices);
     println!("handed over     {} entries, {} bytes a run", with[0].entries, with[0].bytes);
     Ok(())
 }
