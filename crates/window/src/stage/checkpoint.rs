@@ -79,6 +79,11 @@ impl Checkpoint {
         Self { held, gone, has_whole: manifest.has_whole, ..Self::default() }
     }
 
+    /// Heap bytes of the open cycle.
+    pub(super) fn bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.changes.bytes() + open.manifest.len())
+    }
+
     pub(super) fn drop_groups(&mut self, grouping: u32, slots: usize) {
         if slots > 0 {
             self.dropped.push((grouping, 0..slots as u32));

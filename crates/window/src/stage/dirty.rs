@@ -20,6 +20,10 @@ fn place(group: u32) -> (usize, u64) {
 }
 
 impl Dirty {
+    pub(super) fn bytes(&self) -> usize {
+        (self.changed.capacity() + self.frozen.capacity()) * size_of::<u64>()
+    }
+
     /// Groups below `slots` may be marked.
     pub(super) fn grow(&mut self, slots: usize) {
         let words = slots.div_ceil(64);

@@ -175,11 +175,12 @@ impl Stage {
         self.judge.task_time()
     }
 
-    /// Heap bytes of groups, aggregates, ids and open chunks.
+    /// Heap bytes of groups, aggregates, ids and open chunks, and of what is being handed over.
     pub fn state_bytes(&self) -> usize {
         let leaves: usize = self.leaves.iter().flatten().map(|node| node.leaf.bytes()).sum();
-        let groups: usize = self.groupings.iter().flatten().map(|grouping| grouping.table.bytes()).sum();
-        leaves + groups + self.judge.bytes() + self.reservoir.open_bytes()
+        let groups: usize = self.groupings.iter().flatten().map(Grouping::bytes).sum();
+        let handed_over = self.checkpoint.as_ref().map_or(0, Checkpoint::bytes);
+        leaves + groups + self.judge.bytes() + self.reservoir.open_bytes() + handed_over
     }
 
     pub fn chunk_stats(&self) -> ChunkStats {

@@ -17,6 +17,12 @@ pub(super) struct Grouping {
     pub(super) dirty: Dirty,
 }
 
+impl Grouping {
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes() + self.dirty.bytes()
+    }
+}
+
 pub(super) struct Filter {
     pub(super) fingerprint: String,
     /// `None`: every record that came after the query was added.
