@@ -5,6 +5,7 @@
 //!
 //! Not here: windows themselves (`thalweg-window`).
 
+mod durable;
 mod live;
 mod merge;
 mod scatter;
@@ -122,25 +123,32 @@ pub const ANSWER_FIELDS: [&str; 4] = ["late", "duplicate", "errors", "since"];
 pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
     let spec = Arc::clone(spec);
     Arc::new(move |context: &TaskContext<'_>| {
-        let services = context.services;
-        let folder = context.folder.join("reservoir");
-        // What no commit names does not count: a reservoir of an earlier run is filled again from the log.
-        ChunkStore::discard(services.fs.as_ref(), &folder)?;
-        let store = ChunkStore::open(
-            Arc::clone(&services.fs),
-            folder,
-            Arc::clone(&services.pool),
-            Arc::clone(&services.chunks),
-            ChunkStoreOptions::new(u64::from(context.info.index)),
-        )?;
-        let stage = plan_stage(
-            &spec,
-            &spec.stages[index].queries.iter().collect::<Vec<_>>(),
-            store,
-            services.state.retention,
-        )?;
-        Ok(Box::new(StageOperator::new(stage, context.info.index, context.info.tasks)))
+        let queries: Vec<&StageQuery> = spec.stages[index].queries.iter().collect();
+        let (stage, durable) = match &context.durable {
+            Some(resume) => {
+                let (stage, durable) = durable::open(context, resume, &spec, &queries)?;
+                (stage, Some(durable))
+            }
+            None => {
+                // Nothing outlives the process: a reservoir that is there is none of this run's.
+                let services = context.services;
+                ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
+                let store = durable::open_store(context, None)?;
+                (plan_stage(&spec, &queries, store, services.state.retention)?, None)
+            }
+        };
+        Ok(Box::new(StageOperator::new(stage, context.info.index, context.info.tasks, durable)))
     })
+}
+
+fn stage_options(spec: &MetricsSpec, retention: Option<Micros>) -> StageOptions {
+    StageOptions {
+        lateness: spec.lateness,
+        late: spec.late,
+        dedup: spec.dedup,
+        retention,
+        ..StageOptions::default()
+    }
 }
 
 fn plan_stage(
@@ -149,14 +157,7 @@ fn plan_stage(
     store: ChunkStore,
     retention: Option<Micros>,
 ) -> Result<Stage, Error> {
-    let options = StageOptions {
-        lateness: spec.lateness,
-        late: spec.late,
-        dedup: spec.dedup,
-        retention,
-        ..StageOptions::default()
-    };
-    let mut stage = Stage::new(&spec.input, options, store);
+    let mut stage = Stage::new(&spec.input, stage_options(spec, retention), store);
     let planned = queries
         .iter()
         .map(|query| plan_query(&mut stage, &query.name, &query.query))

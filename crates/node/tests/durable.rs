@@ -297,3 +297,102 @@ fn rejects_are_kept_once_with_their_counts() {
     assert_eq!(reasons.len(), 5, "{kept}");
     assert!((0..5).all(|round| reasons[round].contains(&format!("bad {round}"))), "{kept}");
 }
+
+const WINDOWS: &str = "
+name: windows
+cycle: { every: 5ms }
+state: { backend: BACKEND }
+sources:
+  p:
+    type: file
+    path: DIR/p.csv
+    follow: true
+    poll: 1ms
+    format: csv
+    schema: { ts: timestamp(ms), id: string, card: string, shop: string, amount: float64? }
+    time: ts
+    lateness: 2s
+    id: id
+    dedup: 10s
+operators:
+  m:
+    type: metrics
+    input: p
+    partition_by: [card, shop, []]
+    partitions: 2
+    queries:
+      minute: SELECT sum(amount) AS sum, count(*) AS n, min(amount) AS low, max(amount) AS high FROM p GROUP BY card OVER SLIDING 1 MINUTE
+      before: SELECT avg(amount) AS mean, stddev(amount) AS dev, last(id) AS id FROM p GROUP BY card OVER SLIDING 20 SECONDS DELAYED BY 5 SECONDS
+      shops: SELECT count(distinct card) AS cards, quantile(amount, 0.5) AS median FROM p WHERE amount > 1 GROUP BY shop OVER SLIDING 30 SECONDS
+      hour: SELECT count(*) AS n, first(id) AS first FROM p GROUP BY shop OVER TUMBLING 1 MINUTE
+      rows: SELECT sum(amount) AS sum FROM p GROUP BY card OVER ROWS 5
+      ever: SELECT count(*) AS n, sum(amount) AS sum FROM p OVER INFINITE
+sinks:
+  out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
+";
+
+/// Payments in 500 s: out of order, some late, some twice.
+fn payments(count: u64) -> Vec<String> {
+    let mut random = 7_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    (0..count)
+        .map(|n| {
+            let jitter = if next(50) == 0 { next(4_000) } else { next(300) };
+            let time = 1_700_000_000_000 + n * 500_000 / count - jitter;
+            let id = if next(20) == 0 { n.saturating_sub(next(100)) } else { n };
+            let amount =
+                if next(10) == 0 { String::new() } else { format!("{}", next(100_000) as f64 / 7.0) };
+            format!("{time},i{id},c{},s{},{amount}\n", next(300), next(17))
+        })
+        .collect()
+}
+
+/// The answers of a run that nothing disturbs, and those of one that is ended at once again and again.
+fn with_and_without_ends(backend: &str, lines: &[String]) -> (String, String) {
+    let text = WINDOWS.replace("BACKEND", backend);
+    let calm = Folder::new();
+    fs::write(calm.path("p.csv"), format!("ts,id,card,shop,amount\n{}", lines.concat())).unwrap();
+    calm.run(&text.replace("    follow: true\n    poll: 1ms\n", ""));
+
+    let folder = Folder::new();
+    fs::write(folder.path("p.csv"), "ts,id,card,shop,amount\n").unwrap();
+    let (mut recovered, mut rounds) = (0, 0);
+    for (round, part) in lines.chunks(lines.len().div_ceil(10)).enumerate() {
+        let node = folder.node(1 + round % 3);
+        let job = folder.start(&node, &text).unwrap();
+        append_text(&folder.path("p.csv"), &part.concat());
+        if round % 3 != 0 {
+            eventually("a commit", || job.cycles().unwrap().committed > 0);
+        }
+        let wanted = part.len() as u64 * (round as u64 % 4) / 4;
+        eventually("some records", || job.stats().records >= wanted);
+        recovered += u64::from(job.cycles().unwrap().committed > 0);
+        rounds += 1;
+        job.abort();
+        job.wait();
+    }
+    assert!(rounds == 10 && recovered > 3, "{recovered} of {rounds} rounds had something to go on from");
+    let node = folder.node(2);
+    let job = folder.start(&node, &text).unwrap();
+    job.drain();
+    let end = job.wait_timeout(LIMIT).expect("it drains");
+    assert_eq!(end.state, JobState::Done, "{:?}", end.failure());
+    (calm.read("out.ndjson"), folder.read("out.ndjson"))
+}
+
+#[test]
+fn windows_go_on_with_the_same_answers_to_the_bit() {
+    for backend in ["indexed", "files"] {
+        let lines = payments(if backend == "files" { 2_000 } else { 20_000 });
+        let (calm, disturbed) = with_and_without_ends(backend, &lines);
+        assert_eq!(calm.lines().count(), lines.len(), "every record has an answer");
+        let differs = calm.lines().zip(disturbed.lines()).position(|(one, other)| one != other);
+        if let Some(at) = differs {
+            panic!("{backend}: line {at}: {:?} and {:?}", calm.lines().nth(at), disturbed.lines().nth(at));
+        }
+        assert_eq!(calm.len(), disturbed.len(), "{backend}");
+    }
+}

@@ -105,13 +105,17 @@ impl RejectsWriter {
     fn open(settings: RejectsSettings) -> Result<Self, Error> {
         let folder = &settings.folder;
         let position = settings.durable.as_ref().and_then(|resume| resume.position.as_ref());
-        let Some(position) = position else {
-            let number = numbers(folder)?.into_iter().max().map_or(0, |last| last + 1);
-            return Ok(Self { settings, number, file: None, buffer: Vec::new() });
+        let Position { number, bytes, counts } = match (position, &settings.durable) {
+            (Some(position), _) => serde_json::from_slice(position).map_err(|error| {
+                Error::corrupt("the commit record holds no place in the rejects").with_source(error)
+            })?,
+            // Nothing was ever committed: what is there comes again.
+            (None, Some(SinkResume { cycle: 0, .. })) => Position::default(),
+            (None, _) => {
+                let number = numbers(folder)?.into_iter().max().map_or(0, |last| last + 1);
+                return Ok(Self { settings, number, file: None, buffer: Vec::new() });
+            }
         };
-        let Position { number, bytes, counts } = serde_json::from_slice(position).map_err(|error| {
-            Error::corrupt("the commit record holds no place in the rejects").with_source(error)
-        })?;
         *settings.counts.0.lock().unwrap_or_else(PoisonError::into_inner) = counts;
         for other in
             numbers(folder)?.into_iter().filter(|other| *other > number || bytes == 0 && *other == number)

@@ -4,9 +4,9 @@
 //! durable, then every part ([`CyclePart::prepare`]), then the record that names them all, synced. Then parts are told,
 //! and what only older commits needed is removed: old order, old journal.
 //!
-//! One cycle may be under way while the next gathers. While two are, no marker is numbered: the next cycle grows, and a
-//! warning says so, once until it is over. Nothing is thrown away (S4 drops the oldest state from its queue; seed 001,
-//! section 3.2).
+//! One cycle may be on its way to the disk while the next gathers its parts. No marker is numbered while two are open, or
+//! while a part is missing: the present cycle grows then, and a warning says so when it has waited for long. Nothing is
+//! thrown away (S4 drops the oldest state from its queue; seed 001, section 3.2).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,9 @@ use crate::metrics::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
 const OPEN: usize = 2;
+
+/// A marker that waited as long as this is worth a warning.
+const WORTH_SAYING: Duration = Duration::from_secs(1);
 
 /// Which task hands a part over.
 type Task = (Arc<str>, u32);
@@ -120,7 +123,9 @@ impl Cycles for Committer {
 
     fn may_begin(&self) -> bool {
         let mut inner = self.lock();
-        let may = inner.open.len() < OPEN;
+        let expected = inner.expected.len();
+        let may =
+            inner.open.len() < OPEN && inner.open.back().is_none_or(|last| last.parts.len() == expected);
         match (may, inner.held_back) {
             (false, None) => {
                 inner.held_back = Some(Instant::now());
@@ -130,11 +135,13 @@ impl Cycles for Committer {
                 inner.held_back = None;
                 let waited = since.elapsed();
                 inner.figures.held_back_for += waited;
-                tracing::warn!(
-                    cycle = inner.figures.committed,
-                    waited = ?waited,
-                    "the disk is slower than changes arrive: the present cycle took longer than it should"
-                );
+                if waited >= WORTH_SAYING {
+                    tracing::warn!(
+                        committed = inner.figures.committed,
+                        ?waited,
+                        "state is written more slowly than it changes: the present cycle grew"
+                    );
+                }
             }
             _ => {}
         }

@@ -14,6 +14,7 @@ use thalweg_types::{Batch, DataType, Error, Field, Micros, Seqs};
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, Present, Stage};
 
+use super::durable::DurableStage;
 use super::plan_query;
 
 /// Columns after the queries' own.
@@ -48,11 +49,13 @@ pub(super) struct StageOperator {
     tasks: u32,
     /// Schema of what is sent, made again when queries come or go.
     schema: Option<SchemaRef>,
+    /// `None` where the job does not outlive its process.
+    durable: Option<DurableStage>,
 }
 
 impl StageOperator {
-    pub(super) fn new(stage: Stage, task: u32, tasks: u32) -> Self {
-        Self { stage, task, tasks, schema: None }
+    pub(super) fn new(stage: Stage, task: u32, tasks: u32, durable: Option<DurableStage>) -> Self {
+        Self { stage, task, tasks, schema: None, durable }
     }
 
     fn schema(&mut self) -> SchemaRef {
@@ -165,7 +168,35 @@ impl Operator for StageOperator {
         let answers = self.stage.answer(&batch)?;
         let answers = self.message(answers, &batch);
         out.emit(0, answers);
-        Ok(())
+        match &mut self.durable {
+            Some(durable) => durable.after_batch(&mut self.stage, batch.len(), out),
+            None => Ok(()),
+        }
+    }
+
+    fn tick(&mut self, _now: Micros, out: &mut Output<'_>) -> Result<(), Error> {
+        match &mut self.durable {
+            Some(durable) => durable.at_tick(&mut self.stage, out),
+            None => Ok(()),
+        }
+    }
+
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        match &mut self.durable {
+            Some(durable) => durable.begin(&mut self.stage, cycle, out),
+            None => Ok(()),
+        }
+    }
+
+    fn takes_part(&self) -> bool {
+        self.durable.is_some()
+    }
+
+    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        match &mut self.durable {
+            Some(durable) => durable.finish(&mut self.stage, out),
+            None => Ok(()),
+        }
     }
 
     fn command(&mut self, command: &Command, _out: &mut Output<'_>) -> Result<(), Error> {

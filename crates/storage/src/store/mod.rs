@@ -113,11 +113,13 @@ pub struct ChunkStats {
 
 /// A task's chunks. One owner; see the module's header.
 ///
-/// Dropping it gives up chunks that still wait to be written: end with [`ChunkStore::close`].
+/// Dropping it gives up chunks that still wait to be written, unless somebody holds a [`SyncTicket`]: end with
+/// [`ChunkStore::close`].
 #[derive(Debug)]
 #[must_use]
 pub struct ChunkStore {
     shared: Arc<Shared>,
+    keeper: Arc<Keeper>,
     pool: Arc<IoPool>,
     task: u64,
     max_pending: usize,
@@ -128,15 +130,28 @@ pub struct ChunkStore {
     next: ChunkId,
 }
 
-/// A sync under way.
+/// Keeps the background at work: the store holds it, and every ticket.
+#[derive(Debug)]
+struct Keeper(Arc<Shared>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.shut();
+    }
+}
+
+/// A sync under way. It comes to its end also where the store is dropped before.
 #[derive(Debug)]
 #[must_use]
-pub struct SyncTicket(Arc<SyncState>);
+pub struct SyncTicket {
+    state: Arc<SyncState>,
+    _keeper: Arc<Keeper>,
+}
 
 impl SyncTicket {
     /// Whether [`SyncTicket::wait`] would return at once.
     pub fn is_done(&self) -> bool {
-        self.0.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.state.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Waits until every chunk sealed before the ticket was drawn survives power loss; the first id after them.
@@ -144,12 +159,12 @@ impl SyncTicket {
     /// # Errors
     /// The failed write or sync. The store is poisoned by it.
     pub fn wait(self) -> Result<ChunkId, ChunkError> {
-        let mut outcome = self.0.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = self.state.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match &*outcome {
-                Some(Ok(())) => return Ok(self.0.next),
+                Some(Ok(())) => return Ok(self.state.next),
                 Some(Err(error)) => return Err(error.clone()),
-                None => outcome = self.0.done.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                None => outcome = self.state.done.wait(outcome).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
@@ -171,8 +186,10 @@ impl ChunkStore {
         let recovered = recover::open(fs, dir.into(), &options)?;
         let slots: VecDeque<Slot> = recovered.places.into_iter().map(Slot::Written).collect();
         let first = recovered.index.first().map_or(recovered.next, |meta| meta.id);
+        let shared = Arc::new(Shared::new(recovered.writer, budget, first, slots));
         let mut store = Self {
-            shared: Arc::new(Shared::new(recovered.writer, budget, first, slots)),
+            keeper: Arc::new(Keeper(Arc::clone(&shared))),
+            shared,
             pool,
             task: options.task,
             max_pending: options.max_pending.max(1),
@@ -425,7 +442,7 @@ impl ChunkStore {
         self.check()?;
         let sync = Arc::new(SyncState { next: self.next, outcome: Mutex::new(None), done: Condvar::new() });
         self.shared.submit(self.pool.lanes(), self.shared.lock(), Operation::Sync(Arc::clone(&sync)));
-        Ok(SyncTicket(sync))
+        Ok(SyncTicket { state: sync, _keeper: Arc::clone(&self.keeper) })
     }
 
     /// Waits until everything sealed so far survives power loss; the first id after it.
@@ -494,12 +511,6 @@ impl ChunkStore {
             latest = latest.max(meta.last_time);
             latest
         }));
-    }
-}
-
-impl Drop for ChunkStore {
-    fn drop(&mut self) {
-        self.shared.shut();
     }
 }
 

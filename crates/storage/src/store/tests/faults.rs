@@ -132,3 +132,17 @@ fn an_interrupted_deletion_leaves_no_gap() {
     }
     assert!(interrupted > 6, "{interrupted}");
 }
+
+#[test]
+fn a_sync_under_way_ends_well_though_the_store_is_dropped() {
+    for _ in 0..50 {
+        let (fs, pool) = (disk(), IoPool::new(2));
+        let mut store = open(&fs, &pool, None).unwrap();
+        seal(&mut store, 3);
+        let ticket = store.begin_sync().unwrap();
+        drop(store);
+        assert_eq!(ticket.wait().unwrap(), ChunkId(3));
+        fs.crash();
+        assert_eq!(open(&fs, &pool, None).unwrap().next(), ChunkId(3));
+    }
+}

@@ -1,0 +1,224 @@
+//! A stage that outlives its process: what it hands over goes to the task's back end, and comes back from there.
+//!
+//! At a marker the stage freezes what has changed. It is written out in slices: some at once, some after each batch and
+//! tick that follows, so that no marker holds the task up. When a cycle is whole it goes to the commit thread, which
+//! waits for the chunks, writes the changes to the back end, and names both.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_flow::{CyclePart, Output};
+use thalweg_state::registry::{self, Place};
+use thalweg_state::{Backend, Changes, Version};
+use thalweg_storage::{ChunkStore, ChunkStoreOptions};
+use thalweg_types::Error;
+use thalweg_window::stage::{Manifest, Stage, StageHandover};
+
+use super::{MetricsSpec, StageQuery, plan_stage, stage_options};
+use crate::operator::{TaskContext, TaskResume};
+
+/// Groups that are written at the marker itself: a fraction of a millisecond.
+const AT_MARKER: usize = 1_000;
+/// Groups that are written after a batch, beside one for each of its records.
+const AFTER_BATCH: usize = 64;
+/// Groups that are written at a tick, when nothing else may come for a while: about a millisecond.
+const AT_TICK: usize = 4_000;
+
+/// The durable side of a stage's task.
+pub(super) struct DurableStage {
+    backend: Arc<dyn Backend>,
+    /// The last cycle that is known to be committed; told by the commit thread.
+    committed: Arc<AtomicU64>,
+    told: u64,
+    is_open: bool,
+}
+
+impl DurableStage {
+    fn new(backend: Arc<dyn Backend>, cycle: u64) -> Self {
+        Self { backend, committed: Arc::new(AtomicU64::new(cycle)), told: cycle, is_open: false }
+    }
+
+    pub(super) fn begin(&mut self, stage: &mut Stage, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        // The sequencer waits for the parts of a cycle before it marks the next, but for the last one.
+        self.finish(stage, out)?;
+        stage.begin_cycle(cycle)?;
+        self.is_open = true;
+        self.go_on(stage, AT_MARKER, out)
+    }
+
+    pub(super) fn after_batch(
+        &mut self,
+        stage: &mut Stage,
+        records: usize,
+        out: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        self.go_on(stage, AFTER_BATCH + records, out)
+    }
+
+    pub(super) fn at_tick(&mut self, stage: &mut Stage, out: &mut Output<'_>) -> Result<(), Error> {
+        self.go_on(stage, AT_TICK, out)
+    }
+
+    pub(super) fn finish(&mut self, stage: &mut Stage, out: &mut Output<'_>) -> Result<(), Error> {
+        self.go_on(stage, usize::MAX, out)
+    }
+
+    fn go_on(&mut self, stage: &mut Stage, budget: usize, out: &mut Output<'_>) -> Result<(), Error> {
+        let committed = self.committed.load(Ordering::Relaxed);
+        if committed > self.told {
+            self.told = committed;
+            stage.committed(committed);
+        }
+        if self.is_open
+            && let Some(handover) = stage.hand_over_some(budget)?
+        {
+            self.is_open = false;
+            let cycle = handover.cycle;
+            let part = StagePart {
+                cycle,
+                handover: Some(handover),
+                backend: Arc::clone(&self.backend),
+                committed: Arc::clone(&self.committed),
+            };
+            out.hand_over(cycle, Box::new(part));
+        }
+        Ok(())
+    }
+}
+
+struct StagePart {
+    cycle: u64,
+    handover: Option<StageHandover>,
+    backend: Arc<dyn Backend>,
+    committed: Arc<AtomicU64>,
+}
+
+impl CyclePart for StagePart {
+    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+        let Some(handover) = self.handover.take() else {
+            return Err(Error::internal("a part of a cycle was prepared twice"));
+        };
+        let mut changes = Changes::new();
+        for (key, value) in handover.changes.iter() {
+            match value {
+                Some(value) => changes.push(key, value),
+                None => changes.remove(key),
+            }
+        }
+        drop(handover.changes);
+        self.backend.write(self.cycle, &changes)?;
+        let version = self.backend.prepare(self.cycle)?;
+        handover.sync.wait()?;
+        Ok(Position { version, manifest: handover.manifest }.to_bytes())
+    }
+
+    fn committed(self: Box<Self>) -> Result<(), Error> {
+        self.backend.committed(self.cycle)?;
+        // Relaxed: nothing is published with it; the stage learns that it may delete.
+        self.committed.store(self.cycle, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What the commit record says of a stage: the back end's version with its length before it, and the stage's manifest.
+struct Position {
+    version: Version,
+    manifest: Vec<u8>,
+}
+
+impl Position {
+    fn to_bytes(&self) -> Vec<u8> {
+        let version = self.version.as_bytes();
+        // Versions have some dozens of bytes.
+        let mut bytes = (version.len() as u32).to_le_bytes().to_vec();
+        bytes.extend_from_slice(version);
+        bytes.extend_from_slice(&self.manifest);
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first_chunk()?;
+        let (version, manifest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        Some(Self { version: Version::from_bytes(version), manifest: manifest.to_vec() })
+    }
+}
+
+/// Opens a stage's task where the last commit left it, or begins it.
+pub(super) fn open(
+    context: &TaskContext<'_>,
+    resume: &TaskResume,
+    spec: &MetricsSpec,
+    queries: &[&StageQuery],
+) -> Result<(Stage, DurableStage), Error> {
+    let position = match &resume.position {
+        None => None,
+        Some(bytes) => Some(Position::of_bytes(bytes).ok_or_else(|| {
+            Error::corrupt(format!("the commit record holds no checkpoint of task {}", context.info.index))
+        })?),
+    };
+    let (services, info) = (context.services, context.info);
+    let place = Place {
+        fs: Arc::clone(&services.fs),
+        dir: context.folder.join("state"),
+        identity: thalweg_types::hash_bytes(
+            format!("{}/{}/{}", info.job, info.operator, info.index).as_bytes(),
+        ),
+    };
+    let version = position.as_ref().map(|position| &position.version);
+    let backend: Arc<dyn Backend> = registry::open(&services.state.backend, place, version)?.into();
+    let durable = DurableStage::new(Arc::clone(&backend), resume.cycle);
+    let Some(position) = position else {
+        ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
+        let store = open_store(context, None)?;
+        return Ok((plan_stage(spec, queries, store, services.state.retention)?, durable));
+    };
+    let manifest = Manifest::parse(&position.manifest)?;
+    let store = open_store(context, Some(&manifest))?;
+    let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
+    let options = stage_options(spec, services.state.retention);
+    let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
+    let mut failure = None;
+    backend.scan(&mut |key, value| match restoring.load(key, value) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok((restoring.finish()?, durable)),
+    }
+}
+
+/// The task's chunks: those that a manifest names, or none.
+pub(super) fn open_store(
+    context: &TaskContext<'_>,
+    manifest: Option<&Manifest>,
+) -> Result<ChunkStore, Error> {
+    let services = context.services;
+    let mut options = ChunkStoreOptions::new(u64::from(context.info.index));
+    options.committed = manifest.map(Manifest::chunks);
+    Ok(ChunkStore::open(
+        Arc::clone(&services.fs),
+        context.folder.join("reservoir"),
+        Arc::clone(&services.pool),
+        Arc::clone(&services.chunks),
+        options,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_comes_back_and_what_is_cut_is_none() {
+        let position = Position { version: Version::from_bytes(vec![1, 2, 3]), manifest: vec![9; 5] };
+        let bytes = position.to_bytes();
+        let again = Position::of_bytes(&bytes).unwrap();
+        assert_eq!((again.version, again.manifest), (position.version, position.manifest));
+        assert!((0..7).all(|len| Position::of_bytes(&bytes[..len]).is_none()));
+    }
+}
