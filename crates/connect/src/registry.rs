@@ -18,6 +18,7 @@ impl Registry {
         let mut registry = Self::default();
         registry.add_format(format::csv::Csv);
         registry.add_format(format::ndjson::Ndjson);
+        registry.add_format(format::line_protocol::LineProtocol);
         registry.add_source(source::file::FilePlugin);
         registry.add_source(source::stdin::StdinPlugin);
         registry.add_source(source::http::HttpPlugin);

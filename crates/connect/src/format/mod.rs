@@ -10,7 +10,8 @@
 //!   exactly `count` rows and rejects, whatever its bytes.
 //! * No input makes a decoder panic; what it cannot use becomes a reject with its place and reason.
 //! * What an encoder writes, the same format's decoder reads back as the same values (fields that it leaves out
-//!   where they are null are read back as null).
+//!   where they are null are read back as null). Records that a format has no way to write are counted
+//!   ([`Encoder::skipped`]).
 //!
 //! How a value of each type stands in text, the same in every text format, is said in `text.rs`.
 
@@ -18,6 +19,8 @@ pub(crate) mod base64;
 pub(crate) mod cells;
 mod column;
 pub mod csv;
+pub(crate) mod flat;
+pub mod line_protocol;
 pub mod lines;
 pub mod ndjson;
 mod scan;
@@ -168,6 +171,19 @@ pub trait Encoder: Send {
 
     /// Appends one record of a batch, by physical row, without a line end.
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>);
+
+    /// What it has not written so far, because the format has no way to say it.
+    fn skipped(&self) -> Skipped {
+        Skipped::default()
+    }
+}
+
+/// Records that an encoder did not write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    pub records: u64,
+    /// What was wrong with the first of them.
+    pub why: &'static str,
 }
 
 /// Line ends in a piece of text.

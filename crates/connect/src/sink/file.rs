@@ -6,12 +6,13 @@
 //! tick of an idle stream) and at the end, where the file is also synced.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
 
 use super::tail::Tail;
-use super::{encoder_of, only_task};
+use super::{encoder_of, only_task, warn_of_skipped};
 use crate::format::Encoder;
 use crate::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport};
 
@@ -67,7 +68,14 @@ impl SinkPlugin for FilePlugin {
                 buffer.append(&mut begin);
             }
             let takes_part = context.durable.is_some();
-            Ok(Box::new(FileSink { tail, encoder, buffer, report: context.report.clone(), takes_part }))
+            Ok(Box::new(FileSink {
+                name: Arc::clone(&context.name),
+                tail,
+                encoder,
+                buffer,
+                report: context.report.clone(),
+                takes_part,
+            }))
         }))
     }
 }
@@ -81,6 +89,7 @@ fn open(path: &Path, context: &SinkContext) -> Result<Tail, Error> {
 }
 
 struct FileSink {
+    name: Arc<str>,
     tail: Tail,
     encoder: Box<dyn Encoder>,
     buffer: Vec<u8>,
@@ -125,6 +134,7 @@ impl Operator for FileSink {
 
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
         self.flush()?;
+        warn_of_skipped(&self.name, &*self.encoder);
         self.tail.sync()
     }
 

@@ -2,11 +2,12 @@
 //! not written, and the sink's report says so.
 
 use std::io::{ErrorKind, Write};
+use std::sync::Arc;
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
 
-use super::{encoder_of, file::BUFFER, only_task};
+use super::{encoder_of, file::BUFFER, only_task, warn_of_skipped};
 use crate::format::Encoder;
 use crate::{OptionSpec, SinkContext, SinkPlugin, SinkReport};
 
@@ -41,6 +42,7 @@ impl SinkPlugin for StdoutPlugin {
             let mut buffer = Vec::new();
             encoder.start(&mut buffer);
             Ok(Box::new(StreamSink {
+                name: Arc::clone(&context.name),
                 stream: Some(std::io::stdout()),
                 encoder,
                 buffer,
@@ -52,6 +54,7 @@ impl SinkPlugin for StdoutPlugin {
 
 /// Writes to a stream until its reader goes away.
 struct StreamSink<W> {
+    name: Arc<str>,
     /// `None` once nobody reads any more.
     stream: Option<W>,
     encoder: Box<dyn Encoder>,
@@ -93,14 +96,13 @@ impl<W: Write + Send> Operator for StreamSink<W> {
     }
 
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+        warn_of_skipped(&self.name, &*self.encoder);
         self.flush()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow_array::{Int64Array, RecordBatch};
     use thalweg_flow::collect;
     use thalweg_types::{DataType, Field, Schema, SeqRange, Seqs};
@@ -131,6 +133,7 @@ mod tests {
         let batch = Batch::new(SeqRange::new(0, 2), records, vec![0; 2].into(), Seqs::Dense(0));
         let report = SinkReport::default();
         let mut sink = StreamSink {
+            name: "answers".into(),
             stream: Some(Head(20)),
             encoder: Box::new(NdjsonEncoder::new(&schema)),
             buffer: Vec::new(),

@@ -5,6 +5,7 @@ mod cutting;
 mod generators;
 mod http;
 mod journal;
+mod line_protocol;
 mod ndjson;
 mod replay;
 mod round_trip;

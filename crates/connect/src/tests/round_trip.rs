@@ -138,4 +138,63 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn points_read_back_as_they_were_written((mut fields, rows) in a_table()) {
+        // So that every point has a field.
+        fields.push(Field::new("there", DataType::Bool));
+        let schema = Schema::new(fields);
+        let header: Vec<String> = schema.names().map(quoted).collect();
+        let mut input = header.join(",") + "\n";
+        for row in &rows {
+            let cells: Vec<String> = row.iter().map(|cell| cell.as_deref().map_or_else(String::new, quoted)).collect();
+            input += &(cells.join(",") + ",true\n");
+        }
+        let first = decoded(&schema, &spec("csv", &[]), &input).records;
+        let format = spec("line_protocol", &[("measurement", text("a, b=c"))]);
+        let written = encoded(&format, &schema, &first);
+        let again = decoded(&schema, &format, &written).records;
+        prop_assert_eq!(again.len(), rows.len(), "{}", written);
+        for (a, b) in first.records().columns().iter().zip(again.records().columns()) {
+            for row in 0..rows.len() {
+                prop_assert_eq!(Value::at(a, row), Value::at(b, row), "{}", written);
+            }
+        }
+        prop_assert_eq!(crate::sink::digest(&again), crate::sink::digest(&first));
+    }
+
+    #[test]
+    fn tags_and_measurements_read_back_or_are_counted(
+        rows in proptest::collection::vec(("[a,= \"\\\\\n#é\t]{0,6}", "[a,= \"\\\\\n#é]{0,6}", any::<i64>()), 1..8),
+    ) {
+        let schema = schema("kind: string; a tag,=: string; n: int64");
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(arrow_array::StringViewArray::from_iter_values(rows.iter().map(|row| &row.0))),
+            Arc::new(arrow_array::StringViewArray::from_iter_values(rows.iter().map(|row| &row.1))),
+            Arc::new(arrow_array::Int64Array::from_iter_values(rows.iter().map(|row| row.2))),
+        ];
+        let tags = OptionValue::List(vec!["a tag,=".to_owned()]);
+        let format = spec("line_protocol", &[("measurement", text("kind")), ("tags", tags)]);
+        let mut encoder = format.encoder(&schema).unwrap();
+        let mut written = Vec::new();
+        encoder.encode(&batch(&schema, columns), &mut written);
+        let kept: Vec<&(String, String, i64)> = rows
+            .iter()
+            .filter(|(kind, tag, _)| {
+                let fits = |text: &str| !text.contains('\n') && !text.ends_with('\\');
+                !kind.is_empty() && !kind.starts_with(['#', '\t']) && fits(kind) && fits(tag)
+            })
+            .collect();
+        prop_assert_eq!(encoder.skipped().records as usize, rows.len() - kept.len());
+        if !kept.is_empty() {
+            let written = String::from_utf8(written).unwrap();
+            let again = decoded(&schema, &format, &written).records;
+            prop_assert_eq!(again.len(), kept.len());
+            for (row, (kind, tag, n)) in kept.into_iter().enumerate() {
+                prop_assert_eq!(Value::at(again.column(0), row), Value::String(kind.clone()), "{}", &written);
+                prop_assert_eq!(Value::at(again.column(1), row), Value::String(tag.clone()), "{}", &written);
+                prop_assert_eq!(Value::at(again.column(2), row), Value::Int64(*n));
+            }
+        }
+    }
 }

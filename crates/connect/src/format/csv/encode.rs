@@ -1,9 +1,10 @@
 //! Batches as CSV lines.
 
-use thalweg_types::{Batch, DataType, Field, Schema};
+use thalweg_types::{Batch, Schema};
 
 use super::super::Encoder;
 use super::super::cells::{Cell, Key, record_cells, write_json};
+use super::super::flat::leaves;
 
 pub(super) struct CsvEncoder {
     delimiter: u8,
@@ -15,20 +16,19 @@ pub(super) struct CsvEncoder {
 
 impl CsvEncoder {
     pub(super) fn new(schema: &Schema, delimiter: u8, with_header: bool) -> Self {
-        let mut names = Vec::new();
-        let mut columns = Vec::new();
-        collect_columns(schema.fields(), "", &mut Vec::new(), &mut names, &mut columns);
+        let leaves = leaves(schema.fields());
         let header = with_header.then(|| {
             let mut line = Vec::new();
-            for (index, name) in names.iter().enumerate() {
+            for (index, leaf) in leaves.iter().enumerate() {
                 if index > 0 {
                     line.push(delimiter);
                 }
-                write_field(name.as_bytes(), delimiter, &mut line);
+                write_field(leaf.name(".").as_bytes(), delimiter, &mut line);
             }
             line.push(b'\n');
             line
         });
+        let columns = leaves.into_iter().map(|leaf| leaf.path).collect();
         Self { delimiter, header, columns, keys: Key::of(schema.fields()) }
     }
 
@@ -85,29 +85,6 @@ fn write_row(
     // An empty line would not be a record.
     if out.len() == start {
         out.extend_from_slice(b"\"\"");
-    }
-}
-
-fn collect_columns(
-    fields: &[Field],
-    prefix: &str,
-    path: &mut Vec<usize>,
-    names: &mut Vec<String>,
-    columns: &mut Vec<Vec<usize>>,
-) {
-    for (index, field) in fields.iter().enumerate() {
-        if field.omit_null {
-            continue;
-        }
-        let name = format!("{prefix}{}", field.name);
-        path.push(index);
-        if let DataType::Struct(inner) = &field.data_type {
-            collect_columns(inner, &format!("{name}."), path, names, columns);
-        } else {
-            names.push(name);
-            columns.push(path.clone());
-        }
-        path.pop();
     }
 }
 

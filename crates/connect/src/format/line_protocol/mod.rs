@@ -1,0 +1,225 @@
+//! Influx line protocol: `measurement,tag=v,tag2=v field=1i,f2=2.5,f3="text",f4=t 1465839830100400200`.
+//!
+//! Tags and fields are values of the record by name, the measurement, the time stamp and the *series key* under names
+//! that options give. All field types work; what the schema does not name is checked and ignored.
+//!
+//! * A tag is text and is read as in every text format (`text.rs`). A field is a number (`1i`, `1u`: whole ones; `1`,
+//!   `1e3`, `2.5`), a boolean (`t`, `T`, `true`, `True`, `TRUE` and so for false) or a text in quotes. A whole number
+//!   fits every numeric type and timestamps (in their unit), other numbers `float64` and `decimal` (exactly), and
+//!   integers where they are whole after all. A text fits `string`, `bytes` (base64), `ip`, `decimal` and timestamps
+//!   (a date).
+//! * `\` escapes a comma, an equals sign or a space outside of quotes, and a quote or `\` within; elsewhere it stands for
+//!   itself. Line ends may stand in quotes only.
+//! * A tag that is there twice is a reject; of a field that is there twice the last one counts. A name that is both a tag
+//!   and a field is a reject unless `tags` says which one is meant.
+//! * What is missing is null where the field is nullable, and a reject otherwise; so is a missing time stamp. A missing
+//!   tag and an empty one are the same: a `string` that `tags` names is empty then.
+//! * Time stamps are in `precision` and become counts of the field's unit; finer digits round down.
+//! * The series key is all tags, those that the schema does not name too, ordered by name: points with equal tags have
+//!   equal keys in whatever order they were written.
+//! * Blank lines and those that begin with `#` are no records. Lines end in `\n` or `\r\n`.
+//!
+//! Written are the measurement, the tags in the order of their names, the other fields (those of structs as
+//! `card_1h.spent`, lists as text in JSON, nulls not at all) and the time stamp: that of its field, and where the schema
+//! has none the event time. Whole numbers have `i` (`u` only where they are too large for it), decimals all
+//! their places. A record that has no field, or a measurement or tag that cannot be said (one with a line end, or a
+//! backslash at its end), is skipped and counted. NaN and the infinities are written by their names; databases have no
+//! such numbers, and the sinks for them leave them out.
+
+mod decode;
+mod encode;
+mod grammar;
+mod split;
+
+use std::sync::Arc;
+
+use thalweg_types::{DataType, Error, Schema, TimeUnit};
+
+pub(crate) use self::encode::{LineEncoder, NonFinite};
+
+use self::decode::LineProtocolDecoder;
+use self::split::LineProtocolSplitter;
+use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
+use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
+
+const fn text(key: &'static str, default: Option<&'static str>, doc: &'static str) -> OptionSpec {
+    OptionSpec { key, kind: OptionKind::Text, required: false, default, doc }
+}
+
+pub(crate) const MEASUREMENT: OptionSpec = text(
+    "measurement",
+    Some("measurement"),
+    "the field that has the measurement; written as it stands where there is no field of that name",
+);
+pub(crate) const TAGS: OptionSpec = OptionSpec {
+    key: "tags",
+    kind: OptionKind::TextList,
+    required: false,
+    default: None,
+    doc: "fields that are tags; without it none is written as a tag, and each is read from wherever it stands",
+};
+pub(crate) const TIMESTAMP: OptionSpec = text(
+    "timestamp",
+    None,
+    "the field that has the time stamp; default: `time`, or the only timestamp of the schema, and the event time where records are written",
+);
+pub(crate) const PRECISION: OptionSpec = OptionSpec {
+    key: "precision",
+    kind: OptionKind::Choice(&["ns", "us", "ms", "s"]),
+    required: false,
+    default: Some("ns"),
+    doc: "unit of the time stamps",
+};
+const SERIES: OptionSpec =
+    text("series", None, "a string field that gets the series key: all tags, ordered by name; never written");
+const UNKNOWN: OptionSpec = OptionSpec {
+    key: "unknown",
+    kind: OptionKind::Choice(&["ignore", "reject"]),
+    required: false,
+    default: Some("ignore"),
+    doc: "what happens to lines with tags or fields that the schema does not name",
+};
+
+/// The plug-in.
+pub struct LineProtocol;
+
+impl FormatPlugin for LineProtocol {
+    fn name(&self) -> &'static str {
+        "line_protocol"
+    }
+
+    fn doc(&self) -> &'static str {
+        "Influx line protocol, one point a line"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[MEASUREMENT, TAGS, TIMESTAMP, PRECISION, SERIES, UNKNOWN, super::MAX_RECORD]
+    }
+
+    fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
+        let format = LineProtocolFormat {
+            schema: schema.clone(),
+            roles: Roles::new(schema, options)?,
+            max_record: super::max_record(options),
+            rejects_unknown: options.text("unknown") == Some("reject"),
+        };
+        // Made once here, so that a schema which cannot be read is reported before the start.
+        LineProtocolDecoder::new(&format)?;
+        Ok(Arc::new(format))
+    }
+
+    fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error> {
+        Ok(Box::new(LineEncoder::new(schema, options, NonFinite::Named)?))
+    }
+}
+
+/// What the fields of a schema are in a line.
+#[derive(Clone)]
+struct Roles {
+    measurement: Option<usize>,
+    time: Option<(usize, TimeUnit)>,
+    series: Option<usize>,
+    /// Names that are tags; `None`: any may be.
+    tags: Option<Vec<String>>,
+    precision: TimeUnit,
+}
+
+impl Roles {
+    /// # Errors
+    /// Where an option names a field that there is none of, or one of the wrong type.
+    fn new(schema: &Schema, options: &Options) -> Result<Self, Error> {
+        let of_type =
+            |key: &str, name: &str, fits: fn(&DataType) -> bool, expected: &str| match schema.field(name) {
+                Some((place, field)) if fits(&field.data_type) => Ok(Some(place)),
+                Some((_, field)) => Err(Error::user(format!(
+                    "{key}: expected a {expected}, got field {name:?} of type {}",
+                    field.data_type
+                ))),
+                None => Ok(None),
+            };
+        let is_string = |data_type: &DataType| *data_type == DataType::String;
+        let is_time = |data_type: &DataType| matches!(data_type, DataType::Timestamp(_));
+        let measurement = options.text("measurement").unwrap_or("measurement");
+        let measurement = of_type("measurement", measurement, is_string, "string")?;
+        let series = match options.text("series") {
+            None => None,
+            Some(name) => {
+                Some(of_type("series", name, is_string, "string")?.ok_or_else(|| no_field("series", name))?)
+            }
+        };
+        let time = match options.text("timestamp") {
+            Some(name) => Some(
+                of_type("timestamp", name, is_time, "timestamp")?
+                    .ok_or_else(|| no_field("timestamp", name))?,
+            ),
+            None => default_time(schema),
+        };
+        let time = time.and_then(|place| match schema.fields()[place].data_type {
+            DataType::Timestamp(unit) => Some((place, unit)),
+            _ => None,
+        });
+        let precision = match options.text("precision") {
+            Some("s") => TimeUnit::Second,
+            Some("ms") => TimeUnit::Milli,
+            Some("us") => TimeUnit::Micro,
+            _ => TimeUnit::Nano,
+        };
+        Ok(Self { measurement, time, series, tags: options.list("tags").map(<[String]>::to_vec), precision })
+    }
+
+    /// Whether a field is neither tag nor field of a line.
+    fn is_special(&self, place: usize) -> bool {
+        self.measurement == Some(place)
+            || self.series == Some(place)
+            || self.time.is_some_and(|(time, _)| time == place)
+    }
+}
+
+fn no_field(key: &str, name: &str) -> Error {
+    Error::user(format!("{key}: expected the name of a field, got {name:?}"))
+}
+
+/// A field `time`, else the only one that is a timestamp.
+fn default_time(schema: &Schema) -> Option<usize> {
+    let is_time = |place: &usize| matches!(schema.fields()[*place].data_type, DataType::Timestamp(_));
+    if let Some((place, _)) = schema.field("time").filter(|(place, _)| is_time(place)) {
+        return Some(place);
+    }
+    let mut times = (0..schema.fields().len()).filter(is_time);
+    times.next().filter(|_| times.next().is_none())
+}
+
+fn nanos_of(unit: TimeUnit) -> i128 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Milli => 1_000_000,
+        TimeUnit::Micro => 1_000,
+        TimeUnit::Nano => 1,
+    }
+}
+
+/// A count of one unit in another, rounded down.
+fn convert(count: i128, from: TimeUnit, to: TimeUnit) -> i128 {
+    (count * nanos_of(from)).div_euclid(nanos_of(to))
+}
+
+struct LineProtocolFormat {
+    schema: Schema,
+    roles: Roles,
+    max_record: usize,
+    rejects_unknown: bool,
+}
+
+impl RecordFormat for LineProtocolFormat {
+    fn splitter(&self) -> Box<dyn Splitter> {
+        Box::new(LineProtocolSplitter::new(self.max_record))
+    }
+
+    fn decoder(&self) -> Box<dyn RecordDecoder> {
+        Box::new(LineProtocolDecoder::new(self).expect("the schema was checked when the format was made"))
+    }
+
+    fn max_record(&self) -> usize {
+        self.max_record
+    }
+}

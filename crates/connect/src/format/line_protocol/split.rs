@@ -1,0 +1,76 @@
+//! Where points begin and end in a stream.
+
+use thalweg_types::Error;
+
+use super::super::{BOM, Split, Splitter, scan};
+use super::grammar::{Next, next_record};
+
+pub(super) struct LineProtocolSplitter {
+    max_record: usize,
+    is_past_start: bool,
+    /// A comment began in what was split before, and its line has not ended.
+    in_comment: bool,
+}
+
+impl LineProtocolSplitter {
+    pub(super) fn new(max_record: usize) -> Self {
+        Self { max_record, is_past_start: false, in_comment: false }
+    }
+}
+
+impl Splitter for LineProtocolSplitter {
+    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
+        let mut skip = 0;
+        if !self.is_past_start {
+            if data.len() < BOM.len() && BOM.starts_with(data) && !at_end {
+                return Ok(Split::default());
+            }
+            self.is_past_start = true;
+            skip = if data.starts_with(BOM) { BOM.len() } else { 0 };
+        }
+        if self.in_comment {
+            match memchr::memchr(b'\n', data) {
+                Some(end) => skip = end + 1,
+                None => return Ok(Split { skip: data.len(), ..Split::default() }),
+            }
+            self.in_comment = false;
+        }
+        let rest = &data[skip..];
+        let (mut end, mut records, mut is_too_long) = (0, 0_usize, false);
+        loop {
+            match next_record(rest, end) {
+                Next::Record { place, next } if at_end || (next > place.end && rest[next - 1] == b'\n') => {
+                    // Records of one line that are too long are left to the decoder.
+                    if place.len() > self.max_record && memchr::memchr(b'\n', &rest[place.clone()]).is_some()
+                    {
+                        (end, is_too_long) = (place.start, true);
+                        break;
+                    }
+                    (end, records) = (next, records + 1);
+                }
+                // Blanks before a record belong to nothing, and are taken so that nobody waits with them.
+                Next::Record { place, .. } => {
+                    end = place.start;
+                    break;
+                }
+                Next::Open { start } => {
+                    end = start;
+                    break;
+                }
+                Next::End { in_comment } => {
+                    (end, self.in_comment) = (rest.len(), in_comment && !at_end);
+                    break;
+                }
+            }
+        }
+        Ok(Split {
+            skip,
+            skip_lines: scan::lines(&data[..skip]),
+            bytes: end,
+            records: u32::try_from(records)
+                .map_err(|_| Error::internal("a buffer holds more than 2^32 records"))?,
+            lines: scan::lines(&rest[..end]),
+            is_too_long,
+        })
+    }
+}
