@@ -10,7 +10,7 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use target::{chunk, csv, expression, frame, job_file, log, ndjson, query};
+pub use target::{chunk, csv, expression, frame, job_file, line_protocol, log, ndjson, query};
 
 /// A decoder under test.
 #[derive(Clone, Copy)]
@@ -25,9 +25,10 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     csv::TARGET,
     ndjson::TARGET,
+    line_protocol::TARGET,
     job_file::TARGET,
     query::TARGET,
     expression::TARGET,
