@@ -90,7 +90,8 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// No more input. Called once, last; a sink flushes and syncs here.
+    /// No more input. Called once, last; a sink flushes and syncs here. What it only hands over is waited for behind it
+    /// ([`Operator::is_drained`]).
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = out;
         Ok(())
@@ -106,6 +107,17 @@ pub trait Operator: Send {
     fn is_ready(&mut self, waker: &Waker) -> bool {
         let _ = waker;
         true
+    }
+
+    /// Whether all that it has handed over has arrived; asked behind [`Operator::finish`], and the task ends once it says
+    /// yes. One that says no wakes its task when that may have changed: so a sink waits for another system at the end
+    /// without holding its worker.
+    ///
+    /// # Errors
+    /// Why something will not arrive; the job has failed then.
+    fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
+        let _ = waker;
+        Ok(true)
     }
 
     /// How inputs with several upstream tasks are given.

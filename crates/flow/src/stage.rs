@@ -78,6 +78,13 @@ impl Stage {
         }
     }
 
+    pub(crate) fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
+        match &mut self.body {
+            Body::Decoder(_) => Ok(true),
+            Body::Operator(operator) => operator.is_drained(waker),
+        }
+    }
+
     pub(crate) fn decode(&mut self, sequenced: &Sequenced) -> Result<(), Error> {
         let Body::Decoder(decoder) = &mut self.body else {
             return Err(Error::internal(format!("a source's block reached operator {:?}", self.name)));

@@ -163,7 +163,7 @@ impl Task {
             return Ok(Verdict::Idle(None));
         }
         if self.ended {
-            return Ok(Verdict::Finished);
+            return self.wait_for_drained();
         }
         let hurried = links(&mut self.stages).any(|link| link.is_hurried());
         if let Some(gate) = &mut self.gate
@@ -198,7 +198,7 @@ impl Task {
             }
         }
         match self.rest(time, None)? {
-            Verdict::Idle(_) if more && !self.stuck => Ok(Verdict::Again),
+            Verdict::Idle(_) if more && !self.stuck && !self.ended => Ok(Verdict::Again),
             verdict => Ok(verdict),
         }
     }
@@ -231,7 +231,18 @@ impl Task {
             // If that found room after all, nobody is going to wake this task.
             return Ok(if self.look_for_stuck() { Verdict::Idle(None) } else { Verdict::Again });
         }
-        Ok(if self.ended { Verdict::Finished } else { Verdict::Idle(next) })
+        if self.ended { self.wait_for_drained() } else { Ok(Verdict::Idle(next)) }
+    }
+
+    /// Behind the end: the task stays until what its operators handed over has arrived.
+    fn wait_for_drained(&mut self) -> Result<Verdict, Error> {
+        for number in 0..self.stages.len() {
+            self.working = number;
+            if !self.stages[number].is_drained(&self.waker)? {
+                return Ok(Verdict::Idle(None));
+            }
+        }
+        Ok(Verdict::Finished)
     }
 
     fn look_for_stuck(&mut self) -> bool {

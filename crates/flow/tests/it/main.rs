@@ -4,6 +4,7 @@ mod harness;
 
 mod backpressure;
 mod control;
+mod drained;
 mod durable;
 mod failure;
 mod loom;
