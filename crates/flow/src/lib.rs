@@ -57,7 +57,7 @@ pub use graph::{
 pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
-pub use operator::{Command, InputId, InputOrder, Operator, Output, TaskInfo, collect};
+pub use operator::{Command, InputId, InputOrder, Operator, Output, Parts, TaskInfo, collect, collect_parts};
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
 pub use pool::{BufferPool, PooledVec};

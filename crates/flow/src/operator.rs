@@ -146,7 +146,12 @@ pub struct Output<'a> {
     pub(crate) range: SeqRange,
     /// `None` outside a runtime.
     pub(crate) core: Option<&'a JobCore>,
+    /// Takes what is handed over instead of the runtime.
+    pub(crate) parts: Option<&'a mut Parts>,
 }
+
+/// Parts of cycles, each with its cycle.
+pub type Parts = Vec<(u64, Box<dyn CyclePart>)>;
 
 impl Output<'_> {
     /// Emits on a named output, numbered in the order in which the operator declares them.
@@ -168,6 +173,10 @@ impl Output<'_> {
 
     /// Hands over the task's part of a cycle that has been marked. Does nothing where nobody collects parts.
     pub fn hand_over(&mut self, cycle: u64, part: Box<dyn CyclePart>) {
+        if let Some(parts) = &mut self.parts {
+            parts.push((cycle, part));
+            return;
+        }
         if let Some(cycles) = self.core.and_then(|core| core.cycles.as_ref())
             && let Some((operator, task)) = self.who
         {
@@ -198,9 +207,26 @@ impl Output<'_> {
 pub fn collect<T>(
     call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>,
 ) -> Result<Vec<(usize, Batch)>, Error> {
+    run_by_hand(call, None)
+}
+
+/// As [`collect`], for calls that hand over parts of cycles: returns those.
+///
+/// # Errors
+/// What `call` returns.
+pub fn collect_parts<T>(call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>) -> Result<Parts, Error> {
+    let mut parts = Parts::new();
+    run_by_hand(call, Some(&mut parts))?;
+    Ok(parts)
+}
+
+fn run_by_hand<T>(
+    call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>,
+    parts: Option<&mut Parts>,
+) -> Result<Vec<(usize, Batch)>, Error> {
     let mut emitted = Vec::new();
     let mut at = None;
     let range = SeqRange::new(0, Seq::MAX);
-    call(&mut Output { who: None, emitted: &mut emitted, at: &mut at, range, core: None })?;
+    call(&mut Output { who: None, emitted: &mut emitted, at: &mut at, range, core: None, parts })?;
     Ok(emitted)
 }

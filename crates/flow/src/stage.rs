@@ -126,6 +126,7 @@ impl Stage {
                 at: &mut self.at,
                 range,
                 core: Some(&self.core),
+                parts: None,
             };
             operator.process(input, batch, &mut out)?;
         }
@@ -137,6 +138,7 @@ impl Stage {
             at: &mut self.at,
             range,
             core: Some(&self.core),
+            parts: None,
         };
         operator.complete(range, &mut out)?;
         if had_records && let Some(time) = operator.task_time() {
@@ -188,6 +190,7 @@ impl Stage {
             at: &mut self.at,
             range: SeqRange::new(seq, seq + 1),
             core: Some(&self.core),
+            parts: None,
         };
         match control {
             Control::Tick(now) => {
