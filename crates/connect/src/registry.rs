@@ -28,6 +28,8 @@ impl Registry {
         registry.add_sink(sink::file::FilePlugin);
         registry.add_sink(sink::stdout::StdoutPlugin);
         registry.add_sink(sink::null::NullPlugin);
+        registry.add_sink(sink::influx::InfluxPlugin);
+        registry.add_sink(sink::postgres::PostgresPlugin);
         registry
     }
 

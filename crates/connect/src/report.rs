@@ -11,6 +11,7 @@ pub struct SinkReport(Arc<Counters>);
 struct Counters {
     records: AtomicU64,
     bytes: AtomicU64,
+    repeated: AtomicU64,
     digest: AtomicU64,
     has_digest: AtomicBool,
     is_output_closed: AtomicBool,
@@ -27,6 +28,11 @@ impl SinkReport {
     /// Bytes written; 0 for sinks that write none.
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Records that were sent again because nobody knows whether they had arrived: at most so many are there twice.
+    pub fn repeated(&self) -> u64 {
+        self.0.repeated.load(Ordering::Relaxed)
     }
 
     /// Digest of all rows, whatever their order; `None` for sinks that make none.
@@ -49,6 +55,10 @@ impl SinkReport {
 
     pub fn add_bytes(&self, count: u64) {
         self.0.bytes.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn add_repeated(&self, count: u64) {
+        self.0.repeated.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Adds a batch's digest (a wrapping sum over its rows, so that tasks and batches add up in any order).

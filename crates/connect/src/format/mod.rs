@@ -35,6 +35,8 @@ use arrow_array::ArrayRef;
 use bytes::Bytes;
 use thalweg_types::{Batch, Error, format_size};
 
+pub(crate) use self::column::shorten;
+
 use crate::{OptionKind, OptionSpec, Options};
 
 /// The byte order mark that some programs put before UTF-8.

@@ -2,8 +2,12 @@
 
 mod digest;
 pub mod file;
+pub mod influx;
 pub mod null;
+mod outbox;
+pub mod postgres;
 pub mod rejects;
+mod retry;
 pub mod stdout;
 mod tail;
 

@@ -2,12 +2,17 @@
 
 mod csv;
 mod cutting;
+mod drive;
+mod fake_influx;
 mod generators;
 mod http;
 mod journal;
+mod influx;
 mod line_protocol;
+pub(crate) mod logs;
 mod ndjson;
 mod replay;
+mod real_service;
 mod round_trip;
 mod sinks;
 mod sources;

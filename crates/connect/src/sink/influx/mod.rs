@@ -1,0 +1,270 @@
+//! Records into a database that takes Influx line protocol over HTTP: InfluxDB, QuestDB and others.
+//!
+//! At-least-once: points that a request may or may not have brought are sent again. Where series and time stamps are
+//! unique the same point written twice is one point, so nothing is counted twice then.
+//! In a durable job a cycle waits until all of its points have been taken.
+//!
+//! `database` (or neither it nor `bucket`) writes to `/write`, as InfluxDB 1 and QuestDB have it, `bucket` to
+//! `/api/v2/write`. A database that refuses what it is sent (400) stops the job, with what it said.
+//! NaN and the infinities are left out, as these databases have none.
+//!
+//! Not here: how points are written (`format::line_protocol`), how requests are made (`client`) and repeated (`sender`).
+
+mod client;
+mod sender;
+
+use std::sync::Arc;
+
+use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory, Waker};
+use thalweg_types::{Batch, Error, Micros, Schema};
+
+use self::client::{Client, Target};
+use self::sender::{Points, deliver};
+use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
+use super::retry::{RETRY_FOR, RETRY_WAIT, Retry};
+use super::{only_task, warn_of_skipped};
+use crate::format::Encoder;
+use crate::format::line_protocol::{LineEncoder, MEASUREMENT, NonFinite, PRECISION, TAGS, TIMESTAMP};
+use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport, secret};
+
+/// Bytes that gather in the operator while something is under way.
+const GATHER: usize = 64 << 10;
+
+const BATCH: OptionSpec = OptionSpec {
+    key: "batch",
+    kind: OptionKind::Size,
+    required: false,
+    default: Some("1MiB"),
+    doc: "bytes that leave in one request at most, where points are not larger than that",
+};
+
+const fn text(key: &'static str, doc: &'static str) -> OptionSpec {
+    OptionSpec { key, kind: OptionKind::Text, required: false, default: None, doc }
+}
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        key: "url",
+        kind: OptionKind::Text,
+        required: true,
+        default: None,
+        doc: "where the database listens, such as http://127.0.0.1:8086",
+    },
+    text("database", "the database to write to (InfluxDB 1)"),
+    text("bucket", "the bucket to write to (InfluxDB 2 and later)"),
+    text("org", "the organisation of the bucket"),
+    text("token", "env:NAME or file:PATH of the token that is sent"),
+    text("user", "the user that is sent where there is no token"),
+    text("password", "env:NAME or file:PATH of the user's password"),
+    MEASUREMENT,
+    TAGS,
+    TIMESTAMP,
+    PRECISION,
+    OptionSpec {
+        key: "timeout",
+        kind: OptionKind::Duration,
+        required: false,
+        default: Some("30s"),
+        doc: "how long an answer may take; the request is repeated then",
+    },
+    BATCH,
+    QUEUE,
+    RETRY_FOR,
+    RETRY_WAIT,
+];
+
+/// The plug-in.
+pub struct InfluxPlugin;
+
+impl SinkPlugin for InfluxPlugin {
+    fn name(&self) -> &'static str {
+        "influx"
+    }
+
+    fn doc(&self) -> &'static str {
+        "records into InfluxDB, QuestDB or another database, as line protocol over HTTP"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn takes_format(&self) -> bool {
+        false
+    }
+
+    fn guarantee(&self) -> &'static str {
+        "at-least-once"
+    }
+
+    fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
+        let mut mistakes = Vec::new();
+        if let Err(error) = LineEncoder::new(schema, options, NonFinite::LeftOut) {
+            mistakes.push(Mistake::new("type", error));
+        }
+        if let Err(error) = Target::check(options) {
+            mistakes.push(Mistake::new("url", error));
+        }
+        for key in ["token", "password"] {
+            if let Some(reference) = options.text(key)
+                && let Err(error) = secret::check(key, reference)
+            {
+                mistakes.push(Mistake::new(key, error));
+            }
+        }
+        mistakes
+    }
+
+    fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
+        let named = |error: Error| error.context(format!("sink {:?}", context.name));
+        let target = Target::new(&context.options).map_err(named)?;
+        LineEncoder::new(&context.schema, &context.options, NonFinite::LeftOut).map_err(named)?;
+        Ok(Box::new(move |info| {
+            only_task(&context, info)?;
+            Ok(Box::new(InfluxSink::new(&context, target.clone())?))
+        }))
+    }
+}
+
+/// What the operator and the parts of its cycles share.
+struct Shared {
+    outbox: Arc<Outbox<Points>>,
+    _courier: Courier,
+}
+
+struct InfluxSink {
+    name: Arc<str>,
+    encoder: LineEncoder,
+    gathered: Vec<u8>,
+    records: u64,
+    shared: Arc<Shared>,
+    report: SinkReport,
+    is_durable: bool,
+    is_finished: bool,
+    has_warned: bool,
+}
+
+impl InfluxSink {
+    fn new(context: &SinkContext, target: Target) -> Result<Self, Error> {
+        let outbox = Arc::new(Outbox::new(queue_bytes(&context.options)));
+        let batch = size(&context.options, BATCH.key, 1 << 20);
+        // The name spreads the waits of the sinks of a job, the address of the outbox those of processes.
+        let seed = thalweg_types::hash_bytes(context.name.as_bytes()) ^ Arc::as_ptr(&outbox).addr() as u64;
+        let retry = Retry::new(&context.name, &context.options, seed);
+        let client = Client::new(target)?;
+        let courier = Courier::start(
+            &outbox,
+            deliver(Arc::clone(&outbox), client, retry, batch, context.report.clone()),
+        )?;
+        Ok(Self {
+            name: Arc::clone(&context.name),
+            encoder: LineEncoder::new(&context.schema, &context.options, NonFinite::LeftOut)?,
+            gathered: Vec::new(),
+            records: 0,
+            shared: Arc::new(Shared { outbox, _courier: courier }),
+            report: context.report.clone(),
+            is_durable: context.durable.is_some(),
+            is_finished: false,
+            has_warned: false,
+        })
+    }
+
+    fn hand_over(&mut self) -> Result<(), Error> {
+        if self.gathered.is_empty() {
+            return self.shared.outbox.check();
+        }
+        let text = std::mem::take(&mut self.gathered);
+        let bytes = text.len();
+        let points = Points { text: text.into(), records: std::mem::take(&mut self.records) };
+        self.shared.outbox.push(points, bytes).map(|_| ())
+    }
+
+    fn warn(&mut self) {
+        warn_of_skipped(&self.name, &self.encoder);
+        let numbers = self.encoder.left_out();
+        if numbers > 0 {
+            tracing::warn!(
+                sink = &*self.name,
+                numbers,
+                "left out NaN and infinities, which the database has not"
+            );
+        }
+    }
+}
+
+impl Operator for InfluxSink {
+    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+        let skipped = self.encoder.skipped().records;
+        self.encoder.encode(&batch, &mut self.gathered);
+        self.records += batch.len() as u64 - (self.encoder.skipped().records - skipped);
+        self.report.add_records(batch.len() as u64);
+        if self.gathered.len() >= GATHER { self.hand_over() } else { Ok(()) }
+    }
+
+    fn complete(&mut self, _: thalweg_types::SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+        // While a request is under way points gather, so that the next takes more of them.
+        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over() } else { Ok(()) }
+    }
+
+    fn tick(&mut self, _: Micros, _: &mut Output<'_>) -> Result<(), Error> {
+        if !self.has_warned && (self.encoder.skipped().records > 0 || self.encoder.left_out() > 0) {
+            self.has_warned = true;
+            self.warn();
+        }
+        self.hand_over()
+    }
+
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        self.hand_over()?;
+        if self.is_durable {
+            let number = self.shared.outbox.push(Points::default(), 0)?;
+            out.hand_over(cycle, Box::new(InfluxPart { shared: Arc::clone(&self.shared), number }));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+        self.hand_over()?;
+        self.warn();
+        self.shared.outbox.close();
+        self.is_finished = true;
+        Ok(())
+    }
+
+    fn takes_part(&self) -> bool {
+        self.is_durable
+    }
+
+    fn is_ready(&mut self, waker: &Waker) -> bool {
+        self.shared.outbox.has_room(waker)
+    }
+
+    fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
+        self.shared.outbox.is_drained(waker)
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.gathered.capacity() + self.shared.outbox.bytes()
+    }
+}
+
+impl Drop for InfluxSink {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.shared.outbox.fail(stopped());
+        }
+    }
+}
+
+/// A cycle is durable once everything before its marker has been taken.
+struct InfluxPart {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl CyclePart for InfluxPart {
+    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+        self.shared.outbox.wait_for(self.number)?;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,311 @@
+//! The task that writes: which rows belong to which transaction, and what happens when a connection breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use thalweg_types::{Error, format_size};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::super::outbox::Outbox;
+use super::super::retry::{Retry, Trouble};
+use super::Item;
+use super::session::{Session, Target};
+use crate::{SinkReport, SinkResume};
+
+/// Rows that leave in one transaction at most, in a job that does not outlive its process.
+const FLUSH: usize = 8 << 20;
+
+pub(super) struct Settings {
+    pub(super) outbox: Arc<Outbox<Item>>,
+    pub(super) target: Target,
+    pub(super) retry: Retry,
+    pub(super) report: SinkReport,
+    pub(super) cycle_bytes: usize,
+    pub(super) may_commit: watch::Receiver<u64>,
+    pub(super) committed: Arc<AtomicU64>,
+}
+
+/// Where a durable job goes on.
+pub(super) struct Start {
+    /// The last cycle that the job has committed.
+    job: u64,
+    /// The last one with rows in the table by then, as the sink said itself.
+    table: u64,
+}
+
+impl Start {
+    /// # Errors
+    /// Where the position is none that this sink has given.
+    pub(super) fn of(resume: &SinkResume) -> Result<Self, Error> {
+        let table = match &resume.position {
+            None => 0,
+            Some(position) => u64::from_le_bytes(position.as_slice().try_into().map_err(|_| {
+                Error::corrupt(format!("the sink's position has {} bytes, expected 8", position.len()))
+            })?),
+        };
+        Ok(Self { job: resume.cycle, table })
+    }
+}
+
+/// The rows of the present cycle.
+struct Cycle {
+    number: u64,
+    kept: Vec<Bytes>,
+    bytes: usize,
+    /// How many of `kept` have been streamed into the open transaction.
+    streamed: usize,
+    has_begun: bool,
+    /// The database has it: nothing of it is kept or sent.
+    is_there: bool,
+    /// A COMMIT of it was sent, or may have been by an earlier process.
+    is_in_doubt: bool,
+}
+
+impl Cycle {
+    fn new(number: u64, is_in_doubt: bool) -> Self {
+        Self {
+            number,
+            kept: Vec::new(),
+            bytes: 0,
+            streamed: 0,
+            has_begun: false,
+            is_there: false,
+            is_in_doubt,
+        }
+    }
+}
+
+pub(super) struct Writer {
+    settings: Settings,
+    session: Option<Session>,
+    /// The last cycle with rows in the database, as far as is known.
+    table: u64,
+}
+
+impl Writer {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self { settings, session: None, table: 0 }
+    }
+
+    /// A transaction for whatever has gathered.
+    ///
+    /// # Errors
+    /// What will not pass.
+    pub(super) async fn by_flush(mut self) -> Result<(), Error> {
+        while let Err(trouble) = self.find_table().await {
+            self.wait(trouble, 0).await?;
+        }
+        let outbox = Arc::clone(&self.settings.outbox);
+        while let Some((first, bytes)) = outbox.next().await {
+            let (mut items, mut all_bytes, mut all_rows) = (1, bytes, 0);
+            let mut texts = Vec::new();
+            let mut take = |item: Item| {
+                if let Item::Rows { text, rows } = item {
+                    texts.push(text);
+                    all_rows += rows;
+                }
+            };
+            take(first);
+            while let Some((next, bytes)) = outbox.next_within(FLUSH.saturating_sub(all_bytes)) {
+                (items, all_bytes) = (items + 1, all_bytes + bytes);
+                take(next);
+            }
+            while let Err(trouble) = self.write(&texts).await {
+                self.wait(trouble, all_rows).await?;
+            }
+            self.settings.report.add_bytes(all_bytes as u64);
+            drop(texts);
+            outbox.release(items, all_bytes);
+            outbox.deliver(items);
+        }
+        Ok(())
+    }
+
+    async fn find_table(&mut self) -> Result<(), Trouble> {
+        self.connected().await?.find_table().await
+    }
+
+    async fn write(&mut self, texts: &[Bytes]) -> Result<(), Trouble> {
+        let session = self.connected().await?;
+        session.begin().await?;
+        for text in texts {
+            session.copy(text.clone()).await?;
+        }
+        session.finish_copy().await?;
+        session.commit().await?;
+        self.settings.retry.succeeded(Instant::now());
+        Ok(())
+    }
+
+    async fn connected(&mut self) -> Result<&mut Session, Trouble> {
+        match &mut self.session {
+            Some(session) => Ok(session),
+            none => Ok(none.insert(Session::open(&self.settings.target).await?)),
+        }
+    }
+
+    /// Waits until it makes sense to try again, on a new connection; `rows` may be there twice then.
+    ///
+    /// # Errors
+    /// What will not pass.
+    async fn wait(&mut self, trouble: Trouble, rows: u64) -> Result<(), Error> {
+        self.session = None;
+        match trouble {
+            Trouble::Lasting(error) => Err(error),
+            Trouble::Passing { error, unknown, wait } => {
+                let wait = self.settings.retry.failed(Instant::now(), error, wait)?;
+                if unknown {
+                    self.settings.report.add_repeated(rows);
+                }
+                sleep(wait).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// A transaction for each cycle.
+    ///
+    /// # Errors
+    /// What will not pass; a database that does not go with the job; a cycle that is too large.
+    pub(super) async fn by_cycle(mut self, start: Start) -> Result<(), Error> {
+        while let Err(trouble) = self.look_up(&start).await {
+            self.wait(trouble, 0).await?;
+        }
+        self.settings.committed.store(self.table, Ordering::Release);
+        let outbox = Arc::clone(&self.settings.outbox);
+        let mut cycle = Cycle::new(start.job + 1, true);
+        while let Some((item, bytes)) = outbox.next().await {
+            match item {
+                Item::Rows { text, .. } => {
+                    cycle.kept.push(text);
+                    cycle.bytes += bytes;
+                    outbox.release(1, bytes);
+                    self.check_size(&cycle)?;
+                    while let Err(trouble) = self.stream(&mut cycle).await {
+                        self.abandon(&mut cycle, trouble).await?;
+                    }
+                    outbox.deliver(1);
+                }
+                Item::Marker(number) => {
+                    if number != cycle.number {
+                        let expected = cycle.number;
+                        return Err(Error::internal(format!(
+                            "expected the end of cycle {expected}, got {number}"
+                        )));
+                    }
+                    // Who holds the sender is gone only where this task ends, too.
+                    let _ = self.settings.may_commit.wait_for(|may| *may >= number).await;
+                    while let Err(trouble) = self.commit(&mut cycle).await {
+                        self.abandon(&mut cycle, trouble).await?;
+                    }
+                    cycle = Cycle::new(number + 1, false);
+                    outbox.release(1, bytes);
+                    outbox.deliver(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads where the database stands, and whether that goes with the job.
+    async fn look_up(&mut self, start: &Start) -> Result<(), Trouble> {
+        let session = self.connected().await?;
+        session.find_table().await?;
+        session.make_cycles().await?;
+        session.begin().await?;
+        let table = session.lock_cycle().await?;
+        session.roll_back().await?;
+        self.settings.retry.succeeded(Instant::now());
+        self.table = table;
+        let place = &self.settings.target;
+        if table < start.table {
+            return Err(Trouble::Lasting(place.mismatch(
+                &format!("has cycle {table} of it, and cycle {} has been written", start.table),
+                "the database has lost rows that the job will not send again: was it restored from an older backup? \
+                 Restore the newer one, or start the job in a new data directory",
+            )));
+        }
+        if table > start.job + 1 {
+            return Err(Trouble::Lasting(place.mismatch(
+                &format!("has cycle {table} of it, and the job has come to cycle {} only", start.job),
+                "the rows there are of another data directory: name the job or its sink otherwise, or delete its row in \
+                 the table of cycles to write beside the rows that are there",
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, cycle: &Cycle) -> Result<(), Error> {
+        if cycle.is_there || cycle.bytes <= self.settings.cycle_bytes {
+            return Ok(());
+        }
+        let limit = format_size(self.settings.cycle_bytes as u64);
+        Err(Error::user(format!("cycle {} has more rows than fit into cycle_bytes: {limit}", cycle.number))
+            .with_hint("end cycles earlier, by cycle: { every: … } or { bytes: … }, or raise cycle_bytes of the sink"))
+    }
+
+    /// Brings what is kept of the cycle into its transaction.
+    async fn stream(&mut self, cycle: &mut Cycle) -> Result<(), Trouble> {
+        if cycle.is_there {
+            cycle.kept.clear();
+            return Ok(());
+        }
+        let table = self.table;
+        let session = self.connected().await?;
+        if !cycle.has_begun {
+            session.begin().await?;
+            let there = session.lock_cycle().await?;
+            if there == cycle.number && cycle.is_in_doubt {
+                session.roll_back().await?;
+                (cycle.is_there, self.table) = (true, there);
+                cycle.kept.clear();
+                self.settings.retry.succeeded(Instant::now());
+                return Ok(());
+            }
+            if there != table {
+                let what = format!("had cycle {table} of it, and now has cycle {there}");
+                return Err(Trouble::Lasting(
+                    self.settings
+                        .target
+                        .mismatch(&what, "two processes write as one job, or someone changed the table"),
+                ));
+            }
+            cycle.has_begun = true;
+        }
+        while cycle.streamed < cycle.kept.len() {
+            session.copy(cycle.kept[cycle.streamed].clone()).await?;
+            cycle.streamed += 1;
+        }
+        self.settings.retry.succeeded(Instant::now());
+        Ok(())
+    }
+
+    /// Commits the cycle, unless it has no rows or is there already.
+    async fn commit(&mut self, cycle: &mut Cycle) -> Result<(), Trouble> {
+        if cycle.bytes == 0 {
+            return Ok(());
+        }
+        self.stream(cycle).await?;
+        if !cycle.is_there {
+            let session = self.connected().await?;
+            session.finish_copy().await?;
+            session.write_cycle(cycle.number).await?;
+            cycle.is_in_doubt = true;
+            session.commit().await?;
+            self.settings.retry.succeeded(Instant::now());
+            self.settings.report.add_bytes(cycle.bytes as u64);
+        }
+        self.table = cycle.number;
+        self.settings.committed.store(cycle.number, Ordering::Release);
+        Ok(())
+    }
+
+    /// The transaction is gone with its connection: everything of the cycle is to be streamed again.
+    async fn abandon(&mut self, cycle: &mut Cycle, trouble: Trouble) -> Result<(), Error> {
+        (cycle.has_begun, cycle.streamed) = (false, 0);
+        // The cycle table says whether it was committed, so nothing is there twice.
+        self.wait(trouble, 0).await
+    }
+}
