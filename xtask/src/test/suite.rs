@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use super::service::{self, REAL_SERVICE};
 use super::{Tally, libtest};
 use crate::bench::{latency, relay, windows};
 use crate::project::{self, Profile};
@@ -27,12 +28,21 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "real-data", required: false, run: real_data },
     Suite { name: "fuzz", required: true, run: fuzz },
     Suite { name: "bench-smoke", required: true, run: bench_smoke },
-    Suite { name: "services", required: true, run: services },
+    Suite { name: "services", required: true, run: service::run },
 ];
 
 fn workspace() -> Result<Tally> {
     let mut command = project::cargo();
-    command.args(["test", "--workspace", "--no-fail-fast", "--", "--skip", REAL_DATA]);
+    command.args([
+        "test",
+        "--workspace",
+        "--no-fail-fast",
+        "--",
+        "--skip",
+        REAL_DATA,
+        "--skip",
+        REAL_SERVICE,
+    ]);
     libtest::run(command)
 }
 
@@ -83,32 +93,6 @@ fn bench_smoke() -> Result<Tally> {
     for (name, smoke) in BENCHES {
         if let Err(error) = smoke(&mut tally) {
             tally.fail(format!("{name}: {error:#}"));
-        }
-    }
-    Ok(tally)
-}
-
-/// A real component that tests talk to, and how to tell whether it can be had here.
-struct Service {
-    name: &'static str,
-    /// Why it cannot be had, if so.
-    missing: fn() -> Option<String>,
-    run: fn() -> Result<Tally>,
-}
-
-/// Nothing that is built so far talks to another system.
-const SERVICES: &[Service] = &[];
-
-fn services() -> Result<Tally> {
-    let mut tally = Tally::default();
-    for service in SERVICES {
-        match (service.missing)() {
-            Some(reason) => tally.skip(format!("{}: {reason}", service.name)),
-            None => {
-                let found = (service.run)()?;
-                tally.add(&found);
-                tally.notes.extend(found.notes);
-            }
         }
     }
     Ok(tally)

@@ -1,0 +1,151 @@
+//! Real components that tests talk to: how each is had, started on the loopback in a fresh folder, and stopped.
+//!
+//! Tests of them carry `real_service` and the name of the service in their path and are `#[ignore]`d. Where the service is
+//! they learn from the environment.
+
+mod postgres;
+mod questdb;
+
+use std::fs::{File, OpenOptions};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Tally, libtest};
+use crate::project;
+
+/// Tests of real services carry this in their path.
+pub(super) const REAL_SERVICE: &str = "real_service";
+
+/// No service takes longer to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a service may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A component, and what its tests need to know of it.
+struct Service {
+    /// As it stands in the path of its tests.
+    name: &'static str,
+    /// Whether it can be had here; gets it where that takes no more than a package.
+    find: fn() -> Result<Found>,
+    start: fn(&Found, &Path) -> Result<Running>,
+}
+
+/// What is there of a service.
+enum Found {
+    /// Where its program is.
+    At(PathBuf),
+    /// Why it cannot be had.
+    Missing(String),
+}
+
+/// A service that runs; stopped when it is dropped.
+struct Running {
+    child: Child,
+    /// For the tests.
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Asked first, so that it ends its own processes and gives back what it shares between them.
+        let _ = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        let asked = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const SERVICES: [Service; 2] = [
+    Service { name: "postgres", find: postgres::find, start: postgres::start },
+    Service { name: "questdb", find: questdb::find, start: questdb::start },
+];
+
+pub(super) fn run() -> Result<Tally> {
+    let mut tally = Tally::default();
+    for service in &SERVICES {
+        match (service.find)() {
+            Ok(Found::Missing(reason)) => tally.skip(format!("{}: {reason}", service.name)),
+            Ok(found) => match test(service, &found) {
+                Ok(tested) => {
+                    tally.add(&tested);
+                    tally.notes.extend(tested.notes);
+                }
+                Err(error) => tally.fail(format!("{}: {error:#}", service.name)),
+            },
+            Err(error) => tally.fail(format!("{}: {error:#}", service.name)),
+        }
+    }
+    Ok(tally)
+}
+
+fn test(service: &Service, found: &Found) -> Result<Tally> {
+    let folder = tempfile::Builder::new().prefix("thalweg-service-").tempdir().context("make a folder")?;
+    let running = (service.start)(found, folder.path()).with_context(|| format!("start {}", service.name))?;
+    let mut command = project::cargo();
+    command.args(["test", "--quiet", "--package", "thalweg-connect", "--lib", "--no-fail-fast"]);
+    command.args(["--", "--ignored", "--format", "pretty", &format!("{REAL_SERVICE}::{}", service.name)]);
+    command.envs(running.environment.iter().map(|(name, value)| (*name, value)));
+    libtest::run(command)
+}
+
+/// A port on the loopback that is free now.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Starts a program that says what it does into `log`, and waits until it is up.
+fn start(
+    mut command: Command,
+    log: &Path,
+    environment: Vec<(&'static str, String)>,
+    is_up: impl Fn() -> bool,
+) -> Result<Running> {
+    let file = OpenOptions::new().create(true).append(true).open(log).context("make a log")?;
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()
+        .with_context(|| format!("start {:?}", command.get_program()))?;
+    let mut running = Running { child, environment };
+    let started = Instant::now();
+    while !is_up() {
+        let ended = running.child.try_wait()?;
+        if ended.is_some() || started.elapsed() > PATIENCE {
+            let said = std::fs::read_to_string(log).unwrap_or_default();
+            let lines: Vec<&str> = said.lines().rev().take(10).collect();
+            let what = ended.map_or_else(
+                || "it is not up in time".to_owned(),
+                |status| format!("it ended with {status}"),
+            );
+            bail!("{what}: {}", lines.into_iter().rev().collect::<Vec<_>>().join(" | "));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(running)
+}
+
+/// Runs a program to its end.
+fn finish(mut command: Command, log: &Path) -> Result<()> {
+    let file = File::create(log).context("make a log")?;
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()
+        .with_context(|| format!("start {:?}", command.get_program()))?;
+    if !status.success() {
+        let said = std::fs::read_to_string(log).unwrap_or_default();
+        bail!("{:?} ended with {status}: {}", command.get_program(), said.trim());
+    }
+    Ok(())
+}
