@@ -329,7 +329,7 @@ fn a_measurement_and_a_field_are_needed_to_write() {
         "line protocol needs a field that is no tag, got none"
     );
     assert_eq!(
-        error("m: int64", &[measurement.clone()]),
+        error("m: int64", std::slice::from_ref(&measurement)),
         "measurement: expected a string, got field \"m\" of type int64"
     );
     assert_eq!(
