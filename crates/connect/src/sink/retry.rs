@@ -106,6 +106,17 @@ impl Retry {
         Ok(spread.max(at_least.unwrap_or_default().min(self.longest)))
     }
 
+    /// Everything has been sent: says how many records may be there twice, if any.
+    pub(crate) fn finished(&self, repeated: u64) {
+        if repeated > 0 {
+            tracing::warn!(
+                sink = &*self.sink,
+                repeated,
+                "records were sent again because nobody knew whether they had arrived"
+            );
+        }
+    }
+
     /// A try went well at `now`.
     pub(crate) fn succeeded(&mut self, now: Instant) {
         if let Some(Outage { since, tries }) = self.outage.take() {

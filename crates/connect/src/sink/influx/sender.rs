@@ -52,6 +52,7 @@ pub(super) async fn deliver(
         outbox.release(items, bytes);
         outbox.deliver(items);
     }
+    retry.finished(report.repeated());
     Ok(())
 }
 

@@ -120,6 +120,7 @@ impl Writer {
             outbox.release(items, all_bytes);
             outbox.deliver(items);
         }
+        self.settings.retry.finished(self.settings.report.repeated());
         Ok(())
     }
 
