@@ -242,3 +242,122 @@ impl CommitWork {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    use thalweg_flow::SourcePosition;
+    use thalweg_storage::log::{Durability, Log, LogOptions, Registration};
+    use thalweg_storage::{Fs, MemFs};
+
+    use super::*;
+
+    /// A part that is prepared when the test lets it.
+    struct Slow(mpsc::Receiver<Result<(), Error>>);
+
+    impl CyclePart for Slow {
+        fn prepare(&mut self) -> Result<Vec<u8>, Error> {
+            self.0.recv().unwrap_or(Ok(()))?;
+            Ok(b"here".to_vec())
+        }
+    }
+
+    fn work(fs: &Arc<MemFs>) -> CommitWork {
+        let fs = Arc::clone(fs) as Arc<dyn Fs>;
+        fs.create_dir_all(Path::new("job")).unwrap();
+        let group = GroupCommit::start(Duration::ZERO).unwrap();
+        let order = Log::open(Arc::clone(&fs), "job/order", LogOptions::new("order", 1)).unwrap().log;
+        let order = group.register(order, Registration::new(Durability::Written)).unwrap();
+        let place = Arc::new(OrderPlace::new(LogPosition(0), Vec::new()));
+        let numbers = SourceNumbers { names: vec!["in".to_owned()], places: vec![0] };
+        CommitWork {
+            committer: Arc::new(Committer::new(place)),
+            log: CommitLog::open(fs, "job/commit.log", 7).unwrap().log,
+            order,
+            journals: vec![None],
+            numbers,
+            identity: serde_json::Value::Null,
+            _group: Arc::new(group),
+        }
+    }
+
+    fn start(cycle: u64) -> CycleStart {
+        let sources = vec![SourcePosition { next: cycle * 10, place: vec![1] }];
+        CycleStart { cycle, next: cycle * 100, now: 5, sources }
+    }
+
+    fn last(fs: &Arc<MemFs>) -> Option<CommitRecord> {
+        let opened = CommitLog::open(Arc::clone(fs) as Arc<dyn Fs>, "job/commit.log", 7).unwrap();
+        opened.last.map(|record| CommitRecord::decode(&record).unwrap())
+    }
+
+    #[test]
+    fn a_record_is_written_when_every_part_is_durable_and_markers_wait_for_it() {
+        let fs = Arc::new(MemFs::new());
+        let mut work = work(&fs);
+        let committer = Arc::clone(&work.committer);
+        let tasks: Vec<Task> = vec![("a".into(), 0), ("a".into(), 1)];
+        committer.expect(tasks.clone());
+        let part = |cycle: u64, task: u32| {
+            let (go, slow) = mpsc::channel();
+            committer.part(&tasks[0].0, task, cycle, Box::new(Slow(slow)));
+            go
+        };
+        assert!(committer.may_begin());
+        committer.begin(start(1));
+        let first = part(1, 0);
+        assert!(!committer.may_begin(), "a part is missing");
+        let second = part(1, 1);
+        assert!(committer.may_begin());
+        committer.begin(start(2));
+        let more = [part(2, 0), part(2, 1)];
+        assert!(!committer.may_begin(), "two cycles are open");
+        assert_eq!(committer.figures().held_back, 2);
+
+        let thread = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let cycle = work.committer.next().unwrap();
+                work.commit(cycle).unwrap();
+            }
+        });
+        first.send(Ok(())).unwrap();
+        assert!(last(&fs).is_none(), "one part of two is no cycle");
+        second.send(Ok(())).unwrap();
+        drop(more);
+        thread.join().unwrap();
+        assert!(committer.may_begin());
+        assert_eq!(committer.figures().committed, 2);
+        fs.crash();
+        let record = last(&fs).unwrap();
+        assert_eq!((record.cycle, record.next, record.now), (2, 200, 5));
+        assert_eq!(record.sources[0].next, 20);
+        assert_eq!(record.part("a", 1), Some(b"here".to_vec()));
+        committer.end();
+        assert!(committer.next().is_none(), "after the last cycle there is none");
+    }
+
+    #[test]
+    fn what_fails_is_named_and_leaves_the_record_before() {
+        let fs = Arc::new(MemFs::new());
+        let mut work = work(&fs);
+        let committer = Arc::clone(&work.committer);
+        committer.expect(vec![("sink".into(), 0)]);
+        for (cycle, outcome) in [(1, Ok(())), (2, Err(Error::external("the database is gone")))] {
+            committer.begin(start(cycle));
+            let (go, slow) = mpsc::channel();
+            committer.part(&"sink".into(), 0, cycle, Box::new(Slow(slow)));
+            go.send(outcome).unwrap();
+        }
+        let cycle = committer.next().unwrap();
+        work.commit(cycle).unwrap();
+        let cycle = committer.next().unwrap();
+        let error = work.commit(cycle).unwrap_err();
+        assert_eq!(error.chain(), "operator \"sink\" task 0: the database is gone");
+        assert_eq!(last(&fs).unwrap().cycle, 1);
+        committer.begin(start(3));
+        committer.stop();
+        assert!(committer.next().is_none(), "nobody waits for parts of a job that failed");
+    }
+}

@@ -6,6 +6,8 @@
 //!
 //! Offsets are the journal's own: dense over all runs of the job, whatever the source counts.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{DatagramView, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress, Waker};
@@ -24,8 +26,13 @@ pub(crate) struct Journalled {
     place: LogPosition,
     /// The block just polled comes from the journal: nobody waits for its answers.
     is_again: bool,
+    /// A block that found the journal's buffer full.
+    held: Option<RawBlock>,
     head: Vec<u8>,
 }
+
+/// How soon a block is tried again that found the journal's buffer full: about the time of a sync.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 impl Journalled {
     pub(crate) fn new(inner: Box<dyn Source>, codec: BlockCodec, log: LogHandle) -> Self {
@@ -37,6 +44,7 @@ impl Journalled {
             next: 0,
             place: LogPosition(0),
             is_again: false,
+            held: None,
             head: Vec::new(),
         }
     }
@@ -80,16 +88,20 @@ impl Source for Journalled {
             return Ok(Poll::Block(block));
         }
         self.is_again = false;
-        let mut block = match self.inner.poll(max_bytes, now)? {
-            Poll::Block(block) => block,
-            other => return Ok(other),
+        let block = match self.held.take() {
+            Some(block) => block,
+            None => match self.inner.poll(max_bytes, now)? {
+                Poll::Block(block) if block.count == 0 => return Ok(Poll::Block(block)),
+                Poll::Block(block) => RawBlock { first: self.next, ..block },
+                other => return Ok(other),
+            },
         };
-        if block.count == 0 {
-            return Ok(Poll::Block(block));
-        }
-        block.first = self.next;
         let data = self.codec.encode(&block, &mut self.head)?;
-        let ticket = self.log.append(&[&self.head, data])?;
+        let Some(ticket) = self.log.try_append(&[&self.head, data])? else {
+            // The sequencer's worker has other things to do than to wait for a disk; the source waits, and its senders.
+            self.held = Some(block);
+            return Ok(Poll::PendingUntil(Instant::now() + TRY_AGAIN));
+        };
         self.next += u64::from(block.count);
         self.place = LogPosition(ticket.position.0 + 1);
         Ok(Poll::Block(block))
