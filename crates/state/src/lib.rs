@@ -6,12 +6,13 @@
 //! * [`files`]: one file per key, the baseline.
 //! * [`memory`]: for tests of what stands above.
 //! * [`registry`]: embedded back ends by the name that job files use.
+//! * [`Keyed`]: the values of a task in memory, a bounded cache over a back end.
 //!
 //! Keys are bytes of any kind; the caller puts operator, group and subkey into them.
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by a
 //! commit record). A back end writes and syncs; who commits, and which keys are worth memory, is above it.
 //!
-//! Not here: what the bytes mean, the cache over a back end, when a cycle ends, the commit record.
+//! Not here: what the bytes mean, when a cycle ends, the commit record.
 
 #![deny(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod cycles;
 mod error;
 pub mod files;
 pub mod indexed;
+mod keyed;
 pub mod memory;
 pub mod registry;
 mod wire;
@@ -28,3 +30,4 @@ mod wire;
 pub use backend::{Backend, BackendStats, Version, Visit};
 pub use changes::{Change, Changes};
 pub use error::StateError;
+pub use keyed::{Codec, HandOver, Keyed, KeyedStats, Slice};

@@ -1,0 +1,451 @@
+//! The state of one task by key: values in memory, a bounded cache over a [`Backend`].
+//!
+//! A value is *clean* if the back end has its bytes, and then may leave memory; a miss reads it back. What was changed
+//! stays until its bytes have been written. Whether a value is in memory shows in no result: a [`Codec`] gives back
+//! what it saved, bit for bit.
+//!
+//! A cycle: [`begin_cycle`](Keyed::begin_cycle) freezes what was changed by then, without looking at it.
+//! [`save_some`](Keyed::save_some) saves frozen values in slices, and a value that is about to change is saved before.
+//! When all are saved there is a [`HandOver`], which another thread writes. It says so through a counter, and from
+//! then on its values are clean.
+//!
+//! Memory: recently used values stay, by order of use, up to `memory` bytes. Values that may not leave can make it
+//! more; whoever owns the cache looks at [`dirty_bytes`](Keyed::dirty_bytes) and has the cycle end early. Without a
+//! back end nothing leaves, and `memory` bounds nothing.
+//!
+//! Invariants
+//! * A slot is in the list of the cycle at hand or of the frozen one as long as its epoch says so, and is not freed.
+//! * An image in a hand-over is the value as it was at its marker.
+//! * A key whose hand-over is not written is in memory, so no miss reads what is older.
+//!
+//! Not here: when a cycle ends, what keys and values mean, where the bytes lie.
+
+mod hand_over;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_types::Error;
+
+use crate::{Backend, Changes};
+use slots::{NONE, Slots};
+
+pub use hand_over::HandOver;
+
+/// Makes bytes of values and values of bytes.
+pub trait Codec {
+    type Value;
+
+    /// Appends all that [`load`](Self::load) needs to make an equal value.
+    fn save(&self, value: &Self::Value, into: &mut Vec<u8>);
+
+    /// # Errors
+    /// If the bytes are none that `save` made.
+    fn load(&self, bytes: &[u8]) -> Result<Self::Value, Error>;
+
+    /// Bytes that a value holds on the heap, beside itself.
+    fn heap_bytes(&self, value: &Self::Value) -> usize {
+        let _ = value;
+        0
+    }
+}
+
+/// What a cache holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyedStats {
+    /// Keys in memory, those among them that are known to have no value.
+    pub keys: u64,
+    /// Bytes in memory of keys, values, and what finds them.
+    pub bytes: u64,
+    /// Keys that were in memory when they were asked for.
+    pub hits: u64,
+    /// Keys that were read from the back end.
+    pub misses: u64,
+    /// Clean values that made room for others.
+    pub evictions: u64,
+    /// Clean values that left because nothing had touched them for long.
+    pub unloaded: u64,
+}
+
+/// How much [`Keyed::save_some`] saves in one call; both bounds hold, give or take one value.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    pub keys: usize,
+    pub bytes: usize,
+}
+
+/// Slots that one search for room looks at.
+const SEARCH: usize = 64;
+/// Keys that are read at once.
+const READ_AT_ONCE: usize = 1024;
+
+/// See the module.
+pub struct Keyed<C: Codec> {
+    codec: C,
+    store: Option<Store>,
+    memory: usize,
+    slots: Slots<C::Value>,
+    /// Number of the cycle at hand in this run, from 1; a slot that was changed in it bears it.
+    epoch: u64,
+    dirty: Vec<u32>,
+    dirty_bytes: usize,
+    frozen: Option<Frozen>,
+    /// Nothing that the back end has is missing in memory, so what is not here is nowhere.
+    is_whole: bool,
+    /// Written on slots that are used.
+    stamp: i64,
+    /// Where the search for room goes on; [`NONE`]: at the oldest.
+    hand: u32,
+    /// For one value's bytes.
+    image: Vec<u8>,
+    stats: KeyedStats,
+}
+
+struct Store {
+    backend: Arc<dyn Backend>,
+    /// The last cycle whose hand-over was written: release there, acquire here. Reads go by the back end's own lock;
+    /// this says from when on they find it.
+    written: Arc<AtomicU64>,
+}
+
+/// What was changed up to a marker and is being saved.
+struct Frozen {
+    cycle: u64,
+    epoch: u64,
+    slots: Vec<u32>,
+    next: usize,
+    changes: Changes,
+}
+
+impl<C: Codec> Keyed<C> {
+    /// A cache over a back end that stands at the committed cycle `cycle`, 0 for an empty one.
+    pub fn over(backend: Arc<dyn Backend>, cycle: u64, memory: usize, codec: C) -> Self {
+        let is_whole = backend.stats().keys == 0;
+        let written = Arc::new(AtomicU64::new(cycle));
+        Self { store: Some(Store { backend, written }), memory, is_whole, ..Self::in_memory(codec) }
+    }
+
+    /// Values that live as long as this does.
+    pub fn in_memory(codec: C) -> Self {
+        Self {
+            codec,
+            store: None,
+            memory: usize::MAX,
+            slots: Slots::new(),
+            epoch: 1,
+            dirty: Vec::new(),
+            dirty_bytes: 0,
+            frozen: None,
+            is_whole: true,
+            stamp: i64::MIN,
+            hand: NONE,
+            image: Vec::new(),
+            stats: KeyedStats::default(),
+        }
+    }
+
+    pub fn is_durable(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Whether memory has all that the back end has, so that there is nothing to read ahead.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Sets the time that is written on what is used from here on, for [`unload`](Self::unload). Never goes back.
+    pub fn set_stamp(&mut self, stamp: i64) {
+        self.stamp = self.stamp.max(stamp);
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// What reading it back says.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<&C::Value>, Error> {
+        let slot = self.find_or_read(key)?;
+        self.make_room(slot);
+        if self.store.is_none() && self.slots[slot].value.is_none() {
+            self.free(slot);
+            return Ok(None);
+        }
+        Ok(self.slots[slot].value.as_ref())
+    }
+
+    /// Changes the value of a key: gives it one, changes or takes away the one that it has.
+    ///
+    /// # Errors
+    /// What reading it back says.
+    pub fn change<R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Option<C::Value>) -> R,
+    ) -> Result<R, Error> {
+        let slot = self.find_or_read(key)?;
+        self.save_before_change(slot);
+        let was_there = self.slots[slot].value.is_some();
+        let result = change(&mut self.slots[slot].value);
+        let is_there = self.slots[slot].value.is_some();
+        self.measure(slot);
+        if self.store.is_none() {
+            if !is_there {
+                self.free(slot);
+            }
+            return Ok(result);
+        }
+        if was_there || is_there {
+            self.mark(slot);
+        }
+        self.make_room(slot);
+        Ok(result)
+    }
+
+    /// Reads back at once those of some keys that are not in memory, each once.
+    ///
+    /// # Errors
+    /// What reading them back says.
+    pub fn prefetch<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<(), Error> {
+        if self.is_whole {
+            return Ok(());
+        }
+        let mut missing: Vec<u32> = Vec::new();
+        for key in keys {
+            let hash = slots::hash(key);
+            if self.slots.find(hash, key).is_none() {
+                missing.push(self.slots.add(hash, key, self.stamp));
+            }
+        }
+        let done = missing.chunks(READ_AT_ONCE).try_for_each(|slots| self.read(slots));
+        if done.is_err() {
+            // What was not read must not pass for having no value.
+            missing.into_iter().for_each(|slot| self.slots.remove(slot));
+        }
+        done
+    }
+
+    /// Freezes what was changed: it is what cycle `cycle` changed. If an earlier cycle has not been saved to its end,
+    /// that is done first.
+    #[must_use = "an earlier cycle is lost if it is not handed over"]
+    pub fn begin_cycle(&mut self, cycle: u64) -> Option<HandOver> {
+        let earlier = self.save_some(Slice { keys: usize::MAX, bytes: usize::MAX });
+        if self.store.is_some() {
+            self.frozen = Some(Frozen {
+                cycle,
+                epoch: self.epoch,
+                slots: std::mem::take(&mut self.dirty),
+                next: 0,
+                changes: Changes::new(),
+            });
+        }
+        self.epoch += 1;
+        self.dirty_bytes = 0;
+        earlier
+    }
+
+    /// Saves some of what is frozen; what there is to hand over if that was the last of it.
+    pub fn save_some(&mut self, slice: Slice) -> Option<HandOver> {
+        let mut frozen = self.frozen.take()?;
+        let bytes = frozen.changes.byte_len().saturating_add(slice.bytes);
+        let mut keys = 0;
+        while let Some(slot) = frozen.slots.get(frozen.next).copied() {
+            if keys >= slice.keys || frozen.changes.byte_len() >= bytes {
+                self.frozen = Some(frozen);
+                return None;
+            }
+            frozen.next += 1;
+            keys += 1;
+            if self.slots[slot].epoch == frozen.epoch {
+                self.save(slot, &mut frozen);
+            }
+        }
+        let store = self.store.as_ref()?;
+        Some(HandOver::new(
+            frozen.cycle,
+            frozen.changes,
+            Arc::clone(&store.backend),
+            Arc::clone(&store.written),
+        ))
+    }
+
+    /// Whether frozen values wait to be saved.
+    pub fn is_saving(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Lets go of clean values whose stamp is `until` or older, at most `limit` of them; how many.
+    pub fn unload(&mut self, until: i64, limit: usize) -> usize {
+        let mut count = 0;
+        let mut slot = self.slots.oldest();
+        // Those that may not leave yet stand among those that may: twice as many are looked at.
+        for _ in 0..limit.saturating_mul(2) {
+            if slot == NONE || count == limit || self.slots[slot].stamp > until {
+                break;
+            }
+            let next = self.slots[slot].newer;
+            if self.may_leave(slot) {
+                self.leave(slot);
+                count += 1;
+            }
+            slot = next;
+        }
+        self.stats.unloaded += count as u64;
+        count
+    }
+
+    /// Takes in what a scan of the back end found, where memory has nothing of the key and there is room; whether
+    /// there was.
+    ///
+    /// # Errors
+    /// If the bytes are no value.
+    pub fn offer(&mut self, key: &[u8], bytes: &[u8]) -> Result<bool, Error> {
+        let hash = slots::hash(key);
+        if self.slots.find(hash, key).is_some() {
+            return Ok(true);
+        }
+        if self.slots.bytes() + key.len() + bytes.len() > self.memory {
+            return Ok(false);
+        }
+        let value = self.codec.load(bytes)?;
+        let slot = self.slots.add(hash, key, i64::MIN);
+        self.slots[slot].value = Some(value);
+        self.measure(slot);
+        Ok(true)
+    }
+
+    /// Bytes of the values that were changed since the last marker.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.slots.bytes()
+    }
+
+    pub fn stats(&self) -> KeyedStats {
+        KeyedStats { keys: self.slots.len() as u64, bytes: self.slots.bytes() as u64, ..self.stats }
+    }
+
+    /// The slot of a key, from the back end if need be, as the one that was used last.
+    fn find_or_read(&mut self, key: &[u8]) -> Result<u32, Error> {
+        let hash = slots::hash(key);
+        if let Some(slot) = self.slots.find(hash, key) {
+            self.stats.hits += 1;
+            if self.hand == slot {
+                self.hand = self.slots[slot].newer;
+            }
+            self.slots.use_now(slot, self.stamp);
+            return Ok(slot);
+        }
+        let slot = self.slots.add(hash, key, self.stamp);
+        if !self.is_whole
+            && let Err(error) = self.read(&[slot])
+        {
+            self.slots.remove(slot);
+            return Err(error);
+        }
+        Ok(slot)
+    }
+
+    /// Fills slots that were just added.
+    fn read(&mut self, slots: &[u32]) -> Result<(), Error> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let found = {
+            let keys: Vec<&[u8]> = slots.iter().map(|slot| &*self.slots[*slot].key).collect();
+            store.backend.get_many(&keys)?
+        };
+        self.stats.misses += slots.len() as u64;
+        for (slot, bytes) in slots.iter().zip(found) {
+            if let Some(bytes) = bytes {
+                self.slots[*slot].value = Some(self.codec.load(&bytes)?);
+                self.measure(*slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, slot: u32) {
+        let heap = self.slots[slot].value.as_ref().map_or(0, |value| self.codec.heap_bytes(value));
+        let before = self.slots[slot].bytes;
+        self.slots.set_heap(slot, heap);
+        if self.slots[slot].epoch == self.epoch {
+            self.dirty_bytes = self.dirty_bytes + self.slots[slot].bytes - before;
+        }
+    }
+
+    /// Notes that a slot was changed in the cycle at hand.
+    fn mark(&mut self, slot: u32) {
+        if self.slots[slot].epoch != self.epoch {
+            self.slots[slot].epoch = self.epoch;
+            self.dirty.push(slot);
+            self.dirty_bytes += self.slots[slot].bytes;
+        }
+    }
+
+    fn save_before_change(&mut self, slot: u32) {
+        if let Some(mut frozen) = self.frozen.take_if(|frozen| self.slots[slot].epoch == frozen.epoch) {
+            self.save(slot, &mut frozen);
+            self.frozen = Some(frozen);
+        }
+    }
+
+    /// Saves a frozen slot as it is.
+    fn save(&mut self, slot: u32, frozen: &mut Frozen) {
+        let slot = &mut self.slots[slot];
+        match &slot.value {
+            Some(value) => {
+                self.image.clear();
+                self.codec.save(value, &mut self.image);
+                frozen.changes.push(&slot.key, &self.image);
+            }
+            None => frozen.changes.remove(&slot.key),
+        }
+        slot.epoch = 0;
+        slot.handed = frozen.cycle;
+    }
+
+    /// Whether the back end has what is in a slot.
+    fn may_leave(&self, slot: u32) -> bool {
+        let slot = &self.slots[slot];
+        let written = self.store.as_ref().map(|store| store.written.load(Ordering::Acquire));
+        slot.epoch == 0 && Some(slot.handed) <= written
+    }
+
+    /// Takes a slot out of memory.
+    fn leave(&mut self, slot: u32) {
+        // A slot without a value says that there is none, and the back end says the same.
+        self.is_whole &= self.slots[slot].value.is_none();
+        self.free(slot);
+    }
+
+    fn free(&mut self, slot: u32) {
+        if self.hand == slot {
+            self.hand = self.slots[slot].newer;
+        }
+        self.slots.remove(slot);
+    }
+
+    /// Lets go of clean values, the oldest first, until the rest fits; not of `kept`. Gives up after a few looks: the
+    /// next call goes on from there.
+    fn make_room(&mut self, kept: u32) {
+        if self.slots.bytes() <= self.memory || self.store.is_none() {
+            return;
+        }
+        for _ in 0..SEARCH {
+            if self.slots.bytes() <= self.memory {
+                break;
+            }
+            let slot = if self.hand == NONE { self.slots.oldest() } else { self.hand };
+            if slot == NONE {
+                break;
+            }
+            self.hand = self.slots[slot].newer;
+            if slot != kept && self.may_leave(slot) {
+                self.leave(slot);
+                self.stats.evictions += 1;
+            }
+        }
+    }
+}

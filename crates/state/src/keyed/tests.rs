@@ -1,0 +1,311 @@
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+use thalweg_types::Error;
+
+use super::*;
+use crate::memory::{Memory, MemoryDisk};
+use crate::{StateError, Version};
+
+struct Texts;
+
+impl Codec for Texts {
+    type Value = String;
+
+    fn save(&self, value: &String, into: &mut Vec<u8>) {
+        into.extend_from_slice(value.as_bytes());
+    }
+
+    fn load(&self, bytes: &[u8]) -> Result<String, Error> {
+        String::from_utf8(bytes.to_vec()).map_err(|_| Error::corrupt("a text is no UTF-8"))
+    }
+
+    fn heap_bytes(&self, value: &String) -> usize {
+        value.capacity()
+    }
+}
+
+type Model = BTreeMap<u8, String>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(u8, u8),
+    Remove(u8),
+    Get(u8),
+    Prefetch(Vec<u8>),
+    Mark,
+    Save(usize),
+    /// The other thread writes the oldest hand-over.
+    Write,
+    /// The oldest that was written is committed.
+    Commit,
+    Unload,
+    Crash(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = || 0..24_u8;
+    prop_oneof![
+        12 => (key(), any::<u8>()).prop_map(|(key, text)| Step::Append(key, text)),
+        3 => key().prop_map(Step::Remove),
+        4 => key().prop_map(Step::Get),
+        1 => proptest::collection::vec(key(), 0..12).prop_map(Step::Prefetch),
+        3 => Just(Step::Mark),
+        5 => (1..6_usize).prop_map(Step::Save),
+        4 => Just(Step::Write),
+        3 => Just(Step::Commit),
+        1 => Just(Step::Unload),
+        1 => (0..4000_usize).prop_map(Step::Crash),
+    ]
+}
+
+/// A cache, what it should hold, and what is on its way to the disk.
+struct Run {
+    disk: MemoryDisk,
+    keyed: Keyed<Texts>,
+    model: Model,
+    cycle: u64,
+    /// The model at each marker that is not committed.
+    marked: VecDeque<(u64, Model)>,
+    handed: VecDeque<HandOver>,
+    written: VecDeque<(HandOver, Version)>,
+    committed: (u64, Option<Version>, Model),
+}
+
+impl Run {
+    fn new(memory: usize) -> Self {
+        let disk = MemoryDisk::new();
+        let keyed = open(&disk, 0, None, memory);
+        Self {
+            disk,
+            keyed,
+            model: Model::new(),
+            cycle: 0,
+            marked: VecDeque::new(),
+            handed: VecDeque::new(),
+            written: VecDeque::new(),
+            committed: (0, None, Model::new()),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Append(key, text) => {
+                let text = format!("{text}, ");
+                self.model.entry(*key).or_default().push_str(&text);
+                let change =
+                    |value: &mut Option<String>| value.get_or_insert_with(String::new).push_str(&text);
+                self.keyed.change(&[*key], change).unwrap();
+            }
+            Step::Remove(key) => {
+                let expected = self.model.remove(key);
+                assert_eq!(self.keyed.change(&[*key], Option::take).unwrap(), expected);
+            }
+            Step::Get(key) => assert_eq!(self.keyed.get(&[*key]).unwrap(), self.model.get(key)),
+            Step::Prefetch(keys) => self.keyed.prefetch(keys.chunks(1)).unwrap(),
+            Step::Mark => {
+                self.cycle += 1;
+                let earlier = self.keyed.begin_cycle(self.cycle);
+                self.handed.extend(earlier);
+                self.marked.push_back((self.cycle, self.model.clone()));
+            }
+            Step::Save(keys) => {
+                let done = self.keyed.save_some(Slice { keys: *keys, bytes: usize::MAX });
+                self.handed.extend(done);
+            }
+            Step::Write => {
+                if let Some(mut handed) = self.handed.pop_front() {
+                    let version = handed.prepare().unwrap();
+                    self.written.push_back((handed, version));
+                }
+            }
+            Step::Commit => {
+                if let Some((handed, version)) = self.written.pop_front() {
+                    let (cycle, model) = self.marked.pop_front().unwrap();
+                    assert_eq!(cycle, handed.cycle());
+                    handed.committed().unwrap();
+                    self.committed = (cycle, Some(version), model);
+                }
+            }
+            Step::Unload => drop(self.keyed.unload(i64::MAX, 5)),
+            Step::Crash(memory) => {
+                let (cycle, version, model) = &self.committed;
+                self.keyed = open(&self.disk, *cycle, version.as_ref(), *memory);
+                (self.cycle, self.model) = (*cycle, model.clone());
+                self.marked.clear();
+                self.handed.clear();
+                self.written.clear();
+            }
+        }
+    }
+}
+
+fn open(disk: &MemoryDisk, cycle: u64, version: Option<&Version>, memory: usize) -> Keyed<Texts> {
+    Keyed::over(Arc::new(Memory::open(disk, version).unwrap()), cycle, memory, Texts)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn it_is_a_map_that_comes_back_as_it_was_at_the_last_commit(
+        memory in 0..4000_usize,
+        steps in proptest::collection::vec(step(), 1..150),
+    ) {
+        let mut run = Run::new(memory);
+        for step in &steps {
+            run.step(step);
+        }
+        for key in 0..24 {
+            run.step(&Step::Get(key));
+        }
+        run.step(&Step::Crash(memory));
+        for key in 0..24 {
+            run.step(&Step::Get(key));
+        }
+    }
+}
+
+#[test]
+fn clean_values_make_room_and_changed_ones_stay() {
+    let mut run = Run::new(10_000);
+    for key in 0..=255 {
+        run.step(&Step::Append(key, key));
+    }
+    let all = run.keyed.bytes();
+    assert!(all > 20_000, "{all}");
+    assert_eq!(run.keyed.stats().evictions, 0, "nothing has been written yet");
+    run.step(&Step::Mark);
+    run.step(&Step::Save(1000));
+    run.step(&Step::Append(0, 0));
+    assert_eq!(run.keyed.stats().evictions, 0, "handed over is not written");
+    run.step(&Step::Write);
+    for _ in 0..20 {
+        run.step(&Step::Get(7));
+    }
+    assert!(run.keyed.bytes() <= 10_000, "{}", run.keyed.bytes());
+    let before = run.keyed.stats();
+    assert!(before.evictions > 100);
+    run.step(&Step::Get(0));
+    run.step(&Step::Get(7));
+    assert_eq!(run.keyed.stats().misses, before.misses, "one was changed, the other used");
+    run.step(&Step::Get(8));
+    assert_eq!(run.keyed.stats().misses, before.misses + 1);
+}
+
+#[test]
+fn a_batch_of_keys_is_read_once_each() {
+    let mut run = Run::new(usize::MAX);
+    for key in 0..100 {
+        run.step(&Step::Append(key, 1));
+    }
+    run.step(&Step::Append(1, 1));
+    assert_eq!(run.keyed.stats().misses, 0, "what is not here is nowhere");
+    for step in [Step::Mark, Step::Save(1000), Step::Write, Step::Commit, Step::Crash(usize::MAX)] {
+        run.step(&step);
+    }
+    run.step(&Step::Prefetch(vec![3, 4, 3, 200, 4, 200]));
+    assert_eq!(run.keyed.stats().misses, 3);
+    for key in [3, 4, 200] {
+        run.step(&Step::Get(key));
+    }
+    assert_eq!((run.keyed.stats().misses, run.keyed.stats().hits), (3, 3));
+}
+
+#[test]
+fn a_scan_fills_what_is_missing_and_keeps_what_is_newer() {
+    let mut run = Run::new(usize::MAX);
+    for key in 0..10 {
+        run.step(&Step::Append(key, 1));
+    }
+    for step in [Step::Mark, Step::Save(1000), Step::Write, Step::Commit, Step::Crash(usize::MAX)] {
+        run.step(&step);
+    }
+    run.step(&Step::Append(3, 9));
+    let backend = Memory::open(&run.disk, run.committed.1.as_ref()).unwrap();
+    backend
+        .scan(&mut |key, value| {
+            assert!(run.keyed.offer(key, value).unwrap());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(run.keyed.stats().keys, 10);
+    assert_eq!(run.keyed.get(&[3]).unwrap().unwrap(), "1, 9, ");
+    assert_eq!(run.keyed.stats().misses, 1);
+}
+
+#[test]
+fn what_nothing_touched_is_unloaded_once_it_is_clean() {
+    let mut run = Run::new(usize::MAX);
+    for key in 0..10 {
+        run.keyed.set_stamp(i64::from(key));
+        run.step(&Step::Append(key, 1));
+    }
+    assert_eq!(run.keyed.unload(4, 100), 0, "nothing is clean");
+    for step in [Step::Mark, Step::Save(1000), Step::Write] {
+        run.step(&step);
+    }
+    run.step(&Step::Append(2, 2));
+    assert_eq!(run.keyed.unload(4, 2), 2);
+    assert_eq!(run.keyed.unload(4, 100), 2, "one was used again");
+    assert_eq!(run.keyed.stats().keys, 6);
+    for key in 0..10 {
+        run.step(&Step::Get(key));
+    }
+}
+
+/// A back end that fails when it is read.
+#[derive(Debug)]
+struct Broken;
+
+impl Backend for Broken {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
+        Err(StateError::TooLarge { what: "a test", bytes: key.len() as u64, max: 0 })
+    }
+
+    fn write(&self, _: u64, _: &Changes) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn prepare(&self, _: u64) -> Result<Version, StateError> {
+        Ok(Version::from_bytes([]))
+    }
+
+    fn committed(&self, _: u64) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn scan(&self, _: &mut crate::backend::Visit<'_>) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn stats(&self) -> crate::BackendStats {
+        crate::BackendStats { keys: 1, ..crate::BackendStats::default() }
+    }
+}
+
+#[test]
+fn a_failed_read_is_an_error_each_time_and_never_no_value() {
+    let mut keyed = Keyed::over(Arc::new(Broken), 0, 1000, Texts);
+    for _ in 0..2 {
+        assert!(keyed.prefetch([b"a" as &[u8], b"b"]).is_err());
+        assert!(keyed.get(b"a").is_err());
+        assert!(keyed.change(b"b", |value| *value = None).is_err());
+    }
+    assert_eq!(keyed.stats().keys, 0);
+}
+
+#[test]
+fn without_a_back_end_all_stays_and_what_is_removed_goes() {
+    let mut keyed = Keyed::in_memory(Texts);
+    for key in 0..100_u8 {
+        keyed.change(&[key], |value| *value = Some("text".repeat(100))).unwrap();
+    }
+    assert!(keyed.begin_cycle(1).is_none() && !keyed.is_saving() && !keyed.is_durable());
+    assert_eq!(keyed.stats().keys, 100);
+    keyed.change(&[3], Option::take).unwrap();
+    assert!(keyed.get(&[3]).unwrap().is_none() && keyed.get(&[200]).unwrap().is_none());
+    assert_eq!(keyed.stats().keys, 99);
+}
