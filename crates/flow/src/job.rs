@@ -188,6 +188,8 @@ pub(crate) struct JobCore {
     /// What tasks that publish wait for.
     pub(crate) order: Option<Arc<DurableOrder>>,
     pub(crate) cycles: Option<Arc<dyn Cycles>>,
+    /// A task asks for an early marker. Relaxed: it orders nothing, and the sequencer is woken after it.
+    hastened: AtomicBool,
     /// Set with the final state: tasks that see it drop themselves. Release here, acquire in the tasks.
     stopped: AtomicBool,
     /// Tasks that are not dropped yet, the sequencer among them.
@@ -241,6 +243,7 @@ impl JobCore {
             operators,
             order,
             cycles,
+            hastened: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             alive: AtomicUsize::new(tasks),
             life: Mutex::new(Life {
@@ -274,6 +277,22 @@ impl JobCore {
         if let Some(wakers) = self.wakers.get() {
             wakers.sequencer.wake();
         }
+    }
+
+    /// Has the sequencer number a marker as soon as it may.
+    pub(crate) fn hasten_cycle(&self) {
+        if self.cycles.is_some() && !self.hastened.swap(true, Ordering::Relaxed) {
+            self.wake_sequencer();
+        }
+    }
+
+    pub(crate) fn is_hastened(&self) -> bool {
+        self.hastened.load(Ordering::Relaxed)
+    }
+
+    /// A marker is being numbered: what asked for one has it.
+    pub(crate) fn cycle_begins(&self) {
+        self.hastened.store(false, Ordering::Relaxed);
     }
 
     #[inline]

@@ -18,6 +18,7 @@
 
 mod clock;
 mod durable;
+mod element;
 mod graph;
 mod job;
 mod latency;
@@ -51,17 +52,25 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use durable::{
     CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Resume, SourcePosition,
 };
+pub use element::{
+    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, OnExpiry, OutputPolicy, Turn,
+};
 pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
 };
 pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
-pub use operator::{Command, InputId, InputOrder, Operator, Output, Parts, TaskInfo, collect, collect_parts};
+pub use operator::{
+    Command, InputId, InputOrder, Operator, Output, Parts, TaskInfo, collect, collect_parts,
+    collect_with_parts,
+};
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
 pub use pool::{BufferPool, PooledVec};
-pub use record::{Decimal, Emit, FieldType, Get, NewRecord, PerRecord, RecordOperator, Row, Set, Timestamp};
+pub use record::{
+    Decimal, Emit, FieldType, Get, NewRecord, Packed, Packer, PerRecord, RecordOperator, Row, Set, Timestamp,
+};
 pub use runtime::Runtime;
 pub use source::{
     DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun,

@@ -184,6 +184,14 @@ impl Output<'_> {
         }
     }
 
+    /// Asks for the end of the cycle before its time, where cycles are committed: the marker comes as soon as earlier
+    /// cycles let it. Asking again before it comes changes nothing.
+    pub fn hasten_cycle(&self) {
+        if let Some(core) = self.core {
+            core.hasten_cycle();
+        }
+    }
+
     /// The numbers that are being worked on. What is emitted in `process` and `complete` lies in it; what is
     /// emitted in `tick`, `cycle`, `command` and `finish` gets the one number in it, whatever its rows say.
     pub fn range(&self) -> SeqRange {
@@ -229,4 +237,16 @@ fn run_by_hand<T>(
     let range = SeqRange::new(0, Seq::MAX);
     call(&mut Output { who: None, emitted: &mut emitted, at: &mut at, range, core: None, parts })?;
     Ok(emitted)
+}
+
+/// As [`collect`], with the parts of cycles that were handed over.
+///
+/// # Errors
+/// What `call` returns.
+pub fn collect_with_parts<T>(
+    call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>,
+) -> Result<(Vec<(usize, Batch)>, Parts), Error> {
+    let mut parts = Parts::new();
+    let emitted = run_by_hand(call, Some(&mut parts))?;
+    Ok((emitted, parts))
 }

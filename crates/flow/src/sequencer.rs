@@ -264,7 +264,8 @@ impl Sequencer {
             if self.is_due(self.tick, Some(self.options.tick), time) {
                 self.make_tick(time)?;
             }
-            if self.is_due(self.cycle, self.options.cycle.every, time) && self.may_mark() {
+            let is_due = self.is_due(self.cycle, self.options.cycle.every, time) || self.core.is_hastened();
+            if is_due && self.may_mark() {
                 self.make_cycle(time)?;
             }
             more = self.ask_once(time)?;
@@ -431,6 +432,7 @@ impl Sequencer {
     }
 
     fn send_cycle(&mut self, at: Instant) {
+        self.core.cycle_begins();
         self.cycle = Pace { at, clock: self.now };
         (self.cycle_bytes, self.cycle_records) = (0, 0);
         self.cycle_number += 1;
@@ -510,6 +512,8 @@ impl Sequencer {
             FeedState::Waiting(until) if !feed.counters.blocked.load(Ordering::Relaxed) => until,
             _ => None,
         });
+        // What a task asked for while earlier ones were on their way.
+        let asked = self.core.is_hastened().then(|| Instant::now() + MARK_AGAIN);
         let regular = if self.by_hand {
             None
         } else {
@@ -519,6 +523,6 @@ impl Sequencer {
             let soon = Instant::now() + MARK_AGAIN;
             Some(cycle.map_or(tick, |cycle| tick.min(if self.may_mark() { cycle } else { cycle.max(soon) })))
         };
-        sources.chain(regular).min()
+        sources.chain(regular).chain(asked).min()
     }
 }

@@ -16,20 +16,23 @@
 mod build;
 mod column;
 mod emit;
+mod feed;
 mod field;
+mod pack;
 mod row;
 #[cfg(test)]
 mod tests;
 
-use thalweg_types::{Batch, Error, Micros, Schema, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 
 use crate::{Command, InputId, Operator, Output};
 
-use column::Column;
-use emit::Outlet;
+pub(crate) use column::Column;
+pub(crate) use feed::{Feed, Rows};
 
 pub use emit::{Emit, NewRecord};
 pub use field::{Decimal, FieldType, Get, Set, Timestamp};
+pub use pack::{Packed, Packer};
 pub use row::Row;
 
 /// An operator over records: one record in, any number out on any of its outputs. All state is its own.
@@ -87,67 +90,13 @@ pub trait RecordOperator: Send {
 /// A [`RecordOperator`] as an [`Operator`].
 pub struct PerRecord<O> {
     operator: O,
-    input_count: usize,
-    outlets: Vec<Outlet>,
-    /// Batches of a range that is not complete, by port; only where there are several inputs.
-    waiting: Vec<(usize, Batch)>,
-    /// The last tick.
-    now: Micros,
+    feed: Feed,
 }
 
 impl<O: RecordOperator> PerRecord<O> {
     /// `inputs` and `outputs` are the schemas of its inputs and outputs, in the order of their ports.
     pub fn new(operator: O, inputs: impl AsRef<[Schema]>, outputs: impl AsRef<[Schema]>) -> Self {
-        let (inputs, outputs) = (inputs.as_ref(), outputs.as_ref());
-        let outlets = outputs.iter().enumerate().map(|(port, schema)| Outlet::new(port, schema, inputs));
-        Self { operator, input_count: inputs.len(), outlets: outlets.collect(), waiting: Vec::new(), now: 0 }
-    }
-
-    /// The rows of one batch.
-    fn run(&mut self, port: usize, batch: &Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let columns = Column::all(batch);
-        for physical in batch.row_numbers() {
-            let record = Row::new(port, batch, &columns, physical);
-            out.working_on(record.seq());
-            let mut emit = Emit {
-                outlets: &mut self.outlets,
-                emitted: &mut *out.emitted,
-                core: out.core,
-                range: out.range,
-                seq: record.seq(),
-                time: record.time(),
-                source: Some(batch),
-            };
-            self.operator.process(record, &mut emit)?;
-        }
-        self.flush(Some(batch), out)
-    }
-
-    /// The rows of several batches by order number, equal numbers by port.
-    fn run_merged(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let columns: Vec<Vec<Column<'_>>> = waiting.iter().map(|(_, batch)| Column::all(batch)).collect();
-        let rows = waiting.iter().enumerate().flat_map(|(place, (_, batch))| {
-            batch.row_numbers().map(move |physical| (batch.seq(physical), place, physical))
-        });
-        let mut order: Vec<(Seq, usize, u32)> = rows.collect();
-        order.sort_by_key(|(seq, ..)| *seq);
-        for (seq, place, physical) in order {
-            let (port, batch) = &waiting[place];
-            let record = Row::new(*port, batch, &columns[place], physical);
-            out.working_on(seq);
-            let mut emit = Emit {
-                outlets: &mut self.outlets,
-                emitted: &mut *out.emitted,
-                core: out.core,
-                range: out.range,
-                seq,
-                time: record.time(),
-                source: None,
-            };
-            self.operator.process(record, &mut emit)?;
-        }
-        self.flush(None, out)
+        Self { operator, feed: Feed::new(inputs.as_ref(), outputs.as_ref()) }
     }
 
     /// A call that belongs to no record.
@@ -156,43 +105,28 @@ impl<O: RecordOperator> PerRecord<O> {
         out: &mut Output<'_>,
         call: impl FnOnce(&mut O, &mut Emit<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut emit = Emit {
-            outlets: &mut self.outlets,
-            emitted: &mut *out.emitted,
-            core: out.core,
-            range: out.range,
-            seq: out.range.start,
-            time: self.now,
-            source: None,
-        };
-        call(&mut self.operator, &mut emit)?;
-        self.flush(None, out)
+        let operator = &mut self.operator;
+        self.feed.between(out, |emit| call(operator, emit))
     }
+}
 
-    fn flush(&mut self, source: Option<&Batch>, out: &mut Output<'_>) -> Result<(), Error> {
-        for outlet in &mut self.outlets {
-            outlet.flush(source, out.range, out.emitted)?;
-        }
-        Ok(())
+impl<O: RecordOperator> Rows for O {
+    fn row(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+        self.process(record, out)
     }
 }
 
 impl<O: RecordOperator> Operator for PerRecord<O> {
     fn process(&mut self, input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        if self.input_count > 1 {
-            // Rows of other ports may stand between these; `complete` says that all are there.
-            self.waiting.push((input.port, batch));
-            return Ok(());
-        }
-        self.run(input.port, &batch, out)
+        self.feed.process(&mut self.operator, input.port, batch, out)
     }
 
     fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
-        if self.waiting.is_empty() { Ok(()) } else { self.run_merged(out) }
+        self.feed.complete(&mut self.operator, out)
     }
 
     fn tick(&mut self, now: Micros, out: &mut Output<'_>) -> Result<(), Error> {
-        self.now = now;
+        self.feed.set_now(now);
         self.between(out, |operator, emit| operator.tick(now, emit))
     }
 

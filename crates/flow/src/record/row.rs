@@ -1,6 +1,9 @@
 //! One record, as an operator gets it.
 
-use thalweg_types::{Batch, Micros, Seq};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use thalweg_types::{Batch, Error, Micros, Schema, Seq};
 
 use super::column::Column;
 use super::{FieldType, Get};
@@ -30,6 +33,17 @@ impl<'a> Row<'a> {
     pub fn get<T: FieldType>(&self, field: Get<T>) -> T::Value<'a> {
         let column = &self.columns[field.place()];
         T::read(column, self.physical as usize)
+    }
+
+    /// The record alone, as columns of its schema.
+    ///
+    /// # Errors
+    /// If it is of another schema.
+    pub fn alone(&self, schema: &Schema) -> Result<RecordBatch, Error> {
+        let columns =
+            self.columns.iter().map(|column| column.array.slice(self.physical as usize, 1)).collect();
+        RecordBatch::try_new(Arc::clone(schema.arrow()), columns)
+            .map_err(|error| Error::internal("take a record out of its batch").with_source(error))
     }
 
     /// Number of the input that it came by, in the order in which the job file lists them.

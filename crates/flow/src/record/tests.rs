@@ -11,7 +11,7 @@ use arrow_array::{
 };
 use arrow_buffer::i256;
 use proptest::prelude::*;
-use thalweg_types::{DataType, Field, Seqs, TimeUnit, Value};
+use thalweg_types::{DataType, Field, Seq, Seqs, TimeUnit, Value};
 
 use super::*;
 use crate::collect;

@@ -246,6 +246,38 @@ fn a_cycle_grows_while_earlier_ones_are_on_their_way() {
     assert_eq!(cycles.0.lock().unwrap().started[2].sources[0].next, 110);
 }
 
+#[test]
+fn a_task_can_ask_for_the_end_of_a_cycle_and_gets_it_once_earlier_ones_are_done() {
+    /// Asks for it with each batch.
+    struct Hasty;
+    impl Operator for Hasty {
+        fn process(&mut self, _: InputId, _: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+            out.hasten_cycle();
+            Ok(())
+        }
+    }
+    let mut build = Build::new("hasty");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers.in_blocks_of(10), 1);
+    let input = build.input(source, Partitioning::Global);
+    build.operator("hasty", vec![input], 1, |_| Hasty);
+    let (runtime, _clock) = runtime(1);
+    let cycles = KeptCycles::default();
+    let durability =
+        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let started = || cycles.0.lock().unwrap().started.len();
+    tap.allow(10);
+    eventually("a cycle that nothing else ends", || started() == 1);
+    cycles.0.lock().unwrap().is_shut = true;
+    tap.allow(20);
+    eventually("the block", || job.stats().records == 20);
+    cycles.0.lock().unwrap().is_shut = false;
+    eventually("the cycle that was asked for meanwhile", || started() == 2);
+    job.drain();
+    assert_eq!(finish(&job), JobState::Done);
+}
+
 fn message(text: &str) -> Command {
     Command { operator: "sink".into(), body: Arc::new(text.to_owned()), record: Some(text.to_owned().into()) }
 }

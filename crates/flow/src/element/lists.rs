@@ -1,0 +1,132 @@
+//! Lists of keys that wait: for output by time, for a wake, for a look at whether they have expired.
+//!
+//! A list is a queue of keys in pieces of some kilobytes, which are entries of the cache as elements are: they may
+//! leave memory, and a cycle writes those that changed. Of each list the manifest keeps where it begins and ends.
+
+use std::collections::BTreeMap;
+
+use thalweg_types::{Error, Micros};
+
+use super::Element;
+use super::entry::{Cache, Entry, PIECE};
+
+/// A piece takes no more keys once it has this many bytes: what a cycle writes again for one more key.
+const PIECE_BYTES: usize = 4096;
+
+/// Where a list is. Its pieces are those from `first` up to `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct List {
+    pub(super) id: u64,
+    pub(super) first: u32,
+    pub(super) end: u32,
+}
+
+impl List {
+    fn piece_key(self, piece: u32) -> [u8; 13] {
+        let mut key = [PIECE; 13];
+        key[1..9].copy_from_slice(&self.id.to_be_bytes());
+        key[9..].copy_from_slice(&piece.to_be_bytes());
+        key
+    }
+
+    /// Appends a key.
+    fn push<E: Element>(&mut self, cache: &mut Cache<E>, key: &[u8]) -> Result<(), Error> {
+        let append = |keys: &mut Vec<u8>| {
+            // Keys are shorter than what a column holds.
+            keys.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            keys.extend_from_slice(key);
+        };
+        if self.end > self.first {
+            let last = self.piece_key(self.end - 1);
+            let has_room = match cache.get(&last)? {
+                Some(Entry::Piece(keys)) => keys.len() < PIECE_BYTES,
+                _ => return Err(missing(*self, self.end - 1)),
+            };
+            if has_room {
+                return cache.change(&last, |entry| {
+                    if let Some(Entry::Piece(keys)) = entry {
+                        append(keys);
+                    }
+                });
+            }
+        }
+        let mut keys = Vec::new();
+        append(&mut keys);
+        cache.change(&self.piece_key(self.end), |entry| *entry = Some(Entry::Piece(keys)))?;
+        self.end += 1;
+        Ok(())
+    }
+
+    /// Takes the first piece out; `None` when there is none left.
+    pub(super) fn take<E: Element>(&mut self, cache: &mut Cache<E>) -> Result<Option<Vec<u8>>, Error> {
+        if self.first == self.end {
+            return Ok(None);
+        }
+        let taken = cache.change(&self.piece_key(self.first), Option::take)?;
+        let Some(Entry::Piece(keys)) = taken else { return Err(missing(*self, self.first)) };
+        self.first += 1;
+        Ok(Some(keys))
+    }
+}
+
+fn missing(list: List, piece: u32) -> Error {
+    Error::corrupt(format!("piece {piece} of list {} of keys is not in the state", list.id))
+        .with_hint("restore the data directory from a copy, or remove the job's folder to start over")
+}
+
+/// The keys of a piece.
+pub(super) fn keys(piece: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = piece;
+    std::iter::from_fn(move || {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        let (key, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = behind;
+        Some(key)
+    })
+}
+
+/// All lists of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lists {
+    /// Numbers of lists are not used again.
+    pub(super) next_id: u64,
+    /// Elements whose output is due with the next span of time.
+    pub(super) pending: Option<List>,
+    /// Elements to be woken, by time.
+    pub(super) wakes: BTreeMap<Micros, List>,
+    /// Elements to be looked at, by the time before which none of them can have expired.
+    pub(super) idle: BTreeMap<Micros, List>,
+}
+
+impl Lists {
+    pub(super) fn pend<E: Element>(&mut self, cache: &mut Cache<E>, key: &[u8]) -> Result<(), Error> {
+        let next_id = &mut self.next_id;
+        self.pending.get_or_insert_with(|| new(next_id)).push(cache, key)
+    }
+
+    pub(super) fn wake<E: Element>(
+        &mut self,
+        cache: &mut Cache<E>,
+        due: Micros,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let next_id = &mut self.next_id;
+        self.wakes.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
+    }
+
+    pub(super) fn idle<E: Element>(
+        &mut self,
+        cache: &mut Cache<E>,
+        due: Micros,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let next_id = &mut self.next_id;
+        self.idle.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
+    }
+}
+
+fn new(next_id: &mut u64) -> List {
+    let id = *next_id;
+    *next_id += 1;
+    List { id, first: 0, end: 0 }
+}

@@ -1,0 +1,482 @@
+//! Runs elements as an operator over batches.
+
+use std::sync::Arc;
+
+use thalweg_state::{HandOver, Slice};
+use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
+
+use super::entry::{Cache, ELEMENT, Entries, Entry, Kept};
+use super::lists::{self, List, Lists};
+use super::position::{ElementPart, Manifest};
+use super::{
+    Asked, CheckpointPace, Element, ElementSettings, ElementState, Expiry, OnExpiry, OutputPolicy, Turn,
+};
+use crate::record::{Column, Feed, Rows};
+use crate::{Emit, InputId, Operator, Output, Packer, Row};
+
+/// What one call saves of a frozen cycle: a tenth of the millisecond for which a marker may stop a task, or two.
+const SLICE: Slice = Slice { keys: 1024, bytes: 64 * 1024 };
+/// Idle elements that a tick looks at, at least; more where many wait.
+const LOOKS: usize = 512;
+/// Elements that a tick unloads at most.
+const UNLOADS: usize = 4096;
+/// Lists of idle elements within one time to live.
+const IDLE_LISTS: Micros = 32;
+
+/// An operator of elements.
+pub struct Elements<E: Element> {
+    feed: Feed,
+    pub(super) core: Core<E>,
+    /// The marker whose changes are being saved.
+    marked: Option<Arc<[u8]>>,
+    /// Bytes of changed elements that have the cycle end early.
+    dirty_limit: usize,
+    pace: CheckpointPace,
+    /// Records since the last marker.
+    records: u64,
+    /// The tick before the last marker.
+    marked_at: Option<Micros>,
+    is_hastened: bool,
+}
+
+pub(super) struct Core<E: Element> {
+    shared: Arc<E::Shared>,
+    pub(super) cache: Cache<E>,
+    /// By input.
+    keys: Vec<Packer>,
+    output: OutputPolicy,
+    expiry: Option<Expiry>,
+    lists: Lists,
+    time: Option<Micros>,
+    now: Option<Micros>,
+    /// The key of the record at hand.
+    key: Vec<u8>,
+    /// Keys of the rows ahead, one after the other, and where each ends.
+    ahead: Vec<u8>,
+    ends: Vec<usize>,
+    asked: Asked,
+}
+
+/// What is left to do once an element has been let go of.
+#[derive(Default)]
+struct Todo {
+    pend: bool,
+    idle: Option<Micros>,
+}
+
+impl<E: Element> Elements<E> {
+    /// `keys` are the places of the key fields, one list per input, of the same types in the same order; empty lists
+    /// make it keyless. `inputs` and `outputs` are the schemas by port.
+    ///
+    /// # Errors
+    /// If keys do not fit each other, a key field is a list or a struct, or the state is damaged.
+    pub fn new(
+        shared: Arc<E::Shared>,
+        inputs: &[Schema],
+        outputs: &[Schema],
+        keys: &[Vec<usize>],
+        settings: ElementSettings,
+        state: ElementState,
+    ) -> Result<Self, Error> {
+        let keys: Vec<Packer> = inputs
+            .iter()
+            .zip(keys)
+            .map(|(schema, places)| Packer::new(schema, places))
+            .collect::<Result<_, _>>()?;
+        check_keys(inputs, &keys)?;
+        let ElementState { backend, cycle, manifest, memory } = state;
+        let manifest = match manifest {
+            Some(bytes) => Manifest::decode(&bytes)?,
+            None => Manifest::default(),
+        };
+        let entries = Entries { shared: Arc::clone(&shared) };
+        let cache = match backend {
+            Some(backend) => Cache::over(backend, cycle, memory, entries),
+            None => Cache::in_memory(entries),
+        };
+        let Manifest { time, now, lists } = manifest;
+        Ok(Self {
+            feed: Feed::new(inputs, outputs),
+            core: Core {
+                shared,
+                cache,
+                keys,
+                output: settings.output,
+                expiry: settings.expiry,
+                lists,
+                time,
+                now,
+                key: Vec::new(),
+                ahead: Vec::new(),
+                ends: Vec::new(),
+                asked: Asked::default(),
+            },
+            marked: None,
+            dirty_limit: memory / 4,
+            pace: settings.checkpoint,
+            records: 0,
+            marked_at: now,
+            is_hastened: false,
+        })
+    }
+
+    /// Saves a slice of the frozen cycle, and asks for the end of the one at hand if it is time.
+    fn keep_pace(&mut self, out: &mut Output<'_>) {
+        if let Some(done) = self.core.cache.save_some(SLICE) {
+            self.hand_over(done, out);
+        }
+        if self.is_hastened || !self.core.cache.is_durable() {
+            return;
+        }
+        let is_due = match self.pace {
+            CheckpointPace::Cycle => false,
+            CheckpointPace::Records(count) => self.records >= count,
+            CheckpointPace::Every(every) => self
+                .core
+                .now
+                .zip(self.marked_at)
+                .is_some_and(|(now, at)| self.records > 0 && now.saturating_sub(at) >= every),
+        };
+        if is_due || self.core.cache.dirty_bytes() > self.dirty_limit {
+            self.is_hastened = true;
+            out.hasten_cycle();
+        }
+    }
+
+    fn hand_over(&mut self, changes: HandOver, out: &mut Output<'_>) {
+        if let Some(manifest) = self.marked.take() {
+            out.hand_over(changes.cycle(), Box::new(ElementPart { changes, manifest }));
+        }
+    }
+}
+
+fn check_keys(inputs: &[Schema], keys: &[Packer]) -> Result<(), Error> {
+    if keys.len() != inputs.len() {
+        return Err(Error::internal(format!("{} inputs have {} keys", inputs.len(), keys.len())));
+    }
+    let types = |key: &Packer| key.fields().iter().map(|field| field.data_type.clone()).collect::<Vec<_>>();
+    match keys.iter().position(|key| types(key) != types(&keys[0])) {
+        Some(input) => {
+            Err(Error::user(format!("the key of input {input} has other types than that of input 0"))
+                .with_hint("bring the fields to the same types with a `map` before"))
+        }
+        None => Ok(()),
+    }
+}
+
+impl<E: Element> Operator for Elements<E> {
+    fn process(&mut self, input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        self.records += batch.len() as u64;
+        self.feed.process(&mut self.core, input.port, batch, out)
+    }
+
+    fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+        self.feed.complete(&mut self.core, out)?;
+        self.keep_pace(out);
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Micros, out: &mut Output<'_>) -> Result<(), Error> {
+        self.feed.set_now(now);
+        self.marked_at.get_or_insert(now);
+        let core = &mut self.core;
+        self.feed.between(out, |emit| core.tick(now, emit))?;
+        core.look_at_idle()?;
+        self.keep_pace(out);
+        Ok(())
+    }
+
+    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
+        let earlier = self.core.cache.begin_cycle(cycle);
+        if let Some(earlier) = earlier {
+            self.hand_over(earlier, out);
+        }
+        let Core { time, now, lists, .. } = &self.core;
+        self.marked = Some(Manifest { time: *time, now: *now, lists: lists.clone() }.encode().into());
+        (self.records, self.marked_at, self.is_hastened) = (0, self.core.now, false);
+        self.keep_pace(out);
+        Ok(())
+    }
+
+    /// Where nothing goes on from here, what waits for time is emitted.
+    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        if !self.core.cache.is_durable() {
+            let core = &mut self.core;
+            return self.feed.between(out, |emit| {
+                core.wake_all(emit)?;
+                core.output_pending(emit)
+            });
+        }
+        if let Some(done) = self.core.cache.save_some(Slice { keys: usize::MAX, bytes: usize::MAX }) {
+            self.hand_over(done, out);
+        }
+        Ok(())
+    }
+
+    fn takes_part(&self) -> bool {
+        self.core.cache.is_durable()
+    }
+
+    fn task_time(&self) -> Option<Micros> {
+        self.core.time
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.core.cache.bytes()
+    }
+}
+
+impl<E: Element> Rows for Core<E> {
+    fn ahead(&mut self, port: usize, batch: &Batch, columns: &[Column<'_>]) -> Result<(), Error> {
+        if self.cache.is_whole() {
+            return Ok(());
+        }
+        self.ahead.clear();
+        self.ends.clear();
+        for row in batch.row_numbers() {
+            self.ahead.push(ELEMENT);
+            self.keys[port].pack_key(columns, row, &mut self.ahead);
+            self.ends.push(self.ahead.len());
+        }
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let keys = starts.zip(&self.ends).map(|(start, end)| &self.ahead[start..*end]);
+        self.cache.prefetch(keys)
+    }
+
+    fn row(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+        let time = self.time.map_or(record.time(), |time| time.max(record.time()));
+        if self.time != Some(time) {
+            self.time = Some(time);
+            self.cache.set_stamp(time);
+            self.wake_until(time, out)?;
+        }
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        key.push(ELEMENT);
+        self.keys[record.port()].pack_as_key(record, &mut key);
+        let done = self.touch(&key, time, record, out);
+        self.key = key;
+        done
+    }
+}
+
+impl<E: Element> Core<E> {
+    /// Gives an element its record.
+    fn touch(&mut self, key: &[u8], time: Micros, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+        let Self { shared, cache, keys, asked, output, expiry, .. } = self;
+        let packed = keys[record.port()].unpack(&key[1..]);
+        let todo = cache.change(key, |entry| {
+            let kept = revived::<E>(entry, *expiry, time, || E::create(shared, packed));
+            let mut turn = Turn { emit: out, key: packed, task_time: time, asked };
+            kept.element.process(shared, record, &mut turn)?;
+            kept.touched = time;
+            let mut todo = Todo::default();
+            match output {
+                OutputPolicy::Never => {}
+                OutputPolicy::Records(every) => {
+                    kept.count += 1;
+                    if kept.count >= *every {
+                        kept.count = 0;
+                        kept.element.output(shared, &mut turn)?;
+                    }
+                }
+                OutputPolicy::Every(_) => {
+                    todo.pend = !kept.is_pending;
+                    kept.is_pending = true;
+                }
+            }
+            if let Some(expiry) = expiry.filter(|expiry| expiry.on == OnExpiry::Forget)
+                && kept.listed.is_none()
+            {
+                kept.listed = Some(due(expiry, time));
+                todo.idle = kept.listed;
+            }
+            if std::mem::take(&mut asked.forget) {
+                *entry = None;
+                todo = Todo::default();
+            }
+            Ok(todo)
+        })?;
+        let todo = todo.map_err(|error| of_element(error, packed))?;
+        self.follow_up(key, &todo)
+    }
+
+    fn follow_up(&mut self, key: &[u8], todo: &Todo) -> Result<(), Error> {
+        let Self { cache, lists, asked, .. } = self;
+        if todo.pend {
+            lists.pend(cache, key)?;
+        }
+        if let Some(due) = todo.idle {
+            lists.idle(cache, due, key)?;
+        }
+        for due in asked.wakes.drain(..) {
+            lists.wake(cache, due, key)?;
+        }
+        Ok(())
+    }
+
+    /// Wakes elements whose time has come.
+    fn wake_until(&mut self, time: Micros, out: &mut Emit<'_>) -> Result<(), Error> {
+        while let Some(first) = self.lists.wakes.first_entry().filter(|first| *first.key() <= time) {
+            let (due, list) = first.remove_entry();
+            self.wake_list(due, list, out)?;
+        }
+        Ok(())
+    }
+
+    /// Wakes all that wait, as if time had passed; what they ask for then is not followed.
+    fn wake_all(&mut self, out: &mut Emit<'_>) -> Result<(), Error> {
+        let wakes = std::mem::take(&mut self.lists.wakes);
+        wakes.into_iter().try_for_each(|(due, list)| self.wake_list(due, list, out))
+    }
+
+    fn wake_list(&mut self, due: Micros, mut list: List, out: &mut Emit<'_>) -> Result<(), Error> {
+        while let Some(piece) = list.take(&mut self.cache)? {
+            self.cache.prefetch(lists::keys(&piece))?;
+            for key in lists::keys(&piece) {
+                self.visit(key, out, |element, shared, turn| element.wake(shared, due, turn), |_| true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Micros, out: &mut Emit<'_>) -> Result<(), Error> {
+        let before = self.now.replace(now);
+        if let OutputPolicy::Every(every) = self.output
+            && before.is_some_and(|before| now.div_euclid(every) > before.div_euclid(every))
+        {
+            self.output_pending(out)?;
+        }
+        Ok(())
+    }
+
+    fn output_pending(&mut self, out: &mut Emit<'_>) -> Result<(), Error> {
+        let Some(mut list) = self.lists.pending.take() else { return Ok(()) };
+        while let Some(piece) = list.take(&mut self.cache)? {
+            self.cache.prefetch(lists::keys(&piece))?;
+            for key in lists::keys(&piece) {
+                let is_due = |kept: &mut Kept<E>| std::mem::take(&mut kept.is_pending);
+                self.visit(key, out, |element, shared, turn| element.output(shared, turn), is_due)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls an element that is alive and of which `is_meant` says yes, for something else than a record.
+    fn visit(
+        &mut self,
+        key: &[u8],
+        out: &mut Emit<'_>,
+        call: impl FnOnce(&mut E, &E::Shared, &mut Turn<'_, '_>) -> Result<(), Error>,
+        is_meant: impl FnOnce(&mut Kept<E>) -> bool,
+    ) -> Result<(), Error> {
+        let Self { shared, cache, keys, asked, expiry, .. } = self;
+        // Elements come with records, and records with a time.
+        let time = self.time.unwrap_or(Micros::MIN);
+        let packed = keys[0].unpack(&key[1..]);
+        let called = cache.change(key, |entry| {
+            let Some(Entry::Element(kept)) = entry else { return Ok(()) };
+            if !is_meant(kept) || has_expired(*expiry, kept.touched, time) {
+                return Ok(());
+            }
+            let mut turn = Turn { emit: out, key: packed, task_time: time, asked };
+            call(&mut kept.element, shared, &mut turn)?;
+            if std::mem::take(&mut asked.forget) {
+                *entry = None;
+            }
+            Ok(())
+        })?;
+        called.map_err(|error| of_element(error, packed))?;
+        self.follow_up(key, &Todo::default())
+    }
+
+    /// Forgets elements whose time to live has passed, or lets them leave memory: some of them, at a tick.
+    fn look_at_idle(&mut self) -> Result<(), Error> {
+        let (Some(time), Some(expiry)) = (self.time, self.expiry) else { return Ok(()) };
+        if expiry.on == OnExpiry::Unload {
+            self.cache.unload(time.saturating_sub(expiry.after), UNLOADS);
+            return Ok(());
+        }
+        let pieces: u32 = self.lists.idle.range(..=time).map(|(_, list)| list.end - list.first).sum();
+        // A piece holds some hundred keys: what piled up goes within some ticks.
+        let pieces = (pieces / 16) as usize;
+        let mut looked = 0;
+        while looked < LOOKS.max(pieces.saturating_mul(128)) {
+            let Some(mut first) = self.lists.idle.first_entry().filter(|first| *first.key() <= time) else {
+                break;
+            };
+            let due = *first.key();
+            let Some(piece) = first.get_mut().take(&mut self.cache)? else {
+                first.remove();
+                continue;
+            };
+            self.cache.prefetch(lists::keys(&piece))?;
+            for key in lists::keys(&piece) {
+                looked += 1;
+                self.look_at(key, due, time, expiry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, key: &[u8], listed: Micros, time: Micros, expiry: Expiry) -> Result<(), Error> {
+        let todo = self.cache.change(key, |entry| {
+            let mut todo = Todo::default();
+            // It may have ended and begun anew since, and stands in another list then.
+            if let Some(Entry::Element(kept)) = entry
+                && kept.listed == Some(listed)
+            {
+                if has_expired(Some(expiry), kept.touched, time) {
+                    *entry = None;
+                } else {
+                    kept.listed = Some(due(expiry, kept.touched));
+                    todo.idle = kept.listed;
+                }
+            }
+            todo
+        })?;
+        self.follow_up(key, &todo)
+    }
+}
+
+/// The element of an entry, made where there is none or its time to live has passed.
+fn revived<E: Element>(
+    entry: &mut Option<Entry<E>>,
+    expiry: Option<Expiry>,
+    time: Micros,
+    create: impl FnOnce() -> E,
+) -> &mut Kept<E> {
+    // In lists it stands where it stood.
+    let (is_pending, listed) = match entry {
+        Some(Entry::Element(kept)) if has_expired(expiry, kept.touched, time) => {
+            (kept.is_pending, kept.listed)
+        }
+        Some(Entry::Element(_)) => return kept_of(entry),
+        _ => (false, None),
+    };
+    let kept = Kept { element: create(), touched: time, count: 0, is_pending, listed };
+    *entry = Some(Entry::Element(kept));
+    kept_of(entry)
+}
+
+fn kept_of<E>(entry: &mut Option<Entry<E>>) -> &mut Kept<E> {
+    match entry {
+        Some(Entry::Element(kept)) => kept,
+        _ => unreachable!("the entry was just seen to be an element"),
+    }
+}
+
+fn has_expired(expiry: Option<Expiry>, touched: Micros, time: Micros) -> bool {
+    expiry.is_some_and(|expiry| expiry.on == OnExpiry::Forget && time.saturating_sub(touched) >= expiry.after)
+}
+
+/// The list of idle elements for one that was touched then.
+fn due(expiry: Expiry, touched: Micros) -> Micros {
+    let step = (expiry.after / IDLE_LISTS).max(1);
+    let ends = touched.saturating_add(expiry.after);
+    ends.saturating_add(step - 1).div_euclid(step).saturating_mul(step).max(ends)
+}
+
+fn of_element(error: Error, key: crate::Packed<'_>) -> Error {
+    if key.fields().is_empty() { error } else { error.context(format!("element {key:?}")) }
+}
