@@ -396,3 +396,55 @@ fn windows_go_on_with_the_same_answers_to_the_bit() {
         assert_eq!(calm.len(), disturbed.len(), "{backend}");
     }
 }
+
+/// Elements over a back end that has little memory for them.
+const COUNTS: &str = "
+name: counts
+cycle: { every: 5ms }
+state: { memory: 64KiB }
+sources:
+  a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64 } }
+operators:
+  keys: { type: map, input: a, select: { k: n % 500 } }
+  counts: { type: count, input: keys, key: k, checkpoint: { every: 200 records } }
+  once: { type: changes, input: keys, key: k, value: k }
+sinks:
+  counts: { type: file, input: counts, path: DIR/counts.ndjson, format: ndjson }
+  once: { type: file, input: once, path: DIR/once.ndjson, format: ndjson }
+";
+
+#[test]
+fn elements_go_on_where_they_stood_however_often_the_job_is_ended_at_once() {
+    const ROUNDS: u32 = 6;
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "n\n").unwrap();
+    for round in 0..ROUNDS {
+        let node = folder.node(1 + round as usize % 3);
+        let job = folder.start(&node, COUNTS).unwrap();
+        append(&folder.path("a.csv"), round * 2_000..(round + 1) * 2_000);
+        eventually("some records", || job.stats().records >= u64::from(round) * 300);
+        let before = job.cycles().unwrap().committed;
+        if round % 2 == 1 {
+            eventually("a commit", || job.cycles().unwrap().committed > before + 1);
+        }
+        job.abort();
+        assert_eq!(job.wait().state, JobState::Aborted);
+        drop(node);
+    }
+    let node = folder.node(2);
+    let job = folder.start(&node, COUNTS).unwrap();
+    let is_all = || folder.read("counts.ndjson").lines().count() >= (ROUNDS * 2_000) as usize;
+    eventually("all records", is_all);
+    job.drain();
+    assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+
+    let mut expected: Vec<String> = (1..=ROUNDS * 4)
+        .flat_map(|count| (0..500).map(move |key| format!("{{\"k\":{key},\"count\":{count}}}")))
+        .collect();
+    expected.sort_unstable();
+    let counts = folder.read("counts.ndjson");
+    let mut found: Vec<&str> = counts.lines().collect();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    assert_eq!(folder.read("once.ndjson").lines().count(), 500, "the first of each key, over all lives");
+}

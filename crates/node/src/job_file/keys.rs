@@ -28,6 +28,8 @@ pub enum Shape {
     PartitionBy,
     /// Names and queries.
     Queries,
+    /// One of these words, or `{ every: … }` with a count of records or a duration.
+    Pace(&'static [&'static str]),
     /// A mapping with keys of its own.
     Section(&'static [KeySpec]),
     Sources,

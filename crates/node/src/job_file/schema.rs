@@ -167,6 +167,22 @@ fn shape(shape: Shape) -> Value {
             ]
         }),
         Shape::Queries => named(json!({ "type": "string" })),
+        Shape::Pace(words) => json!({
+            "anyOf": [
+                { "enum": words },
+                {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["every"],
+                    "properties": {
+                        "every": { "anyOf": [
+                            { "type": "string", "pattern": r"^\s*([0-9]+\s+)?records?\s*$" },
+                            reference("duration"),
+                        ] },
+                    },
+                },
+            ]
+        }),
         Shape::Section(specs) => section(specs),
         Shape::Sources => named(reference("source")),
         Shape::Operators => named(reference("operator")),

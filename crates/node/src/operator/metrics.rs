@@ -320,9 +320,4 @@ impl OperatorCheck<'_> {
         });
         self.report().at(node.unwrap_or(self.section.span), message).hint(hint).report();
     }
-
-    fn warn(&self, key: &str, message: String) {
-        let span = self.section.get(key).map_or(self.section.span, |node| node.span);
-        self.report().at(span, message).warning().report();
-    }
 }

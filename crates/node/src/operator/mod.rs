@@ -6,10 +6,12 @@
 //!
 //! Not here: inputs, task counts and schedules, which are the same for every operator (`job_file::check`).
 
+pub mod element;
 mod filter;
 mod map;
 mod metrics;
 mod relay;
+mod split;
 pub(crate) mod union;
 
 use std::cell::Cell;
@@ -30,10 +32,12 @@ use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
 use crate::metrics::{AnswerCounts, LatePolicy, MetricsSpec};
 
+pub use element::{Aggregate, Changes, Count, ElementPlan, Join};
 pub use filter::Filter;
 pub use map::Map;
 pub use metrics::Metrics;
 pub use relay::Relay;
+pub use split::Split;
 pub use union::Union;
 
 /// What a stream of a job is: its fields, and what its source says of order and duplicates.
@@ -331,6 +335,12 @@ impl<'a> OperatorCheck<'a> {
         pending.report();
     }
 
+    /// Tells of something in the value of a key that is no mistake.
+    pub fn warn(&self, key: &str, message: impl Into<String>) {
+        let span = self.section.get(key).map_or(self.section.span, |node| node.span);
+        self.report().at(span, message).warning().report();
+    }
+
     pub(crate) fn report(&self) -> &'a Report {
         self.section.report
     }
@@ -412,6 +422,11 @@ impl Operators {
         operators.add(Map);
         operators.add(Union);
         operators.add(Relay);
+        operators.add(Split);
+        operators.add(Count);
+        operators.add(Aggregate);
+        operators.add(Join);
+        operators.add(Changes);
         operators
     }
 

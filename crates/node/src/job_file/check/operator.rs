@@ -254,7 +254,10 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
                     input.spread_span,
                     format!("{} of type {} spreads its input itself", section.what, plugin.name()),
                 )
-                .hint("leave out \"partition\" here; `partition_by` says by what")
+                .hint(match plugin.options().iter().any(|spec| spec.key == "partition_by") {
+                    true => "leave out \"partition\" here; `partition_by` says by what",
+                    false => "leave out \"partition\" here; `key` says by what",
+                })
                 .report();
             return None;
         }

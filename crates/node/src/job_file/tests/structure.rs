@@ -108,7 +108,7 @@ sinks:
                |
             11 |   double: { type: mpa, input: in }
                |                   ^^^
-               = expected: metrics, filter, map, union or relay
+               = expected: metrics, filter, map, union, relay, split, count, aggregate, join or changes
                = hint: did you mean "map"?
 
             error: sink "out" lacks "path"
@@ -375,14 +375,14 @@ fn plug_ins_that_are_not_there_name_the_nearest() {
         "type: metrics",
         "type: metric",
         expect![[r#"
-        error: operator "features" is of type "metric", which is no operator
-          --> job.yaml:15:11
-           |
-        15 |     type: metric
-           |           ^^^^^^
-           = expected: metrics, filter, map, union or relay
-           = hint: did you mean "metrics"?
-    "#]],
+            error: operator "features" is of type "metric", which is no operator
+              --> job.yaml:15:11
+               |
+            15 |     type: metric
+               |           ^^^^^^
+               = expected: metrics, filter, map, union, relay, split, count, aggregate, join or changes
+               = hint: did you mean "metrics"?
+        "#]],
     );
     check_example(
         "format: ndjson",

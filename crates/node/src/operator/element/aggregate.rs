@@ -1,0 +1,337 @@
+//! `aggregate`: count, min, max, mean and variance of fields, per key and aligned interval of event time.
+//!
+//! Intervals begin at multiples of `every` from the epoch. One is emitted when task time reaches its end plus the
+//! stream's `lateness`; until then records out of order find it open. Records that are later than that are judged as
+//! everywhere: to rejects, or with `late: clamp` counted at the bound.
+//!
+//! Numbers are taken as float64. Mean and variance are updated record by record as Welford and Finch have it, in
+//! the order of the stream; the variance is that of the population, `S / n`. NaN sorts above everything, and nulls are
+//! not counted. A key is forgotten when none of its intervals is open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thalweg_connect::format::ndjson::Ndjson;
+use thalweg_connect::{FormatPlugin, OptionKind, Options};
+use thalweg_flow::{Element, FieldType, Get, Packed, Row, Set, Timestamp, Turn};
+use thalweg_types::{
+    Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, TimeUnit, Value, format_duration,
+    format_timestamp, rejects_schema,
+};
+
+use crate::job_file::keys::{KeySpec, Shape};
+use crate::metrics::LatePolicy;
+use crate::operator::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+
+use super::{CHECKPOINT, ElementPlan, KEY, distinct, places, setters};
+
+pub struct Aggregate;
+
+const OPTIONS: &[KeySpec] = &[
+    KEY,
+    KeySpec::new("fields", TEXTS, "fields of numbers to be summed up").required(),
+    KeySpec::new("every", Shape::Option(OptionKind::Duration), "length of the intervals of event time")
+        .required(),
+    CHECKPOINT,
+];
+
+impl OperatorPlugin for Aggregate {
+    fn name(&self) -> &'static str {
+        "aggregate"
+    }
+
+    fn doc(&self) -> &'static str {
+        "per key and aligned interval of event time: count, min, max, mean and (population) variance of fields; emitted once \
+         the interval and the stream's `lateness` have passed"
+    }
+
+    fn options(&self) -> &'static [KeySpec] {
+        OPTIONS
+    }
+
+    fn partitions_itself(&self) -> bool {
+        true
+    }
+
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+        let plan = ElementPlan::read(check);
+        let stream = check.input();
+        let input = &stream.schema;
+        let names = check.options().list("fields").unwrap_or_default();
+        let numbers = places(check, "fields", names, input).and_then(|places| {
+            let numbers = places.iter().map(|place| Number::of(input, &input.fields()[*place]));
+            check.accept("fields", numbers.collect::<Result<Vec<_>, _>>())
+        });
+        let every = check.options().duration("every");
+        if every.is_some_and(|every| every <= 0) {
+            check.error("every", "\"every\" is 0", Some("give a length, as in `every: 1m`".to_owned()));
+        }
+        let (plan, numbers, every) = (plan?, numbers?, every?);
+        let key: Vec<Field> = plan.keys[0].iter().map(|place| input.fields()[*place].clone()).collect();
+        let mut fields = key.clone();
+        fields.push(Field::new("start", DataType::Timestamp(TimeUnit::Micro)));
+        for name in names {
+            fields.push(Field::new(format!("{name}_count"), DataType::Int64));
+            for figure in ["min", "max", "mean", "variance"] {
+                fields.push(Field::new(format!("{name}_{figure}"), DataType::Float64).nullable());
+            }
+        }
+        let schema = distinct(check, fields)?;
+        if check.failed.get() {
+            return None;
+        }
+        let shared = Plan {
+            every,
+            lateness: stream.lateness,
+            late: stream.late,
+            numbers,
+            input: input.clone(),
+            key: check.accept("key", setters(&schema, &key))?,
+            start: check.accept("key", Set::of(&schema, "start"))?,
+            figures: check.accept("fields", names.iter().map(|name| Figures::of(&schema, name)).collect())?,
+            rejects: check.accept("fields", Rejects::new())?,
+        };
+        let outputs = vec![
+            NamedOutput { name: "aggregates".to_owned(), schema },
+            NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
+        ];
+        let mut prepared = Prepared::elements::<Series>(check, plan, outputs, shared);
+        prepared.rejects = Some(1);
+        Some(prepared)
+    }
+}
+
+/// Where a number is read.
+enum Number {
+    Int(Get<Option<i64>>),
+    UInt(Get<Option<u64>>),
+    Float(Get<Option<f64>>),
+}
+
+impl Number {
+    fn of(schema: &Schema, field: &Field) -> Result<Self, Error> {
+        Ok(match &field.data_type {
+            data_type if i64::fits(data_type) => Number::Int(Get::of(schema, &field.name)?),
+            data_type if u64::fits(data_type) => Number::UInt(Get::of(schema, &field.name)?),
+            data_type if f64::fits(data_type) => Number::Float(Get::of(schema, &field.name)?),
+            other => {
+                return Err(Error::user(format!("field {:?} is of type {other}", field.name)).with_hint(
+                    "name fields of type int64, uint64 or float64; a `map` before makes others so",
+                ));
+            }
+        })
+    }
+
+    fn read(&self, record: Row<'_>) -> Option<f64> {
+        match self {
+            Number::Int(field) => record.get(*field).map(|value| value as f64),
+            Number::UInt(field) => record.get(*field).map(|value| value as f64),
+            Number::Float(field) => record.get(*field),
+        }
+    }
+}
+
+/// Where the figures of a field are written.
+struct Figures {
+    count: Set<i64>,
+    /// Min, max, mean, variance.
+    values: [Set<Option<f64>>; 4],
+}
+
+impl Figures {
+    fn of(schema: &Schema, name: &str) -> Result<Self, Error> {
+        let value = |figure: &str| Set::of(schema, &format!("{name}_{figure}"));
+        Ok(Self {
+            count: Set::of(schema, &format!("{name}_count"))?,
+            values: [value("min")?, value("max")?, value("mean")?, value("variance")?],
+        })
+    }
+}
+
+struct Rejects {
+    source: Set<String>,
+    offset: Set<u64>,
+    code: Set<String>,
+    reason: Set<String>,
+    raw: Set<Vec<u8>>,
+}
+
+impl Rejects {
+    fn new() -> Result<Self, Error> {
+        let schema = rejects_schema();
+        Ok(Self {
+            source: Set::of(&schema, "source")?,
+            offset: Set::of(&schema, "offset")?,
+            code: Set::of(&schema, "code")?,
+            reason: Set::of(&schema, "reason")?,
+            raw: Set::of(&schema, "raw")?,
+        })
+    }
+}
+
+struct Plan {
+    every: Micros,
+    lateness: Micros,
+    late: LatePolicy,
+    numbers: Vec<Number>,
+    input: Schema,
+    key: Vec<Set<Value>>,
+    start: Set<Timestamp>,
+    figures: Vec<Figures>,
+    rejects: Rejects,
+}
+
+impl Plan {
+    /// When an interval is emitted.
+    fn due(&self, start: Micros) -> Micros {
+        start.saturating_add(self.every).saturating_add(self.lateness)
+    }
+
+    fn reject(&self, record: Row<'_>, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
+        let (source, offset) = turn.place_of(record.seq()).unwrap_or_else(|| (Arc::from(""), record.seq()));
+        let reason = format!(
+            "expected an event time at most {} behind the newest record, got {}",
+            format_duration(self.lateness),
+            format_timestamp(record.time()),
+        );
+        let records = record.alone(&self.input)?;
+        let range = SeqRange::new(record.seq(), record.seq() + 1);
+        let batch = Batch::new(range, records, vec![record.time()].into(), Seqs::Dense(record.seq()));
+        let mut raw = Vec::new();
+        let mut encoder = Ndjson.encoder(&self.input, &Options::default())?;
+        encoder.encode_row(&batch, 0, &mut raw);
+        let rejects = &self.rejects;
+        let reject = turn.record(1).set(rejects.source, &source).set(rejects.offset, offset);
+        let reject = reject.set(rejects.code, "late").set(rejects.reason, &reason);
+        reject.set(rejects.raw, raw.trim_ascii_end()).send()
+    }
+}
+
+/// What is known of the numbers of one interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stats {
+    pub(super) count: u64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) mean: f64,
+    /// Sum of the squares of the differences from the mean.
+    pub(super) squares: f64,
+}
+
+impl Stats {
+    pub(super) const EMPTY: Self = Self { count: 0, min: f64::NAN, max: f64::NAN, mean: 0.0, squares: 0.0 };
+
+    pub(super) fn add(&mut self, value: f64) {
+        self.count += 1;
+        if self.count == 1 {
+            (self.min, self.max) = (value, value);
+        } else {
+            // NaN is above everything: it is the least only among its own.
+            self.min = if value < self.min || self.min.is_nan() { value } else { self.min };
+            self.max = if value > self.max || value.is_nan() { value } else { self.max };
+        }
+        let before = value - self.mean;
+        self.mean += before / self.count as f64;
+        self.squares += before * (value - self.mean);
+    }
+
+    pub(super) fn variance(&self) -> f64 {
+        self.squares / self.count as f64
+    }
+}
+
+/// The open intervals of a key by their beginnings.
+struct Series(BTreeMap<Micros, Vec<Stats>>);
+
+impl Element for Series {
+    type Shared = Plan;
+
+    fn create(_: &Plan, _: Packed<'_>) -> Self {
+        Self(BTreeMap::new())
+    }
+
+    fn process(&mut self, plan: &Plan, record: Row<'_>, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
+        let bound = turn.task_time().saturating_sub(plan.lateness);
+        if record.time() < bound && plan.late == LatePolicy::Reject {
+            if self.0.is_empty() {
+                turn.forget();
+            }
+            return plan.reject(record, turn);
+        }
+        let start = record.time().max(bound).div_euclid(plan.every).saturating_mul(plan.every);
+        let interval = self.0.entry(start).or_insert_with(|| {
+            turn.wake_at(plan.due(start));
+            vec![Stats::EMPTY; plan.numbers.len()]
+        });
+        for (stats, number) in interval.iter_mut().zip(&plan.numbers) {
+            if let Some(value) = number.read(record) {
+                stats.add(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, plan: &Plan, due: Micros, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
+        while let Some(first) = self.0.first_entry().filter(|first| plan.due(*first.key()) <= due) {
+            let (start, interval) = first.remove_entry();
+            let end = start.saturating_add(plan.every);
+            let mut record =
+                turn.keyed(0, &plan.key)?.time(end).set(plan.start, Timestamp::from_micros(start));
+            for (stats, figures) in interval.iter().zip(&plan.figures) {
+                let values = [stats.min, stats.max, stats.mean, stats.variance()];
+                record = record.set(figures.count, stats.count as i64);
+                for (field, value) in figures.values.iter().zip(values) {
+                    record = record.set(*field, (stats.count > 0).then_some(value));
+                }
+            }
+            record.send()?;
+        }
+        if self.0.is_empty() {
+            turn.forget();
+        }
+        Ok(())
+    }
+
+    /// Per interval: start (8), then per field count (8), min, max, mean and sum of squares (8 each).
+    fn save(&self, into: &mut Vec<u8>) {
+        for (start, interval) in &self.0 {
+            into.extend_from_slice(&start.to_le_bytes());
+            for stats in interval {
+                into.extend_from_slice(&stats.count.to_le_bytes());
+                for value in [stats.min, stats.max, stats.mean, stats.squares] {
+                    into.extend_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn load(plan: &Plan, bytes: &[u8]) -> Result<Self, Error> {
+        let words = bytes.chunks_exact(8).map(|word| word.try_into().unwrap_or_default());
+        let words: Vec<[u8; 8]> = words.collect();
+        let length = 1 + 5 * plan.numbers.len();
+        if !bytes.len().is_multiple_of(8 * length) {
+            return Err(Error::corrupt(format!(
+                "{} bytes of open intervals, expected a multiple of {}",
+                bytes.len(),
+                8 * length
+            )));
+        }
+        let interval = |words: &[[u8; 8]]| {
+            let stats = words[1..].chunks_exact(5).map(|words| Stats {
+                count: u64::from_le_bytes(words[0]),
+                min: f64::from_le_bytes(words[1]),
+                max: f64::from_le_bytes(words[2]),
+                mean: f64::from_le_bytes(words[3]),
+                squares: f64::from_le_bytes(words[4]),
+            });
+            (Micros::from_le_bytes(words[0]), stats.collect())
+        };
+        Ok(Self(words.chunks_exact(length).map(interval).collect()))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        // A map's node has room for eleven entries.
+        let node = if self.0.is_empty() { 0 } else { 11 * 32 };
+        node + self.0.values().map(|interval| interval.capacity() * size_of::<Stats>()).sum::<usize>()
+    }
+}

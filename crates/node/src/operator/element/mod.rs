@@ -1,0 +1,242 @@
+//! Operators of keyed elements: what they have in common in a job file, and where their state is.
+//!
+//! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task.
+//!
+//! Memory: each of these operators takes a quarter of `state.memory`, shared evenly by its tasks, for elements that
+//! the back end has. Without a durable job nothing can leave memory, and the bound means nothing.
+
+mod aggregate;
+mod changes;
+mod count;
+mod join;
+mod pace;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use thalweg_connect::OptionKind;
+use thalweg_flow::{
+    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, OnExpiry, OutputPolicy, Packer,
+    Partitioning, Set,
+};
+use thalweg_state::registry::{self, Place};
+use thalweg_types::{Error, Field, Schema, Value, hash_bytes};
+
+use crate::diagnostic::nearest;
+use crate::job_file::keys::{KeySpec, Shape};
+
+use super::{NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks};
+
+pub use aggregate::Aggregate;
+pub use changes::Changes;
+pub use count::Count;
+pub use join::Join;
+use pace::Pace;
+
+/// Which records share an element.
+pub const KEY: KeySpec = KeySpec::new(
+    "key",
+    TEXTS,
+    "fields whose values tell elements apart; absent: one for all records, in one task",
+);
+/// How long an element stays that no record touches.
+pub const TTL: KeySpec = KeySpec::new(
+    "ttl",
+    Shape::Option(OptionKind::Duration),
+    "an element that no record has touched for this long, in event time, is unloaded or forgotten",
+);
+/// What becomes of it then.
+pub const ON_TTL: KeySpec = KeySpec::new(
+    "on_ttl",
+    Shape::Option(OptionKind::Choice(&["unload", "forget"])),
+    "`unload`: it leaves memory, and the checkpoint revives it; `forget`: the next record of its key begins anew",
+)
+.default("unload");
+/// When elements give their state.
+pub const EMIT: KeySpec = KeySpec::new(
+    "emit",
+    Shape::Pace(&["every record"]),
+    "when an element emits: `every record`, `{ every: 100 records }` of its key, or `{ every: 5s }` of the wall clock if it \
+     was touched since",
+)
+.default("every record");
+/// When changes are committed.
+pub const CHECKPOINT: KeySpec = KeySpec::new(
+    "checkpoint",
+    Shape::Pace(&["none"]),
+    "`{ every: 100 records }` of a task or `{ every: 5s }` ends a cycle early; `none` keeps the state in memory alone, to be \
+     lost with the process",
+);
+
+/// Memory of all state where the job file does not say.
+const DEFAULT_MEMORY: u64 = 256 << 20;
+/// Of it, what one operator of elements takes.
+const SHARE: u64 = 4;
+
+/// How the elements of an operator are told apart and kept.
+#[derive(Clone, Debug)]
+pub struct ElementPlan {
+    /// Places of the key fields, by input; empty ones for one element in one task.
+    pub keys: Vec<Vec<usize>>,
+    pub settings: ElementSettings,
+    /// Otherwise they live as long as the process, whatever the job does.
+    pub is_durable: bool,
+}
+
+impl ElementPlan {
+    /// Reads [`KEY`], [`TTL`], [`ON_TTL`], [`EMIT`] and [`CHECKPOINT`], those of them that the operator takes.
+    /// All inputs have the same key fields.
+    pub fn read(check: &OperatorCheck<'_>) -> Option<Self> {
+        let names = check.options().list("key").unwrap_or_default();
+        let keys: Option<Vec<_>> =
+            check.inputs().iter().map(|stream| places(check, "key", names, &stream.schema)).collect();
+        Self::with_keys(check, keys)
+    }
+
+    /// As [`ElementPlan::read`], with keys that were read otherwise.
+    pub fn with_keys(check: &OperatorCheck<'_>, keys: Option<Vec<Vec<usize>>>) -> Option<Self> {
+        let mut settings = ElementSettings::default();
+        let mut is_durable = true;
+        if let Some(pace) = pace::read(check, "emit", &["every record"]) {
+            settings.output = match pace {
+                Pace::Word(_) => OutputPolicy::Records(1),
+                Pace::Records(count) => OutputPolicy::Records(count),
+                Pace::Every(micros) => OutputPolicy::Every(micros),
+            };
+        }
+        match pace::read(check, "checkpoint", &["none"]) {
+            None => {}
+            Some(Pace::Word(_)) => {
+                is_durable = false;
+                let message = format!(
+                    "operator {:?} is not checkpointed: its state is lost with the process",
+                    check.name()
+                );
+                check.warn("checkpoint", message);
+            }
+            Some(Pace::Records(count)) => settings.checkpoint = CheckpointPace::Records(count),
+            Some(Pace::Every(micros)) => settings.checkpoint = CheckpointPace::Every(micros),
+        }
+        let on = match check.options().text("on_ttl") {
+            Some("forget") => OnExpiry::Forget,
+            _ => OnExpiry::Unload,
+        };
+        match check.options().duration("ttl") {
+            Some(after) if after > 0 => settings.expiry = Some(Expiry { after, on }),
+            Some(_) => {
+                check.error("ttl", "\"ttl\" is 0", Some("leave it out to keep elements for ever".to_owned()))
+            }
+            None if check.options().text("on_ttl").is_some() => {
+                check.error("on_ttl", "\"on_ttl\" stands without \"ttl\"", Some("add `ttl: 1h`".to_owned()));
+            }
+            None => {}
+        }
+        let keys = keys?;
+        (!check.failed.get()).then_some(Self { keys, settings, is_durable })
+    }
+}
+
+/// Places of the fields that a key of the job file names.
+fn places(check: &OperatorCheck<'_>, key: &str, names: &[String], schema: &Schema) -> Option<Vec<usize>> {
+    let mut places = Vec::new();
+    for name in names {
+        match schema.field(name) {
+            Some((place, _)) if places.contains(&place) => {
+                check.error(key, format!("{key:?} names {name:?} twice"), None);
+                return None;
+            }
+            Some((place, _)) => places.push(place),
+            None => {
+                let near = nearest(name, schema.names()).map(|near| format!("did you mean {near:?}?"));
+                let fields = || format!("the fields are {}", schema.names().collect::<Vec<_>>().join(", "));
+                let hint = near.unwrap_or_else(fields);
+                check.error(key, format!("{key:?} names no field of the input: {name:?}"), Some(hint));
+                return None;
+            }
+        }
+    }
+    check.accept(key, Packer::new(schema, &places))?;
+    Some(places)
+}
+
+/// The fields, or a mistake where two have one name.
+fn distinct(check: &OperatorCheck<'_>, fields: Vec<Field>) -> Option<Schema> {
+    for (place, field) in fields.iter().enumerate() {
+        if fields[..place].iter().any(|other| other.name == field.name) {
+            let message = format!("what {:?} emits would have two fields {:?}", check.name(), field.name);
+            check.error(
+                "type",
+                message,
+                Some("rename the field of the input with a `map` before".to_owned()),
+            );
+            return None;
+        }
+    }
+    Some(Schema::new(fields))
+}
+
+/// Where fields of these names are written, whatever their types.
+fn setters<'f>(
+    schema: &Schema,
+    fields: impl IntoIterator<Item = &'f Field>,
+) -> Result<Vec<Set<Value>>, Error> {
+    fields.into_iter().map(|field| Set::of(schema, &field.name)).collect()
+}
+
+impl Prepared {
+    /// An operator of keyed elements, which splits its inputs by their keys. Its plug-in says of itself that it
+    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself).
+    pub fn elements<E: Element + 'static>(
+        check: &OperatorCheck<'_>,
+        plan: ElementPlan,
+        outputs: Vec<NamedOutput>,
+        shared: E::Shared,
+    ) -> Self
+    where
+        E::Shared: 'static,
+    {
+        let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
+        let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
+        let is_keyed = plan.keys.iter().all(|key| !key.is_empty());
+        let spread = |(port, key): (usize, &Vec<usize>)| {
+            let partitioning = if is_keyed { Partitioning::Key(key.clone()) } else { Partitioning::Global };
+            PartInput::Outer { port, partitioning }
+        };
+        let spread = plan.keys.iter().enumerate().map(spread).collect();
+        let shared = Arc::new(shared);
+        let part = Part {
+            label: None,
+            inputs: spread,
+            outputs: schemas.clone(),
+            tasks: if is_keyed { Tasks::Partitions } else { Tasks::One },
+            factory: Arc::new(move |context| {
+                let state = open_state(context, plan.is_durable)?;
+                let shared = Arc::clone(&shared);
+                Ok(Box::new(Elements::<E>::new(shared, &inputs, &schemas, &plan.keys, plan.settings, state)?))
+            }),
+        };
+        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new() }
+    }
+}
+
+/// The back end of a task, as the last commit left it.
+fn open_state(context: &TaskContext<'_>, is_durable: bool) -> Result<ElementState, Error> {
+    let Some(resume) = context.durable.as_ref().filter(|_| is_durable) else {
+        return Ok(ElementState::in_memory());
+    };
+    let (info, services) = (context.info, context.services);
+    let memory = services.state.memory.unwrap_or(DEFAULT_MEMORY) / SHARE / u64::from(info.tasks.max(1));
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let place = Place {
+        fs: Arc::clone(&services.fs),
+        dir: context.folder.join("state"),
+        identity: hash_bytes(format!("{}/{}/{}", info.job, info.operator, info.index).as_bytes()),
+    };
+    ElementState::open(resume.cycle, resume.position.as_deref(), memory, |version| {
+        registry::open(&services.state.backend, place, version)
+    })
+    .map_err(|error| {
+        error.context(format!("open the state of operator {:?} task {}", info.operator, info.index))
+    })
+}
