@@ -5,6 +5,7 @@
 //! * A source: [`SourcePlugin`], [`Source`], and for its decode tasks [`SourceDecoder`] around a [`RecordDecoder`].
 //! * A format: [`FormatPlugin`]; [`LineFormat`] where records are lines, else [`RecordFormat`]; an [`Encoder`].
 //! * An operator: [`OperatorPlugin`]; [`RecordOperator`] record by record, or [`Operator`] over batches.
+//! * An operator with state by key: an [`Element`], which [`Prepared::elements`] runs and keeps through a crash.
 //! * A sink: [`SinkPlugin`] and an operator that emits nothing.
 //! * A partitioner: [`Partitioner`].
 //! * To run them: [`Node::builder`] takes them, [`JobFile`] is what names them.
@@ -26,14 +27,18 @@ pub use thalweg_connect::{
     SinkContext, SinkPlugin, SinkReport, SinkResume, SourceContext, SourcePlugin, SourceTime,
 };
 pub use thalweg_flow::{
+    CheckpointPace, Element, ElementSettings, Expiry, OnExpiry, OutputPolicy, Packed, Packer, Turn,
+};
+pub use thalweg_flow::{
     Command, CyclePart, DatagramCounts, DatagramStats, DatagramView, Decimal, Decoder, Emit, FieldType, Get,
     InputId, InputOrder, NewRecord, Operator, Output, Partitioner, Partitioning, Payload, PerRecord, Poll,
     RawBlock, RecordOperator, ReplayRun, Row, Set, Source, SourcePosition, SourceProgress, TaskFactory,
     TaskInfo, Timestamp, Waker, collect,
 };
 pub use thalweg_node::job_file::keys::{KeySpec, Shape};
+pub use thalweg_node::operator::element;
 pub use thalweg_node::operator::{
-    Inputs, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Stream, TaskContext, Tasks,
+    ElementPlan, Inputs, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Stream, TaskContext, Tasks,
 };
 pub use thalweg_node::{Diagnostic, Diagnostics, JobEnd, JobFile, Node, NodeOptions, RunningJob, Summary};
 pub use thalweg_types::{
