@@ -168,3 +168,30 @@ fn the_readme_shows_the_first_job_and_what_it_prints() {
     let ended = super::Ended::of(command.current_dir(root).output().expect("the binary runs")).ends_with(0);
     assert_eq!(ended.stdout, block(&readme, "json"));
 }
+
+#[test]
+fn every_word_comes_with_its_count_so_far() {
+    let text = std::fs::read_to_string(example("wordcount/text.txt")).expect("the text");
+    let path = format!("sources.lines.path={}", example("wordcount/text.txt"));
+    let place = Place::with(&[]);
+    place.thalweg(&["run", &example("wordcount/job.yaml"), "--set", &path]).ends_with(0);
+    let mut counts = std::collections::BTreeMap::new();
+    let expected: Vec<String> = text
+        .split_whitespace()
+        .map(|word| {
+            let count = counts.entry(word.to_lowercase()).or_insert(0);
+            *count += 1;
+            format!("{},{count}", word.to_lowercase())
+        })
+        .collect();
+    assert!(counts["the"] > 5 && counts.len() > 20, "{counts:?}");
+    let out = place.read("wordcount.csv");
+    let mut lines = out.lines();
+    assert_eq!(lines.next(), Some("word,count"));
+    // All words of a line have its number, so the tasks' words of one line may stand in another order.
+    let (mut found, mut expected): (Vec<&str>, Vec<&str>) =
+        (lines.collect(), expected.iter().map(String::as_str).collect());
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
