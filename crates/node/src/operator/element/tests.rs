@@ -61,7 +61,7 @@ struct Task<'a> {
     job: &'a CheckedJob,
     operator: Box<dyn Operator>,
     told: Vec<Told>,
-    handed: thalweg_flow::HandedOver,
+    handed: thalweg_flow::Parts,
 }
 
 impl<'a> Task<'a> {
