@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[arg(long)]
     no_peers: bool,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["peers", "verify", "length", "queries", "cursors", "hot"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["peers", "verify", "length", "queries", "cursors", "hot", "cycles"])]
     only: Vec<String>,
     /// Also a window of 10^8 records, once; takes 16 GB of disk and some minutes
     #[arg(long)]
@@ -86,6 +86,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if options.wants("hot") {
         hot(options, &ours, &payments, &mut report)?;
+    }
+    if options.wants("cycles") {
+        cycles(options, &ours, &mut report)?;
     }
     report.finish(options.quick)
 }
@@ -303,5 +306,39 @@ fn hot(options: &Options, ours: &Ours, flat: &Path, report: &mut Report) -> Resu
     report.table(&table);
     skipped.iter().for_each(|text| report.say(text));
     std::fs::remove_file(skewed)?;
+    Ok(())
+}
+
+/// What it costs that the job outlives its process: order log, a commit every second, chunks and groups on the disk.
+fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
+    let records = options.scaled(options.count * 8);
+    report.heading("A cycle every second");
+    report.say(&format!(
+        "{} payments, the query of the comparison, without and with `--data-dir`, run in turns; the end, with its last \
+         commit, is part of the time.",
+        count(records as f64)
+    ));
+    let input = ours.payments(records, &[])?;
+    let job = Job::new(&input, hourly());
+    let mut table =
+        Table::new(["cores", "without, records/s", "with, records/s", "with to without", "peak memory with"]);
+    for (name, cores, workers) in [("one", ONE, 1), ("two", TWO, 2)] {
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        for _ in 0..options.repeat() {
+            without.push(ours.measure(&job, Some(cores), workers, 1)?);
+            with.push(ours.measure_durable(&job, Some(cores), workers)?);
+        }
+        let (without, with) = (Speed::of(&without)?, Speed::of(&with)?);
+        ensure!(without.digest == with.digest, "the digest differs with a data directory");
+        table.row([
+            name.to_owned(),
+            count(without.rate),
+            count(with.rate),
+            times(with.rate / without.rate),
+            mebibytes(with.peak_bytes),
+        ]);
+    }
+    report.table(&table);
+    std::fs::remove_file(input)?;
     Ok(())
 }

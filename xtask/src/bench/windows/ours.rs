@@ -76,26 +76,36 @@ impl Ours {
         workers: usize,
         repeat: usize,
     ) -> Result<Speed> {
+        let runs = (0..repeat).map(|_| self.run(job, cores, workers, None)).collect::<Result<Vec<_>>>()?;
+        Speed::of(&runs)
+    }
+
+    /// Runs a job once in a data directory of its own, on the disk of the build folder.
+    pub(super) fn measure_durable(&self, job: &Job, cores: Option<&str>, workers: usize) -> Result<Speed> {
+        let folder = tempfile::tempdir_in(&self.folder).context("make a data directory")?;
+        self.run(job, cores, workers, Some(folder.path()))
+    }
+
+    fn run(&self, job: &Job, cores: Option<&str>, workers: usize, data_dir: Option<&Path>) -> Result<Speed> {
         let path = self.folder.join("job.json");
         fs::write(&path, job.text()).with_context(|| format!("write {}", path.display()))?;
-        let run = || -> Result<Speed> {
-            let mut command = pinned(cores, &self.binary);
-            command.arg("run").arg(&path).args(["--workers", &workers.to_string()]);
-            let finished = process::run(command)?;
-            let figures = finished.figures("rate")?;
-            let rejects = figures.number("rejects")?;
-            ensure!(rejects == 0.0, "{rejects} records were rejected");
-            Ok(Speed {
-                seconds: figures.number("seconds")?,
-                rate: figures.number("rate")?,
-                peak_bytes: finished.usage.peak_bytes,
-                digest: finished
-                    .figures("digest")
-                    .and_then(|figures| figures.text("digest").map(str::to_owned))
-                    .ok(),
-            })
-        };
-        let runs = (0..repeat).map(|_| run()).collect::<Result<Vec<_>>>()?;
-        Speed::of(&runs)
+        let mut command = pinned(cores, &self.binary);
+        command.arg("run").arg(&path).args(["--workers", &workers.to_string()]);
+        if let Some(data_dir) = data_dir {
+            command.arg("--data-dir").arg(data_dir);
+        }
+        let finished = process::run(command)?;
+        let figures = finished.figures("rate")?;
+        let rejects = figures.number("rejects")?;
+        ensure!(rejects == 0.0, "{rejects} records were rejected");
+        Ok(Speed {
+            seconds: figures.number("seconds")?,
+            rate: figures.number("rate")?,
+            peak_bytes: finished.usage.peak_bytes,
+            digest: finished
+                .figures("digest")
+                .and_then(|figures| figures.text("digest").map(str::to_owned))
+                .ok(),
+        })
     }
 }
