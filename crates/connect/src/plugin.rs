@@ -325,6 +325,12 @@ pub trait SinkPlugin: Send + Sync {
     /// What it promises after a crash, as `check` prints it: `exactly-once`, `at-least-once`.
     fn guarantee(&self) -> &'static str;
 
+    /// Whether what it takes can be seen outside before it is committed. Such a sink is given nothing that could come
+    /// in another order after a crash, which takes a sync of the order log.
+    fn publishes(&self) -> bool {
+        true
+    }
+
     /// Looks at what it would be given, without opening anything: its options, each as its [`OptionSpec`] says, and
     /// the schema of its input. Every mistake is told with its place in the job file, by `thalweg check` too.
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {

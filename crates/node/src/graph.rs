@@ -17,7 +17,7 @@ use thalweg_types::{Error, Micros};
 
 use crate::data_dir::JobDir;
 use crate::durable::{Resumes, Store};
-use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, Endpoint, NodeRef};
+use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NodeRef};
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
 use crate::skip::{Skip, skipping};
 
@@ -85,7 +85,7 @@ pub(crate) fn build(
             .plugin
             .build(context)
             .map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
-        builder.sink(&name, &sink.inputs, sink.union.as_ref(), factory);
+        builder.sink(&name, sink, factory);
         sinks.push((name, report));
     }
     let replies: Vec<Endpoint> = builder.replies.iter().map(|(source, _)| job.reply_of(*source)).collect();
@@ -307,22 +307,24 @@ impl Builder<'_> {
         NodeId::Operator(self.operators.len() - 1)
     }
 
-    fn sink(
-        &mut self,
-        name: &Arc<str>,
-        inputs: &[CheckedInput],
-        union: Option<&Prepared>,
-        factory: TaskFactory<dyn Operator>,
-    ) {
-        let inputs = match union {
-            Some(union) => vec![Input::new(self.union(name, inputs, union), 0, Partitioning::Forward)],
-            None => inputs.iter().map(|input| self.link(input, 1)).collect(),
+    fn sink(&mut self, name: &Arc<str>, sink: &CheckedSink, factory: TaskFactory<dyn Operator>) {
+        let inputs = match &sink.union {
+            Some(union) => {
+                vec![Input::new(self.union(name, &sink.inputs, union), 0, Partitioning::Forward)]
+            }
+            None => sink.inputs.iter().map(|input| self.link(input, 1)).collect(),
         };
-        self.end(Arc::clone(name), inputs, factory);
+        self.end(Arc::clone(name), inputs, factory, sink.plugin.publishes());
     }
 
     /// An operator of one task that emits nothing.
-    fn end(&mut self, name: Arc<str>, inputs: Vec<Input>, factory: TaskFactory<dyn Operator>) {
+    fn end(
+        &mut self,
+        name: Arc<str>,
+        inputs: Vec<Input>,
+        factory: TaskFactory<dyn Operator>,
+        publishes: bool,
+    ) {
         self.push(OperatorNode {
             name,
             inputs,
@@ -331,7 +333,7 @@ impl Builder<'_> {
             tasks: 1,
             parallelism: None,
             schedule: Schedule::default(),
-            publishes: true,
+            publishes,
         });
     }
 
@@ -344,7 +346,7 @@ impl Builder<'_> {
                 Input::new(NodeId::Source(source), 1, Partitioning::Global),
             ];
             let name = self.unique(&format!("{}/reply", self.job.sources[source].name), "replies");
-            self.end(name, inputs, factory);
+            self.end(name, inputs, factory, true);
         }
     }
 
@@ -362,7 +364,7 @@ impl Builder<'_> {
                 Input::new(from, endpoint.output, Partitioning::Global)
             })
             .collect();
-        self.end(name, inputs, rejects_writer(settings));
+        self.end(name, inputs, rejects_writer(settings), true);
     }
 }
 

@@ -32,6 +32,10 @@ impl SinkPlugin for NullPlugin {
         false
     }
 
+    fn publishes(&self) -> bool {
+        false
+    }
+
     fn guarantee(&self) -> &'static str {
         "at-least-once"
     }

@@ -45,6 +45,9 @@ use record::{CommitRecord, CommittedSource, Position};
 pub(crate) use committer::Committer;
 pub use committer::CycleFigures;
 
+/// How long the order log of a job without a journal gathers before it is synced.
+const UNHURRIED: Duration = Duration::from_millis(5);
+
 /// The logs of a job that is being started.
 pub(crate) struct Store {
     fs: Arc<dyn Fs>,
@@ -52,7 +55,8 @@ pub(crate) struct Store {
     job: Arc<str>,
     commits: CommitLog,
     last: Arc<CommitRecord>,
-    group: Arc<GroupCommit>,
+    /// There once a log is.
+    group: Option<Arc<GroupCommit>>,
     /// By place of the source in the job.
     journals: Vec<Option<LogHandle>>,
     /// The strongest of those sources that have a journal.
@@ -97,15 +101,13 @@ impl Store {
             }
             None => CommitRecord::beginning(),
         };
-        let group = GroupCommit::start(Duration::ZERO)
-            .map_err(|error| Error::external("start a thread for logs").with_source(error))?;
         Ok(Self {
             fs,
             dir: folder.path().to_owned(),
             job: Arc::clone(job),
             commits,
             last: Arc::new(last),
-            group: Arc::new(group),
+            group: None,
             journals: Vec::new(),
             ack: None,
             identity: serde_json::Value::Null,
@@ -179,7 +181,11 @@ impl Store {
             Ack::None => LogDurability::None,
         };
         self.ack = Some(self.ack.map_or(ack, |other| stronger(ack, other)));
-        let handle = self.group.register(log, Registration::new(durability))?;
+        let group = match &self.group {
+            Some(group) => Arc::clone(group),
+            None => Arc::clone(self.group.insert(log_thread(Duration::ZERO)?)),
+        };
+        let handle = group.register(log, Registration::new(durability))?;
         self.journals[place] = Some(handle.clone());
         let mut source = Journalled::new(source, codec, handle);
         source.resume(next, at)?;
@@ -214,6 +220,11 @@ impl Store {
         let numbers = SourceNumbers::new(&last.sources, &names)?;
         let end = survey(&mut log, &last, &numbers, &journals)?;
 
+        let group = match group {
+            Some(group) => group,
+            // Nobody waits for a reply: fewer and larger turns.
+            None => log_thread(UNHURRIED)?,
+        };
         let order = Arc::new(DurableOrder::default());
         order.advance(end);
         let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone()));
@@ -302,6 +313,12 @@ impl SourceNumbers {
     fn place_of(&self, number: usize) -> Option<usize> {
         self.places.get(number).copied()
     }
+}
+
+fn log_thread(gather: Duration) -> Result<Arc<GroupCommit>, Error> {
+    GroupCommit::start(gather)
+        .map(Arc::new)
+        .map_err(|error| Error::external("start a thread for logs").with_source(error))
 }
 
 fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
