@@ -112,7 +112,9 @@ fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
         ErrorKind::StorageFull => {
             Error::external(message).with_hint("make room on the disk and start again: nothing is lost")
         }
-        _ => Error::external(message),
+        _ => Error::external(message).with_hint(
+            "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
+        ),
     };
     wrapped.with_source(error)
 }
@@ -147,6 +149,16 @@ mod tests {
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("has 2 bytes, but 4 were committed"), "{error}");
         assert!(Tail::resume(&folder.path().join("gone"), 4).is_err());
+    }
+
+    #[test]
+    fn every_error_of_a_file_says_what_to_do() {
+        use std::io::Error as Io;
+        // EIO, ENOSPC, EACCES, ENOENT.
+        for code in [5, 28, 13, 2] {
+            let error = failed("sync", Path::new("out"), Io::from_raw_os_error(code));
+            assert!(error.hint().is_some(), "{error}");
+        }
     }
 
     #[test]
