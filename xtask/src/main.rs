@@ -1,8 +1,11 @@
-//! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark.
+//! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark,
+//! `cargo xtask crash` for kills and power cuts.
 
 #![deny(unsafe_code)]
 
 mod bench;
+mod crash;
+mod http;
 mod project;
 mod test;
 
@@ -24,12 +27,15 @@ enum Command {
     /// Run a benchmark and write its results to docs/benchmarks/results
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Kill the program again and again, and recount what came out
+    Crash(crash::Options),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Crash(options) => crash::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -75,3 +75,11 @@ pub(crate) fn build(package: &str, name: &str, profile: Profile) -> Result<PathB
     }
     bail!("cargo built {name} in {package} and named no executable")
 }
+
+/// Builds the one binary; `THALWEG_BINARY` names one that is there already, for comparing two builds.
+pub(crate) fn thalweg(profile: Profile) -> Result<PathBuf> {
+    if let Some(path) = env::var_os("THALWEG_BINARY") {
+        return Ok(PathBuf::from(path));
+    }
+    build("thalweg-cli", "thalweg", profile)
+}

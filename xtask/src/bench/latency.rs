@@ -19,9 +19,9 @@ use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::http::Connection;
 use super::report::{Report, Table, count, mebibytes};
-use super::{process, thalweg, usage};
+use super::{process, usage};
+use crate::http::Connection;
 use crate::project::{self, Profile};
 use crate::test::Tally;
 
@@ -64,7 +64,7 @@ const BATCH: usize = 200;
 const JOB: &str = "latency";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = thalweg(Profile::Release)?;
+    let binary = project::thalweg(Profile::Release)?;
     let seconds = if options.quick { 3 } else { options.seconds };
     let history = if options.quick { 5_000 } else { options.history };
     let mut report = Report::new("latency", "Latency by HTTP");
@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// A short open-loop run whose answers are looked at.
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
-    let binary = thalweg(Profile::Dev)?;
+    let binary = project::thalweg(Profile::Dev)?;
     let records = Records::generate(&binary, 200)?;
     let server = Server::start(&binary, &records, "synced")?;
     fill(&server, &records, 50, 1, 200)?;

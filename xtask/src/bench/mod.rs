@@ -5,7 +5,6 @@
 //! * [`relay`]: small packets through three stages.
 
 mod figures;
-mod http;
 pub(crate) mod latency;
 mod machine;
 mod plot;
@@ -15,12 +14,11 @@ mod report;
 mod usage;
 pub(crate) mod windows;
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::project::{self, Profile};
+use crate::project;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Bench {
@@ -39,14 +37,6 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Relay(options) => relay::run(options)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Builds the one binary; `THALWEG_BINARY` names one that is there already, for comparing two builds.
-fn thalweg(profile: Profile) -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("THALWEG_BINARY") {
-        return Ok(PathBuf::from(path));
-    }
-    project::build("thalweg-cli", "thalweg", profile)
 }
 
 /// A command bound to some cores, such as `0` or `0,1`, where the machine can.

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use super::service::{self, REAL_SERVICE};
 use super::{Tally, libtest};
 use crate::bench::{latency, relay, windows};
+use crate::crash;
 use crate::project::{self, Profile};
 
 /// One suite of `cargo xtask test`.
@@ -21,13 +22,14 @@ pub(super) struct Suite {
 /// nothing beside the repository.
 const REAL_DATA: &str = "real_data";
 
-pub(super) const NAMES: [&str; 5] = ["workspace", "real-data", "fuzz", "bench-smoke", "services"];
+pub(super) const NAMES: [&str; 6] = ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "services"];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
     Suite { name: "real-data", required: false, run: real_data },
     Suite { name: "fuzz", required: true, run: fuzz },
     Suite { name: "bench-smoke", required: true, run: bench_smoke },
+    Suite { name: "crash", required: true, run: crash::suite },
     Suite { name: "services", required: true, run: service::run },
 ];
 

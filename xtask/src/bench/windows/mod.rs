@@ -66,7 +66,7 @@ const ONE: &str = "0";
 const TWO: &str = "0,1";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let ours = Ours::new(super::thalweg(Profile::Release)?, project::scratch("bench-windows")?);
+    let ours = Ours::new(project::thalweg(Profile::Release)?, project::scratch("bench-windows")?);
     let mut report = Report::new("windows", "Exact windows");
     let payments = ours.payments(options.scaled(options.count), &[])?;
     if options.wants("peers") {

@@ -5,8 +5,7 @@ use anyhow::{Result, ensure};
 use super::answers;
 use super::job::{Job, hourly};
 use super::ours::Ours;
-use crate::bench::thalweg;
-use crate::project::Profile;
+use crate::project::{self, Profile};
 use crate::test::Tally;
 
 /// Four hours and a bit of event time, so that the window has expired several times.
@@ -16,7 +15,7 @@ const WINDOW_MS: i64 = 3_600_000;
 
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let ours = Ours::new(thalweg(Profile::Dev)?, folder.path().to_path_buf());
+    let ours = Ours::new(project::thalweg(Profile::Dev)?, folder.path().to_path_buf());
     let payments = ours.payments(RECORDS, &["--cards", "50", "--gap", GAP])?;
     let expected = answers::recount(&payments, WINDOW_MS)?;
     let run = |workers: usize| -> Result<Vec<u8>> {

@@ -9,14 +9,14 @@ use anyhow::{Context, Result, bail};
 /// A request that is not answered within this time is an error.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
     body: Vec<u8>,
 }
 
 impl Connection {
-    pub(super) fn open(address: SocketAddr) -> Result<Self> {
+    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT).context("connect")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -24,11 +24,11 @@ impl Connection {
         Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), request: Vec::new(), body: Vec::new() })
     }
 
-    pub(super) fn get(&mut self, path: &str) -> Result<(u16, &[u8])> {
+    pub(crate) fn get(&mut self, path: &str) -> Result<(u16, &[u8])> {
         self.request("GET", path, &[])
     }
 
-    pub(super) fn post(&mut self, path: &str, body: &[&[u8]]) -> Result<(u16, &[u8])> {
+    pub(crate) fn post(&mut self, path: &str, body: &[&[u8]]) -> Result<(u16, &[u8])> {
         self.request("POST", path, body)
     }
 

@@ -1,0 +1,213 @@
+//! What is done to each start of the engine: its options, and what ends it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::random::Random;
+use super::sys::Shutdown;
+
+/// Options of a job that must change no result.
+#[derive(Clone, Debug)]
+pub(super) struct Tuning {
+    pub(super) workers: u64,
+    pub(super) cycle: Map<String, Value>,
+    /// `state.chunk_memory`.
+    pub(super) chunk_memory: Option<&'static str>,
+    /// `buffer` and `flush` of links.
+    pub(super) buffer: Option<&'static str>,
+    pub(super) flush: Option<&'static str>,
+    /// `poll` of followed files.
+    pub(super) poll: &'static str,
+}
+
+impl Tuning {
+    pub(super) fn decide(random: &mut Random) -> Self {
+        let mut cycle = Map::new();
+        // Mostly short: a cycle that does not end before the kill recovers nothing but the order.
+        cycle.insert("every".to_owned(), json!(random.pick(&["1ms", "3ms", "10ms", "10ms", "30ms", "1s"])));
+        if random.percent(30) {
+            cycle.insert("records".to_owned(), json!(random.pick(&[50, 1_000, 20_000])));
+        }
+        if random.percent(30) {
+            cycle.insert("bytes".to_owned(), json!(random.pick(&["1KiB", "64KiB", "1MiB"])));
+        }
+        Self {
+            workers: random.between(1, 4),
+            cycle,
+            chunk_memory: random.percent(50).then(|| random.pick(&["16KiB", "1MiB"])),
+            buffer: random.percent(50).then(|| random.pick(&["1KiB", "16KiB", "1MiB"])),
+            flush: random.percent(30).then(|| random.pick(&["1ms", "5ms"])),
+            poll: random.pick(&["1ms", "5ms"]),
+        }
+    }
+
+    /// An input of an operator or a sink, with the options of its link.
+    pub(super) fn input(&self, from: &str) -> Value {
+        let mut input = json!({ "from": from });
+        if let Some(buffer) = self.buffer {
+            input["buffer"] = json!(buffer);
+        }
+        if let Some(flush) = self.flush {
+            input["flush"] = json!(flush);
+        }
+        input
+    }
+
+    /// The state section of a job.
+    pub(super) fn state(&self) -> Value {
+        self.chunk_memory.map_or_else(|| json!({}), |memory| json!({ "chunk_memory": memory }))
+    }
+}
+
+/// What ends a run of the engine before its input does.
+#[derive(Clone, Debug)]
+pub(super) enum Disturbance {
+    /// Nothing: it runs until its input is through.
+    None,
+    Kill(Moment),
+    /// SIGKILL at, or an error from, a call that strace waits for. Where the call does not come: a kill.
+    Call(Injection, Moment),
+    PowerCut(Moment, Shutdown),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Moment {
+    /// Meant for the start and the recovery.
+    AfterStart(Duration),
+    /// After something was seen to be written.
+    AfterWork(Duration),
+}
+
+/// The `nth` call of a thread to `syscall` on a file of this kind.
+#[derive(Clone, Debug)]
+pub(super) struct Injection {
+    pub(super) syscall: &'static str,
+    pub(super) target: Target,
+    pub(super) nth: u64,
+    pub(super) effect: Effect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Any,
+    CommitLog,
+    Order,
+    Journal,
+    Sink,
+    JobFile,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Kill,
+    Error(&'static str),
+}
+
+use Target::{Any, CommitLog, JobFile, Journal, Order, Sink};
+
+/// Where a kill may hit: the call, the file, and how often it is called in a short run.
+const KILLS: [(&str, Target, u64); 13] = [
+    ("fdatasync", Any, 12),
+    ("fdatasync", CommitLog, 6),
+    ("fdatasync", Order, 8),
+    ("fdatasync", Journal, 20),
+    ("fdatasync", Sink, 6),
+    ("fsync", Any, 4),
+    ("rename", Any, 2),
+    ("ftruncate", Any, 2),
+    ("unlink", Any, 1),
+    ("pwrite64", CommitLog, 6),
+    ("pwrite64", Order, 8),
+    ("pwrite64", Journal, 20),
+    ("write", Sink, 10),
+];
+
+/// Which call may fail how.
+const FAULTS: [(&str, Target, &str, u64); 12] = [
+    ("fdatasync", Any, "EIO", 12),
+    ("fdatasync", CommitLog, "EIO", 6),
+    ("fdatasync", Order, "EIO", 8),
+    ("fdatasync", Journal, "EIO", 20),
+    ("fdatasync", Sink, "EIO", 6),
+    ("pwrite64", CommitLog, "ENOSPC", 6),
+    ("pwrite64", Order, "ENOSPC", 8),
+    ("pwrite64", Journal, "ENOSPC", 20),
+    ("write", Sink, "ENOSPC", 10),
+    ("rename", JobFile, "EIO", 1),
+    ("openat", Sink, "EACCES", 1),
+    ("openat", CommitLog, "EACCES", 1),
+];
+
+/// What may be done to the engine on this machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means {
+    pub(super) strace: bool,
+    pub(super) power: bool,
+}
+
+impl Disturbance {
+    pub(super) fn decide(random: &mut Random, means: Means) -> Self {
+        let moment = if random.percent(20) {
+            Moment::AfterStart(random.time(Duration::from_millis(60)))
+        } else {
+            Moment::AfterWork(random.time(Duration::from_millis(60)))
+        };
+        if means.power {
+            let how = if random.percent(15) { Shutdown::FlushLog } else { Shutdown::Now };
+            // A kill between two cuts: what was only written then must not count as synced later.
+            return if random.percent(20) { Self::Kill(moment) } else { Self::PowerCut(moment, how) };
+        }
+        let (kind, kill, fault) = (random.between(0, 99), random.pick(&KILLS), random.pick(&FAULTS));
+        let late = Moment::AfterWork(Duration::from_millis(400));
+        match kind {
+            0..20 if means.strace => {
+                let (syscall, target, most) = kill;
+                let nth = random.between(1, most);
+                Self::Call(Injection { syscall, target, nth, effect: Effect::Kill }, late)
+            }
+            20..30 if means.strace => {
+                let (syscall, target, error, most) = fault;
+                let nth = random.between(1, most);
+                Self::Call(Injection { syscall, target, nth, effect: Effect::Error(error) }, late)
+            }
+            _ => Self::Kill(moment),
+        }
+    }
+
+    pub(super) fn moment(&self) -> Option<Moment> {
+        match self {
+            Self::None => None,
+            Self::Kill(moment) | Self::Call(_, moment) | Self::PowerCut(moment, _) => Some(*moment),
+        }
+    }
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "runs to its end"),
+            Self::Kill(moment) => write!(f, "kill {moment}"),
+            Self::PowerCut(moment, how) => write!(f, "power cut ({how:?}) {moment}"),
+            Self::Call(injection, moment) => {
+                let Injection { syscall, target, nth, effect } = injection;
+                match effect {
+                    Effect::Kill => write!(f, "kill at {syscall} {nth} of {target:?}, else {moment}"),
+                    Effect::Error(error) => {
+                        write!(f, "{error} from {syscall} {nth} of {target:?}, else kill {moment}")
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AfterStart(time) => write!(f, "{time:?} after the start"),
+            Self::AfterWork(time) => write!(f, "{time:?} after something was written"),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The jobs that are killed. Each feeds the engine, and recounts from what it fed.
+//!
+//! Recounts are naive on purpose and share no code with the engine: they read inputs and outputs by themselves, and
+//! compare every value.
+//!
+//! A new job (windows, elements, another sink) is a module here that implements [`Job`], and a line in [`KINDS`].
+
+mod files;
+mod http;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::decide::Tuning;
+use super::disk::Found;
+use super::engine::Engine;
+use super::ledger::Ledger;
+use super::random::Random;
+
+/// A kind of job: its name, and one round of it with fresh input.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) make: fn(&Setting<'_>) -> Result<Box<dyn Job>>,
+}
+
+pub(super) const KINDS: [Kind; 3] = [
+    Kind { name: "files", make: files::whole },
+    Kind { name: "follow", make: files::followed },
+    Kind { name: "http", make: http::posted },
+];
+
+pub(super) const NAMES: [&str; 3] = ["files", "follow", "http"];
+
+/// Where a round takes place.
+pub(super) struct Setting<'a> {
+    /// For what is not at stake: inputs.
+    pub(super) folder: &'a Path,
+    /// For what is: the files of sinks. The data directory is beside them.
+    pub(super) disk: &'a Path,
+    pub(super) random: Random,
+    /// Power is cut, too: only what was synced can be asked for.
+    pub(super) power: bool,
+}
+
+pub(super) trait Job {
+    /// The job file for one start.
+    fn job_file(&self, tuning: &Tuning) -> Value;
+
+    /// The files of sinks, by name.
+    fn sinks(&self) -> &[(String, PathBuf)];
+
+    /// Sources that have a journal.
+    fn journals(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// It listens, and is asked to end when it was fed; otherwise it ends with its input.
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    /// Whether the engine has to be asked to end once all input was given.
+    fn is_drained(&self) -> bool {
+        self.is_served()
+    }
+
+    /// The engine runs, and listens where it does that.
+    ///
+    /// # Errors
+    /// What keeps it from being fed.
+    fn started(&mut self, _: &Engine) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called again and again while the engine runs.
+    ///
+    /// # Errors
+    /// What keeps it from being fed.
+    fn feed(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// All input has been given.
+    fn is_fed(&self) -> bool {
+        true
+    }
+
+    /// The engine has ended, whatever way.
+    ///
+    /// # Errors
+    /// An answer that was wrong.
+    fn stopped(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Holds what came out against what was put in, once the engine has ended by itself; how many records that were.
+    ///
+    /// # Errors
+    /// What differs.
+    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_job_can_be_asked_for() {
+        assert_eq!(KINDS.map(|kind| kind.name), NAMES);
+    }
+}

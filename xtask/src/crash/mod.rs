@@ -1,0 +1,168 @@
+//! `cargo xtask crash`: the real program is killed again and again, and what came out is recounted.
+//!
+//! A parent (this) starts the engine, feeds it, and ends it: with SIGKILL at random moments, at named calls (by strace),
+//! by errors of calls, or by a power cut of the file system that it writes to. Each start has other options. When all
+//! input is through, outputs are recounted from inputs by code that shares nothing with the engine.
+//!
+//! * [`round`] is the course of it, [`decide`] what may happen, [`jobs`] what is run and recounted.
+//! * [`disk`] reads what the engine has left, [`ledger`] knows what of that must not change any more.
+//! * [`power`] is the disk whose power is cut.
+//!
+//! Every decision is a function of the seed, the job, and the numbers of round and start. What becomes of them is up to
+//! the machine: a seed repeats what is tried, not what happens.
+
+mod counts;
+mod decide;
+mod disk;
+mod engine;
+mod jobs;
+mod ledger;
+mod power;
+mod random;
+mod round;
+mod sys;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+
+use self::counts::Counts;
+use self::decide::Means;
+use self::jobs::{KINDS, Kind};
+use self::power::Power;
+use self::round::Harness;
+use crate::project::{self, Profile};
+use crate::test::Tally;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Kills, power cuts and errors, spread over the jobs
+    #[arg(long, default_value_t = 200)]
+    cycles: u64,
+    /// Where decisions come from; a new one each time where not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run only these jobs
+    #[arg(long, value_name = "NAME", value_parser = jobs::NAMES)]
+    job: Vec<String>,
+    /// Begin with this round instead of the first: the way back to one that failed
+    #[arg(long, default_value_t = 0)]
+    round: u64,
+    /// Cut the power of an ext4 in a loop file instead of only killing; takes root
+    #[arg(long)]
+    power: bool,
+    /// A mount namespace of its own is there
+    #[arg(long, hide = true)]
+    in_namespace: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if options.power && !options.in_namespace {
+        if let Some(reason) = power::missing() {
+            bail!("power cannot be cut here: {reason}");
+        }
+        let arguments: Vec<String> = std::env::args().skip(1).chain(["--in-namespace".to_owned()]).collect();
+        let status = power::in_namespace(&arguments)?;
+        return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let binary = project::thalweg(Profile::Dev)?;
+    let seed = options.seed.unwrap_or_else(new_seed);
+    let kinds =
+        KINDS.iter().filter(|kind| options.job.is_empty() || options.job.iter().any(|job| job == kind.name));
+    let kinds: Vec<&Kind> = kinds.collect();
+    let share = options.cycles.div_ceil(kinds.len() as u64);
+    let mut is_good = true;
+    for kind in kinds {
+        let (counts, outcome) = job(&binary, kind, share, seed, options)?;
+        println!("crash {}: seed={seed} {counts}", kind.name);
+        if let Err(error) = outcome {
+            println!("FAILED {error:#}");
+            is_good = false;
+        }
+    }
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn new_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::from(now.subsec_nanos()) ^ now.as_secs()
+}
+
+/// Runs rounds of a job until there were enough crashes, and says what was wrong, if anything was.
+fn job(
+    binary: &Path,
+    kind: &Kind,
+    crashes: u64,
+    seed: u64,
+    options: &Options,
+) -> Result<(Counts, Result<()>)> {
+    let scratch = project::scratch("crash")?;
+    let folder = tempfile::Builder::new().prefix(kind.name).tempdir_in(scratch)?;
+    let power = if options.power { Some(Power::open(folder.path())?) } else { None };
+    let means = Means { strace: !options.power && project::has("strace"), power: power.is_some() };
+    let harness = Harness { binary, folder: folder.path().to_owned(), means, power, seed };
+    let mut counts = Counts::default();
+    let started = Instant::now();
+    let mut shown = 0;
+    for number in options.round.. {
+        let mut decisions = Vec::new();
+        if let Err(error) = harness.round(kind, number, &mut counts, &mut decisions) {
+            counts.mismatches += 1;
+            for decision in decisions {
+                println!("  {decision}");
+            }
+            let again = if options.power { " --power" } else { "" };
+            let error = error.context(format!(
+                "round {number}; files are in {}; again: cargo xtask crash --job {} --seed {seed} --round {number} --cycles 1{again}",
+                folder.path().display(),
+                kind.name
+            ));
+            drop(harness);
+            let _ = folder.keep();
+            return Ok((counts, Err(error)));
+        }
+        if counts.crashes() >= crashes {
+            break;
+        }
+        if started.elapsed().as_secs() / 60 > shown {
+            shown += 1;
+            println!("crash {}: {counts} so far", kind.name);
+        }
+    }
+    let outcome = counts.check();
+    Ok((counts, outcome))
+}
+
+/// Crashes of the suite, all jobs together.
+const SUITE_KILLS: u64 = 200;
+const SUITE_CUTS: u64 = 50;
+
+/// A short run for `cargo xtask test`, with fresh seeds: each job is one check, and so is the power cut.
+pub(crate) fn suite() -> Result<Tally> {
+    let binary = project::thalweg(Profile::Dev)?;
+    let mut tally = Tally::default();
+    if !project::has("strace") {
+        tally.skip("kills at named calls: there is no strace");
+    }
+    let seed = new_seed();
+    let options =
+        Options { cycles: 0, seed: None, job: Vec::new(), round: 0, power: false, in_namespace: false };
+    for kind in &KINDS {
+        let (counts, outcome) = job(&binary, kind, SUITE_KILLS.div_ceil(KINDS.len() as u64), seed, &options)?;
+        tally.check(&format!("crash {}: seed={seed} {counts}", kind.name), outcome);
+    }
+    match power::missing() {
+        Some(reason) => tally.skip(format!("power cuts: {reason}")),
+        None => {
+            let cycles = SUITE_CUTS.to_string();
+            let arguments =
+                ["crash", "--power", "--in-namespace", "--cycles", &cycles, "--seed", &seed.to_string()];
+            let status = power::in_namespace(&arguments.map(str::to_owned))?;
+            let outcome = if status.success() { Ok(()) } else { Err(anyhow::anyhow!("{status}, see above")) };
+            tally.check(&format!("crash: power cuts, seed={seed}"), outcome);
+        }
+    }
+    Ok(tally)
+}
