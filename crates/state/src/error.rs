@@ -102,6 +102,10 @@ impl StateError {
             StateError::TooLarge { .. } => {
                 Some("split the value over several keys, or the changes over several slices")
             }
+            StateError::Io { .. } => Some(
+                "look for the cause (disk, mount, permissions) and start the job again: it goes on at the last \
+                 committed cycle",
+            ),
             StateError::Poisoned { .. } => {
                 Some("start the job again: it goes on at the last committed cycle")
             }
@@ -148,7 +152,7 @@ mod tests {
         let converted = Error::from(full);
         assert_eq!((converted.class(), converted.retry()), (Class::External, Retry::WithBackoff));
         let other = StateError::io("sync", path)(io::Error::from_raw_os_error(5));
-        assert!(!other.is_full());
+        assert!(!other.is_full() && other.hint().unwrap().contains("look for the cause"));
         assert_eq!(Error::from(other).retry(), Retry::OutcomeUnknown);
     }
 }
