@@ -12,6 +12,7 @@
 //! Without `--data-dir` all this is a temporary folder that goes away with the node.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thalweg_types::Error;
@@ -40,9 +41,8 @@ impl DataDir {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let failed = |action: &str, error: std::io::Error| {
-            Error::external(format!("{action} data directory {path:?}")).with_source(error)
-        };
+        let failed =
+            |action: &str, error: std::io::Error| failure(format!("{action} data directory {path:?}"), error);
         std::fs::create_dir_all(path.join("jobs")).map_err(|error| failed("create", error))?;
         let lock = File::options()
             .create(true)
@@ -73,9 +73,7 @@ impl DataDir {
     /// If it cannot be made.
     pub fn job(&self, name: &str) -> Result<JobDir, Error> {
         let folder = JobDir { path: self.path.join("jobs").join(name) };
-        let failed = |error: std::io::Error| {
-            Error::external(format!("create job folder {:?}", folder.path)).with_source(error)
-        };
+        let failed = |error: std::io::Error| failure(format!("create job folder {:?}", folder.path), error);
         std::fs::create_dir_all(&folder.path).map_err(failed)?;
         if self.temporary.is_none() {
             // Its name has to outlive a power cut, as what is in it does.
@@ -103,9 +101,8 @@ impl JobDir {
     /// # Errors
     /// If it cannot be written.
     pub fn keep_job_file(&self, job_file: &serde_json::Value) -> Result<(), Error> {
-        let failed = |error: std::io::Error| {
-            Error::external(format!("write the job file into {:?}", self.path)).with_source(error)
-        };
+        let failed =
+            |error: std::io::Error| failure(format!("write the job file into {:?}", self.path), error);
         let mut text = serde_json::to_string_pretty(job_file).unwrap_or_default();
         text.push('\n');
         // Written beside and moved, so that nobody reads half a file.
@@ -142,6 +139,14 @@ impl JobDir {
         }
         path.join(partition.to_string())
     }
+}
+
+fn failure(message: String, error: std::io::Error) -> Error {
+    let hint = match error.kind() {
+        ErrorKind::StorageFull => "make room on the disk and start again: nothing is lost",
+        _ => "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
+    };
+    Error::external(message).with_hint(hint).with_source(error)
 }
 
 pub(crate) fn folder_name(text: &str) -> String {
