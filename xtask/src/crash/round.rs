@@ -18,7 +18,7 @@ use super::power::Power;
 use super::random::Random;
 
 /// Starts that are disturbed in one round; the next one runs to its end.
-const DISTURBED: u64 = 40;
+const DISTURBED: u64 = 16;
 
 /// The engine has to be through within this time, or to end after an error.
 const PATIENCE: Duration = Duration::from_secs(120);

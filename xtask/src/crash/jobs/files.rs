@@ -3,13 +3,13 @@
 //! The order log says how records of both were mixed, and a filter has no memory: so the output is known byte by byte,
 //! but for the text of numbers.
 
-use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::grown::Grown;
 use super::{Job, Setting};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
@@ -29,45 +29,34 @@ struct Files {
 /// One file that is read.
 struct Input {
     name: &'static str,
-    path: PathBuf,
+    file: Grown,
     /// Amounts by offset.
     cents: Vec<u32>,
-    /// What has not been written yet.
-    rest: Vec<u8>,
 }
 
 pub(super) fn whole(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
-    let mut files = Files::new(setting, false, (100_000, 400_000))?;
-    for input in &mut files.inputs {
-        std::fs::write(&input.path, std::mem::take(&mut input.rest))?;
-    }
-    Ok(Box::new(files))
+    Ok(Box::new(Files::new(setting, false, (100_000, 400_000))?))
 }
 
 pub(super) fn followed(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
-    let mut files = Files::new(setting, true, (5_000, 40_000))?;
-    for input in &mut files.inputs {
-        // A file needs its header to be opened.
-        let header = input.rest.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        std::fs::write(&input.path, &input.rest[..header])?;
-        input.rest.drain(..header);
-    }
-    Ok(Box::new(files))
+    Ok(Box::new(Files::new(setting, true, (5_000, 40_000))?))
 }
 
 impl Files {
     fn new(setting: &Setting<'_>, is_followed: bool, records: (u64, u64)) -> Result<Self> {
         let mut random = setting.random.clone();
-        let inputs = ["a", "b"].map(|name| {
+        let mut input = |name: &'static str| {
             let count = random.between(records.0, records.1);
             let cents: Vec<u32> = (0..count).map(|_| random.between(0, 999) as u32).collect();
             let mut text = b"ts,card,amount\n".to_vec();
             for (offset, cents) in cents.iter().enumerate() {
-                // Writing to memory does not fail.
-                let _ = writeln!(text, "{offset},{name}{},{}.{:02}", offset % 97, cents / 100, cents % 100);
+                writeln!(text, "{offset},{name}{},{}.{:02}", offset % 97, cents / 100, cents % 100)?;
             }
-            Input { name, path: setting.folder.join(format!("{name}.csv")), cents, rest: text }
-        });
+            let path = setting.folder.join(format!("{name}.csv"));
+            let file = if is_followed { Grown::begun(path, text)? } else { Grown::whole(path, &text)? };
+            anyhow::Ok(Input { name, file, cents })
+        };
+        let inputs = [input("a")?, input("b")?];
         let sinks = [("out".to_owned(), setting.disk.join("out.ndjson"))];
         Ok(Self { inputs, sinks, is_followed, random })
     }
@@ -78,7 +67,7 @@ impl Job for Files {
         let source = |input: &Input| {
             let mut source = json!({
                 "type": "file",
-                "path": input.path,
+                "path": input.file.path,
                 "format": "csv",
                 "schema": { "ts": "timestamp(ms)", "card": "string", "amount": "float64" },
                 "time": "ts",
@@ -119,19 +108,11 @@ impl Job for Files {
 
     fn feed(&mut self) -> Result<()> {
         let input = &mut self.inputs[self.random.between(0, 1) as usize];
-        // Pieces end anywhere, also in the middle of a record; now and then nothing comes.
-        let most = self.random.pick(&[0, 7, 300, 4_000, 30_000]);
-        let count = input.rest.len().min(self.random.between(0, most) as usize);
-        if count > 0 {
-            let mut file = File::options().append(true).open(&input.path)?;
-            file.write_all(&input.rest[..count])?;
-            input.rest.drain(..count);
-        }
-        Ok(())
+        input.file.grow(&mut self.random)
     }
 
     fn is_fed(&self) -> bool {
-        self.inputs.iter().all(|input| input.rest.is_empty())
+        self.inputs.iter().all(|input| input.file.is_whole())
     }
 
     fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {

@@ -3,10 +3,12 @@
 //! Recounts are naive on purpose and share no code with the engine: they read inputs and outputs by themselves, and
 //! compare every value.
 //!
-//! A new job (windows, elements, another sink) is a module here that implements [`Job`], and a line in [`KINDS`].
+//! A new job (elements, another sink) is a module here that implements [`Job`], and a line in [`KINDS`].
 
 mod files;
+mod grown;
 mod http;
+mod windows;
 
 use std::path::{Path, PathBuf};
 
@@ -25,13 +27,14 @@ pub(super) struct Kind {
     pub(super) make: fn(&Setting<'_>) -> Result<Box<dyn Job>>,
 }
 
-pub(super) const KINDS: [Kind; 3] = [
+pub(super) const KINDS: [Kind; 4] = [
     Kind { name: "files", make: files::whole },
     Kind { name: "follow", make: files::followed },
     Kind { name: "http", make: http::posted },
+    Kind { name: "windows", make: windows::asked },
 ];
 
-pub(super) const NAMES: [&str; 3] = ["files", "follow", "http"];
+pub(super) const NAMES: [&str; 4] = ["files", "follow", "http", "windows"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {

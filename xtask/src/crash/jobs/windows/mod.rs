@@ -1,0 +1,219 @@
+//! Windows by card and by shop over two growing files, with late records and ids that come again.
+//!
+//! How both files are mixed decides who is late and what a window holds, so the order log is part of the input of the
+//! recount. Where the keys of a stage are split over several tasks each has a time of its own; such rounds have one
+//! file, whose times ascend and whose ids are new, so that all tasks agree.
+
+mod model;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+
+use super::grown::Grown;
+use super::{Job, Setting};
+use crate::crash::decide::Tuning;
+use crate::crash::disk::Found;
+use crate::crash::ledger::Ledger;
+use crate::crash::random::Random;
+use model::{DEDUP, LATENESS, Model, QUERIES, Record, Verdict};
+
+struct Windows {
+    inputs: Vec<Input>,
+    sinks: [(String, PathBuf); 1],
+    rejects: PathBuf,
+    partitions: u64,
+    random: Random,
+}
+
+struct Input {
+    name: &'static str,
+    file: Grown,
+    records: Vec<Record>,
+}
+
+pub(super) fn asked(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
+    let mut random = setting.random.clone();
+    let is_split = random.percent(40);
+    let names: &[&str] = if is_split { &["a"] } else { &["a", "b"] };
+    let mut inputs = Vec::new();
+    for name in names {
+        let records = records(&mut random, name, is_split);
+        let mut text = b"ts,id,card,shop,amount\n".to_vec();
+        for Record { ts, id, card, shop, quarters } in &records {
+            writeln!(text, "{ts},{id},{card},{shop},{}.{:02}", quarters / 4, quarters % 4 * 25)?;
+        }
+        let file = Grown::begun(setting.folder.join(format!("{name}.csv")), text)?;
+        inputs.push(Input { name, file, records });
+    }
+    Ok(Box::new(Windows {
+        inputs,
+        sinks: [("out".to_owned(), setting.disk.join("out.ndjson"))],
+        rejects: setting.disk.join("data/jobs/crash/rejects"),
+        partitions: if is_split { random.between(2, 4) } else { 1 },
+        random,
+    }))
+}
+
+fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
+    let mut records: Vec<Record> = Vec::new();
+    let mut now = 0;
+    for number in 0..random.between(2_000, 6_000) {
+        now += random.between(0, 1) as i64 * 10;
+        let behind = match random.between(0, 99) {
+            _ if is_ascending => 0,
+            0..80 => 0,
+            80..97 => 10 * random.between(0, 150) as i64,
+            _ => 10 * random.between(0, 600) as i64,
+        };
+        let mut record = Record {
+            ts: now - behind,
+            id: format!("{name}{number}"),
+            card: format!("c{}", random.between(0, 40)),
+            shop: format!("s{}", random.between(0, 30)),
+            quarters: random.between(0, 400) as i64,
+        };
+        // An id comes again soon, or after the span is over. It moves no time, so with several tasks these would differ.
+        if !is_ascending && random.percent(5) && !records.is_empty() {
+            let back = random.pick(&[1, 20, 300, 2_000]).min(records.len());
+            let earlier = &records[records.len() - back];
+            record = Record { ts: record.ts, ..earlier.clone() };
+        }
+        records.push(record);
+    }
+    records
+}
+
+impl Job for Windows {
+    fn job_file(&self, tuning: &Tuning) -> Value {
+        let sources: Map<String, Value> = self
+            .inputs
+            .iter()
+            .map(|input| {
+                let source = json!({
+                    "type": "file",
+                    "path": input.file.path,
+                    "follow": true,
+                    "poll": tuning.poll,
+                    "format": "csv",
+                    "schema": {
+                        "ts": "timestamp(ms)",
+                        "id": "string",
+                        "card": "string",
+                        "shop": "string",
+                        "amount": "float64",
+                    },
+                    "time": "ts",
+                    "id": "id",
+                    "dedup": format!("{DEDUP}ms"),
+                    "lateness": format!("{LATENESS}ms"),
+                });
+                (input.name.to_owned(), source)
+            })
+            .collect();
+        let inputs: Vec<Value> = self.inputs.iter().map(|input| tuning.input(input.name)).collect();
+        let queries: Map<String, Value> =
+            QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
+        json!({
+            "name": "crash",
+            "cycle": tuning.cycle,
+            "state": tuning.state(),
+            "sources": sources,
+            "operators": {
+                "both": { "type": "union", "input": inputs },
+                "features": {
+                    "type": "metrics",
+                    "input": tuning.input("both"),
+                    "partitions": self.partitions,
+                    "partition_by": ["card", "shop"],
+                    "queries": queries,
+                },
+            },
+            "sinks": { "out": {
+                "type": "file",
+                "input": tuning.input("features"),
+                "path": self.sinks[0].1,
+                "format": "ndjson",
+            }},
+        })
+    }
+
+    fn sinks(&self) -> &[(String, PathBuf)] {
+        &self.sinks
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+
+    fn feed(&mut self) -> Result<()> {
+        let last = self.inputs.len() as u64 - 1;
+        let input = &mut self.inputs[self.random.between(0, last) as usize];
+        input.file.grow(&mut self.random)
+    }
+
+    fn is_fed(&self) -> bool {
+        self.inputs.iter().all(|input| input.file.is_whole())
+    }
+
+    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {
+        let commit = found.commit.as_ref().context("there is no commit record at the end")?;
+        let text = std::str::from_utf8(&found.sinks["out"]).context("the output is no text")?;
+        let mut lines = text.lines().enumerate();
+        let mut model = Model::default();
+        let mut late: BTreeMap<(String, u64), u32> = BTreeMap::new();
+        let mut count = 0;
+        for run in ledger.runs()? {
+            let (name, _) = commit.sources.get(run.source).context("a source that no commit names")?;
+            let input = self.inputs.iter().find(|input| input.name == name).context("an unknown source")?;
+            for offset in run.first..run.first + run.count {
+                let record = input.records.get(offset as usize).context("an offset behind the file's end")?;
+                let (verdict, expected) = model.next(record);
+                if verdict == Verdict::Late {
+                    late.insert((name.clone(), offset), 0);
+                }
+                let (number, line) =
+                    lines.next().with_context(|| format!("{name}@{offset} has no answer"))?;
+                let answer: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+                ensure!(
+                    model::is_same(&answer, &expected),
+                    "line {} answers {name}@{offset} with {answer}, expected {expected}",
+                    number + 1
+                );
+                count += 1;
+            }
+        }
+        ensure!(lines.next().is_none(), "more came out than the order names");
+        let all: u64 = self.inputs.iter().map(|input| input.records.len() as u64).sum();
+        ensure!(count == all, "{count} of {all} records were answered");
+        self.check_rejects(late)?;
+        Ok(all)
+    }
+}
+
+impl Windows {
+    /// Each late record stands in rejects once, and nothing else does.
+    fn check_rejects(&self, mut late: BTreeMap<(String, u64), u32>) -> Result<()> {
+        let files = match std::fs::read_dir(&self.rejects) {
+            Ok(listing) => listing.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?,
+            Err(_) => Vec::new(),
+        };
+        for path in files {
+            for line in std::fs::read_to_string(&path)?.lines() {
+                let reject: Value = serde_json::from_str(line).with_context(|| format!("reject {line}"))?;
+                let source = reject["source"].as_str().unwrap_or_default().to_owned();
+                let place = (source, reject["offset"].as_u64().unwrap_or_default());
+                let count =
+                    late.get_mut(&place).with_context(|| format!("{place:?} was rejected: {line}"))?;
+                *count += 1;
+            }
+        }
+        match late.iter().find(|(_, count)| **count != 1) {
+            Some((place, count)) => anyhow::bail!("late record {place:?} is in rejects {count} times"),
+            None => Ok(()),
+        }
+    }
+}
