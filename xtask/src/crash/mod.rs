@@ -6,7 +6,7 @@
 //!
 //! * [`round`] is the course of it, [`decide`] what may happen, [`jobs`] what is run and recounted.
 //! * [`disk`] reads what the engine has left, [`ledger`] knows what of that must not change any more.
-//! * [`power`] is the disk whose power is cut.
+//! * [`power`] is the disk whose power is cut; [`plants`] shows that the harness finds what it should.
 //!
 //! Every decision is a function of the seed, the job, and the numbers of round and start. What becomes of them is up to
 //! the machine: a seed repeats what is tried, not what happens.
@@ -17,6 +17,7 @@ mod disk;
 mod engine;
 mod jobs;
 mod ledger;
+mod plants;
 mod power;
 mod random;
 mod round;
@@ -53,6 +54,9 @@ pub(crate) struct Options {
     /// Cut the power of an ext4 in a loop file instead of only killing; takes root
     #[arg(long)]
     power: bool,
+    /// Put known bugs back in, and see that each is found
+    #[arg(long, conflicts_with_all = ["job", "power", "cycles"])]
+    plants: bool,
     /// A mount namespace of its own is there
     #[arg(long, hide = true)]
     in_namespace: bool,
@@ -67,8 +71,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let status = power::in_namespace(&arguments)?;
         return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let binary = project::thalweg(Profile::Dev)?;
     let seed = options.seed.unwrap_or_else(new_seed);
+    if options.plants {
+        return Ok(if plants::run(seed)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let binary = project::thalweg(Profile::Dev)?;
     let kinds =
         KINDS.iter().filter(|kind| options.job.is_empty() || options.job.iter().any(|job| job == kind.name));
     let kinds: Vec<&Kind> = kinds.collect();
@@ -147,8 +154,15 @@ pub(crate) fn suite() -> Result<Tally> {
         tally.skip("kills at named calls: there is no strace");
     }
     let seed = new_seed();
-    let options =
-        Options { cycles: 0, seed: None, job: Vec::new(), round: 0, power: false, in_namespace: false };
+    let options = Options {
+        cycles: 0,
+        seed: None,
+        job: Vec::new(),
+        round: 0,
+        power: false,
+        plants: false,
+        in_namespace: false,
+    };
     for kind in &KINDS {
         let (counts, outcome) = job(&binary, kind, SUITE_KILLS.div_ceil(KINDS.len() as u64), seed, &options)?;
         tally.check(&format!("crash {}: seed={seed} {counts}", kind.name), outcome);
