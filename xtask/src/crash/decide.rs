@@ -26,7 +26,7 @@ impl Tuning {
     pub(super) fn decide(random: &mut Random) -> Self {
         let mut cycle = Map::new();
         // Mostly short: a cycle that does not end before the kill recovers nothing but the order.
-        cycle.insert("every".to_owned(), json!(random.pick(&["1ms", "3ms", "10ms", "10ms", "30ms", "1s"])));
+        cycle.insert("every".to_owned(), json!(random.pick(&["1ms", "3ms", "10ms", "10ms", "30ms", "300ms"])));
         if random.percent(30) {
             cycle.insert("records".to_owned(), json!(random.pick(&[50, 1_000, 20_000])));
         }
@@ -78,6 +78,8 @@ pub(super) enum Moment {
     AfterStart(Duration),
     /// After something was seen to be written.
     AfterWork(Duration),
+    /// After the commit log was seen to grow so often: however slow the machine is, there is something to recover.
+    AfterCommits(u64, Duration),
 }
 
 /// The `nth` call of a thread to `syscall` on a file of this kind.
@@ -149,10 +151,10 @@ pub(super) struct Means {
 
 impl Disturbance {
     pub(super) fn decide(random: &mut Random, means: Means) -> Self {
-        let moment = if random.percent(20) {
-            Moment::AfterStart(random.time(Duration::from_millis(60)))
-        } else {
-            Moment::AfterWork(random.time(Duration::from_millis(60)))
+        let moment = match random.between(0, 9) {
+            0..2 => Moment::AfterStart(random.time(Duration::from_millis(60))),
+            2..6 => Moment::AfterWork(random.time(Duration::from_millis(60))),
+            _ => Moment::AfterCommits(random.between(1, 4), random.time(Duration::from_millis(10))),
         };
         if means.power {
             let how = if random.percent(15) { Shutdown::FlushLog } else { Shutdown::Now };
@@ -208,6 +210,7 @@ impl fmt::Display for Moment {
         match self {
             Self::AfterStart(time) => write!(f, "{time:?} after the start"),
             Self::AfterWork(time) => write!(f, "{time:?} after something was written"),
+            Self::AfterCommits(count, time) => write!(f, "{time:?} after {count} commits"),
         }
     }
 }

@@ -27,13 +27,16 @@ pub(super) fn run(seed: u64) -> Result<bool> {
     let tree = folder.join("tree");
     let mut report = Vec::new();
     let mut is_good = true;
+    remove(&tree)?;
+    let mut add = git(&["worktree", "add", "--quiet", "--detach", "--force"], &project::root());
+    succeed(add.arg(&tree).arg("HEAD"))?;
     for plant in plants()? {
         let outcome = match power::missing() {
             Some(reason) if plant.takes_power => format!("skipped: {reason}"),
             _ => {
-                remove(&tree)?;
                 let found = find(&plant, &tree, &folder.join("target"), seed);
-                remove(&tree)?;
+                // One tree for all, so that little is built twice.
+                succeed(&mut git(&["checkout", "--quiet", "--", "."], &tree))?;
                 match found.with_context(|| format!("plant {}", plant.name))? {
                     Some(how) => format!("found: {how}"),
                     None => {
@@ -45,6 +48,7 @@ pub(super) fn run(seed: u64) -> Result<bool> {
         };
         report.push(format!("{:<24} {outcome}", plant.name));
     }
+    remove(&tree)?;
     for line in report {
         println!("{line}");
     }
@@ -76,14 +80,7 @@ fn head(text: &str) -> Option<(String, bool)> {
 
 /// Builds the program with the plant and runs the harness; how it was found.
 fn find(plant: &Plant, tree: &Path, target: &Path, seed: u64) -> Result<Option<String>> {
-    let git = |arguments: &[&str], of: &Path| {
-        let mut command = Command::new("git");
-        command.current_dir(of).args(arguments);
-        command
-    };
     println!("── {}", plant.name);
-    let mut add = git(&["worktree", "add", "--quiet", "--detach", "--force"], &project::root());
-    succeed(add.arg(tree).arg("HEAD"))?;
     succeed(git(&["apply"], tree).arg(&plant.path))?;
     let mut build = project::cargo();
     build.current_dir(tree).env("CARGO_TARGET_DIR", target);
@@ -117,11 +114,15 @@ fn find(plant: &Plant, tree: &Path, target: &Path, seed: u64) -> Result<Option<S
 /// Takes a tree away that an earlier run has left, if one has.
 fn remove(tree: &Path) -> Result<()> {
     if tree.exists() {
-        let mut command = Command::new("git");
-        command.current_dir(project::root()).args(["worktree", "remove", "--force"]);
-        succeed(command.arg(tree))?;
+        succeed(git(&["worktree", "remove", "--force"], &project::root()).arg(tree))?;
     }
     Ok(())
+}
+
+fn git(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new("git");
+    command.current_dir(folder).args(arguments);
+    command
 }
 
 fn succeed(command: &mut Command) -> Result<()> {

@@ -170,7 +170,7 @@ impl Round<'_> {
                 self.job.feed()?;
             }
             watch.look();
-            if disturbance.moment().is_some_and(|moment| is_due(moment, engine.started, watch.worked)) {
+            if disturbance.moment().is_some_and(|moment| is_due(moment, engine.started, &watch)) {
                 counts.at_work += u64::from(watch.worked.is_some());
                 return self.end(&mut engine, disturbance, random);
             }
@@ -223,29 +223,36 @@ impl Round<'_> {
 
 /// Looks for signs of work.
 struct Watch {
+    /// The commit log, and files of sinks behind it.
     paths: Vec<PathBuf>,
     lengths: Vec<Option<u64>>,
     /// When something was first seen to grow.
     worked: Option<Instant>,
+    /// How often the commit log was seen to grow, and when it did last.
+    commits: u64,
+    committed: Option<Instant>,
 }
 
 impl Watch {
     fn new(sinks: &[(String, PathBuf)], commits: PathBuf) -> Self {
-        let paths: Vec<PathBuf> = sinks.iter().map(|(_, path)| path.clone()).chain([commits]).collect();
+        let mut paths = vec![commits];
+        paths.extend(sinks.iter().map(|(_, path)| path.clone()));
         let lengths = paths.iter().map(|path| length(path)).collect();
-        Self { paths, lengths, worked: None }
+        Self { paths, lengths, worked: None, commits: 0, committed: None }
     }
 
     fn look(&mut self) {
-        if self.worked.is_some() {
-            return;
-        }
-        for (path, last) in self.paths.iter().zip(&mut self.lengths) {
-            let now = length(path);
-            if now > *last {
-                self.worked = Some(Instant::now());
+        let now = Instant::now();
+        for (index, (path, last)) in self.paths.iter().zip(&mut self.lengths).enumerate() {
+            let length = length(path);
+            if length > *last {
+                self.worked.get_or_insert(now);
+                if index == 0 {
+                    self.commits += 1;
+                    self.committed = Some(now);
+                }
             }
-            *last = now;
+            *last = length;
         }
     }
 }
@@ -254,10 +261,15 @@ fn length(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|metadata| metadata.len())
 }
 
-fn is_due(moment: Moment, started: Instant, worked: Option<Instant>) -> bool {
+fn is_due(moment: Moment, started: Instant, watch: &Watch) -> bool {
+    let since = |instant: Option<Instant>, time| instant.is_some_and(|instant| instant.elapsed() >= time);
     match moment {
         Moment::AfterStart(time) => started.elapsed() >= time,
-        Moment::AfterWork(time) => worked.is_some_and(|worked| worked.elapsed() >= time),
+        Moment::AfterWork(time) => since(watch.worked, time),
+        // Of a log that goes on growing, the last time may never be long ago: then it is late enough as well.
+        Moment::AfterCommits(count, time) => {
+            watch.commits > count || (watch.commits == count && since(watch.committed, time))
+        }
     }
 }
 
