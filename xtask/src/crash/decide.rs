@@ -26,7 +26,8 @@ impl Tuning {
     pub(super) fn decide(random: &mut Random) -> Self {
         let mut cycle = Map::new();
         // Mostly short: a cycle that does not end before the kill recovers nothing but the order.
-        cycle.insert("every".to_owned(), json!(random.pick(&["1ms", "3ms", "10ms", "10ms", "30ms", "300ms"])));
+        cycle
+            .insert("every".to_owned(), json!(random.pick(&["1ms", "3ms", "10ms", "10ms", "30ms", "300ms"])));
         if random.percent(30) {
             cycle.insert("records".to_owned(), json!(random.pick(&[50, 1_000, 20_000])));
         }

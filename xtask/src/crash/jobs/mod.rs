@@ -5,6 +5,7 @@
 //!
 //! A new job (elements, another sink) is a module here that implements [`Job`], and a line in [`KINDS`].
 
+mod answers;
 mod files;
 mod grown;
 mod http;
@@ -27,14 +28,15 @@ pub(super) struct Kind {
     pub(super) make: fn(&Setting<'_>) -> Result<Box<dyn Job>>,
 }
 
-pub(super) const KINDS: [Kind; 4] = [
+pub(super) const KINDS: [Kind; 5] = [
     Kind { name: "files", make: files::whole },
     Kind { name: "follow", make: files::followed },
     Kind { name: "http", make: http::posted },
     Kind { name: "windows", make: windows::asked },
+    Kind { name: "answers", make: answers::repeated },
 ];
 
-pub(super) const NAMES: [&str; 4] = ["files", "follow", "http", "windows"];
+pub(super) const NAMES: [&str; 5] = ["files", "follow", "http", "windows", "answers"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {

@@ -1,0 +1,240 @@
+//! Requests that are answered from windows, and repeated until they are.
+//!
+//! What a client was told must be what comes out in the end, to the letter, though the engine has recomputed it since: a
+//! count over records of two sources depends on the order of both. A batch whose outcome is unknown is posted again, with
+//! the same ids, and counts once.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{Job, Setting};
+use crate::crash::decide::Tuning;
+use crate::crash::disk::Found;
+use crate::crash::engine::Engine;
+use crate::crash::ledger::Ledger;
+use crate::crash::random::Random;
+use crate::http::Connection;
+
+const CLIENTS: usize = 4;
+const SOURCES: [&str; 2] = ["a", "b"];
+
+struct Answers {
+    sinks: [(String, PathBuf); 1],
+    /// Those that are not posting.
+    clients: Vec<Client>,
+    posting: Vec<JoinHandle<Result<Client>>>,
+    done: Arc<AtomicUsize>,
+    partitions: u64,
+}
+
+struct Client {
+    number: usize,
+    posts_left: u64,
+    posted: u64,
+    random: Random,
+    /// What has to be posted until it is answered.
+    batch: Option<String>,
+    /// Answers as they came, a line each.
+    answers: Vec<String>,
+}
+
+pub(super) fn repeated(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
+    let mut random = setting.random.clone();
+    let client = |number| Client {
+        number,
+        posts_left: random.between(50, 300),
+        posted: 0,
+        random: setting.random.of("client", number as u64),
+        batch: None,
+        answers: Vec::new(),
+    };
+    let clients = (0..CLIENTS).map(client).collect();
+    Ok(Box::new(Answers {
+        clients,
+        sinks: [("out".to_owned(), setting.disk.join("out.ndjson"))],
+        posting: Vec::new(),
+        done: Arc::default(),
+        partitions: random.between(1, 4),
+    }))
+}
+
+impl Job for Answers {
+    fn job_file(&self, tuning: &Tuning) -> Value {
+        let source = json!({
+            "type": "http",
+            "format": "ndjson",
+            "schema": { "id": "string", "shop": "string", "amount": "float64" },
+            "id": "id",
+            "dedup": "1h",
+            "ack": "synced",
+            "reply": "features",
+        });
+        json!({
+            "name": "crash",
+            "cycle": tuning.cycle,
+            "state": tuning.state(),
+            "sources": { "a": source, "b": source },
+            "operators": {
+                "both": { "type": "union", "input": [tuning.input("a"), tuning.input("b")] },
+                "features": {
+                    "type": "metrics",
+                    "input": tuning.input("both"),
+                    "partitions": self.partitions,
+                    "partition_by": ["shop"],
+                    "queries": { "all": "SELECT count(*) AS n, sum(amount) AS s FROM both GROUP BY shop OVER INFINITE" },
+                },
+            },
+            "sinks": { "out": {
+                "type": "file",
+                "input": tuning.input("features"),
+                "path": self.sinks[0].1,
+                "format": "ndjson",
+            }},
+        })
+    }
+
+    fn sinks(&self) -> &[(String, PathBuf)] {
+        &self.sinks
+    }
+
+    fn journals(&self) -> &'static [&'static str] {
+        &SOURCES
+    }
+
+    fn is_served(&self) -> bool {
+        true
+    }
+
+    fn started(&mut self, engine: &Engine) -> Result<()> {
+        let address = engine.address().context("the engine does not say where it listens")?;
+        for mut client in self.clients.drain(..) {
+            let done = Arc::clone(&self.done);
+            self.posting.push(thread::spawn(move || {
+                if client.posts_left > 0 {
+                    client.post_all(address)?;
+                    if client.posts_left == 0 {
+                        // Read by the thread that watches; nothing else hangs on it.
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Ok(client)
+            }));
+        }
+        Ok(())
+    }
+
+    fn is_fed(&self) -> bool {
+        self.done.load(Ordering::Relaxed) == CLIENTS
+    }
+
+    fn stopped(&mut self) -> Result<()> {
+        for thread in self.posting.drain(..) {
+            match thread.join() {
+                Ok(client) => self.clients.push(client?),
+                Err(_) => bail!("a client panicked"),
+            }
+        }
+        Ok(())
+    }
+
+    fn recount(&self, found: &Found, _: &Ledger) -> Result<u64> {
+        let text = std::str::from_utf8(&found.sinks["out"]).context("the output is no text")?;
+        let mut lines: HashMap<&str, u64> = HashMap::new();
+        let mut ids: HashSet<String> = HashSet::new();
+        let mut shops: HashMap<String, (u64, u64)> = HashMap::new();
+        for (number, line) in text.lines().enumerate() {
+            *lines.entry(line).or_default() += 1;
+            let answer: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+            let id = answer["id"].as_str().context("an answer without id")?.to_owned();
+            let (shop, quarters) = record_of(&id).with_context(|| format!("{id} was never posted"))?;
+            let mut expected = json!({ "id": id, "shop": shop, "amount": quarters as f64 / 4.0 });
+            let (count, sum) = shops.entry(shop).or_default();
+            if ids.insert(id) {
+                *count += 1;
+                *sum += quarters;
+            } else {
+                expected["duplicate"] = json!(true);
+            }
+            expected["all"] = json!({ "n": count, "s": *sum as f64 / 4.0 });
+            ensure!(answer == expected, "line {} is {answer}, expected {expected}", number + 1);
+        }
+        for client in &self.clients {
+            for answer in &client.answers {
+                let left = lines.get_mut(answer.as_str()).filter(|left| **left > 0);
+                let left =
+                    left.with_context(|| format!("a client was told {answer}, which did not come out"))?;
+                *left -= 1;
+            }
+        }
+        Ok(ids.len() as u64)
+    }
+}
+
+/// Shop and amount, in quarters, of the record with this id: `CLIENT-NUMBER-SHOP-QUARTERS`.
+fn record_of(id: &str) -> Option<(String, u64)> {
+    let mut parts = id.split('-').skip(2);
+    Some((format!("s{}", parts.next()?), parts.next()?.parse().ok()?))
+}
+
+impl Client {
+    /// Posts what is left; ends early when nobody listens any more.
+    fn post_all(&mut self, address: SocketAddr) -> Result<()> {
+        while self.posts_left > 0 {
+            let Ok(connection) = Connection::open(address) else { break };
+            self.post(connection)?;
+        }
+        Ok(())
+    }
+
+    /// Posts what is left; ends early when the connection breaks.
+    fn post(&mut self, mut connection: Connection) -> Result<()> {
+        let path = format!("/v1/jobs/crash/sources/{}", SOURCES[self.number % SOURCES.len()]);
+        while self.posts_left > 0 {
+            let batch = match self.batch.take() {
+                Some(batch) => batch,
+                None => self.next_batch(),
+            };
+            let outcome = connection.post(&path, &[batch.as_bytes()]);
+            match outcome {
+                Ok((200, answer)) => {
+                    let answer = std::str::from_utf8(answer).context("an answer is no text")?;
+                    let lines = answer.lines().count();
+                    ensure!(lines == batch.lines().count(), "{batch} was answered with {answer}");
+                    self.answers.extend(answer.lines().map(str::to_owned));
+                    self.posts_left -= 1;
+                }
+                Ok((400 | 429 | 503, _)) => {
+                    self.batch = Some(batch);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Ok(_) | Err(_) => {
+                    self.batch = Some(batch);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next_batch(&mut self) -> String {
+        let mut batch = String::new();
+        for _ in 0..self.random.between(1, 10) {
+            let (who, number) = (self.number, self.posted);
+            let (shop, quarters) = (self.random.between(0, 9), self.random.between(0, 400));
+            let amount = format!("{}.{:02}", quarters / 4, quarters % 4 * 25);
+            batch.push_str(&format!(
+                "{{\"id\":\"{who}-{number}-{shop}-{quarters}\",\"shop\":\"s{shop}\",\"amount\":{amount}}}\n"
+            ));
+            self.posted += 1;
+        }
+        batch
+    }
+}
