@@ -11,6 +11,7 @@
 //!
 //! Not here: what a record says.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,18 +51,39 @@ pub struct OpenedCommits {
     pub torn: Option<u64>,
 }
 
-/// All records that a commit log still holds, oldest first, and the bytes of a torn tail.
+/// What a commit log holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitSummary {
+    /// Oldest first.
+    pub records: Vec<Vec<u8>>,
+    /// Bytes up to the end of the last record.
+    pub bytes: u64,
+    /// Bytes behind it that are no whole record: what a crash has left, or an append under way.
+    pub torn: Option<u64>,
+}
+
+/// Reads a commit log, beside whoever writes it; nothing is changed.
 ///
 /// # Errors
-/// As [`CommitLog::open`]; nothing is changed.
-pub fn read_commits(
-    fs: &dyn Fs,
-    path: &Path,
-    identity: u64,
-) -> Result<(Vec<Vec<u8>>, Option<u64>), LogError> {
+/// As [`CommitLog::open`].
+pub fn read_commits(fs: &dyn Fs, path: &Path, identity: u64) -> Result<CommitSummary, LogError> {
     let bytes = read(fs, path)?;
-    let survey = survey(path, &bytes, identity)?;
-    Ok((survey.records, survey.torn))
+    let Survey { records, torn, end, .. } = survey(path, &bytes, identity)?;
+    Ok(CommitSummary { records, bytes: end, torn })
+}
+
+/// Whether a file begins as a commit log does.
+///
+/// # Errors
+/// What the disk says.
+pub fn is_commit_log(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
+    let file = fs.open(path, OpenMode::Read)?;
+    let mut head = [0; MAGIC.len()];
+    if file.len()? < head.len() as u64 {
+        return Ok(false);
+    }
+    file.read_exact_at(&mut head, 0)?;
+    Ok(head == *MAGIC)
 }
 
 impl CommitLog {
@@ -269,6 +291,27 @@ mod tests {
             }
         }
         assert!(survey(Path::new(PATH), &whole, 8).is_ok_and(|survey| survey.records.is_empty()));
+    }
+
+    #[test]
+    fn reading_changes_nothing_and_tells_all() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        for record in [b"one".as_slice(), b"two"] {
+            log.append(record).unwrap();
+        }
+        let path = Path::new(PATH);
+        assert!(is_commit_log(fs.as_ref(), path).unwrap());
+        let whole = fs.bytes(path).unwrap();
+        let found = read_commits(fs.as_ref(), path, 7).unwrap();
+        assert_eq!(found.records, [b"one", b"two"]);
+        assert_eq!((found.bytes, found.torn), (whole.len() as u64, None));
+        fs.set_bytes(path, whole[..whole.len() - 1].to_vec()).unwrap();
+        let found = read_commits(fs.as_ref(), path, 7).unwrap();
+        assert_eq!((found.records.len(), found.torn), (1, Some(whole.len() as u64 - 1 - found.bytes)));
+        assert_eq!(fs.bytes(path).unwrap().len(), whole.len() - 1);
+        fs.set_bytes(path, b"thlg".to_vec()).unwrap();
+        assert!(!is_commit_log(fs.as_ref(), path).unwrap());
     }
 
     #[test]

@@ -24,11 +24,12 @@ pub mod log;
 mod schemas;
 mod store;
 
-pub use commit_log::{CommitLog, OpenedCommits, read_commits};
+pub use commit_log::{CommitLog, CommitSummary, OpenedCommits, is_commit_log, read_commits};
 pub use error::ChunkError;
 pub use fs::{Fault, FaultKind, FaultyFs, File, Fs, MemFs, OpenMode, RealFs, publish};
 pub use io_pool::IoPool;
 pub use schemas::{SchemaId, SchemaRegistry, StoredField};
 pub use store::{
-    ChunkBudget, ChunkId, ChunkMeta, ChunkStats, ChunkStore, ChunkStoreOptions, Projection, Seal, SyncTicket,
+    ChunkBudget, ChunkFileSummary, ChunkId, ChunkMeta, ChunkStats, ChunkStore, ChunkStoreOptions,
+    ChunkSummary, ChunkTail, Projection, Seal, SyncTicket, inspect_chunks, is_chunk_folder, verify_chunks,
 };

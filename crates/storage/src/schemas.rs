@@ -183,70 +183,24 @@ impl SchemaFile {
     /// Reads the registry of a store, cuts what a crash has left of the last schema.
     pub(crate) fn open(fs: &dyn Fs, dir: &Path, task: u64) -> Result<(SchemaRegistry, Self), ChunkError> {
         let path = dir.join(FILE_NAME);
-        let chain = Chain::new(task);
-        let mut registry = SchemaRegistry::default();
-        let mut opened = Self { path: path.clone(), task, chain, file: None, len: 0 };
-        let file = match fs.open(&path, OpenMode::Write) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((registry, opened)),
-            Err(error) => return Err(ChunkError::io("open", &path)(error)),
+        let Some(content) = Content::read(fs, &path, OpenMode::Write)? else {
+            let opened = Self { path, task, chain: Chain::new(task), file: None, len: 0 };
+            return Ok((SchemaRegistry::default(), opened));
         };
-        let len = file.len().map_err(ChunkError::io("read", &path))?;
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-        file.read_exact_at(&mut bytes, 0).map_err(ChunkError::io("read", &path))?;
-        let damage = |pos: u64, what, expected: String, got: String| ChunkError::Damaged {
-            path: path.clone(),
-            pos,
-            what,
-            expected,
-            got,
-        };
-        let expected = header(task);
-        // The file appeared under its name whole: a header that differs is damage, not a torn write.
-        if !bytes.starts_with(&expected) {
-            let pos = bytes.iter().zip(&expected).take_while(|(byte, expected)| byte == expected).count();
-            let got = format!("{:02x?}", bytes.get(pos));
-            return Err(damage(
-                pos as u64,
-                "header of the schema file",
-                format!("{:02x}", expected[pos]),
-                got,
-            ));
-        }
-        let mut frames = FrameReader::new(&bytes, HEADER, chain);
-        loop {
-            match frames.next_frame() {
-                Ok(None) => break,
-                Ok(Some(frame)) => match decode(frame.payload) {
-                    Some((id, fields)) if id as usize == registry.schemas.len() => {
-                        registry.schemas.push(fields.into());
-                    }
-                    _ => {
-                        let expected = format!("schema {}", registry.schemas.len());
-                        return Err(damage(frame.pos, "schema", expected, "another or none".to_owned()));
-                    }
-                },
-                Err(FrameError::Torn { pos, bytes: torn, .. }) => {
-                    // Cutting is for good: a bit that flipped on the way from the disk must not lead to it.
-                    let mut again = vec![0; bytes.len()];
-                    file.read_exact_at(&mut again, 0).map_err(ChunkError::io("read", &path))?;
-                    if again != bytes {
-                        return Err(reads_differ(path.clone(), pos));
-                    }
-                    tracing::warn!(path = %path.display(), pos, bytes = torn, "cut torn schema");
-                    file.truncate(pos).map_err(ChunkError::io("cut", &path))?;
-                    file.sync_data().map_err(ChunkError::io("sync", &path))?;
-                    break;
-                }
-                Err(FrameError::Damaged { pos, what, expected, got }) => {
-                    return Err(damage(pos, what, format!("{expected:#010x}"), format!("{got:#010x}")));
-                }
+        let found = content.parse(&path, task)?;
+        if let Some(torn) = found.torn {
+            // Cutting is for good: a bit that flipped on the way from the disk must not lead to it.
+            let mut again = vec![0; content.bytes.len()];
+            content.file.read_exact_at(&mut again, 0).map_err(ChunkError::io("read", &path))?;
+            if again != content.bytes {
+                return Err(reads_differ(path.clone(), found.len));
             }
+            tracing::warn!(path = %path.display(), pos = found.len, bytes = torn, "cut torn schema");
+            content.file.truncate(found.len).map_err(ChunkError::io("cut", &path))?;
+            content.file.sync_data().map_err(ChunkError::io("sync", &path))?;
         }
-        opened.chain = frames.chain();
-        opened.len = frames.position();
-        opened.file = Some(file);
-        Ok((registry, opened))
+        let opened = Self { path, task, chain: found.chain, file: Some(content.file), len: found.len };
+        Ok((found.registry, opened))
     }
 
     /// Appends a schema and makes it durable.
@@ -270,6 +224,85 @@ impl SchemaFile {
         self.len += bytes.len() as u64;
         Ok(())
     }
+}
+
+/// The bytes of a registry's file.
+struct Content {
+    file: Arc<dyn File>,
+    bytes: Vec<u8>,
+}
+
+/// What they say.
+pub(crate) struct Found {
+    pub(crate) registry: SchemaRegistry,
+    chain: Chain,
+    /// Bytes up to the end of the last schema.
+    pub(crate) len: u64,
+    /// Bytes behind it, which a crash has left of the last one.
+    pub(crate) torn: Option<u64>,
+}
+
+impl Content {
+    /// `None` where there is no file.
+    fn read(fs: &dyn Fs, path: &Path, mode: OpenMode) -> Result<Option<Self>, ChunkError> {
+        let file = match fs.open(path, mode) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(ChunkError::io("open", path)(error)),
+        };
+        let len = file.len().map_err(ChunkError::io("read", path))?;
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, 0).map_err(ChunkError::io("read", path))?;
+        Ok(Some(Self { file, bytes }))
+    }
+
+    fn parse(&self, path: &Path, task: u64) -> Result<Found, ChunkError> {
+        let damage = |pos: u64, what, expected: String, got: String| ChunkError::Damaged {
+            path: path.to_owned(),
+            pos,
+            what,
+            expected,
+            got,
+        };
+        let (bytes, expected) = (&self.bytes, header(task));
+        // The file appeared under its name whole: a header that differs is damage, not a torn write.
+        if !bytes.starts_with(&expected) {
+            let pos = bytes.iter().zip(&expected).take_while(|(byte, expected)| byte == expected).count();
+            let got = format!("{:02x?}", bytes.get(pos));
+            let expected = format!("{:02x}", expected[pos]);
+            return Err(damage(pos as u64, "header of the schema file", expected, got));
+        }
+        let mut registry = SchemaRegistry::default();
+        let mut frames = FrameReader::new(bytes, HEADER, Chain::new(task));
+        let torn = loop {
+            match frames.next_frame() {
+                Ok(None) => break None,
+                Ok(Some(frame)) => match decode(frame.payload) {
+                    Some((id, fields)) if id as usize == registry.schemas.len() => {
+                        registry.schemas.push(fields.into());
+                    }
+                    _ => {
+                        let expected = format!("schema {}", registry.schemas.len());
+                        return Err(damage(frame.pos, "schema", expected, "another or none".to_owned()));
+                    }
+                },
+                Err(FrameError::Torn { bytes, .. }) => break Some(bytes),
+                Err(FrameError::Damaged { pos, what, expected, got }) => {
+                    return Err(damage(pos, what, format!("{expected:#010x}"), format!("{got:#010x}")));
+                }
+            }
+        };
+        Ok(Found { registry, chain: frames.chain(), len: frames.position(), torn })
+    }
+}
+
+/// Reads the registry of a store, and changes nothing. `task` is the store's, or where there is no chunk file to tell
+/// it, the one that the header names. `None` where there is no file.
+pub(crate) fn look(fs: &dyn Fs, dir: &Path, task: Option<u64>) -> Result<Option<Found>, ChunkError> {
+    let path = dir.join(FILE_NAME);
+    let Some(content) = Content::read(fs, &path, OpenMode::Read)? else { return Ok(None) };
+    let named = content.bytes.get(12..20).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    content.parse(&path, task.or(named).unwrap_or_default()).map(Some)
 }
 
 #[cfg(test)]

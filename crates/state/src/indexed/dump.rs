@@ -98,6 +98,28 @@ pub(super) fn read(
     }
 }
 
+/// Whether an index file has the bytes that were written; what its places point to is not looked at.
+///
+/// # Errors
+/// `Corrupt` and `NewerFormat`, what the disk says.
+pub(super) fn check(fs: &dyn Fs, path: &Path, identity: u64) -> Result<(), StateError> {
+    let file = fs.open(path, OpenMode::Read).map_err(StateError::io("open", path))?;
+    let bytes = super::read_all(file.as_ref(), path)?;
+    super::check_head(path, &bytes, MAGIC, "an index file", FORMAT)?;
+    let content = wire::checked(&bytes).map_err(|(expected, got)| {
+        StateError::corrupt(path, 0, "checksum", format!("{expected:#010x}"), format!("{got:#010x}"))
+    })?;
+    let mut fields = Fields::new(&content[12..]);
+    let (task, place) = (fields.u64().unwrap_or_default(), extent(&mut fields));
+    let reach = path.file_name().and_then(|name| reach_of(&name.to_string_lossy()));
+    if task != identity || place.map(|place| (place.number, place.len)) != reach {
+        let expected = format!("task {identity:016x}, reach {reach:?}");
+        let got = format!("task {task:016x}, place {place:?}");
+        return Err(StateError::corrupt(path, 12, "identity of the index file", expected, got));
+    }
+    Ok(())
+}
+
 fn load(mut fields: Fields<'_>, identity: u64, places: &Places) -> Option<(Extent, Table)> {
     fields.u16()?;
     if fields.u64()? != identity {

@@ -21,6 +21,9 @@ const MAGIC: [u8; 8] = *b"\xf7ThStLs\n";
 const LIST_FORMAT: u16 = 1;
 const VERSION_FORMAT: u16 = 1;
 
+/// Bytes of a version.
+pub(super) const VERSION_LEN: usize = 46;
+
 pub(super) const PREFIX: &str = "list-";
 const SUFFIX: &str = ".thl";
 

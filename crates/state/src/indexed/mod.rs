@@ -28,6 +28,7 @@ mod handles;
 mod health;
 mod list;
 mod location;
+mod look;
 mod open;
 mod place;
 mod read;
@@ -40,6 +41,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thalweg_storage::{File, Fs};
+
+pub use self::look::{SegmentSummary, StateSummary, StateTail, inspect, is_state_folder, version_in};
 
 use self::handles::Handles;
 use self::health::Health;

@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod harness;
+mod look;
 mod model;
 mod space;
 mod threads;

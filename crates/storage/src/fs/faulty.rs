@@ -128,6 +128,11 @@ impl Fs for FaultyFs {
         self.0.inner.list(dir)
     }
 
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.plain()?;
+        self.0.inner.list_dirs(dir)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.plain()?;
         self.0.inner.rename(from, to)

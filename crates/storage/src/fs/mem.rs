@@ -195,6 +195,15 @@ impl Fs for MemFs {
             .collect())
     }
 
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let disk = self.lock();
+        if !disk.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let below = disk.dirs.iter().filter(|path| path.parent() == Some(dir));
+        Ok(below.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut disk = self.lock();
         let node = disk.find(from)?;

@@ -41,6 +41,9 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Names of the files in a directory, sorted; directories below it are left out.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
+    /// Names of the directories in a directory, sorted.
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>>;
+
     /// Renames a file, over one that exists.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 

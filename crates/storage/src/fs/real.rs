@@ -33,15 +33,11 @@ impl Fs for RealFs {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            if !entry.file_type()?.is_dir() {
-                names.push(entry.file_name().to_string_lossy().into_owned());
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        names(dir, false)
+    }
+
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        names(dir, true)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -60,6 +56,19 @@ impl Fs for RealFs {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         fs::File::open(dir)?.sync_all()
     }
+}
+
+/// Names in a directory, sorted: those of directories, or of everything else.
+fn names(dir: &Path, are_dirs: bool) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() == are_dirs {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 impl File for RealFile {

@@ -97,3 +97,18 @@ fn real_files_read_write_cut_and_list() {
     fs.remove(&path).unwrap();
     fs.remove_dir(&dir).unwrap();
 }
+
+#[test]
+fn files_and_folders_are_listed_apart() {
+    let real = tempfile::tempdir().unwrap();
+    let systems: [(Box<dyn Fs>, &Path); 2] =
+        [(Box::new(RealFs), real.path()), (Box::new(mem()), Path::new("/d"))];
+    for (fs, dir) in systems {
+        fs.create_dir_all(&dir.join("b/below")).unwrap();
+        fs.create_dir_all(&dir.join("a")).unwrap();
+        fs.open(&dir.join("file"), OpenMode::CreateNew).unwrap();
+        assert_eq!(fs.list_dirs(dir).unwrap(), ["a", "b"], "{fs:?}");
+        assert_eq!(fs.list(dir).unwrap(), ["file"]);
+        assert!(fs.list_dirs(&dir.join("none")).is_err());
+    }
+}

@@ -3,6 +3,7 @@
 //! A segment is synced, and cut to its last frame, before its successor is made. So only the last one may end with
 //! what a crash left, and everything else that is not as it was written is damage.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use thalweg_types::Micros;
 
 use super::scan::{self, Behind, Step, Walk};
 use super::segment::{self, Header, HeaderFault};
-use super::{LogError, LogPosition};
+use super::{LogError, LogPosition, Reader};
 use crate::frame::Chain;
 use crate::{File, Fs, OpenMode};
 
@@ -69,6 +70,20 @@ impl LogSummary {
     /// Bytes that count.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Reads the records of `range` that the summary knows, beside whoever writes the log.
+    ///
+    /// # Errors
+    /// [`LogError::Missing`] for a range that is not all in the summary.
+    pub fn read(&self, fs: Arc<dyn Fs>, dir: &Path, range: Range<LogPosition>) -> Result<Reader, LogError> {
+        let (first, next) = (self.first(), self.next());
+        for wanted in [range.start, range.end] {
+            if wanted < first || wanted > next {
+                return Err(LogError::Missing { dir: dir.to_owned(), wanted, first, next });
+            }
+        }
+        Ok(Reader::new(fs, dir, self.identity, self.segments.iter().cloned().collect(), range))
     }
 }
 

@@ -241,3 +241,25 @@ fn names_that_are_no_file_names_are_refused() {
     );
     assert!(matches!(named(""), LogError::Name { .. }));
 }
+
+#[test]
+fn a_summary_reads_the_records_that_it_knows_beside_the_writer() {
+    let fs = MemFs::new();
+    let mut log = open(&fs).unwrap().log;
+    append(&mut log, 60);
+    log.sync().unwrap();
+    let summary = verify(&fs, Path::new(DIR)).unwrap();
+    assert_eq!(
+        (summary.first(), summary.next(), summary.identity),
+        (LogPosition(0), LogPosition(60), IDENTITY)
+    );
+    append(&mut log, 5);
+    let read = |range| summary.read(Arc::new(fs.clone()), Path::new(DIR), range);
+    let mut reader = read(LogPosition(17)..LogPosition(60)).unwrap();
+    for number in 17..60 {
+        let (position, bytes) = reader.next_record().unwrap().unwrap();
+        assert_eq!((position.0, bytes), (number, record(number).as_slice()));
+    }
+    assert!(reader.next_record().unwrap().is_none());
+    assert!(matches!(read(LogPosition(0)..LogPosition(61)), Err(LogError::Missing { .. })));
+}

@@ -44,6 +44,19 @@ pub(super) fn header(task: u64, first: ChunkId) -> ([u8; HEADER as usize], u32) 
     (bytes, crc)
 }
 
+/// The task that a file says it is of; `None` where its header is not whole.
+pub(super) fn task_of(fs: &dyn Fs, dir: &Path, first: ChunkId) -> Result<Option<u64>, ChunkError> {
+    let path = path(dir, first);
+    let file = fs.open(&path, OpenMode::Read).map_err(ChunkError::io("open", &path))?;
+    let mut found = [0; HEADER as usize];
+    if file.len().map_err(ChunkError::io("read", &path))? < HEADER {
+        return Ok(None);
+    }
+    file.read_exact_at(&mut found, 0).map_err(ChunkError::io("read", &path))?;
+    let task = found[12..20].try_into().map(u64::from_le_bytes).ok();
+    Ok(task.filter(|task| header(*task, first).0 == found))
+}
+
 pub(super) fn path(dir: &Path, first: ChunkId) -> PathBuf {
     dir.join(format!("{PREFIX}{:020}{SUFFIX}", first.0))
 }
@@ -106,16 +119,17 @@ pub(super) enum Depth {
     Columns,
 }
 
-/// Reads a file's header and heads.
+/// Reads a file's header and heads; `mode` is how it stays open.
 pub(super) fn scan(
     fs: &dyn Fs,
     dir: &Path,
     task: u64,
     first: ChunkId,
     depth: Depth,
+    mode: OpenMode,
 ) -> Result<Scan, ChunkError> {
     let path = path(dir, first);
-    let file = fs.open(&path, OpenMode::Write).map_err(ChunkError::io("open", &path))?;
+    let file = fs.open(&path, mode).map_err(ChunkError::io("open", &path))?;
     let read =
         |buffer: &mut [u8], pos| file.read_exact_at(buffer, pos).map_err(ChunkError::io("read", &path));
     let len = file.len().map_err(ChunkError::io("read", &path))?;

@@ -22,6 +22,7 @@ mod file;
 mod project;
 pub(crate) mod recover;
 mod shared;
+mod survey;
 mod writer;
 
 use std::collections::VecDeque;
@@ -38,6 +39,7 @@ use crate::{ChunkError, Fs, IoPool, SchemaId, SchemaRegistry};
 
 pub use budget::ChunkBudget;
 pub use project::Projection;
+pub use survey::{ChunkFileSummary, ChunkSummary, ChunkTail, inspect_chunks, is_chunk_folder, verify_chunks};
 
 use cache::Lookup;
 use project::Source;

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use super::file::{self, Depth, Place, Scan};
 use super::writer::{Active, Writer, unlink};
 use super::{ChunkMeta, ChunkStoreOptions};
+use crate::chunk::ChunkHead;
 use crate::schemas::{self, SchemaFile};
-use crate::{ChunkError, ChunkId, Fs, SchemaRegistry};
+use crate::{ChunkError, ChunkId, Fs, OpenMode, SchemaRegistry};
 
 pub(super) struct Recovered {
     pub(super) writer: Writer,
@@ -147,7 +148,7 @@ impl Recovery<'_> {
         // With a commit to go by, what it names was synced: its heads suffice, the columns are checked when read.
         let committed = self.options.committed.as_ref().map(|committed| committed.end);
         let depth = if is_last && committed.is_none() { Depth::Columns } else { Depth::Heads };
-        let mut scan = file::scan(self.fs, self.dir, self.options.task, first, depth)?;
+        let mut scan = file::scan(self.fs, self.dir, self.options.task, first, depth, OpenMode::Write)?;
         let reached = ChunkId(first.0 + scan.chunks.len() as u64);
         if let Some(tail) = scan.tail.take() {
             let is_damage = !is_last
@@ -180,26 +181,7 @@ impl Recovery<'_> {
         self.next = Some(ChunkId(first.0 + scan.chunks.len() as u64));
         let len = scan.chunks.last().map_or(file::HEADER, |(_, place)| place.pos + place.len);
         for (head, place) in scan.chunks {
-            let stored = self.schemas.get(head.info.schema_id);
-            let types = stored.map(|fields| fields.iter().map(|field| &field.data_type).collect::<Vec<_>>());
-            let columns: Vec<_> = head.columns.iter().map(|entry| &entry.data_type).collect();
-            if types.as_ref() != Some(&columns) {
-                return Err(ChunkError::Damaged {
-                    path,
-                    pos: place.pos,
-                    what: "columns of the chunk's schema",
-                    expected: format!("schema {}: {types:?}", head.info.schema_id),
-                    got: format!("{columns:?}"),
-                });
-            }
-            self.index.push(ChunkMeta {
-                id: ChunkId(head.info.number),
-                rows: head.rows,
-                first_time: head.info.first_time,
-                last_time: head.info.last_time,
-                bytes: place.len,
-                schema_id: head.info.schema_id,
-            });
+            self.index.push(meta(&head, &place, self.schemas, &path)?);
             self.places.push(place);
         }
         let chain = scan.chain.last().copied().expect("the header's checksum begins the chain");
@@ -209,7 +191,7 @@ impl Recovery<'_> {
 
     /// Makes sure that a tail is torn on the disk and not by a bit that flipped on the way: cutting is for good.
     fn read_again(&self, first: ChunkId, depth: Depth, pos: u64) -> Result<(), ChunkError> {
-        let again = file::scan(self.fs, self.dir, self.options.task, first, depth)?;
+        let again = file::scan(self.fs, self.dir, self.options.task, first, depth, OpenMode::Write)?;
         if again.tail.as_ref().map(|tail| tail.pos) == Some(pos) {
             return Ok(());
         }
@@ -220,6 +202,35 @@ impl Recovery<'_> {
         scan.file.truncate(pos).map_err(ChunkError::io("cut", path))?;
         scan.file.sync_data().map_err(ChunkError::io("sync", path))
     }
+}
+
+/// What the index knows of a chunk, whose columns are those of its schema.
+pub(super) fn meta(
+    head: &ChunkHead,
+    place: &Place,
+    schemas: &SchemaRegistry,
+    path: &Path,
+) -> Result<ChunkMeta, ChunkError> {
+    let stored = schemas.get(head.info.schema_id);
+    let types = stored.map(|fields| fields.iter().map(|field| &field.data_type).collect::<Vec<_>>());
+    let columns: Vec<_> = head.columns.iter().map(|entry| &entry.data_type).collect();
+    if types.as_ref() != Some(&columns) {
+        return Err(ChunkError::Damaged {
+            path: path.to_owned(),
+            pos: place.pos,
+            what: "columns of the chunk's schema",
+            expected: format!("schema {}: {types:?}", head.info.schema_id),
+            got: format!("{columns:?}"),
+        });
+    }
+    Ok(ChunkMeta {
+        id: ChunkId(head.info.number),
+        rows: head.rows,
+        first_time: head.info.first_time,
+        last_time: head.info.last_time,
+        bytes: place.len,
+        schema_id: head.info.schema_id,
+    })
 }
 
 /// Two readings of a file gave different bytes: the disk, its cable or the memory is not to be trusted.

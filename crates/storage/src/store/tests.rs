@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod memory;
 mod model;
+mod survey;
 
 use std::path::Path;
 use std::sync::Arc;

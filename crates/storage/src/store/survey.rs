@@ -1,0 +1,147 @@
+//! Looking over a store's folder without changing it, beside whoever writes there.
+//!
+//! What is judged is what opening judges ([`super::file`]) where no commit is known: only the last file may end with
+//! what a crash left, and only where no whole chunk follows.
+
+use std::path::{Path, PathBuf};
+
+use super::file::{self, Depth};
+use super::{ChunkMeta, recover};
+use crate::schemas;
+use crate::{ChunkError, ChunkId, Fs, OpenMode, SchemaRegistry};
+
+/// A file of chunks as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkFileSummary {
+    pub path: PathBuf,
+    /// Its first chunk.
+    pub first: ChunkId,
+    /// The chunk behind its last.
+    pub next: ChunkId,
+    /// Bytes up to the end of its last whole chunk.
+    pub bytes: u64,
+    pub file_bytes: u64,
+}
+
+/// What a crash left of the last write: bytes that are no whole chunk, or no whole schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkTail {
+    pub path: PathBuf,
+    pub pos: u64,
+    pub bytes: u64,
+}
+
+/// What a folder of chunks holds.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkSummary {
+    /// Identity of the task; `None` where no file tells it.
+    pub task: Option<u64>,
+    pub schemas: SchemaRegistry,
+    /// In order, up to the damage.
+    pub files: Vec<ChunkFileSummary>,
+    pub chunks: Vec<ChunkMeta>,
+    /// What opening would cut.
+    pub torn: Vec<ChunkTail>,
+    /// What opening, or reading, would refuse.
+    pub damage: Option<ChunkError>,
+}
+
+impl ChunkSummary {
+    /// The first chunk; equals [`ChunkSummary::next`] where there is none.
+    pub fn first(&self) -> ChunkId {
+        self.files.first().map_or(ChunkId(0), |file| file.first)
+    }
+
+    /// The chunk behind the last one.
+    pub fn next(&self) -> ChunkId {
+        self.files.last().map_or(ChunkId(0), |file| file.next)
+    }
+}
+
+/// Whether the folder holds files of a chunk store.
+///
+/// # Errors
+/// What the disk says.
+pub fn is_chunk_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
+    let names = fs.list(dir)?;
+    Ok(names.iter().any(|name| name == schemas::FILE_NAME || file::first_of(name).is_some()))
+}
+
+/// Reads schemas and the heads of all chunks.
+///
+/// # Errors
+/// What the disk says. Damage is part of the summary.
+pub fn inspect_chunks(fs: &dyn Fs, dir: &Path) -> Result<ChunkSummary, ChunkError> {
+    survey(fs, dir, Depth::Heads)
+}
+
+/// As [`inspect_chunks`], and holds every byte of every column against its checksum.
+///
+/// # Errors
+/// What the disk says. Damage is part of the summary.
+pub fn verify_chunks(fs: &dyn Fs, dir: &Path) -> Result<ChunkSummary, ChunkError> {
+    survey(fs, dir, Depth::Columns)
+}
+
+fn survey(fs: &dyn Fs, dir: &Path, depth: Depth) -> Result<ChunkSummary, ChunkError> {
+    let mut summary = ChunkSummary::default();
+    match look(fs, dir, depth, &mut summary) {
+        Err(damage @ ChunkError::Damaged { .. }) => summary.damage = Some(damage),
+        outcome => outcome?,
+    }
+    Ok(summary)
+}
+
+fn look(fs: &dyn Fs, dir: &Path, depth: Depth, summary: &mut ChunkSummary) -> Result<(), ChunkError> {
+    let names = fs.list(dir).map_err(ChunkError::io("list", dir))?;
+    let mut files: Vec<ChunkId> = names.iter().filter_map(|name| file::first_of(name)).collect();
+    files.sort_unstable();
+    for first in &files {
+        summary.task = file::task_of(fs, dir, *first)?;
+        if summary.task.is_some() {
+            break;
+        }
+    }
+    if let Some(found) = schemas::look(fs, dir, summary.task)? {
+        if let Some(bytes) = found.torn {
+            let path = dir.join(schemas::FILE_NAME);
+            summary.torn.push(ChunkTail { path, pos: found.len, bytes });
+        }
+        summary.schemas = found.registry;
+    }
+    for (place, first) in files.iter().enumerate() {
+        let path = file::path(dir, *first);
+        if let Some(last) = summary.files.last()
+            && last.next != *first
+        {
+            return Err(ChunkError::Damaged {
+                path,
+                pos: 20,
+                what: "first chunk of the file",
+                expected: last.next.0.to_string(),
+                got: first.0.to_string(),
+            });
+        }
+        let task = summary.task.unwrap_or_default();
+        let mut scan = file::scan(fs, dir, task, *first, depth, OpenMode::Read)?;
+        let next = ChunkId(first.0 + scan.chunks.len() as u64);
+        let bytes = scan.chunks.last().map_or(file::HEADER, |(_, place)| place.pos + place.len);
+        let tail = scan.tail.take();
+        let torn =
+            tail.as_ref().map(|tail| ChunkTail { path: path.clone(), pos: tail.pos, bytes: tail.bytes });
+        let file_bytes = torn.as_ref().map_or(bytes, |torn| torn.pos + torn.bytes);
+        // A header that is not whole is followed by nothing that could be told to be this file's.
+        let bytes = bytes.min(torn.as_ref().map_or(bytes, |torn| torn.pos));
+        summary.files.push(ChunkFileSummary { path: path.clone(), first: *first, next, bytes, file_bytes });
+        for (head, place) in &scan.chunks {
+            summary.chunks.push(recover::meta(head, place, &summary.schemas, &path)?);
+        }
+        if let Some(tail) = tail {
+            if place + 1 < files.len() || tail.is_followed() {
+                return Err(tail.into_damage(&path, next));
+            }
+            summary.torn.extend(torn);
+        }
+    }
+    Ok(())
+}

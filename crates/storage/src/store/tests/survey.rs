@@ -1,0 +1,112 @@
+//! Looking without changing: it knows what opening knows, finds what reading finds, and leaves every byte alone.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn files(fs: &MemFs) -> Files {
+    let names = fs.list(Path::new(DIR)).unwrap();
+    names
+        .iter()
+        .map(|name| Path::new(DIR).join(name))
+        .map(|path| (path.clone(), fs.bytes(&path).unwrap()))
+        .collect()
+}
+
+fn store_of(count: u64) -> MemFs {
+    let fs = disk();
+    let mut store = open(&fs, &IoPool::inline(), None).unwrap();
+    seal(&mut store, count);
+    store.close().unwrap();
+    fs
+}
+
+fn verify(fs: &MemFs) -> ChunkSummary {
+    verify_chunks(fs, Path::new(DIR)).unwrap()
+}
+
+#[test]
+fn a_look_knows_what_opening_knows() {
+    let fs = store_of(9);
+    let before = files(&fs);
+    let store = open(&fs, &IoPool::inline(), None).unwrap();
+    assert!(is_chunk_folder(&fs, Path::new(DIR)).unwrap());
+    for summary in [inspect_chunks(&fs, Path::new(DIR)).unwrap(), verify(&fs)] {
+        assert_eq!(summary.chunks, store.index());
+        assert_eq!((summary.first(), summary.next()), (ChunkId(0), ChunkId(9)));
+        assert_eq!((summary.task, summary.schemas.len()), (Some(7), 2));
+        assert!(summary.torn.is_empty() && summary.damage.is_none() && summary.files.len() > 1);
+        for file in &summary.files {
+            assert_eq!((file.bytes, file.file_bytes), (before[&file.path].len() as u64, file.bytes));
+        }
+    }
+    assert_eq!(files(&fs), before);
+}
+
+#[test]
+fn every_flipped_bit_is_named_with_its_file_or_lies_in_a_last_write() {
+    let fs = store_of(5);
+    let whole = files(&fs);
+    let last = whole.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "thc")).unwrap();
+    let (mut damaged, mut torn) = (0, 0);
+    for (path, bytes) in &whole {
+        for byte in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[byte] ^= 1 << (byte % 8);
+            fs.set_bytes(path, flipped).unwrap();
+            let summary = verify(&fs);
+            match summary.damage {
+                // A schema that is torn away is missed by the chunks that name it.
+                Some(ChunkError::Damaged { path: named, .. })
+                    if named == *path || !summary.torn.is_empty() =>
+                {
+                    damaged += 1;
+                }
+                Some(other) => panic!("{path:?} byte {byte}: {other}"),
+                None => {
+                    assert!(path == last && !summary.torn.is_empty(), "{path:?} byte {byte}");
+                    torn += 1;
+                }
+            }
+            fs.set_bytes(path, bytes.clone()).unwrap();
+        }
+    }
+    assert!(damaged > 500 && torn > 100, "{damaged} {torn}");
+    assert_eq!(files(&fs), whole);
+}
+
+#[test]
+fn a_torn_tail_is_named_and_left() {
+    let fs = store_of(5);
+    let whole = files(&fs);
+    let (last, bytes) =
+        whole.iter().rfind(|(path, _)| path.extension().is_some_and(|kind| kind == "thc")).unwrap();
+    let summary = verify(&fs);
+    let kept = |len: u64| {
+        let in_last = summary.files.last().unwrap();
+        let mut end = file::HEADER;
+        let mut count = 0;
+        for meta in summary.chunks.iter().filter(|meta| meta.id >= in_last.first) {
+            if end + meta.bytes > len {
+                break;
+            }
+            end += meta.bytes;
+            count += 1;
+        }
+        if len < file::HEADER { (0, 0) } else { (count, end) }
+    };
+    for len in 0..bytes.len() {
+        fs.set_bytes(last, bytes[..len].to_vec()).unwrap();
+        let found = verify(&fs);
+        assert!(found.damage.is_none(), "cut at {len}: {:?}", found.damage);
+        let (count, pos) = kept(len as u64);
+        let file = found.files.last().unwrap();
+        assert_eq!((file.next.0 - file.first.0, file.bytes), (count, pos), "cut at {len}");
+        let torn = ChunkTail { path: last.clone(), pos, bytes: len as u64 - pos };
+        let is_torn = len == 0 || torn.bytes > 0;
+        assert_eq!(found.torn, if is_torn { vec![torn] } else { Vec::new() }, "cut at {len}");
+        assert_eq!(fs.bytes(last).unwrap(), bytes[..len]);
+    }
+}
