@@ -37,6 +37,14 @@ pub struct StoredField {
     pub data_type: DataType,
 }
 
+impl std::fmt::Display for StoredField {
+    /// `card: string`, with the type as the file has it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = type_text(&self.data_type).unwrap_or_else(|| self.data_type.to_string());
+        write!(f, "{}: {text}", self.name)
+    }
+}
+
 /// The schemas of a store.
 #[derive(Clone, Debug, Default)]
 pub struct SchemaRegistry {

@@ -89,6 +89,14 @@ pub fn version_in(part: &[u8]) -> Option<Version> {
     Some(Version::from_bytes(bytes))
 }
 
+/// A version in words; `None` where it is none.
+pub fn describe(version: &Version) -> Option<String> {
+    let named = Named::decode(version, Path::new("")).ok()?;
+    let active = named.active.map(|active| format!(", segment {} up to byte {}", active.number, active.len));
+    let list = if named.list.number == 0 { String::new() } else { format!(", list {}", named.list.number) };
+    Some(format!("state of cycle {}{}{list}", named.cycle, active.unwrap_or_default()))
+}
+
 /// Reads everything in a folder that counts; see the module's header.
 ///
 /// # Errors

@@ -42,7 +42,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use thalweg_storage::{File, Fs};
 
-pub use self::look::{SegmentSummary, StateSummary, StateTail, inspect, is_state_folder, version_in};
+pub use self::look::{
+    SegmentSummary, StateSummary, StateTail, describe, inspect, is_state_folder, version_in,
+};
 
 use self::handles::Handles;
 use self::health::Health;

@@ -45,7 +45,7 @@ pub use group_commit::{Durability, GroupCommit, LogHandle, Progress, Registratio
 pub use open::Opened;
 pub use reader::Reader;
 pub use retain::RetentionPolicy;
-pub use survey::{LogSummary, SegmentSummary, TornTail, inspect, verify};
+pub use survey::{LogSummary, SegmentSummary, TornTail, inspect, name_in, verify};
 
 /// Bytes of the longest record: a reader holds one in memory.
 pub const MAX_RECORD: usize = 16 << 20;

@@ -87,13 +87,21 @@ impl LogSummary {
     }
 }
 
+/// The name of the log in a folder: the part of its files' names before the number. `None` where there is none.
+///
+/// # Errors
+/// What the disk says.
+pub fn name_in(fs: &dyn Fs, dir: &Path) -> std::io::Result<Option<String>> {
+    let names = fs.list(dir)?;
+    Ok(names.iter().find_map(|name| Some(segment::split_name(name)?.0.to_owned())))
+}
+
 /// The log in a folder, whatever its identity, read from end to end; nothing is changed.
 ///
 /// # Errors
 /// What the disk says, and files of several logs in one folder. Damage is part of the summary.
 pub fn inspect(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
-    let names = fs.list(dir).map_err(LogError::io("list", dir))?;
-    let name = names.iter().find_map(|name| Some(segment::split_name(name)?.0.to_owned()));
+    let name = name_in(fs, dir).map_err(LogError::io("list", dir))?;
     let survey = Survey::of(fs, dir, name.as_deref().unwrap_or_default(), None)?;
     Ok(survey.summary)
 }

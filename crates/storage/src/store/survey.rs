@@ -134,6 +134,19 @@ fn look(fs: &dyn Fs, dir: &Path, depth: Depth, summary: &mut ChunkSummary) -> Re
         let bytes = bytes.min(torn.as_ref().map_or(bytes, |torn| torn.pos));
         summary.files.push(ChunkFileSummary { path: path.clone(), first: *first, next, bytes, file_bytes });
         for (head, place) in &scan.chunks {
+            let schema = head.info.schema_id;
+            if summary.schemas.get(schema).is_none()
+                && let Some(torn) = summary.torn.iter().find(|torn| torn.path.ends_with(schemas::FILE_NAME))
+            {
+                // It was synced before the chunk was written.
+                return Err(ChunkError::Damaged {
+                    path: torn.path.clone(),
+                    pos: torn.pos,
+                    what: "schema of a chunk",
+                    expected: format!("schema {schema}, which {} names", ChunkId(head.info.number)),
+                    got: format!("{} bytes that are none", torn.bytes),
+                });
+            }
             summary.chunks.push(recover::meta(head, place, &summary.schemas, &path)?);
         }
         if let Some(tail) = tail {
