@@ -86,12 +86,17 @@ impl DataDir {
 }
 
 /// The folder of one job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobDir {
     path: PathBuf,
 }
 
 impl JobDir {
+    /// A folder that is there.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -7,6 +7,7 @@
 //! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
 //! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
 //! * [`metrics`]: how queries are spread over keyed stages.
+//! * [`inspect`]: what jobs keep on disk, looked into and checked.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 
 pub mod data_dir;
@@ -14,6 +15,7 @@ pub mod describe;
 pub mod diagnostic;
 mod durable;
 mod graph;
+pub mod inspect;
 pub mod job_file;
 pub mod metrics;
 pub mod node;

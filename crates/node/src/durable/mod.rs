@@ -13,9 +13,9 @@
 
 mod committer;
 mod identity;
-mod journal;
-mod order;
-mod record;
+pub(crate) mod journal;
+pub(crate) mod order;
+pub(crate) mod record;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -90,8 +90,8 @@ impl Store {
     /// Damage, what the disk says.
     pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>) -> Result<Self, Error> {
         let path = folder.commit_log();
-        let id = thalweg_types::hash_bytes(format!("commit/{job}").as_bytes());
-        let OpenedCommits { log: commits, last, torn } = CommitLog::open(Arc::clone(&fs), path.clone(), id)?;
+        let OpenedCommits { log: commits, last, torn } =
+            CommitLog::open(Arc::clone(&fs), path.clone(), record::identity(job))?;
         if let Some(bytes) = torn {
             tracing::warn!(path = %path.display(), bytes, "cut what a crash had left of a commit record");
         }
@@ -214,7 +214,7 @@ impl Store {
             }
         }
 
-        let mut options = LogOptions::new("order", thalweg_types::hash_bytes(b"order"));
+        let mut options = LogOptions::new("order", order::identity());
         options.promised = LogPosition(last.order);
         let mut log = open_log(&fs, dir.join("order"), options)?;
         let numbers = SourceNumbers::new(&last.sources, &names)?;
@@ -321,7 +321,7 @@ fn log_thread(gather: Duration) -> Result<Arc<GroupCommit>, Error> {
         .map_err(|error| Error::external("start a thread for logs").with_source(error))
 }
 
-fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
+pub(crate) fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
     if place.0.is_empty() {
         return Ok(LogPosition(0));
     }

@@ -23,6 +23,11 @@ const CYCLE: u8 = 3;
 const COMMAND: u8 = 4;
 const END: u8 = 5;
 
+/// How an order log is told from other logs.
+pub(crate) fn identity() -> u64 {
+    thalweg_types::hash_bytes(b"order")
+}
+
 /// Writes an entry.
 pub(crate) fn encode(entry: &OrderEntry, out: &mut Vec<u8>) {
     out.clear();

@@ -57,6 +57,11 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
+/// How the commit log of a job is told from those of others.
+pub(crate) fn identity(job: &str) -> u64 {
+    thalweg_types::hash_bytes(format!("commit/{job}").as_bytes())
+}
+
 impl CommitRecord {
     pub(crate) fn part_name(operator: &str, task: u32) -> String {
         format!("{operator}/{task}")

@@ -1,0 +1,191 @@
+//! A job's folder as a whole: its parts one by one, and all of them against the last commit record.
+//!
+//! A job that runs commits meanwhile, and what older records name goes. So what is found wrong counts only if the last
+//! record is still the same afterwards; else everything is looked at again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use thalweg_types::Offset;
+
+use super::report::{Thing, What, thing};
+use super::{Folder, Found, LOOKS, Looker, parts, source_name};
+use crate::data_dir::{JobDir, folder_name};
+use crate::durable::record::CommitRecord;
+
+impl Looker {
+    /// Everything in the folder of a job.
+    pub(super) fn job(&self, path: &Path) -> Vec<Thing> {
+        let dir = JobDir::at(path);
+        for _ in 0..LOOKS {
+            let (things, last) = self.job_once(&dir);
+            let is_sound = things.iter().all(|thing| thing.damage.is_empty() && thing.trouble.is_empty());
+            if is_sound || self.commits(&dir.commit_log()).1 == last {
+                return things;
+            }
+        }
+        let mut found = Found::default();
+        found.trouble.push(
+            "the job commits faster than it can be looked through: stop it, or look at a copy".to_owned(),
+        );
+        vec![thing(path, "job", None, What::Unread, found)]
+    }
+
+    fn job_once(&self, dir: &JobDir) -> (Vec<Thing>, Option<CommitRecord>) {
+        let mut things = Vec::new();
+        let (mut commits, last) = self.commits(&dir.commit_log());
+        // A damaged commit log is told once; the rest is looked at by itself.
+        let job = match &commits.what {
+            What::Commits(look) => Some(look.job.clone()),
+            _ => None,
+        };
+        if self.is_there(dir.order())
+            && commits.damage.is_empty()
+            && commits.trouble.is_empty()
+            && last.is_none()
+        {
+            commits.notes.push(
+                "there is no commit record: if the job has run, its first records are lost and it begins anew".to_owned(),
+            );
+        }
+        things.push(commits);
+        let journals = self.journals(dir, job.as_deref(), last.as_ref(), &mut things);
+        if self.is_there(dir.order()) {
+            things.push(self.order(&dir.order(), last.as_ref(), &journals));
+        } else if let Some(last) = last.as_ref().filter(|last| last.order > 0) {
+            let mut found = Found::default();
+            found.misfit(
+                dir.order(),
+                format!("the commit of cycle {} names an order log, and there is none", last.cycle),
+            );
+            things.push(thing(&dir.order(), "order log", None, What::Unread, found));
+        }
+        self.tasks(dir, last.as_ref(), &mut things);
+        if let Some(last) = &last {
+            self.files(dir, last, &mut things);
+        }
+        (things, last)
+    }
+
+    fn is_there(&self, folder: PathBuf) -> bool {
+        self.fs.list(&folder).is_ok()
+    }
+
+    /// The journals, and where each ends, by the number of the source.
+    fn journals(
+        &self,
+        dir: &JobDir,
+        job: Option<&str>,
+        last: Option<&CommitRecord>,
+        things: &mut Vec<Thing>,
+    ) -> Vec<Option<Offset>> {
+        let sources = last.map(|last| last.sources.as_slice()).unwrap_or_default();
+        let mut ends = vec![None; sources.len()];
+        for folder in self.fs.list_dirs(&dir.journal()).unwrap_or_default() {
+            let path = dir.journal().join(&folder);
+            let name = source_name(&folder);
+            let number = sources.iter().position(|source| source.name == name);
+            let committed = job.zip(number.and_then(|number| sources.get(number)));
+            let (found, end) = self.journal(&path, committed);
+            if let Some(number) = number {
+                ends[number] = end;
+            }
+            things.push(found);
+        }
+        for (source, end) in sources.iter().zip(&ends) {
+            let path = dir.journal().join(folder_name(&source.name));
+            if super::journal::place_of(source).is_some() && end.is_none() && !self.is_there(path.clone()) {
+                let mut found = Found::default();
+                found.misfit(path.clone(), "the commit record names a journal, and there is none".to_owned());
+                things.push(thing(&path, "journal", Some(source.name.clone()), What::Unread, found));
+            }
+        }
+        ends
+    }
+
+    /// Reservoirs and states of all tasks, the states as the commit record names them.
+    fn tasks(&self, dir: &JobDir, last: Option<&CommitRecord>, things: &mut Vec<Thing>) {
+        let mut named = BTreeMap::new();
+        for (part, position) in last.iter().flat_map(|last| &last.parts) {
+            let Some((operator, task)) = part.rsplit_once('/') else { continue };
+            let Ok(task) = task.parse() else { continue };
+            named.insert(dir.task(operator, task), (part.clone(), parts::claims(&position.0)));
+        }
+        let mut seen = Vec::new();
+        let mut below = vec![dir.path().join("tasks")];
+        while let Some(folder) = below.pop() {
+            let task = folder.parent().and_then(|task| named.get(task));
+            let of = task.map(|(part, _)| part.clone());
+            let of = of.or_else(|| {
+                let task = folder.parent()?.strip_prefix(dir.path().join("tasks")).ok()?;
+                Some(source_name(&task.to_string_lossy()))
+            });
+            match self.kind_of(&folder) {
+                Ok(Folder::Reservoir) => things.push(Thing { of, ..self.reservoir(&folder) }),
+                Ok(Folder::State) => {
+                    let version = task.and_then(|(_, claims)| claims.state.as_ref());
+                    seen.extend(folder.parent().map(Path::to_owned));
+                    things.push(Thing { of, ..self.state(&folder, version) });
+                }
+                Ok(_) => {
+                    let names = self.fs.list_dirs(&folder).unwrap_or_default();
+                    below.extend(names.into_iter().rev().map(|name| folder.join(name)));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let mut found = Found::default();
+                    found.trouble.push(super::failed("list", &folder, error).chain());
+                    things.push(thing(&folder, "folder", of, What::Unread, found));
+                }
+            }
+        }
+        for (task, (part, claims)) in named {
+            if let Some(says) = claims.state.as_ref().filter(|_| !seen.contains(&task)) {
+                let mut found = Found::default();
+                let says = thalweg_state::indexed::describe(says).unwrap_or_default();
+                // Before the first change there is a version and no file.
+                if says.contains("segment") {
+                    found.misfit(
+                        task.join("state"),
+                        format!("the commit record names {says}, and there is none"),
+                    );
+                    things.push(thing(&task.join("state"), "state", Some(part), What::Unread, found));
+                }
+            }
+        }
+    }
+
+    /// Files of rejects and of sinks, against the lengths that the commit record names.
+    fn files(&self, dir: &JobDir, last: &CommitRecord, things: &mut Vec<Thing>) {
+        let job_file = self.job_file(dir.path());
+        for (part, position) in &last.parts {
+            let claims = parts::claims(&position.0);
+            if let Some(rejects) = claims.rejects.filter(|rejects| rejects.bytes > 0) {
+                let path = dir.rejects().join(format!("rejects-{}.ndjson", rejects.number));
+                things.push(self.file(&path, "rejects", part, rejects.bytes));
+            }
+            let Some(len) = claims.length else { continue };
+            let name = part.strip_suffix("/0").unwrap_or(part);
+            let sink = job_file.as_ref().and_then(|job| job.get("sinks")?.get(name));
+            let Some(path) =
+                sink.filter(|sink| sink["type"] == "file").and_then(|sink| sink["path"].as_str())
+            else {
+                continue;
+            };
+            let path = Path::new(path);
+            // Pipes and devices have no length. A relative path is from where the job was started.
+            match std::fs::metadata(path) {
+                Ok(metadata) if !metadata.is_file() => {}
+                Err(_) if path.is_relative() => {
+                    let mut found = Found::default();
+                    found.notes.push(
+                        "not looked at: its path is relative to where the job was started, and it is not there from here"
+                            .to_owned(),
+                    );
+                    things.push(thing(path, "file of a sink", Some(name.to_owned()), What::Unread, found));
+                }
+                _ => things.push(self.file(path, "file of a sink", name, len)),
+            }
+        }
+    }
+}

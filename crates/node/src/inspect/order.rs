@@ -1,0 +1,170 @@
+//! The order log: what it covers, and whether its entries follow each other.
+
+use std::path::Path;
+
+use thalweg_flow::{OrderEntry, OrderEvent};
+use thalweg_storage::log::{LogPosition, LogSummary};
+use thalweg_types::{Error, Offset, SeqRange};
+
+use super::report::{Damage, LogLook, OrderLook, Thing, What, thing};
+use super::{Found, Looker};
+use crate::durable::order;
+use crate::durable::record::CommitRecord;
+
+/// Where the journal of a source ends, by the source's number; `None` for sources without one.
+pub(super) type JournalEnds = [Option<Offset>];
+
+impl Looker {
+    /// The order log in a folder; with the job's commit record it is held against that and against its journals.
+    pub(super) fn order(&self, path: &Path, last: Option<&CommitRecord>, journals: &JournalEnds) -> Thing {
+        let mut found = Found::default();
+        let Some(summary) = self.log(path, Some(order::identity()), &mut found) else {
+            return thing(path, "order log", None, What::Unread, found);
+        };
+        let mut look = OrderLook {
+            log: LogLook::of(&summary),
+            numbers: None,
+            runs: 0,
+            records: 0,
+            ticks: 0,
+            commands: 0,
+            cycles: None,
+            has_ended: false,
+        };
+        let mut check = Check { path, last, journals, is_short: false };
+        if let Err(error) = self.walk_order(path, &summary, &mut look, &mut check, &mut found) {
+            // What stands before the damage was read; the same is said of the log already.
+            if found.damage.is_empty() {
+                found.trouble.push(error.chain());
+            }
+        }
+        if let Some(last) = last {
+            check.bounds(last, &summary, &look, &mut found);
+        }
+        thing(path, "order log", None, What::Order(look), found)
+    }
+
+    fn walk_order(
+        &self,
+        path: &Path,
+        summary: &LogSummary,
+        look: &mut OrderLook,
+        check: &mut Check<'_>,
+        found: &mut Found,
+    ) -> Result<(), Error> {
+        let mut reader =
+            summary.read(std::sync::Arc::clone(&self.fs), path, summary.first()..summary.next())?;
+        while let Some((position, bytes)) = reader.next_record()? {
+            let entry = match order::decode(bytes) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    check.misfit(look, position, error.message(), found);
+                    break;
+                }
+            };
+            if let Some((_, end)) = look.numbers
+                && end != entry.range.start
+            {
+                let message = format!("expected an entry from number {end} on, got {}", entry.range.start);
+                check.misfit(look, position, &message, found);
+                break;
+            }
+            count(look, &entry);
+            check.entry(look, position, &entry, found);
+        }
+        Ok(())
+    }
+}
+
+fn count(look: &mut OrderLook, entry: &OrderEntry) {
+    let SeqRange { start, end } = entry.range;
+    look.numbers = Some((look.numbers.map_or(start, |(first, _)| first), end));
+    match &entry.event {
+        OrderEvent::Run { .. } => {
+            look.runs += 1;
+            look.records += entry.range.len();
+        }
+        OrderEvent::Tick { .. } => look.ticks += 1,
+        OrderEvent::Cycle { number } => {
+            look.cycles = Some((look.cycles.map_or(*number, |(first, _)| first), *number));
+        }
+        OrderEvent::Command { .. } => look.commands += 1,
+        OrderEvent::End => {}
+    }
+    look.has_ended = matches!(entry.event, OrderEvent::End);
+}
+
+struct Check<'a> {
+    path: &'a Path,
+    last: Option<&'a CommitRecord>,
+    journals: &'a JournalEnds,
+    /// A run was found that its journal does not reach; the next start cuts the log there.
+    is_short: bool,
+}
+
+impl Check<'_> {
+    fn misfit(&self, look: &OrderLook, position: LogPosition, message: &str, found: &mut Found) {
+        let path = look.log.segment_of(position.0).unwrap_or_else(|| self.path.to_owned());
+        found.misfit(path, format!("{position}: {message}"));
+    }
+
+    /// One entry against the commit record and the journals.
+    fn entry(&mut self, look: &OrderLook, position: LogPosition, entry: &OrderEntry, found: &mut Found) {
+        let Some(last) = self.last else { return };
+        if position.0 == last.order && entry.range.start != last.next {
+            let message = format!(
+                "the commit of cycle {} goes on with number {}, the entry begins with {}",
+                last.cycle, last.next, entry.range.start
+            );
+            self.misfit(look, position, &message, found);
+        }
+        if position.0 + 1 == last.order
+            && last.cycle > 0
+            && entry.event != (OrderEvent::Cycle { number: last.cycle })
+        {
+            let message = format!("expected the marker of cycle {}, got {:?}", last.cycle, entry.event);
+            self.misfit(look, position, &message, found);
+        }
+        let OrderEvent::Run { source, offset, .. } = entry.event else { return };
+        let Some(named) = last.sources.get(source) else {
+            self.misfit(look, position, &format!("source {source} is in no commit record"), found);
+            return;
+        };
+        let end = offset + entry.range.len();
+        if let Some(Some(journal)) = self.journals.get(source)
+            && end > *journal
+            && !self.is_short
+        {
+            self.is_short = true;
+            found.notes.push(format!(
+                "{position} names offsets of source {:?} up to {end}, its journal ends at {journal}: none of that was \
+                 acknowledged as synced, and the next start cuts the order log there",
+                named.name
+            ));
+        }
+    }
+
+    /// The ends of the log against the commit record.
+    fn bounds(&self, last: &CommitRecord, summary: &LogSummary, look: &OrderLook, found: &mut Found) {
+        let (first, next) = (summary.first().0, summary.next().0);
+        if !found.damage.is_empty() {
+            return;
+        }
+        if last.order < first || last.order > next {
+            let message = format!(
+                "the commit of cycle {} goes on with record {}, the log holds {first} up to before {next}",
+                last.cycle, last.order
+            );
+            found.damage.push(Damage::of_bounds(&look.log, self.path, last.order, message));
+        } else if last.order == next
+            && let Some((_, end)) = look.numbers
+            && end != last.next
+        {
+            let message = format!(
+                "the commit of cycle {} goes on with number {}, the log ends before {end}",
+                last.cycle, last.next
+            );
+            self.misfit(look, summary.next(), &message, found);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Reservoirs, keyed state, and files of which the commit record names a length.
+
+use std::path::Path;
+
+use thalweg_state::{StateError, Version, indexed};
+use thalweg_storage::{ChunkSummary, OpenMode, inspect_chunks, verify_chunks};
+use thalweg_types::Error;
+
+use super::report::{Damage, ReservoirLook, StateLook, Thing, Torn, What, thing};
+use super::{Depth, Found, Looker, steady};
+
+impl Looker {
+    pub(super) fn reservoir(&self, path: &Path) -> Thing {
+        let mut found = Found::default();
+        let look = || match self.depth {
+            Depth::Look => inspect_chunks(self.fs.as_ref(), path),
+            Depth::Verify => verify_chunks(self.fs.as_ref(), path),
+        };
+        let is_bad = |summary: &ChunkSummary| summary.damage.as_ref().map(ToString::to_string);
+        let summary = match steady(look, is_bad) {
+            Ok(summary) => summary,
+            Err(error) => {
+                found.trouble.push(Error::from(error).chain());
+                return thing(path, "reservoir", None, What::Unread, found);
+            }
+        };
+        let torn = summary.torn.iter();
+        found.torn.extend(torn.map(|torn| Torn {
+            path: torn.path.clone(),
+            pos: torn.pos,
+            bytes: torn.bytes,
+        }));
+        found.damage.extend(summary.damage.as_ref().map(|error| Damage::of_chunks(error, path)));
+        thing(path, "reservoir", None, What::Reservoir(ReservoirLook::of(&summary)), found)
+    }
+
+    /// Keyed state in a folder; with a version what that names and nothing else.
+    pub(super) fn state(&self, path: &Path, version: Option<&Version>) -> Thing {
+        let mut found = Found::default();
+        let look = || indexed::inspect(self.fs.as_ref(), path, version);
+        let first = |summary: &indexed::StateSummary| summary.damage.first().map(ToString::to_string);
+        let summary = match steady(look, first) {
+            Ok(summary) => summary,
+            Err(error) => {
+                found.trouble.push(Error::from(error).chain());
+                return thing(path, "state", None, What::Unread, found);
+            }
+        };
+        let torn = summary.torn.iter();
+        found.torn.extend(torn.map(|torn| Torn {
+            path: torn.path.clone(),
+            pos: torn.pos,
+            bytes: torn.bytes,
+        }));
+        let damage = |error: &StateError| Damage::of_state(error, path);
+        found.damage.extend(summary.damage.iter().map(damage));
+        thing(path, "state", None, What::State(StateLook::of(&summary)), found)
+    }
+
+    /// A file that must be at least as long as the commit record says; what is behind is written again.
+    pub(super) fn file(&self, path: &Path, kind: &'static str, of: &str, committed_bytes: u64) -> Thing {
+        let mut found = Found::default();
+        let len = self.fs.open(path, OpenMode::Read).and_then(|file| file.len());
+        let what = match len {
+            Ok(file_bytes) => {
+                if file_bytes < committed_bytes {
+                    let message = format!("committed bytes: expected {committed_bytes}, got {file_bytes}");
+                    found.damage.push(Damage { path: path.to_owned(), pos: Some(file_bytes), message });
+                } else if file_bytes > committed_bytes {
+                    let bytes = file_bytes - committed_bytes;
+                    found.torn.push(Torn { path: path.to_owned(), pos: committed_bytes, bytes });
+                }
+                What::File { committed_bytes, file_bytes }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let message = format!("committed bytes: expected {committed_bytes}, got no file");
+                found.damage.push(Damage { path: path.to_owned(), pos: Some(0), message });
+                What::Unread
+            }
+            Err(error) => {
+                found.trouble.push(super::failed("open", path, error).chain());
+                What::Unread
+            }
+        };
+        thing(path, kind, Some(of.to_owned()), what, found)
+    }
+}

@@ -1,0 +1,275 @@
+//! What does not fit together is found, and what only moves is not.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use thalweg_connect::source::BlockCodec;
+use thalweg_flow::{OrderEntry, OrderEvent, Payload, RawBlock};
+use thalweg_state::indexed::{Indexed, IndexedOptions};
+use thalweg_state::{Backend as _, Changes};
+use thalweg_storage::log::{Log, LogOptions};
+use thalweg_storage::{CommitLog, MemFs};
+use thalweg_types::SeqRange;
+
+use super::*;
+use crate::durable::record::{self, CommitRecord, CommittedSource, Position};
+use crate::durable::{journal as journals, order as orders};
+
+const JOB: &str = "D/jobs/demo";
+
+/// What a job has left: a block of 4 records, its run, the marker of cycle 1, the commit, and a run of 2 behind it.
+struct Left {
+    blocks: Vec<(u64, u32)>,
+    entries: Vec<OrderEntry>,
+    record: CommitRecord,
+    journal_identity: u64,
+}
+
+fn entry(start: u64, len: u64, event: OrderEvent) -> OrderEntry {
+    OrderEntry { range: SeqRange::new(start, start + len), event }
+}
+
+fn run(start: u64, len: u64, offset: u64) -> OrderEntry {
+    entry(start, len, OrderEvent::Run { source: 0, partition: 0, offset, arrival: 7 })
+}
+
+impl Left {
+    fn new() -> Self {
+        let mut record = CommitRecord::beginning();
+        (record.cycle, record.next, record.order) = (1, 6, 3);
+        record.job = serde_json::json!({});
+        let place = Position(1_u64.to_le_bytes().to_vec());
+        record.sources = vec![CommittedSource { name: "in".to_owned(), next: 4, place }];
+        Self {
+            blocks: vec![(0, 4), (4, 2)],
+            entries: vec![
+                entry(0, 1, OrderEvent::Tick { now: 7 }),
+                run(1, 4, 0),
+                entry(5, 1, OrderEvent::Cycle { number: 1 }),
+                run(6, 2, 4),
+            ],
+            record,
+            journal_identity: journals::identity("demo", "in"),
+        }
+    }
+
+    fn write(&self) -> MemFs {
+        let fs = MemFs::new();
+        let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+        fs.create_dir_all(Path::new(JOB)).unwrap();
+        let log = |folder: &str, name: &str, identity| {
+            Log::open(Arc::clone(&shared), format!("{JOB}/{folder}"), LogOptions::new(name, identity))
+                .unwrap()
+                .log
+        };
+        let mut journal = log("journal/in", "journal", self.journal_identity);
+        let codec = BlockCodec::new(None);
+        for (first, count) in &self.blocks {
+            let data = Bytes::from(vec![b'x'; 10]);
+            let payload = Payload::Bytes { data, context: None };
+            let block = RawBlock { partition: 0, first: *first, count: *count, payload };
+            let mut head = Vec::new();
+            let data = codec.encode(&block, &mut head).unwrap();
+            journal.append(&[&head, data]).unwrap();
+        }
+        journal.close().unwrap();
+        let mut order = log("order", "order", orders::identity());
+        let mut bytes = Vec::new();
+        for entry in &self.entries {
+            orders::encode(entry, &mut bytes);
+            order.append(&[&bytes]).unwrap();
+        }
+        order.close().unwrap();
+        let path = format!("{JOB}/commit.log");
+        let mut commits = CommitLog::open(shared, path, record::identity("demo")).unwrap().log;
+        commits.append(&self.record.encode().unwrap()).unwrap();
+        fs
+    }
+}
+
+fn look(fs: &MemFs) -> Report {
+    let fs: Arc<dyn Fs> = Arc::new(fs.clone());
+    inspect(&fs, Path::new("D"), Depth::Verify).unwrap()
+}
+
+fn damage(report: &Report) -> Vec<String> {
+    let damage = report.things.iter().flat_map(|thing| &thing.damage);
+    damage.map(|damage| format!("{}: {}", damage.path.display(), damage.message)).collect()
+}
+
+#[test]
+fn a_job_that_fits_together_is_sound() {
+    let report = look(&Left::new().write());
+    assert!(damage(&report).is_empty(), "{report:?}");
+    let kinds: Vec<&str> = report.things.iter().map(|thing| thing.kind).collect();
+    assert_eq!(kinds, ["commit log", "journal", "order log"]);
+    assert!(report.things.iter().all(|thing| thing.torn.is_empty() && thing.notes.is_empty()));
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    type Change = fn(&mut Left);
+    let cases: [(Change, &str, &str); 13] = [
+        (|left| left.entries[3] = run(7, 2, 4), "order", "expected an entry from number 6 on, got 7"),
+        (|left| left.record.next = 5, "order", "goes on with number 5, the entry begins with 6"),
+        (|left| left.record.cycle = 2, "order", "expected the marker of cycle 2"),
+        (|left| left.record.order = 9, "order", "goes on with record 9, the log holds 0 up to before 4"),
+        (
+            |left| {
+                left.entries.pop();
+                left.record.next = 7;
+            },
+            "order",
+            "goes on with number 7, the log ends before 6",
+        ),
+        (
+            |left| {
+                left.entries[1] =
+                    entry(1, 4, OrderEvent::Run { source: 3, partition: 0, offset: 0, arrival: 0 })
+            },
+            "order",
+            "source 3 is in no commit record",
+        ),
+        (|left| left.blocks[1] = (5, 2), "journal/in", "expected a block from offset 4 on, got 5"),
+        (
+            |left| left.record.sources[0].next = 3,
+            "journal/in",
+            "goes on with offset 3, the block begins with 4",
+        ),
+        (
+            |left| left.record.sources[0].place = Position(5_u64.to_le_bytes().to_vec()),
+            "journal/in",
+            "goes on with record 5, the journal holds 0 up to before 2",
+        ),
+        (
+            |left| left.record.sources[0].place = Position(2_u64.to_le_bytes().to_vec()),
+            "journal/in",
+            "goes on with offset 4, the journal ends before 6",
+        ),
+        (|left| left.journal_identity += 1, "journal/in", "identity of the log"),
+        (
+            |left| left.record.sources[0].name = "other".to_owned(),
+            "journal/other",
+            "the commit record names a journal, and there is none",
+        ),
+        (
+            |left| {
+                let claim = br#"{"number":3,"bytes":90,"counts":{}}"#;
+                left.record.parts = BTreeMap::from([("rejects/0".to_owned(), Position(claim.to_vec()))]);
+            },
+            "rejects/rejects-3.ndjson",
+            "expected 90, got no file",
+        ),
+    ];
+    for (change, place, said) in cases {
+        let mut left = Left::new();
+        change(&mut left);
+        let found = damage(&look(&left.write()));
+        let place = format!("{JOB}/{place}");
+        assert!(
+            found.iter().any(|found| found.starts_with(&place) && found.contains(said)),
+            "{place}: {said:?} in {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lost_order_log_is_damage_and_a_journal_that_lags_behind_is_not() {
+    let fs = Left::new().write();
+    let commits = Path::new(JOB).join("commit.log");
+    let kept = fs.bytes(&commits).unwrap();
+    fs.remove(&commits).unwrap();
+    let job_file = fs.open(&Path::new(JOB).join("job.json"), thalweg_storage::OpenMode::CreateNew).unwrap();
+    job_file.write_all_at(b"{}", 0).unwrap();
+    assert!(damage(&look(&fs))[0].ends_with("there is an order log, and no commit log"));
+    fs.open(&commits, thalweg_storage::OpenMode::CreateNew).unwrap().write_all_at(&kept, 0).unwrap();
+    assert!(damage(&look(&fs)).is_empty());
+    let order = Path::new(JOB).join("order");
+    for name in fs.list(&order).unwrap() {
+        fs.remove(&order.join(name)).unwrap();
+    }
+    assert_eq!(damage(&look(&fs)).len(), 1);
+
+    let mut left = Left::new();
+    left.blocks.pop();
+    let report = look(&left.write());
+    assert!(damage(&report).is_empty(), "{report:?}");
+    let note = &report.things[2].notes[0];
+    assert!(note.contains("up to 6, its journal ends at 4"), "{note}");
+}
+
+#[test]
+fn state_is_held_against_the_version_that_the_commit_names() {
+    let mut left = Left::new();
+    let fs = MemFs::new();
+    let dir = Path::new(JOB).join("tasks/op/1/state");
+    let write = |fs: &MemFs| {
+        fs.create_dir_all(&dir).unwrap();
+        let options = IndexedOptions::default();
+        let state = Indexed::open(Arc::new(fs.clone()), &dir, 5, options, None).unwrap();
+        let mut changes = Changes::new();
+        changes.push(b"key", b"value");
+        state.write(1, &changes).unwrap();
+        state.prepare(1).unwrap()
+    };
+    let version = write(&fs);
+    let part = [b"a head".as_slice(), version.as_bytes()].concat();
+    left.record.parts = BTreeMap::from([("op/1".to_owned(), Position(part))]);
+    let fs = left.write();
+    let missing = damage(&look(&fs));
+    assert!(
+        missing.len() == 1 && missing[0].contains("state of cycle 1, segment 1 up to byte"),
+        "{missing:?}"
+    );
+    write(&fs);
+    let report = look(&fs);
+    assert!(damage(&report).is_empty(), "{report:?}");
+    let state = report.things.iter().find(|thing| thing.kind == "state").unwrap();
+    assert_eq!(state.of.as_deref(), Some("op/1"));
+    assert!(matches!(&state.what, What::State(look) if look.cycle == Some(1) && look.keys == 1));
+    // Shorter than the commit says.
+    let segment = dir.join("segment-00000000000000000001.ths");
+    let bytes = fs.bytes(&segment).unwrap();
+    fs.set_bytes(&segment, bytes[..bytes.len() - 1].to_vec()).unwrap();
+    assert_eq!(damage(&look(&fs)).len(), 1);
+}
+
+#[test]
+fn a_commit_log_is_read_under_the_name_in_its_job_file() {
+    let fs = Left::new().write();
+    let (from, to) = (Path::new(JOB).join("commit.log"), Path::new("copy/commit.log"));
+    fs.create_dir_all(Path::new("copy")).unwrap();
+    fs.rename(&from, to).unwrap();
+    let looker = Looker { fs: Arc::new(fs.clone()), depth: Depth::Look };
+    assert!(looker.commits(to).1.is_none());
+    let job_file = fs.open(Path::new("copy/job.json"), thalweg_storage::OpenMode::CreateNew).unwrap();
+    job_file.write_all_at(b"{\"name\":\"demo\"}", 0).unwrap();
+    assert_eq!(looker.commits(to).1.map(|record| record.cycle), Some(1));
+}
+
+#[test]
+fn only_what_is_wrong_twice_is_wrong() {
+    let looks = Cell::new(0);
+    let told = |tell: &dyn Fn(u32) -> Result<Option<&'static str>, ()>| {
+        looks.set(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            tell(looks.get())
+        };
+        let found = steady(look, |bad| bad.map(str::to_owned));
+        (found, looks.get())
+    };
+    assert_eq!(told(&|_| Ok(None)), (Ok(None), 1));
+    assert_eq!(told(&|_| Ok(Some("bad"))), (Ok(Some("bad")), 2));
+    assert_eq!(told(&|look| Ok((look < 2).then_some("moving"))), (Ok(None), 2));
+    assert_eq!(told(&|look| if look < 3 { Err(()) } else { Ok(None) }), (Ok(None), 3));
+    assert_eq!(told(&|_| Err(())), (Err(()), 5));
+}
+
+#[test]
+fn names_of_folders_are_read_back() {
+    for name in ["payments", "a:b%", "..", "größe/2", "%2", "100%"] {
+        assert_eq!(source_name(&crate::data_dir::folder_name(name)), name);
+    }
+}
