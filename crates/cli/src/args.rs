@@ -1,6 +1,7 @@
 //! What is typed.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +27,38 @@ pub(crate) enum Verb {
     Schema,
     /// Write made-up records, the same ones for the same seed.
     Gen(Gen),
+    /// Look into what jobs keep on disk; nothing is changed, and a job may be running on it.
+    Inspect(Inspect),
+    /// Read every byte of what jobs keep on disk, and check that it is what was written and fits together.
+    Verify(Verify),
+}
+
+/// What both look at.
+const KEPT: &str =
+    "A data directory, a job's folder in it, or a journal, order log, commit log, reservoir or state";
+
+#[derive(clap::Args)]
+pub(crate) struct Inspect {
+    #[arg(value_name = "PATH", help = KEPT)]
+    pub(crate) path: PathBuf,
+    /// Print order entries and journal blocks one per line: all, or the records of the log from FROM to before TO.
+    #[arg(long, value_name = "FROM..TO", num_args = 0..=1, default_missing_value = "..", value_parser = parse_range)]
+    pub(crate) entries: Option<Range<u64>>,
+    /// Print journal blocks with their bytes.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// One JSON object per line, for each thing and each of its entries.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Verify {
+    #[arg(value_name = "PATH", help = KEPT)]
+    pub(crate) path: PathBuf,
+    /// One JSON object per thing and line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args)]
@@ -120,6 +153,21 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// `3..9`, `3..`, `..9`, `..`, or `3` for that one alone.
+fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str, default| if text.is_empty() { Some(default) } else { text.parse::<u64>().ok() };
+    let range = match text.split_once("..") {
+        Some((from, to)) => number(from, 0).zip(number(to, u64::MAX)),
+        None => text.parse().ok().and_then(|one: u64| Some((one, one.checked_add(1)?))),
+    };
+    match range {
+        Some((from, to)) if from <= to => Ok(from..to),
+        _ => {
+            Err("expected numbers of records such as 3..9, 3.. or 3; PATH comes before --entries".to_owned())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -129,6 +177,18 @@ mod tests {
     #[test]
     fn the_command_is_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn ranges_are_open_at_either_end() {
+        let all = u64::MAX;
+        for (text, expected) in [("3..9", 3..9), ("3..", 3..all), ("..9", 0..9), ("..", 0..all), ("3", 3..4)]
+        {
+            assert_eq!(parse_range(text).unwrap(), expected, "{text}");
+        }
+        for text in ["", "9..3", "a..b", "D/jobs", "-1"] {
+            assert!(parse_range(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod generate;
+mod inspect;
 mod listen;
 mod output;
 mod progress;
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         Verb::Explain(explain) => check::explain(&explain),
         Verb::Schema => check::schema(),
         Verb::Gen(generate) => generate::generate(&generate),
+        Verb::Inspect(args) => inspect::inspect(&args),
+        Verb::Verify(args) => inspect::verify(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

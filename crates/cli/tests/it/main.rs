@@ -4,6 +4,7 @@ mod checking;
 mod ending;
 mod examples;
 mod generating;
+mod inspecting;
 mod running;
 mod windows;
 
