@@ -242,6 +242,7 @@ struct Content {
 
 /// What they say.
 pub(crate) struct Found {
+    pub(crate) task: u64,
     pub(crate) registry: SchemaRegistry,
     chain: Chain,
     /// Bytes up to the end of the last schema.
@@ -300,7 +301,7 @@ impl Content {
                 }
             }
         };
-        Ok(Found { registry, chain: frames.chain(), len: frames.position(), torn })
+        Ok(Found { task, registry, chain: frames.chain(), len: frames.position(), torn })
     }
 }
 

@@ -108,6 +108,7 @@ fn look(fs: &dyn Fs, dir: &Path, depth: Depth, summary: &mut ChunkSummary) -> Re
             summary.torn.push(ChunkTail { path, pos: found.len, bytes });
         }
         summary.schemas = found.registry;
+        summary.task.get_or_insert(found.task);
     }
     for (place, first) in files.iter().enumerate() {
         let path = file::path(dir, *first);

@@ -75,6 +75,22 @@ fn every_flipped_bit_is_named_with_its_file_or_lies_in_a_last_write() {
 }
 
 #[test]
+fn the_header_of_an_only_file_is_judged_by_the_task_of_the_schemas() {
+    let fs = store_of(1);
+    let (path, bytes) = files(&fs).into_iter().next().unwrap();
+    for byte in 0..file::HEADER as usize {
+        let mut flipped = bytes.clone();
+        flipped[byte] ^= 4;
+        fs.set_bytes(&path, flipped).unwrap();
+        let found = verify(&fs);
+        assert!(
+            matches!(found.damage, Some(ChunkError::Damaged { path: named, .. }) if named == path),
+            "byte {byte}"
+        );
+    }
+}
+
+#[test]
 fn a_torn_tail_is_named_and_left() {
     let fs = store_of(5);
     let whole = files(&fs);
