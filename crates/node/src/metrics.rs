@@ -5,7 +5,7 @@
 //!
 //! Not here: windows themselves (`thalweg-window`).
 
-mod durable;
+pub(crate) mod durable;
 mod live;
 mod merge;
 mod scatter;

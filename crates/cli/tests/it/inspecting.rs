@@ -131,6 +131,7 @@ fn what_a_run_has_left_is_whole_and_stays_as_it_is() {
             "commit log of job \"demo\"",
             "journal of payments",
             "order log",
+            "state of features/card/0",
             "reservoir of mine/0",
             "state of mine/0",
             "file of a sink of out",
@@ -210,10 +211,10 @@ fn a_flipped_byte_is_damage_with_file_and_byte() {
         ("chunks-", 300),
         ("schemas.ths", 14),
         ("schemas.ths", 60),
-        ("segment-00000000000000000001", 700),
-        ("segment-", 20),
-        ("list-", 30),
-        ("index-", 80),
+        ("mine/0/state/segment-00000000000000000001", 700),
+        ("mine/0/state/segment-", 20),
+        ("mine/0/state/list-", 30),
+        ("mine/0/state/index-", 80),
     ] {
         let path = file(&place, part);
         let whole = std::fs::read(&path).unwrap();
@@ -257,12 +258,12 @@ fn a_cut_tail_is_named_and_no_damage_unless_a_commit_names_it() {
     let (order, journal) = (log_end("D/jobs/demo/order"), log_end("D/jobs/demo/journal"));
     check("commit.log", &|len| len - 3, 0);
     check("chunks-", &|len| len - 5, 0);
-    check("segment-00000000000000000003", &|len| len - 5, 0);
+    check("mine/0/state/segment-00000000000000000003", &|len| len - 5, 0);
     check("order-", &|_| 100, 3);
     check("journal-", &|_| 100, 3);
     check("out.ndjson", &|len| len - 1, 3);
     check("rejects-0", &|len| len - 1, 3);
-    check("segment-00000000000000000002", &|len| len - 5, 3);
+    check("mine/0/state/segment-00000000000000000002", &|len| len - 5, 3);
 
     // What stands behind the last record, in the zeros that were laid out for more.
     for (part, end) in [("order-", order), ("journal-", journal)] {

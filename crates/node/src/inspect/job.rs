@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use thalweg_state::indexed;
 use thalweg_types::Offset;
 
 use super::report::{Thing, What, thing};
@@ -121,10 +122,14 @@ impl Looker {
                 Some(source_name(&task.to_string_lossy()))
             });
             match self.kind_of(&folder) {
-                Ok(Folder::Reservoir) => things.push(Thing { of, ..self.reservoir(&folder) }),
+                Ok(Folder::Reservoir) => {
+                    let chunks = task.and_then(|(_, claims)| claims.chunks.as_ref());
+                    seen.push(folder.clone());
+                    things.push(Thing { of, ..self.reservoir(&folder, chunks) });
+                }
                 Ok(Folder::State) => {
                     let version = task.and_then(|(_, claims)| claims.state.as_ref());
-                    seen.extend(folder.parent().map(Path::to_owned));
+                    seen.push(folder.clone());
                     things.push(Thing { of, ..self.state(&folder, version) });
                 }
                 Ok(_) => {
@@ -140,16 +145,17 @@ impl Looker {
             }
         }
         for (task, (part, claims)) in named {
-            if let Some(says) = claims.state.as_ref().filter(|_| !seen.contains(&task)) {
-                let mut found = Found::default();
-                let says = thalweg_state::indexed::describe(says).unwrap_or_default();
-                // Before the first change there is a version and no file.
-                if says.contains("segment") {
-                    found.misfit(
-                        task.join("state"),
-                        format!("the commit record names {says}, and there is none"),
-                    );
-                    things.push(thing(&task.join("state"), "state", Some(part), What::Unread, found));
+            // Before the first change there is a version, and before the first chunk a range, and no file.
+            let state = claims.state.as_ref().filter(|version| !indexed::is_empty(version));
+            let state = state.and_then(indexed::describe);
+            let chunks = claims.chunks.filter(|chunks| !chunks.is_empty());
+            let chunks = chunks.map(|chunks| format!("{} up to before {}", chunks.start, chunks.end));
+            for (folder, kind, named) in [("state", "state", state), ("reservoir", "reservoir", chunks)] {
+                let path = task.join(folder);
+                if let Some(named) = named.filter(|_| !seen.contains(&path)) {
+                    let mut found = Found::default();
+                    found.misfit(path.clone(), format!("the commit record names {named}, and there is none"));
+                    things.push(thing(&path, kind, Some(part.clone()), What::Unread, found));
                 }
             }
         }

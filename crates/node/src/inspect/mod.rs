@@ -125,7 +125,7 @@ impl Looker {
         match kind {
             Folder::Job => things.extend(self.job(path)),
             Folder::State => things.push(self.state(path, None)),
-            Folder::Reservoir => things.push(self.reservoir(path)),
+            Folder::Reservoir => things.push(self.reservoir(path, None)),
             Folder::Log(name) => things.push(match name.as_str() {
                 "order" => self.order(path, None, &[]),
                 "journal" => self.journal(path, None).0,

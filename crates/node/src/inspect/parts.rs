@@ -1,14 +1,21 @@
 //! What tasks' parts of a commit record say: only who wrote them knows, so a new kind of part that names files is a line
 //! here.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use thalweg_state::{Version, indexed};
+use thalweg_storage::ChunkId;
+
+use crate::metrics::durable as stages;
 
 /// What a part names on disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Claims {
     /// A version of keyed state in the task's folder.
     pub(super) state: Option<Version>,
+    /// Chunks of a reservoir in the task's folder.
+    pub(super) chunks: Option<Range<ChunkId>>,
     /// A file of rejects and its length.
     pub(super) rejects: Option<RejectsClaim>,
     /// What the part of a sink that writes a file is: its length. Others may have as many bytes.
@@ -26,6 +33,7 @@ pub(super) struct RejectsClaim {
 pub(super) fn claims(part: &[u8]) -> Claims {
     Claims {
         state: indexed::version_in(part),
+        chunks: stages::chunks_in(part),
         rejects: serde_json::from_slice(part).ok(),
         length: part.try_into().ok().map(u64::from_le_bytes),
     }
@@ -33,13 +41,17 @@ pub(super) fn claims(part: &[u8]) -> Claims {
 
 /// A part in words; `None` where nobody here understands it.
 pub(super) fn words(part: &[u8]) -> Option<String> {
-    let Claims { state, rejects, .. } = claims(part);
+    let Claims { state, chunks, rejects, .. } = claims(part);
     let rejects = rejects.map(|claim| {
         let counts = claim.counts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let of = if counts.is_empty() { String::new() } else { format!(" of {counts}") };
         format!("rejects-{}.ndjson up to byte {}{of}", claim.number, claim.bytes)
     });
-    state.and_then(|version| indexed::describe(&version)).or(rejects)
+    let chunks = chunks.filter(|chunks| !chunks.is_empty());
+    let chunks = chunks.map(|chunks| format!("{} up to before {}", chunks.start, chunks.end));
+    let state = state.and_then(|version| indexed::describe(&version));
+    let said: Vec<String> = [state, chunks, rejects].into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(", "))
 }
 
 #[cfg(test)]

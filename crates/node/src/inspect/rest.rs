@@ -1,20 +1,22 @@
 //! Reservoirs, keyed state, and files of which the commit record names a length.
 
+use std::ops::Range;
 use std::path::Path;
 
 use thalweg_state::{StateError, Version, indexed};
-use thalweg_storage::{ChunkSummary, OpenMode, inspect_chunks, verify_chunks};
+use thalweg_storage::{ChunkId, ChunkSummary, OpenMode, inspect_chunks, verify_chunks};
 use thalweg_types::Error;
 
 use super::report::{Damage, ReservoirLook, StateLook, Thing, Torn, What, thing};
 use super::{Depth, Found, Looker, steady};
 
 impl Looker {
-    pub(super) fn reservoir(&self, path: &Path) -> Thing {
+    /// The chunks in a folder; with what a commit names, nothing else counts.
+    pub(super) fn reservoir(&self, path: &Path, committed: Option<&Range<ChunkId>>) -> Thing {
         let mut found = Found::default();
         let look = || match self.depth {
-            Depth::Look => inspect_chunks(self.fs.as_ref(), path),
-            Depth::Verify => verify_chunks(self.fs.as_ref(), path),
+            Depth::Look => inspect_chunks(self.fs.as_ref(), path, committed),
+            Depth::Verify => verify_chunks(self.fs.as_ref(), path, committed),
         };
         let is_bad = |summary: &ChunkSummary| summary.damage.as_ref().map(ToString::to_string);
         let summary = match steady(look, is_bad) {

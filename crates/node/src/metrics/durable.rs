@@ -4,14 +4,14 @@
 //! tick that follows, so that no marker holds the task up. When a cycle is whole it goes to the commit thread, which
 //! waits for the chunks, writes the changes to the back end, and names both.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_flow::{CyclePart, Output};
 use thalweg_state::registry::{self, Place};
 use thalweg_state::{Backend, Changes, Version};
-use thalweg_storage::{ChunkStore, ChunkStoreOptions};
+use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{Manifest, Stage, StageHandover};
 
@@ -142,6 +142,11 @@ impl Position {
         let (version, manifest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         Some(Self { version: Version::from_bytes(version), manifest: manifest.to_vec() })
     }
+}
+
+/// The chunks that a part of a commit record names, where it is one of a stage.
+pub(crate) fn chunks_in(part: &[u8]) -> Option<Range<ChunkId>> {
+    Manifest::parse(&Position::of_bytes(part)?.manifest).ok().map(|manifest| manifest.chunks())
 }
 
 /// Opens a stage's task where the last commit left it, or begins it.

@@ -89,6 +89,11 @@ pub fn version_in(part: &[u8]) -> Option<Version> {
     Some(Version::from_bytes(bytes))
 }
 
+/// Whether a version names no file, as before the first change.
+pub fn is_empty(version: &Version) -> bool {
+    Named::decode(version, Path::new("")).is_ok_and(|named| named.active.is_none() && named.list.number == 0)
+}
+
 /// A version in words; `None` where it is none.
 pub fn describe(version: &Version) -> Option<String> {
     let named = Named::decode(version, Path::new("")).ok()?;

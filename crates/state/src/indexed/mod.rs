@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use thalweg_storage::{File, Fs};
 
 pub use self::look::{
-    SegmentSummary, StateSummary, StateTail, describe, inspect, is_state_folder, version_in,
+    SegmentSummary, StateSummary, StateTail, describe, inspect, is_empty, is_state_folder, version_in,
 };
 
 use self::handles::Handles;

@@ -1,8 +1,9 @@
 //! Looking over a store's folder without changing it, beside whoever writes there.
 //!
-//! What is judged is what opening judges ([`super::file`]) where no commit is known: only the last file may end with
-//! what a crash left, and only where no whole chunk follows.
+//! What is judged is what opening judges ([`super::file`]): only the last file may end with what a crash left, and only
+//! where no whole chunk follows, or behind what a commit names.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, Depth};
@@ -67,35 +68,89 @@ pub fn is_chunk_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
     Ok(names.iter().any(|name| name == schemas::FILE_NAME || file::first_of(name).is_some()))
 }
 
-/// Reads schemas and the heads of all chunks.
+/// Reads schemas and the heads of all chunks. `committed` is what the last commit names, where one is known: what comes
+/// behind it does not count, and is reported as torn.
 ///
 /// # Errors
 /// What the disk says. Damage is part of the summary.
-pub fn inspect_chunks(fs: &dyn Fs, dir: &Path) -> Result<ChunkSummary, ChunkError> {
-    survey(fs, dir, Depth::Heads)
+pub fn inspect_chunks(
+    fs: &dyn Fs,
+    dir: &Path,
+    committed: Option<&Range<ChunkId>>,
+) -> Result<ChunkSummary, ChunkError> {
+    survey(fs, dir, committed, Depth::Heads)
 }
 
 /// As [`inspect_chunks`], and holds every byte of every column against its checksum.
 ///
 /// # Errors
 /// What the disk says. Damage is part of the summary.
-pub fn verify_chunks(fs: &dyn Fs, dir: &Path) -> Result<ChunkSummary, ChunkError> {
-    survey(fs, dir, Depth::Columns)
+pub fn verify_chunks(
+    fs: &dyn Fs,
+    dir: &Path,
+    committed: Option<&Range<ChunkId>>,
+) -> Result<ChunkSummary, ChunkError> {
+    survey(fs, dir, committed, Depth::Columns)
 }
 
-fn survey(fs: &dyn Fs, dir: &Path, depth: Depth) -> Result<ChunkSummary, ChunkError> {
+fn survey(
+    fs: &dyn Fs,
+    dir: &Path,
+    committed: Option<&Range<ChunkId>>,
+    depth: Depth,
+) -> Result<ChunkSummary, ChunkError> {
     let mut summary = ChunkSummary::default();
-    match look(fs, dir, depth, &mut summary) {
+    let outcome = look(fs, dir, committed, depth, &mut summary).and_then(|()| match committed {
+        Some(committed) => check(dir, committed, &mut summary),
+        None => Ok(()),
+    });
+    match outcome {
         Err(damage @ ChunkError::Damaged { .. }) => summary.damage = Some(damage),
         outcome => outcome?,
     }
     Ok(summary)
 }
 
-fn look(fs: &dyn Fs, dir: &Path, depth: Depth, summary: &mut ChunkSummary) -> Result<(), ChunkError> {
+/// What a commit names must be there, and only that counts.
+fn check(dir: &Path, committed: &Range<ChunkId>, summary: &mut ChunkSummary) -> Result<(), ChunkError> {
+    if let Some(file) = summary.files.last() {
+        // Of the files behind the one in which the commit ends none was read.
+        let end = committed.end.max(file.first);
+        let behind: u64 =
+            summary.chunks.iter().filter(|chunk| chunk.id >= end).map(|chunk| chunk.bytes).sum();
+        let (path, pos) = (file.path.clone(), file.bytes.saturating_sub(behind));
+        let torn: u64 = summary.torn.iter().filter(|torn| torn.path == path).map(|torn| torn.bytes).sum();
+        if behind > 0 {
+            summary.torn.retain(|torn| torn.path != path);
+            summary.torn.push(ChunkTail { path, pos, bytes: behind + torn });
+        }
+    }
+    let (first, next) = (summary.first(), summary.next());
+    if committed.start == committed.end || (first <= committed.start && committed.end <= next) {
+        return Ok(());
+    }
+    let end = summary.files.last().filter(|_| next < committed.end);
+    Err(ChunkError::Damaged {
+        path: end.map_or(dir.to_owned(), |file| file.path.clone()),
+        pos: end.map_or(0, |file| file.bytes),
+        what: "chunks that the commit names",
+        expected: format!("{} up to before {}", committed.start, committed.end),
+        got: if first < next { format!("{first} up to before {next}") } else { "none".to_owned() },
+    })
+}
+
+fn look(
+    fs: &dyn Fs,
+    dir: &Path,
+    committed: Option<&Range<ChunkId>>,
+    depth: Depth,
+    summary: &mut ChunkSummary,
+) -> Result<(), ChunkError> {
     let names = fs.list(dir).map_err(ChunkError::io("list", dir))?;
     let mut files: Vec<ChunkId> = names.iter().filter_map(|name| file::first_of(name)).collect();
     files.sort_unstable();
+    // Files that begin behind the commit hold nothing that counts.
+    files.retain(|first| committed.is_none_or(|committed| *first < committed.end || committed.is_empty()));
     for first in &files {
         summary.task = file::task_of(fs, dir, *first)?;
         if summary.task.is_some() {
@@ -151,7 +206,11 @@ fn look(fs: &dyn Fs, dir: &Path, depth: Depth, summary: &mut ChunkSummary) -> Re
             summary.chunks.push(recover::meta(head, place, &summary.schemas, &path)?);
         }
         if let Some(tail) = tail {
-            if place + 1 < files.len() || tail.is_followed() {
+            let is_damage = match committed {
+                Some(committed) => next < committed.end,
+                None => tail.is_followed(),
+            };
+            if place + 1 < files.len() || is_damage {
                 return Err(tail.into_damage(&path, next));
             }
             summary.torn.extend(torn);

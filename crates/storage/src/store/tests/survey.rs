@@ -24,7 +24,7 @@ fn store_of(count: u64) -> MemFs {
 }
 
 fn verify(fs: &MemFs) -> ChunkSummary {
-    verify_chunks(fs, Path::new(DIR)).unwrap()
+    verify_chunks(fs, Path::new(DIR), None).unwrap()
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_look_knows_what_opening_knows() {
     let before = files(&fs);
     let store = open(&fs, &IoPool::inline(), None).unwrap();
     assert!(is_chunk_folder(&fs, Path::new(DIR)).unwrap());
-    for summary in [inspect_chunks(&fs, Path::new(DIR)).unwrap(), verify(&fs)] {
+    for summary in [inspect_chunks(&fs, Path::new(DIR), None).unwrap(), verify(&fs)] {
         assert_eq!(summary.chunks, store.index());
         assert_eq!((summary.first(), summary.next()), (ChunkId(0), ChunkId(9)));
         assert_eq!((summary.task, summary.schemas.len()), (Some(7), 2));
@@ -122,4 +122,32 @@ fn a_torn_tail_is_named_and_left() {
         assert_eq!(found.torn, if is_torn { vec![torn] } else { Vec::new() }, "cut at {len}");
         assert_eq!(fs.bytes(last).unwrap(), bytes[..len]);
     }
+}
+
+#[test]
+fn what_a_commit_names_must_be_there_and_what_is_behind_does_not_count() {
+    let fs = store_of(9);
+    let look = |fs: &MemFs, range: Range<u64>| {
+        let committed = ChunkId(range.start)..ChunkId(range.end);
+        verify_chunks(fs, Path::new(DIR), Some(&committed)).unwrap()
+    };
+    let whole = look(&fs, 0..9);
+    assert!(whole.damage.is_none() && whole.torn.is_empty());
+    assert!(matches!(look(&fs, 0..10).damage, Some(ChunkError::Damaged { pos, .. }) if pos > 0));
+    let last = whole.files.last().unwrap().clone();
+    assert!(last.next.0 - last.first.0 > 1, "{last:?}");
+    // All but the last chunk count: it is cut, and damage there is none.
+    let found = look(&fs, 2..8);
+    let [torn] = found.torn.as_slice() else { panic!("{found:?}") };
+    assert_eq!((&torn.path, torn.pos + torn.bytes), (&last.path, last.bytes));
+    let mut bytes = fs.bytes(&last.path).unwrap();
+    bytes[torn.pos as usize + 200] ^= 1;
+    fs.set_bytes(&last.path, bytes).unwrap();
+    let found = look(&fs, 2..8);
+    assert!(found.damage.is_none() && found.torn[0] == *torn, "{found:?}");
+    assert!(look(&fs, 2..9).damage.is_some());
+    // Files behind the commit are passed over.
+    assert!(look(&fs, 0..1).damage.is_none());
+    fs.remove(&whole.files[0].path).unwrap();
+    assert!(look(&fs, 0..8).damage.is_some());
 }
