@@ -75,12 +75,12 @@ pub(super) enum Disturbance {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Moment {
-    /// Meant for the start and the recovery.
-    AfterStart(Duration),
+    /// After the start. Meant for the start and the recovery.
+    Started(Duration),
     /// After something was seen to be written.
-    AfterWork(Duration),
+    Worked(Duration),
     /// After the commit log was seen to grow so often: however slow the machine is, there is something to recover.
-    AfterCommits(u64, Duration),
+    Committed(u64, Duration),
 }
 
 /// The `nth` call of a thread to `syscall` on a file of this kind.
@@ -153,9 +153,9 @@ pub(super) struct Means {
 impl Disturbance {
     pub(super) fn decide(random: &mut Random, means: Means) -> Self {
         let moment = match random.between(0, 9) {
-            0..2 => Moment::AfterStart(random.time(Duration::from_millis(60))),
-            2..6 => Moment::AfterWork(random.time(Duration::from_millis(60))),
-            _ => Moment::AfterCommits(random.between(1, 4), random.time(Duration::from_millis(10))),
+            0..2 => Moment::Started(random.time(Duration::from_millis(60))),
+            2..6 => Moment::Worked(random.time(Duration::from_millis(60))),
+            _ => Moment::Committed(random.between(1, 4), random.time(Duration::from_millis(10))),
         };
         if means.power {
             let how = if random.percent(15) { Shutdown::FlushLog } else { Shutdown::Now };
@@ -163,7 +163,7 @@ impl Disturbance {
             return if random.percent(20) { Self::Kill(moment) } else { Self::PowerCut(moment, how) };
         }
         let (kind, kill, fault) = (random.between(0, 99), random.pick(&KILLS), random.pick(&FAULTS));
-        let late = Moment::AfterWork(Duration::from_millis(400));
+        let late = Moment::Worked(Duration::from_millis(400));
         match kind {
             0..20 if means.strace => {
                 let (syscall, target, most) = kill;
@@ -209,9 +209,9 @@ impl fmt::Display for Disturbance {
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AfterStart(time) => write!(f, "{time:?} after the start"),
-            Self::AfterWork(time) => write!(f, "{time:?} after something was written"),
-            Self::AfterCommits(count, time) => write!(f, "{time:?} after {count} commits"),
+            Self::Started(time) => write!(f, "{time:?} after the start"),
+            Self::Worked(time) => write!(f, "{time:?} after something was written"),
+            Self::Committed(count, time) => write!(f, "{time:?} after {count} commits"),
         }
     }
 }

@@ -264,10 +264,10 @@ fn length(path: &Path) -> Option<u64> {
 fn is_due(moment: Moment, started: Instant, watch: &Watch) -> bool {
     let since = |instant: Option<Instant>, time| instant.is_some_and(|instant| instant.elapsed() >= time);
     match moment {
-        Moment::AfterStart(time) => started.elapsed() >= time,
-        Moment::AfterWork(time) => since(watch.worked, time),
+        Moment::Started(time) => started.elapsed() >= time,
+        Moment::Worked(time) => since(watch.worked, time),
         // Of a log that goes on growing, the last time may never be long ago: then it is late enough as well.
-        Moment::AfterCommits(count, time) => {
+        Moment::Committed(count, time) => {
             watch.commits > count || (watch.commits == count && since(watch.committed, time))
         }
     }
