@@ -44,7 +44,8 @@ pub(super) fn missing() -> Option<String> {
 
 /// Starts this program again, with these arguments, in a mount namespace of its own.
 pub(super) fn in_namespace(arguments: &[String]) -> Result<ExitStatus> {
-    let program = std::env::current_exe().context("find this program")?;
+    // Not by its path: a suite before this one may have built the program anew in its place.
+    let program = format!("/proc/{}/exe", std::process::id());
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(program).args(arguments);
     command.status().context("start unshare")

@@ -122,7 +122,9 @@ fn what_a_run_has_left_is_whole_and_stays_as_it_is() {
         .lines()
         .map(|line| {
             assert!(line.starts_with("ok       "), "{line}");
-            line.split(": ").nth(1).unwrap().split(',').next().unwrap()
+            let thing = line.split(": ").nth(1).unwrap().split(',').next().unwrap();
+            // A slow machine may see a cycle more, in which nothing changed.
+            thing.split(" as of cycle").next().unwrap()
         })
         .collect();
     assert_eq!(
