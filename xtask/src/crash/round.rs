@@ -141,6 +141,7 @@ impl Round<'_> {
         let path = self.folder.join("job.json");
         std::fs::write(&path, format!("{:#}\n", self.job.job_file(tuning)))?;
         let mut arguments: Vec<String> = vec!["run".to_owned(), path.display().to_string()];
+        wait_until_free(&self.data.join("lock"));
         arguments.extend(["--data-dir".to_owned(), self.data.display().to_string(), "--quiet".to_owned()]);
         arguments.extend(["--workers".to_owned(), tuning.workers.to_string()]);
         if self.job.is_served() {
@@ -314,4 +315,13 @@ fn fresh(folder: &Path) -> Result<PathBuf> {
     }
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     Ok(folder.to_owned())
+}
+
+/// Waits until nobody holds the lock: a process that was killed under strace may still be on its way out.
+fn wait_until_free(lock: &Path) {
+    let Ok(file) = std::fs::File::options().append(true).open(lock) else { return };
+    let until = Instant::now() + Duration::from_secs(30);
+    while file.try_lock().is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
