@@ -518,10 +518,10 @@ impl Sequencer {
             None
         } else {
             let tick = self.tick.at + self.options.tick;
+            let now = Instant::now();
             let cycle = self.options.cycle.every.map(|every| self.cycle.at + every);
-            // Overdue while earlier ones are on their way: looked at again soon, and not in a spin.
-            let soon = Instant::now() + MARK_AGAIN;
-            Some(cycle.map_or(tick, |cycle| tick.min(if self.may_mark() { cycle } else { cycle.max(soon) })))
+            // Overdue, as earlier ones are on their way: looked at again soon, and not in a spin.
+            Some(cycle.map_or(tick, |cycle| tick.min(if cycle > now { cycle } else { now + MARK_AGAIN })))
         };
         sources.chain(regular).chain(asked).min()
     }

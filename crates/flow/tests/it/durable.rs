@@ -7,7 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use thalweg_flow::{
     Command, CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, JobOptions,
-    JobState, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning, Resume, Source, Waker,
+    JobState, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning, Resume, Runtime, Source,
+    SystemClock, Waker,
 };
 use thalweg_types::{Batch, Error, Seq};
 
@@ -33,6 +34,8 @@ struct Kept {
     started: Vec<CycleStart>,
     parts: Vec<(String, u32, u64, Vec<u8>)>,
     is_shut: bool,
+    /// How often somebody wanted to begin a cycle.
+    asked: u64,
     has_ended: bool,
     is_stopped: bool,
 }
@@ -43,7 +46,9 @@ impl Cycles for KeptCycles {
     }
 
     fn may_begin(&self) -> bool {
-        !self.0.lock().unwrap().is_shut
+        let mut kept = self.0.lock().unwrap();
+        kept.asked += 1;
+        !kept.is_shut
     }
 
     fn begin(&self, start: CycleStart) {
@@ -276,6 +281,30 @@ fn a_task_can_ask_for_the_end_of_a_cycle_and_gets_it_once_earlier_ones_are_done(
     eventually("the cycle that was asked for meanwhile", || started() == 2);
     job.drain();
     assert_eq!(finish(&job), JobState::Done);
+}
+
+#[test]
+fn nobody_asks_for_a_cycle_that_is_not_due() {
+    let mut build = Build::new("not due");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers, 1);
+    build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+    let cycles = KeptCycles::default();
+    let durability =
+        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
+    let options = JobOptions {
+        tick: Duration::from_millis(1),
+        cycle: CycleSettings { every: Some(Duration::from_secs(3600)), bytes: None, records: None },
+        ..JobOptions::default()
+    };
+    let runtime = Runtime::new(1, Arc::new(SystemClock));
+    let job = runtime.start_durable(build.graph, options, durability, drop).unwrap();
+    tap.allow(10);
+    let first = job.stats().tick;
+    eventually("ticks go on", || job.stats().tick > first + 20_000);
+    assert_eq!(cycles.0.lock().unwrap().asked, 0, "a collector that says no counts it as held back");
+    job.abort();
+    assert_eq!(finish(&job), JobState::Aborted);
 }
 
 fn message(text: &str) -> Command {
