@@ -14,9 +14,9 @@
 use std::sync::atomic::Ordering;
 
 use super::entry::{Entry, entries};
+use super::index::Address;
 use super::location::Location;
 use super::segment::{self, Extent, Walk};
-use super::table::Fingerprint;
 use super::writer::Writer;
 use super::{Counters, Shared};
 use crate::StateError;
@@ -119,9 +119,9 @@ impl Writer {
                 let is_tombstone = entry.value.is_none();
                 let start = payload.pos + at as u64;
                 let here = Location::new(slot, start, entry.stored_len(), is_tombstone);
-                let fingerprint = Fingerprint::of(entry.key);
-                if places.table.get(fingerprint) == Some(here) {
-                    if is_tombstone { tombstones.push(fingerprint) } else { live.push(entry) }
+                let address = Address::of(entry.key);
+                if places.index.get(address) == Some(here) {
+                    if is_tombstone { tombstones.push(address) } else { live.push(entry) }
                 }
             }
         }
@@ -135,8 +135,8 @@ impl Writer {
             }
         }
         let mut places = shared.places_mut();
-        for fingerprint in tombstones {
-            places.remove(fingerprint);
+        for address in tombstones {
+            places.remove(address);
         }
         self.compaction.allowance -= payload.frame_len() as i64;
         Ok(true)

@@ -3,7 +3,7 @@
 //!
 //! Layout (little-endian): magic 8, format 2, zero 2, identity 8, place (segment number 8, length 8, checksum of its
 //! last frame 4), number of segments 4, per segment slot 2 and number 8, then the table ([`super::table`]),
-//! checksum 4. The name holds the place too, so files sort by it.
+//! the numbered keys ([`super::numbers`]), checksum 4. The name holds the place too, so files sort by it.
 //!
 //! It is derived: one that is torn, damaged, of another format or not there is left out, and the index comes from
 //! the segments. Locations of segments that are gone are left out as well: a segment goes only when nothing in it
@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 
 use thalweg_storage::{Fs, OpenMode, publish};
 
+use super::index::Index;
 use super::list::extent;
 use super::place::Places;
 use super::segment::Extent;
-use super::table::Table;
 use crate::StateError;
 use crate::wire::{self, Fields};
 
 const MAGIC: [u8; 8] = *b"\xf7ThStIx\n";
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 
 pub(super) const PREFIX: &str = "index-";
 const SUFFIX: &str = ".thx";
@@ -59,7 +59,7 @@ pub(super) fn write(
         bytes.extend_from_slice(&slot.to_le_bytes());
         bytes.extend_from_slice(&segment.number.to_le_bytes());
     }
-    places.table.dump(&mut bytes);
+    places.index.dump(&mut bytes);
     wire::seal(&mut bytes);
     let path = path(dir, (active.number, active.len));
     publish(fs, &path, &bytes).map_err(StateError::io("publish", &path))?;
@@ -74,7 +74,7 @@ pub(super) fn read(
     identity: u64,
     reach: Reach,
     places: &Places,
-) -> Result<Option<(Extent, Table)>, StateError> {
+) -> Result<Option<(Extent, Index)>, StateError> {
     let path = path(dir, reach);
     let file = fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
     let bytes = super::read_all(file.as_ref(), &path)?;
@@ -93,7 +93,7 @@ pub(super) fn read(
         return useless("another format");
     }
     match load(fields, identity, places) {
-        Some((extent, table)) if (extent.number, extent.len) == reach => Ok(Some((extent, table))),
+        Some((extent, index)) if (extent.number, extent.len) == reach => Ok(Some((extent, index))),
         _ => useless("another task, another place, or cut short"),
     }
 }
@@ -120,7 +120,7 @@ pub(super) fn check(fs: &dyn Fs, path: &Path, identity: u64) -> Result<(), State
     Ok(())
 }
 
-fn load(mut fields: Fields<'_>, identity: u64, places: &Places) -> Option<(Extent, Table)> {
+fn load(mut fields: Fields<'_>, identity: u64, places: &Places) -> Option<(Extent, Index)> {
     fields.u16()?;
     if fields.u64()? != identity {
         return None;
@@ -137,6 +137,6 @@ fn load(mut fields: Fields<'_>, identity: u64, places: &Places) -> Option<(Exten
         slots[usize::from(then)] = slot;
     }
     let find = |slot: u16| slots.get(usize::from(slot)).copied().flatten();
-    let table = Table::load(fields.rest(), |location| Some(location.with_slot(find(location.slot())?)))?;
-    Some((place, table))
+    let index = Index::load(fields.rest(), |location| Some(location.with_slot(find(location.slot())?)))?;
+    Some((place, index))
 }

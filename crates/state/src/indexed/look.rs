@@ -19,7 +19,7 @@ use super::list::{self, ListId, Named};
 use super::location::Location;
 use super::place::Places;
 use super::segment::{self, Extent, HEADER, Walk};
-use super::table::Fingerprint;
+use super::index::Address;
 use crate::wire::{self, Fields};
 use crate::{StateError, Version};
 
@@ -322,7 +322,7 @@ impl<'a> Look<'a> {
                 let (first, last) = self.summary.cycles.unwrap_or((entry.cycle, entry.cycle));
                 self.summary.cycles = Some((first.min(entry.cycle), last.max(entry.cycle)));
                 let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
-                self.places.put(Fingerprint::of(entry.key), location);
+                self.places.put(Address::of(entry.key), location);
             }
         }
         self.summary.segments.push(found);

@@ -1,7 +1,7 @@
 //! The default back end: append-only segments under an index in memory.
 //!
-//! Changes are appended to the *active* segment in frames of many entries; the index maps a fingerprint of each key
-//! to the place of its newest entry, so that a read is one look-up and one call to the disk. A full segment is
+//! Changes are appended to the *active* segment in frames of many entries; the index maps each key,
+//! by a fingerprint or by its number, to the place of its newest entry, so that a read is one look-up and one call to the disk. A full segment is
 //! *sealed* and never changed. A segment in which nothing is live any more leaves the list of segments; the oldest
 //! one is compacted when more than its share is dead. Every version names the list and how much of the active
 //! segment counts. From time to time the index itself is put into a file, so that a start reads that and what was
@@ -26,9 +26,11 @@ mod dump;
 mod entry;
 mod handles;
 mod health;
+mod index;
 mod list;
 mod location;
 mod look;
+mod numbers;
 mod open;
 mod place;
 mod read;
@@ -205,7 +207,7 @@ impl Backend for Indexed {
             keys: places.keys(),
             live_bytes: places.live_bytes(),
             disk_bytes: in_segments + count(&counters.dump_bytes),
-            index_bytes: places.table.bytes(),
+            index_bytes: places.index.bytes(),
             segments,
             compactions: count(&counters.compactions),
             copied_bytes: count(&counters.copied_bytes),

@@ -12,11 +12,11 @@ use thalweg_storage::OpenMode;
 use super::Shared;
 use super::dump;
 use super::entry::entries;
+use super::index::{Address, Index};
 use super::list::{self, Named};
 use super::location::Location;
 use super::place::Places;
 use super::segment::{self, Extent, Walk};
-use super::table::{Fingerprint, Table};
 use super::writer::{Active, Writer, remove};
 use crate::{StateError, Version};
 
@@ -118,15 +118,15 @@ fn build_index(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
     for (reach, bytes) in &mut writer.dumps {
         *bytes = measure(shared, &dump::path(dir, *reach))?;
     }
-    let (from, mut table) = match known {
-        Some((place, table)) => (Some(place), table),
-        None => (None, Table::new()),
+    let (from, mut index) = match known {
+        Some((place, index)) => (Some(place), index),
+        None => (None, Index::new()),
     };
     for (start, end) in tail(shared.identity, &writer.extents(), from) {
         writer.tail_bytes += end.len - start.len;
-        replay(shared, &places, &mut table, start, end)?;
+        replay(shared, &places, &mut index, start, end)?;
     }
-    places.set_table(table);
+    places.set_index(index);
     Ok(())
 }
 
@@ -147,7 +147,7 @@ fn tail(identity: u64, extents: &[Extent], from: Option<Extent>) -> Vec<(Extent,
 fn replay(
     shared: &Shared,
     places: &Places,
-    table: &mut Table,
+    index: &mut Index,
     start: Extent,
     end: Extent,
 ) -> Result<(), StateError> {
@@ -160,7 +160,7 @@ fn replay(
             let (at, entry) = entry.map_err(|(at, fault)| walk.entry_damage(&payload, at, fault))?;
             let start = payload.pos + at as u64;
             let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
-            table.put(Fingerprint::of(entry.key), location);
+            index.put(Address::of(entry.key), location);
         }
     }
     Ok(())

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::index::{Address, Index};
 use super::location::{Location, MAX_SEGMENTS};
-use super::table::{Fingerprint, Table};
 use crate::StateError;
 
 /// A segment at hand.
@@ -22,7 +22,7 @@ pub(super) struct Segment {
 /// The index and the table of segments that its locations point into.
 #[derive(Debug)]
 pub(super) struct Places {
-    pub(super) table: Table,
+    pub(super) index: Index,
     slots: Vec<Option<Segment>>,
     by_number: BTreeMap<u64, u16>,
     tombstones: u64,
@@ -32,7 +32,7 @@ pub(super) struct Places {
 impl Places {
     pub(super) fn new() -> Self {
         let (slots, by_number) = (Vec::new(), BTreeMap::new());
-        Self { table: Table::new(), slots, by_number, tombstones: 0, live_bytes: 0 }
+        Self { index: Index::new(), slots, by_number, tombstones: 0, live_bytes: 0 }
     }
 
     /// Gives a segment a slot.
@@ -80,33 +80,31 @@ impl Places {
     }
 
     #[inline]
-    pub(super) fn put(&mut self, fingerprint: Fingerprint, location: Location) {
+    pub(super) fn put(&mut self, address: Address, location: Location) {
         self.count(location, 1);
-        if let Some(before) = self.table.put(fingerprint, location) {
+        if let Some(before) = self.index.put(address, location) {
             self.count(before, -1);
         }
     }
 
-    pub(super) fn remove(&mut self, fingerprint: Fingerprint) {
-        if let Some(before) = self.table.get(fingerprint) {
-            self.table.remove(fingerprint);
+    pub(super) fn remove(&mut self, address: Address) {
+        if let Some(before) = self.index.get(address) {
+            self.index.remove(address);
             self.count(before, -1);
         }
     }
 
     /// Replaces the index, whose locations all point to segments at hand.
-    pub(super) fn set_table(&mut self, table: Table) {
-        self.table = table;
+    pub(super) fn set_index(&mut self, index: Index) {
         self.live_bytes = 0;
         self.tombstones = 0;
         for segment in self.slots.iter_mut().flatten() {
             segment.live_count = 0;
         }
-        let table = std::mem::replace(&mut self.table, Table::new());
-        for location in table.locations() {
+        for location in index.locations() {
             self.count(location, 1);
         }
-        self.table = table;
+        self.index = index;
     }
 
     #[inline]
@@ -122,7 +120,7 @@ impl Places {
     }
 
     pub(super) fn keys(&self) -> u64 {
-        self.table.len() as u64 - self.tombstones
+        self.index.len() as u64 - self.tombstones
     }
 
     /// Bytes of entries with values.

@@ -1,9 +1,9 @@
 //! The reading end: by key, by many keys, and everything in the order of the segments.
 
 use super::entry::{Entry, entries};
+use super::index::Address;
 use super::location::Location;
 use super::segment::{self, Extent, HEADER, Walk};
-use super::table::Fingerprint;
 use super::{Counters, Shared};
 use crate::{StateError, Visit};
 
@@ -15,24 +15,24 @@ struct Found {
 }
 
 impl Shared {
-    fn find(&self, fingerprint: Fingerprint) -> Option<Found> {
+    fn find(&self, address: Address) -> Option<Found> {
         let places = self.places();
-        let location = places.table.get(fingerprint).filter(|location| !location.is_tombstone())?;
+        let location = places.index.get(address).filter(|location| !location.is_tombstone())?;
         Some(Found { number: places.segment(location.slot())?.number, location })
     }
 }
 
 pub(super) fn get(shared: &Shared, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
     Counters::add(&shared.counters.reads, 1);
-    let fingerprint = Fingerprint::of(key);
-    let Some(mut found) = shared.find(fingerprint) else { return Ok(None) };
+    let address = Address::of(key);
+    let Some(mut found) = shared.find(address) else { return Ok(None) };
     loop {
         let error = match read(shared, key, found) {
             Err(error) if error.is_missing_file() => error,
             result => return result.map(Some),
         };
         // Moved by compaction and unlinked since it was looked up: it is somewhere else now.
-        match shared.find(fingerprint) {
+        match shared.find(address) {
             Some(again) if again == found => return Err(error),
             Some(again) => found = again,
             None => return Ok(None),
@@ -42,7 +42,7 @@ pub(super) fn get(shared: &Shared, key: &[u8]) -> Result<Option<Vec<u8>>, StateE
 
 pub(super) fn get_many(shared: &Shared, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StateError> {
     let mut order: Vec<(Found, usize)> = {
-        let find = |(at, key): (usize, &&[u8])| Some((shared.find(Fingerprint::of(key))?, at));
+        let find = |(at, key): (usize, &&[u8])| Some((shared.find(Address::of(key))?, at));
         keys.iter().enumerate().filter_map(find).collect()
     };
     order.sort_unstable_by_key(|(found, _)| (found.number, found.location.start()));
@@ -73,7 +73,7 @@ fn read(shared: &Shared, key: &[u8], found: Found) -> Result<Vec<u8>, StateError
         .map_err(|fault| StateError::corrupt(&path(), pos, fault.what, fault.expected, fault.got))?;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     if entry.key != key {
-        return Err(StateError::corrupt(&path(), pos, "key of the fingerprint", hex(key), hex(entry.key)));
+        return Err(StateError::corrupt(&path(), pos, "key of the entry", hex(key), hex(entry.key)));
     }
     let Some(value) = entry.value else {
         return Err(StateError::corrupt(&path(), pos, "kind of the entry", "a value", "a tombstone"));
@@ -119,7 +119,7 @@ pub(super) fn scan(shared: &Shared, extents: &[Extent], visit: &mut Visit<'_>) -
                     let Some(value) = entry.value else { continue };
                     let start = payload.pos + at as u64;
                     let here = Location::new(slot, start, entry.stored_len(), false);
-                    if places.table.get(Fingerprint::of(entry.key)) == Some(here) {
+                    if places.index.get(Address::of(entry.key)) == Some(here) {
                         live.push((entry.key, value));
                     }
                 }

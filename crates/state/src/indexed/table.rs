@@ -1,4 +1,4 @@
-//! The index: fingerprint of a key to the place of its newest entry, 16 bytes a slot.
+//! The index of keys that are not numbered: fingerprint of a key to the place of its newest entry, 16 bytes a slot.
 //!
 //! A key has a fingerprint of 128 bits. Six choose a shard, 64 (the *tag*) the home in it, eight more are compared:
 //! 78 bits tell keys apart. Among 10 M keys two agree with a chance of 2e-10, less than for the checksums; a read
@@ -148,9 +148,12 @@ impl Table {
         }
     }
 
-    /// Reads what [`dump`](Self::dump) wrote. `place` says where a location is now; one that is gone is left out.
-    /// `None` where the bytes are no dump.
-    pub(super) fn load(mut bytes: &[u8], place: impl Fn(Location) -> Option<Location>) -> Option<Self> {
+    /// Reads what [`dump`](Self::dump) wrote; the table and the bytes behind it. `place` says where a location is now;
+    /// one that is gone is left out. `None` where the bytes are no dump.
+    pub(super) fn load(
+        mut bytes: &[u8],
+        place: impl Fn(Location) -> Option<Location>,
+    ) -> Option<(Self, &[u8])> {
         let mut table = Self::new();
         for shard in &mut table.shards {
             let (count, rest) = bytes.split_first_chunk::<8>()?;
@@ -159,7 +162,7 @@ impl Table {
             bytes = rest;
             shard.load(dumped.as_chunks::<16>().0, &place)?;
         }
-        bytes.is_empty().then_some(table)
+        Some((table, bytes))
     }
 }
 
@@ -331,10 +334,10 @@ mod tests {
             check(&table, &model);
             let mut dump = Vec::new();
             table.dump(&mut dump);
-            check(&Table::load(&dump, Some).unwrap(), &model);
+            check(&Table::load(&dump, Some).unwrap().0, &model);
             model.retain(|_, location| location.slot() != 3);
             let some = Table::load(&dump, |location| (location.slot() != 3).then_some(location)).unwrap();
-            check(&some, &model);
+            check(&some.0, &model);
             prop_assert!(Table::load(&dump[..dump.len() - 1], Some).is_none());
         }
     }

@@ -10,10 +10,10 @@ use thalweg_storage::{File, OpenMode, publish};
 use super::compact::Compaction;
 use super::dump::{self, Reach};
 use super::entry::{Entry, EntrySeed, MAX_ENTRY};
+use super::index::Address;
 use super::list::{self, ListId, Named};
 use super::location::Location;
 use super::segment::{self, Extent, HEADER};
-use super::table::Fingerprint;
 use super::{Counters, Shared};
 use crate::cycles::Cycles;
 use crate::{Changes, StateError, Version};
@@ -80,7 +80,7 @@ pub(super) struct Writer {
 struct Buffers {
     payload: Vec<u8>,
     frame: Vec<u8>,
-    placed: Vec<(Fingerprint, Location)>,
+    placed: Vec<(Address, Location)>,
 }
 
 /// Memory that is kept from one write to the next: entries in a frame and their frame.
@@ -146,7 +146,7 @@ impl Writer {
             {
                 let start = base + payload.len() as u64;
                 let location = Location::new(active.slot, start, entry.stored_len(), entry.value.is_none());
-                placed.push((Fingerprint::of(entry.key), location));
+                placed.push((Address::of(entry.key), location));
                 entry.encode(active.seed, start, payload);
             }
             frame.clear();
@@ -163,14 +163,14 @@ impl Writer {
         self.tail_bytes += bytes;
         for batch in placed.chunks(INDEX_BATCH) {
             let mut places = shared.places_mut();
-            for (fingerprint, location) in batch {
-                places.put(*fingerprint, *location);
+            for (address, location) in batch {
+                places.put(*address, *location);
             }
         }
         shared.places_mut().set_len(active.slot, len);
         payload.shrink_to(KEPT_BYTES);
         frame.shrink_to(KEPT_BYTES);
-        placed.shrink_to(KEPT_BYTES / size_of::<(Fingerprint, Location)>());
+        placed.shrink_to(KEPT_BYTES / size_of::<(Address, Location)>());
         Ok(bytes)
     }
 
@@ -265,7 +265,7 @@ impl Writer {
             remove(shared, &list::path(&shared.dir, number))?;
             self.lists.remove(&number);
         }
-        let index_bytes = shared.places().table.len() as u64 * 16;
+        let index_bytes = shared.places().index.len() as u64 * 16;
         if self.tail_bytes >= (index_bytes * DUMP_RATIO).max(shared.options.segment_bytes / 2) {
             self.dump(shared)?;
         }

@@ -6,7 +6,7 @@ use thalweg_state::{Backend, Changes, StateError, Version};
 use thalweg_storage::{Fault, FaultKind, FaultyFs, Fs, MemFs};
 use thalweg_types::Class;
 
-use crate::harness::{Disk, State, apply, assert_state, scanned, small};
+use crate::harness::{Disk, State, apply, assert_state, numbered, scanned, small};
 
 const CYCLES: u64 = 9;
 
@@ -14,11 +14,11 @@ const CYCLES: u64 = 9;
 fn changes_of(cycle: u64) -> Changes {
     let mut changes = Changes::new();
     for number in 0..8_u64 {
-        let key = format!("key-{}", (cycle * 3 + number) % 13);
+        let key = key((cycle * 3 + number) % 13);
         if (cycle + number).is_multiple_of(5) {
-            changes.remove(key.as_bytes());
+            changes.remove(&key);
         } else {
-            changes.push(key.as_bytes(), &vec![cycle as u8; 20 + number as usize * 7]);
+            changes.push(&key, &vec![cycle as u8; 20 + number as usize * 7]);
         }
     }
     changes
@@ -31,7 +31,11 @@ fn state_at(cycle: u64) -> State {
 }
 
 fn keys() -> Vec<Vec<u8>> {
-    (0..14).map(|number| format!("key-{number}").into_bytes()).collect()
+    (0..14).map(key).collect()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    if number.is_multiple_of(2) { numbered(1, number as u32) } else { format!("key-{number}").into_bytes() }
 }
 
 /// A life in two parts. The last commit record, and how it ended.

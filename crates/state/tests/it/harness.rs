@@ -91,6 +91,11 @@ pub(crate) fn scanned(backend: &dyn Backend) -> Result<State, StateError> {
     Ok(state)
 }
 
+/// A key that back ends may find by its number.
+pub(crate) fn numbered(space: u32, number: u32) -> Vec<u8> {
+    [&[1][..], &space.to_be_bytes(), &number.to_be_bytes()].concat()
+}
+
 /// Holds a back end against what it should hold, by scan and by key.
 pub(crate) fn assert_state(backend: &dyn Backend, expected: &State, keys: &[Vec<u8>]) {
     assert_eq!(&scanned(backend).unwrap(), expected);

@@ -8,7 +8,7 @@ use thalweg_state::memory::MemoryDisk;
 use thalweg_state::{Backend, Changes, Version, registry};
 use thalweg_storage::{Fs, MemFs};
 
-use crate::harness::{DIR, Disk, State, apply, assert_state, commit, small};
+use crate::harness::{DIR, Disk, State, apply, assert_state, commit, numbered, small};
 
 /// Key by number, and the seed of a value or a tombstone.
 type Slice = Vec<(u8, Option<u16>)>;
@@ -54,13 +54,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 const KEYS: u8 = 24;
 
-/// Empty, short, like a path, and longer than a file's name.
+/// Empty, short, like a path, longer than a file's name, and numbered ones in several pages.
 fn key(number: u8) -> Vec<u8> {
     match number % KEYS {
         0 => Vec::new(),
         1 => b"../..".to_vec(),
         2 => vec![0xff; 120],
         3 => vec![0xff; 121],
+        other if other % 2 == 0 => numbered(u32::from(other % 4), u32::from(other) * 200),
         other => format!("key-{other}").into_bytes(),
     }
 }

@@ -1,0 +1,85 @@
+//! Key to the place of its newest entry: numbered keys by number, all others by fingerprint.
+
+use super::location::Location;
+use super::numbers::{Number, Numbers};
+use super::table::{Fingerprint, Table};
+
+/// What the index knows a key by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Number(Number),
+    Fingerprint(Fingerprint),
+}
+
+impl Address {
+    #[inline]
+    pub(super) fn of(key: &[u8]) -> Self {
+        match Number::of(key) {
+            Some(number) => Self::Number(number),
+            None => Self::Fingerprint(Fingerprint::of(key)),
+        }
+    }
+}
+
+/// The place of every key's newest entry.
+#[derive(Debug)]
+pub(super) struct Index {
+    table: Table,
+    numbers: Numbers,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self { table: Table::new(), numbers: Numbers::default() }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, address: Address) -> Option<Location> {
+        match address {
+            Address::Number(number) => self.numbers.get(number),
+            Address::Fingerprint(fingerprint) => self.table.get(fingerprint),
+        }
+    }
+
+    /// Sets the place of a key's newest entry; the place before.
+    #[inline]
+    pub(super) fn put(&mut self, address: Address, location: Location) -> Option<Location> {
+        match address {
+            Address::Number(number) => self.numbers.put(number, location),
+            Address::Fingerprint(fingerprint) => self.table.put(fingerprint, location),
+        }
+    }
+
+    pub(super) fn remove(&mut self, address: Address) {
+        match address {
+            Address::Number(number) => self.numbers.remove(number),
+            Address::Fingerprint(fingerprint) => self.table.remove(fingerprint),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len() + self.numbers.len()
+    }
+
+    pub(super) fn locations(&self) -> impl Iterator<Item = Location> {
+        self.table.locations().chain(self.numbers.locations())
+    }
+
+    /// Bytes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.table.bytes() + self.numbers.bytes()
+    }
+
+    /// Appends both parts, the table first.
+    pub(super) fn dump(&self, out: &mut Vec<u8>) {
+        self.table.dump(out);
+        self.numbers.dump(out);
+    }
+
+    /// Reads what [`dump`](Self::dump) wrote. `place` says where a location is now; one that is gone is left out.
+    /// `None` where the bytes are no dump.
+    pub(super) fn load(bytes: &[u8], place: impl Fn(Location) -> Option<Location>) -> Option<Self> {
+        let (table, rest) = Table::load(bytes, &place)?;
+        Some(Self { table, numbers: Numbers::load(rest, place)? })
+    }
+}
