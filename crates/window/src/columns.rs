@@ -174,6 +174,11 @@ impl Column {
         Self { data_type: data_type.clone(), values, valid: None }
     }
 
+    /// An empty column of the same type.
+    pub(crate) fn alike(&self) -> Self {
+        Self::new(&self.data_type)
+    }
+
     pub(crate) fn len(&self) -> usize {
         each!(&self.values, vec => vec.len())
     }

@@ -6,6 +6,7 @@ use super::output::{Writer, repeat};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put};
+use crate::slots::grow;
 use crate::warm::warm;
 
 /// Number of elements, or of those that are not null.
@@ -86,7 +87,7 @@ impl Aggregate for Count {
     }
 
     fn grow(&mut self, groups: usize) {
-        self.counts.resize(groups.max(self.counts.len()), 0);
+        grow(&mut self.counts, groups, || 0);
     }
 
     fn reset(&mut self, group: u32) {

@@ -11,6 +11,7 @@ use super::output::{Writer, repeat};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put};
+use crate::slots::grow;
 use crate::warm::warm;
 
 const NONE: u32 = u32::MAX;
@@ -238,8 +239,7 @@ impl<K: Kind> Aggregate for Distinct<K> {
     }
 
     fn grow(&mut self, groups: usize) {
-        let groups = groups.max(self.table.groups.len());
-        self.table.groups.resize(groups, Group { distinct: 0, first: NONE });
+        grow(&mut self.table.groups, groups, || Group { distinct: 0, first: NONE });
     }
 
     fn reset(&mut self, group: u32) {

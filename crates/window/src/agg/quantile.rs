@@ -13,6 +13,7 @@ use super::sketch::{Bucket, Cursor, Sketch, bucket, representative};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
+use crate::slots::grow;
 use crate::warm::warm;
 
 pub(super) struct Quantile {
@@ -153,9 +154,8 @@ impl Aggregate for Quantile {
     }
 
     fn grow(&mut self, groups: usize) {
-        let groups = groups.max(self.sketches.len());
-        self.sketches.resize_with(groups, Sketch::default);
-        self.cursors.resize(groups * self.ranks.len(), Cursor::default());
+        grow(&mut self.sketches, groups, Sketch::default);
+        grow(&mut self.cursors, groups * self.ranks.len(), Cursor::default);
     }
 
     fn reset(&mut self, group: u32) {

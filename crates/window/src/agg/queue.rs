@@ -19,6 +19,7 @@ use hashbrown::HashMap;
 
 use super::kind::Item;
 use crate::image::{Malformed, Reader, put, put_signed};
+use crate::slots::grow;
 use crate::warm::warm;
 
 /// Event time and arrival.
@@ -60,7 +61,7 @@ impl<V: Item> Queues<V> {
     }
 
     pub(super) fn grow(&mut self, groups: usize) {
-        self.ends.resize(groups.max(self.ends.len()), EMPTY);
+        grow(&mut self.ends, groups, || EMPTY);
     }
 
     /// Brings both ends of queues into the cache.

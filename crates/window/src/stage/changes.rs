@@ -77,6 +77,8 @@ pub(super) enum Key {
     Rows(u64),
     /// Kind 3: a frame of ids.
     Ids(u64),
+    /// Kind 4: tags of groups, by the id of their GROUP BY and the number of their block.
+    Tags { grouping: u32, block: u32 },
 }
 
 impl fmt::Display for Key {
@@ -86,6 +88,7 @@ impl fmt::Display for Key {
             Key::Group { grouping, group } => write!(f, "group {group} of GROUP BY {grouping}"),
             Key::Rows(frame) => write!(f, "frame {frame} of open rows"),
             Key::Ids(frame) => write!(f, "frame {frame} of ids"),
+            Key::Tags { grouping, block } => write!(f, "block {block} of tags of GROUP BY {grouping}"),
         }
     }
 }
@@ -96,6 +99,7 @@ impl Key {
             Key::Group { grouping, group } => (1, u64::from(grouping) << 32 | u64::from(group)),
             Key::Rows(frame) => (2, frame),
             Key::Ids(frame) => (3, frame),
+            Key::Tags { grouping, block } => (4, u64::from(grouping) << 32 | u64::from(block)),
         };
         let mut bytes = [kind; 9];
         bytes[1..].copy_from_slice(&number.to_be_bytes());
@@ -115,7 +119,8 @@ impl Key {
             1 => Ok(Key::Group { grouping: (number >> 32) as u32, group: number as u32 }),
             2 => Ok(Key::Rows(number)),
             3 => Ok(Key::Ids(number)),
-            other => Err(reader.malformed("kind of a key", "1 to 3", other)),
+            4 => Ok(Key::Tags { grouping: (number >> 32) as u32, block: number as u32 }),
+            other => Err(reader.malformed("kind of a key", "1 to 4", other)),
         }
     }
 }

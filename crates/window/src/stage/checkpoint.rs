@@ -8,6 +8,7 @@
 //! | state | key | value |
 //! |---|---|---|
 //! | group | id of its GROUP BY, number | key, newest time, for each leaf its id and the state of its aggregates |
+//! | tags of groups | id of their GROUP BY, number of the block | which numbers of the block have groups, and their tags |
 //! | open rows | number of the frame | rows that came since the marker before (`reservoir::frames`) |
 //! | ids | number of the frame | ids that came since the marker before (`ids`) |
 //! | all else | the manifest | plan, task time, which chunks and frames there are |
@@ -31,10 +32,11 @@ use thalweg_types::{Error, Micros};
 
 use super::changes::{Changes, Key};
 use super::stream::Elements;
-use super::{Grouping, LeafNode, Manifest, Stage, StreamId, store_failed};
-use crate::groups::{Entry, GroupTable};
+use super::{Grouping, LeafNode, Manifest, Stage, StreamId, Window, store_failed};
+use crate::groups::{Groups, TAG_BLOCK};
 use crate::image::{put, put_bytes};
 use crate::key;
+use crate::reservoir::CursorId;
 
 /// Rows or ids of a frame that cost as much to write as a group.
 const ROWS_PER_GROUP: usize = 16;
@@ -84,43 +86,69 @@ impl Checkpoint {
         self.open.as_ref().map_or(0, |open| open.changes.bytes() + open.manifest.len())
     }
 
-    pub(super) fn drop_groups(&mut self, grouping: u32, slots: usize) {
-        if slots > 0 {
-            self.dropped.push((grouping, 0..slots as u32));
+    pub(super) fn drop_groups(&mut self, grouping: u32, numbers: usize) {
+        if numbers > 0 {
+            self.dropped.push((grouping, 0..numbers as u32));
+            let blocks = 0..(numbers as u32).div_ceil(TAG_BLOCK);
+            self.gone.extend(blocks.map(|block| Key::Tags { grouping, block }));
         }
+    }
+
+    /// The changes of the open cycle.
+    pub(super) fn changes(&mut self) -> Option<&mut Changes> {
+        self.open.as_mut().map(|open| &mut open.changes)
     }
 }
 
-/// Writes a group of (id of its GROUP BY, number) into the open cycle, if there is one; `entry` is `None` where its
-/// number was free at the marker.
+/// Writes a group of (id of its GROUP BY, number) into the open cycle, if there is one; `entry` is its slot, key and
+/// newest time, `None` where its number was free at the marker.
 ///
 /// What a group's values make pile up (queues, distinct values, the records of `ROWS`) is written whole.
 pub(super) fn save_group(
     checkpoint: &mut Option<Checkpoint>,
     (grouping, group): (u32, u32),
-    entry: Entry<'_>,
+    entry: Option<(u32, &key::Key, Micros)>,
     place: Option<usize>,
     leaves: &[Option<LeafNode>],
 ) {
     let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) else { return };
     let key = Key::Group { grouping, group };
-    let Some(entry) = entry else { return open.changes.remove(key) };
+    let Some((slot, group_key, newest)) = entry else { return open.changes.remove(key) };
     let Ok(()) = open.changes.put(key, |out| {
-        GroupTable::save(entry, out);
+        Groups::save((group_key, newest), out);
         let parts = || {
             let nodes = leaves.iter().flatten();
-            nodes.filter(|node| node.grouping == place && node.leaf.knows(group))
+            nodes.filter(|node| node.grouping == place && node.leaf.knows(slot))
         };
         put(out, parts().count() as u64);
         let mut image = Vec::new();
         for node in parts() {
             put(out, u64::from(node.id));
             image.clear();
-            node.leaf.save(group, &mut image);
+            node.leaf.save(slot, &mut image);
             put_bytes(out, &image);
         }
         Ok::<(), std::convert::Infallible>(())
     });
+}
+
+/// The cursors of all windows that read a grouping.
+pub(super) fn cursors_of(
+    leaves: &[Option<LeafNode>],
+    windows: &[Option<Window>],
+    grouping: usize,
+) -> Vec<CursorId> {
+    let mut cursors: Vec<_> = leaves
+        .iter()
+        .flatten()
+        .filter(|node| node.grouping == Some(grouping))
+        .filter_map(|node| windows[node.window].as_ref())
+        .flat_map(|window| [window.head, window.tail])
+        .flatten()
+        .collect();
+    cursors.sort_unstable();
+    cursors.dedup();
+    cursors
 }
 
 impl Stage {
@@ -142,11 +170,16 @@ impl Stage {
         let sync = self.reservoir.begin_sync().map_err(store_failed)?;
         let is_first = self.checkpoint.is_none();
         for grouping in self.groupings.iter_mut().flatten() {
-            grouping.dirty.grow(grouping.table.slots());
+            let numbers = grouping.table.numbers();
+            grouping.dirty.grow(numbers);
             if is_first {
-                grouping.dirty.mark_all(grouping.table.slots());
+                grouping.dirty.mark_all(numbers);
             }
-            grouping.dirty.freeze();
+            match &self.cache {
+                Some(_) => grouping.dirty.freeze_unwritten(cycle),
+                None => grouping.dirty.freeze(),
+            }
+            grouping.tags.freeze(numbers, is_first);
         }
         let is_whole = self.is_whole();
         if is_first && self.records > 0 && is_whole {
@@ -175,6 +208,9 @@ impl Stage {
         checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
         checkpoint.held.push_back((cycle, chunks.start));
         checkpoint.open = Some(StageHandover { cycle, changes, manifest, chunks, sync });
+        if let Some(cache) = &mut self.cache {
+            cache.began_cycle();
+        }
         self.hold_chunks();
         Ok(())
     }
@@ -214,7 +250,10 @@ impl Stage {
                 })?;
             }
         }
-        if !self.save_dropped(&mut spent, budget) || !self.save_groups(&mut spent, budget) {
+        if !self.save_dropped(&mut spent, budget)
+            || !self.save_tags(&mut spent, budget)
+            || !self.save_groups(&mut spent, budget)
+        {
             return Ok(None);
         }
         Ok(self.checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.take()))
@@ -228,8 +267,16 @@ impl Stage {
         self.hand_over_some(usize::MAX)
     }
 
-    /// The cycle is named by a commit: chunks that only older ones needed may go.
+    /// The cycle's changes can be read back: groups that have not changed since may leave memory.
+    pub fn written(&mut self, cycle: u64) {
+        for grouping in self.groupings.iter_mut().flatten() {
+            grouping.dirty.written(cycle);
+        }
+    }
+
+    /// The cycle is named by a commit, and so was written: chunks that only older ones needed may go.
     pub fn committed(&mut self, cycle: u64) {
+        self.written(cycle);
         if let Some(checkpoint) = &mut self.checkpoint {
             while checkpoint.held.len() > 1 && checkpoint.held[0].0 < cycle {
                 checkpoint.held.pop_front();
@@ -246,6 +293,7 @@ impl Stage {
 
     /// Writes what is frozen of groups, whatever it costs: the plan is about to change.
     pub(super) fn save_frozen_groups(&mut self) {
+        self.save_tags(&mut 0, usize::MAX);
         self.save_groups(&mut 0, usize::MAX);
     }
 
@@ -287,7 +335,7 @@ impl Stage {
     /// Writes the one group of queries without GROUP BY, if it is frozen.
     fn save_whole(&mut self) {
         if self.whole.claim(0) {
-            let entry = self.is_whole().then_some((&key::Key::Null, 0));
+            let entry = self.is_whole().then_some((0, &key::Key::Null, 0));
             save_group(&mut self.checkpoint, (0, 0), entry, None, &self.leaves);
         }
     }
@@ -317,7 +365,7 @@ impl Stage {
         }
         for (place, grouping) in self.groupings.iter_mut().enumerate() {
             let Some(Grouping { id, table, layout, dirty, .. }) = grouping else { continue };
-            dirty.grow(table.slots());
+            dirty.grow(table.numbers());
             let mut note = |changed: &[u32]| {
                 if dirty.left() > 0 {
                     for group in changed {
@@ -330,18 +378,7 @@ impl Stage {
                 dirty.mark(changed);
             };
             note(&groups[place]);
-            let mut cursors: Vec<_> = self
-                .leaves
-                .iter()
-                .flatten()
-                .filter(|node| node.grouping == Some(place))
-                .filter_map(|node| self.windows[node.window].as_ref())
-                .flat_map(|window| [window.head, window.tail])
-                .flatten()
-                .collect();
-            cursors.sort_unstable();
-            cursors.dedup();
-            for cursor in cursors {
+            for cursor in cursors_of(&self.leaves, &self.windows, place) {
                 let elements = &streams[&StreamId::Cursor(cursor)];
                 if !elements.is_empty() {
                     note(elements.column(*layout).as_primitive::<UInt32Type>().values());

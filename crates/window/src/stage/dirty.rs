@@ -1,9 +1,16 @@
 //! Which groups have changed since the last marker, and which of the marker's are still to be written.
 //!
+//! Where groups may leave memory, it is kept too which of earlier markers a back end may not have yet: a group is
+//! *clean* when the back end has all that ever changed in it.
+//!
 //! One bit per group and set. A marker swaps the sets, whatever their size, so the set of the cycle before must be
 //! empty by then.
 
+use std::collections::VecDeque;
+
 /// Groups of one GROUP BY, by their numbers.
+///
+/// Blocks of groups are kept in the same way.
 #[derive(Default)]
 pub(super) struct Dirty {
     changed: Vec<u64>,
@@ -12,6 +19,8 @@ pub(super) struct Dirty {
     left: usize,
     /// Words of `frozen` before it are empty.
     hand: usize,
+    /// What was frozen at markers whose changes the back end may not have; one set per cycle, oldest first.
+    unwritten: VecDeque<(u64, Vec<u64>)>,
 }
 
 #[inline(always)]
@@ -21,7 +30,8 @@ fn place(group: u32) -> (usize, u64) {
 
 impl Dirty {
     pub(super) fn bytes(&self) -> usize {
-        (self.changed.capacity() + self.frozen.capacity()) * size_of::<u64>()
+        let unwritten: usize = self.unwritten.iter().map(|(_, words)| words.capacity()).sum();
+        (self.changed.capacity() + self.frozen.capacity() + unwritten) * size_of::<u64>()
     }
 
     /// Groups below `slots` may be marked.
@@ -59,6 +69,33 @@ impl Dirty {
         std::mem::swap(&mut self.changed, &mut self.frozen);
         self.left = self.frozen.iter().map(|word| word.count_ones() as usize).sum();
         self.hand = 0;
+    }
+
+    /// As [`Dirty::freeze`], and what is frozen is not clean before [`Dirty::written`] says so.
+    pub(super) fn freeze_unwritten(&mut self, cycle: u64) {
+        self.freeze();
+        if self.left > 0 {
+            self.unwritten.push_back((cycle, self.frozen.clone()));
+        }
+    }
+
+    /// The back end has what was frozen at the marker of this cycle, and of those before.
+    pub(super) fn written(&mut self, cycle: u64) {
+        while self.unwritten.pop_front_if(|(other, _)| *other <= cycle).is_some() {}
+    }
+
+    /// Whether the back end has a group as it is.
+    pub(super) fn is_clean(&self, group: u32) -> bool {
+        let (word, bit) = place(group);
+        let is_in = |words: &[u64]| words.get(word).is_some_and(|word| word & bit != 0);
+        word < self.changed.len()
+            && !is_in(&self.changed)
+            && !self.unwritten.iter().any(|(_, words)| is_in(words))
+    }
+
+    /// How many groups have changed since the last marker.
+    pub(super) fn changed(&self) -> usize {
+        self.changed.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// How many groups of the marker are still to be written.

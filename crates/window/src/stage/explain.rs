@@ -6,7 +6,7 @@ use arrow_schema::DataType;
 use thalweg_types::{Micros, format_duration};
 
 use super::Stage;
-use crate::groups::GroupTable;
+use crate::groups::Groups;
 use crate::query::Window as WindowKind;
 
 /// A stage's plan in words and figures. Bytes are before compression and without allocator overhead.
@@ -60,7 +60,7 @@ impl Stage {
         self.explain_cursors(&mut explanation);
         for index in (0..self.groupings.len()).filter(|index| self.groupings[*index].is_some()) {
             // The group's place in the table; then whatever the aggregates of this GROUP BY keep.
-            let table = GroupTable::BYTES_PER_GROUP;
+            let table = Groups::BYTES_PER_GROUP;
             let leaves: usize = self
                 .leaves
                 .iter()

@@ -1,4 +1,6 @@
 //! A leaf of the plan: the aggregates of one window, filter and GROUP BY, and the schedule that they run.
+//!
+//! A leaf knows groups by their slots (`crate::groups`).
 
 use arrow_array::UInt32Array;
 use arrow_select::take::take;
@@ -9,6 +11,7 @@ use super::stream::{Elements, Gathered, Selection};
 use crate::agg::{self, Aggregate, Call, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put_signed};
 use crate::query::Window as WindowKind;
+use crate::slots::grow;
 
 /// What a leaf needs to know of a batch.
 pub(super) struct Turn<'a> {
@@ -90,25 +93,31 @@ impl Leaf {
             aggregate.grow(slots);
         }
         if let WindowKind::Tumbling(_) = self.kind {
-            self.stamps.resize(slots, NO_STAMP);
+            grow(&mut self.stamps, slots, || NO_STAMP);
         }
         if let Some(rows) = &mut self.rows {
             rows.grow(slots);
         }
     }
 
-    /// Whether the group's number is one that the leaf has state for.
+    /// Whether the group's slot is one that the leaf has state for.
     pub(super) fn knows(&self, group: u32) -> bool {
         (group as usize) < self.slots
     }
 
-    /// Forgets a group whose number is free again.
+    /// Forgets a group whose slot is free again.
     pub(super) fn forget(&mut self, group: u32) {
+        if !self.knows(group) {
+            return;
+        }
         for aggregate in &mut self.aggregates {
             aggregate.reset(group);
         }
         if let Some(stamp) = self.stamps.get_mut(group as usize) {
             *stamp = NO_STAMP;
+        }
+        if let Some(rows) = &mut self.rows {
+            rows.forget(group);
         }
     }
 

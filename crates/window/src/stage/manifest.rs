@@ -448,7 +448,7 @@ impl Stage {
                     id: grouping.id,
                     columns: grouping.columns.iter().map(|column| field(self.input[*column])).collect(),
                     layout: grouping.layout,
-                    slots: grouping.table.slots(),
+                    slots: grouping.table.numbers(),
                     live: grouping.table.live(),
                 })
                 .collect(),

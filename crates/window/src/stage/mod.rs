@@ -12,14 +12,17 @@
 //! their text, group numbers by their fields, aggregates by all of it.
 //!
 //! What changes is noted group by group and handed over at cycle markers (`checkpoint`), so that a stage goes on after a
-//! crash as if nothing had happened (`restore`).
+//! crash as if nothing had happened (`restore`). What was handed over may leave memory and is read back (`cache`).
 //!
 //! Not here: SQL (`query`), aggregates (`agg`), how answers of several stages are merged (the node).
 
+mod cache;
 mod changes;
 mod checkpoint;
 mod dirty;
 mod explain;
+mod ids;
+mod layout;
 mod leaf;
 mod manifest;
 mod nodes;
@@ -28,6 +31,8 @@ mod read;
 mod restore;
 mod rows;
 mod stream;
+mod sweep;
+mod tags;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,8 +44,8 @@ use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, Error, Micros, Schema};
 
 use crate::judge::{Judge, LatePolicy, Verdicts};
-use crate::plan;
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
+use cache::Cache;
 use checkpoint::{Checkpoint, save_group};
 use dirty::Dirty;
 use leaf::Turn;
@@ -51,16 +56,13 @@ use stream::{Elements, Selection};
 #[cfg(test)]
 mod tests;
 
+pub use cache::{CacheStats, GroupReader};
 pub use changes::Changes;
 pub use checkpoint::StageHandover;
 pub use explain::Explanation;
 pub use manifest::Manifest;
 pub use read::Present;
 pub use restore::Restoring;
-
-/// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
-/// groups; a constant, so that no record pays for many.
-const SWEEP_PER_RECORD: usize = 2;
 
 /// How a stage judges and keeps records.
 #[derive(Clone, Debug)]
@@ -131,6 +133,8 @@ pub struct Stage {
     whole: Dirty,
     /// From the first marker on.
     checkpoint: Option<Checkpoint>,
+    /// Where groups may leave memory.
+    cache: Option<Cache>,
 }
 
 /// A stream of elements: what enters undelayed windows, or what a cursor passed.
@@ -166,6 +170,7 @@ impl Stage {
             next_id: 1,
             whole: Dirty::default(),
             checkpoint: None,
+            cache: None,
             options,
         }
     }
@@ -187,7 +192,7 @@ impl Stage {
         self.reservoir.store().stats()
     }
 
-    /// Live groups over all GROUP BYs.
+    /// Live groups over all GROUP BYs, in memory or not.
     pub fn groups(&self) -> usize {
         self.groupings.iter().flatten().map(|grouping| grouping.table.live()).sum()
     }
@@ -195,7 +200,8 @@ impl Stage {
     /// Answers every record of a batch, in order.
     ///
     /// # Errors
-    /// Where the reservoir cannot be written or read back, or an expression fails as a whole.
+    /// Where the reservoir cannot be written or read back, a group cannot be read back, or an expression fails as a
+    /// whole.
     pub fn answer(&mut self, batch: &Batch) -> Result<Answers, Error> {
         let count = batch.len();
         let input = self.project(batch);
@@ -209,7 +215,7 @@ impl Stage {
         let accepted = verdicts.accepted.as_deref();
         self.records += count as u64;
 
-        let groups = self.number_groups(&input, &verdicts);
+        let groups = self.number_groups(&input, &verdicts)?;
         let columns = self.layout_columns(batch, &input, &verdicts, &groups)?;
 
         let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
@@ -220,37 +226,64 @@ impl Stage {
             .collect();
         streams.insert(StreamId::Batch, Elements::of_batch(&columns, count, accepted));
 
+        self.bring_in_passed(&streams)?;
         self.note_changes(&streams, &groups, count);
-        let values = self.run_leaves(&streams, &verdicts, &groups, count);
+        let slots = self.translate(&mut streams, groups);
+        let values = self.run_leaves(&streams, &verdicts, &slots, count);
         let answers = self.assemble(values, &verdicts, count);
         self.sweep(count);
+        self.visit_cold(count)?;
+        self.keep_within_memory(count);
         Ok(answers)
     }
 
     /// Group numbers of every record, by grouping.
-    fn number_groups(&mut self, input: &RecordBatch, verdicts: &Verdicts) -> Vec<ScalarBuffer<u32>> {
+    fn number_groups(
+        &mut self,
+        input: &RecordBatch,
+        verdicts: &Verdicts,
+    ) -> Result<Vec<ScalarBuffer<u32>>, Error> {
         let mut numbers = Vec::with_capacity(self.groupings.len());
         let mut claimed: Vec<(u32, Option<Micros>)> = Vec::new();
-        for (place, grouping) in self.groupings.iter_mut().enumerate() {
-            let Some(Grouping { id, columns, table, dirty, .. }) = grouping else {
+        let mut came: Vec<u32> = Vec::new();
+        for place in 0..self.groupings.len() {
+            let keys: Vec<ArrayRef> = match &self.groupings[place] {
+                Some(grouping) => {
+                    grouping.columns.iter().map(|column| Arc::clone(input.column(*column))).collect()
+                }
+                None => Vec::new(),
+            };
+            self.bring_in_keys(place, &keys, verdicts.times.len())?;
+            let Some(Grouping { id, table, dirty, tags, .. }) = &mut self.groupings[place] else {
                 numbers.push(ScalarBuffer::from(Vec::new()));
                 continue;
             };
-            let keys: Vec<ArrayRef> =
-                columns.iter().map(|column| Arc::clone(input.column(*column))).collect();
             let is_frozen = dirty.left() > 0;
             let before = |group: u32, newest: Option<Micros>| {
+                if newest.is_none() {
+                    came.push(group);
+                }
                 if is_frozen && dirty.claim(group) {
                     claimed.push((group, newest));
                 }
             };
             numbers.push(table.number(&keys, &verdicts.times, verdicts.accepted.as_deref(), before));
             for (group, newest) in claimed.drain(..) {
-                let entry = newest.and_then(|newest| Some((table.entry(group)?.0, newest)));
+                let entry = newest.and_then(|newest| {
+                    let (slot, key, _) = table.entry(group)?;
+                    Some((slot, key, newest))
+                });
                 save_group(&mut self.checkpoint, (*id, group), entry, Some(place), &self.leaves);
             }
+            if self.checkpoint.is_some() {
+                tags.came(&came);
+            }
+            if let Some(cache) = &mut self.cache {
+                cache.came(came.len());
+            }
+            came.clear();
         }
-        numbers
+        Ok(numbers)
     }
 
     /// The columns that the plan reads, dense: one row per record.
@@ -419,38 +452,6 @@ impl Stage {
             late_refused: self.options.late == LatePolicy::Reject,
             duplicate: verdicts.duplicate.clone(),
             misfits,
-        }
-    }
-
-    /// Frees the numbers of some groups that no window holds any more.
-    fn sweep(&mut self, records: usize) {
-        let Some(now) = self.judge.task_time() else { return };
-        for (index, grouping) in self.groupings.iter_mut().enumerate() {
-            let Some(grouping) = grouping else { continue };
-            let readers = self.leaves.iter().flatten().filter(|node| node.grouping == Some(index));
-            let bound = readers
-                .map(|node| {
-                    let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
-                    plan::dead_below(window.kind, now.saturating_sub(window.delay))
-                })
-                .min()
-                .unwrap_or(now);
-            if bound == Micros::MIN {
-                continue;
-            }
-            let leaves = &mut self.leaves;
-            let Grouping { id, table, dirty, .. } = grouping;
-            table.sweep(records * SWEEP_PER_RECORD, bound, |group, entry| {
-                if self.checkpoint.is_some() {
-                    if dirty.claim(group) {
-                        save_group(&mut self.checkpoint, (*id, group), Some(entry), Some(index), leaves);
-                    }
-                    dirty.mark(&[group]);
-                }
-                for node in leaves.iter_mut().flatten().filter(|node| node.grouping == Some(index)) {
-                    node.leaf.forget(group);
-                }
-            });
         }
     }
 }

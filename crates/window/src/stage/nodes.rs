@@ -5,21 +5,28 @@ use thalweg_types::{DataType, Micros};
 
 use super::dirty::Dirty;
 use super::leaf::Leaf;
-use crate::groups::GroupTable;
+use super::tags::Tags;
+use crate::groups::Groups;
 use crate::query::Window as WindowKind;
 use crate::reservoir::CursorId;
 
 pub(super) struct Grouping {
     pub(super) id: u32,
     pub(super) columns: Vec<usize>,
-    pub(super) table: GroupTable,
+    pub(super) table: Groups,
     pub(super) layout: usize,
     pub(super) dirty: Dirty,
+    pub(super) tags: Tags,
 }
 
 impl Grouping {
+    pub(super) fn new(id: u32, columns: Vec<usize>, layout: usize) -> Self {
+        let (table, dirty, tags) = (Groups::new(), Dirty::default(), Tags::default());
+        Self { id, columns, table, layout, dirty, tags }
+    }
+
     pub(super) fn bytes(&self) -> usize {
-        self.table.bytes() + self.dirty.bytes()
+        self.table.bytes() + self.dirty.bytes() + self.tags.bytes()
     }
 }
 

@@ -7,11 +7,9 @@ use arrow_schema::Fields;
 use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
-use super::dirty::Dirty;
 use super::leaf::{Leaf, is_ordered};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
-use crate::groups::GroupTable;
 use crate::plan::{self, PlannedQuery};
 use crate::query::{Query, Window as WindowKind};
 use crate::reservoir::{CursorId, Layout};
@@ -156,7 +154,7 @@ impl Stage {
                 let Some(grouping) = slot.take() else { continue };
                 columns.push(grouping.layout);
                 if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.drop_groups(grouping.id, grouping.table.slots());
+                    checkpoint.drop_groups(grouping.id, grouping.table.numbers());
                 }
             }
         }
@@ -287,8 +285,7 @@ impl Stage {
         }
         let id = self.take_id();
         let layout = self.add_column(self.group_column(&sorted), arrow_schema::DataType::UInt32);
-        let (table, dirty) = (GroupTable::new(), Dirty::default());
-        put(&mut self.groupings, Grouping { id, columns: sorted, table, layout, dirty })
+        put(&mut self.groupings, Grouping::new(id, sorted, layout))
     }
 
     /// Name of the reservoir's column of group numbers by these columns.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, StructArray};
-use thalweg_types::Micros;
+use thalweg_types::{Error, Micros};
 
 use super::Stage;
 use crate::agg::NO_GROUP;
@@ -20,14 +20,29 @@ pub struct Present {
 impl Stage {
     /// The present values of a query for the group of `key`: one-row columns of the GROUP BY fields, in the order
     /// of [`Stage::group_fields`]. `None` where there is no such query.
-    pub fn read(&self, query: &str, key: &[ArrayRef]) -> Option<Present> {
+    ///
+    /// # Errors
+    /// Where the group is not in memory and cannot be read back.
+    pub fn read(&mut self, query: &str, key: &[ArrayRef]) -> Result<Option<Present>, Error> {
+        let leaf = self.queries.iter().find(|other| other.name == query).map(|query| query.leaf);
+        let node = leaf.and_then(|leaf| self.leaves[leaf].as_ref());
+        if let Some(grouping) = node.and_then(|node| node.grouping) {
+            self.bring_in_keys(grouping, key, 1)?;
+        }
+        Ok(self.present(query, key))
+    }
+
+    fn present(&self, query: &str, key: &[ArrayRef]) -> Option<Present> {
         let query = self.queries.iter().find(|other| other.name == query)?;
         let node = self.leaves[query.leaf].as_ref()?;
         let window = self.windows[node.window].as_ref()?;
         let as_of = self.task_time();
         let group = match node.grouping {
             None => 0,
-            Some(grouping) => self.groupings[grouping].as_ref()?.table.find(key).unwrap_or(NO_GROUP),
+            Some(grouping) => {
+                let table = &self.groupings[grouping].as_ref()?.table;
+                table.find(key).and_then(|number| table.slot(number)).unwrap_or(NO_GROUP)
+            }
         };
         let is_known = node.leaf.knows(group);
         let head = as_of.unwrap_or(Micros::MIN).saturating_sub(window.delay);

@@ -7,25 +7,30 @@
 //! Cursors are not kept: every row at or below `task time − offset` has been passed, no other, so that they are found
 //! again. Group numbers are, since rows name them.
 //!
+//! Groups come all at once, as many as memory takes, or one by one on their first use (*lazily*): then only the tags of
+//! their keys are read.
+//!
 //! Not here: what is written when (`checkpoint`), which bytes a back end has for the manifest's cycle.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use arrow_schema::DataType as ArrowType;
 use thalweg_expr::Bound;
 use thalweg_storage::ChunkStore;
-use thalweg_types::{DataType, Error, Micros, Schema};
+use thalweg_types::{DataType, Error, Schema};
 
+use super::cache::{GroupReader, load_parts};
 use super::changes::Key;
 use super::checkpoint::Checkpoint;
-use super::dirty::Dirty;
+use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
-use super::queries::{QueryState, filter_column, unused_column};
+use super::queries::{QueryState, filter_column};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
-use crate::groups::GroupTable;
+use crate::groups::{Groups, TAG_BLOCK, read_tags, stable_tag};
 use crate::image::{self, Malformed, Reader};
 use crate::key;
 use crate::plan::PlannedQuery;
@@ -47,6 +52,12 @@ pub struct Restoring {
     has_whole: bool,
     rows: BTreeMap<u64, Vec<ArrayRef>>,
     ids: BTreeMap<u64, Vec<u8>>,
+    /// Groups that blocks of tags tell of, by the id of their GROUP BY.
+    tagged: BTreeMap<u32, usize>,
+    /// Whether groups stay where they are, and only their tags are taken over.
+    is_lazy: bool,
+    /// Groups that came since memory was last looked at.
+    unchecked: usize,
 }
 
 impl Stage {
@@ -86,8 +97,20 @@ impl Stage {
         let order = planned.iter().map(|query| query.name.clone()).collect();
         let new = planned.into_iter().zip(&matched).filter(|(_, saved)| saved.is_none());
         let new = new.map(|(query, _)| query).collect();
-        let (rows, ids) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Restoring { stage, manifest, groupings, new, order, has_whole: false, rows, ids })
+        let (rows, ids, tagged) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Restoring {
+            stage,
+            manifest,
+            groupings,
+            new,
+            order,
+            has_whole: false,
+            rows,
+            ids,
+            tagged,
+            is_lazy: false,
+            unchecked: 0,
+        })
     }
 
     /// The saved query whose state a query continues: one of the same name if there are several.
@@ -207,8 +230,7 @@ impl Stage {
             .collect::<Option<Vec<usize>>>()
             .ok_or_else(|| contradiction(&"a GROUP BY of which queries know not all fields"))?;
         layout.take(saved.layout, self.group_column(&columns), ArrowType::UInt32)?;
-        let (table, dirty) = (GroupTable::new(), Dirty::default());
-        Ok(Grouping { id: saved.id, columns, table, layout: saved.layout, dirty })
+        Ok(Grouping::new(saved.id, columns, saved.layout))
     }
 
     fn restore_leaf(&mut self, manifest: &Manifest, saved: &SavedLeaf) -> Result<LeafNode, Error> {
@@ -248,6 +270,41 @@ impl Restoring {
         self.manifest.cycle
     }
 
+    /// Bounds the memory of groups, as [`Stage::bound`] does; before anything is loaded.
+    pub fn bound(&mut self, memory: usize, reader: Arc<dyn GroupReader>) {
+        self.stage.bound(memory, reader);
+    }
+
+    /// Takes over what the stage cannot do without and the tags of its groups, and no group: each comes on its first
+    /// use. Instead of [`Restoring::load`].
+    ///
+    /// # Errors
+    /// As [`Restoring::load`]; what the back end says; [`Class::Internal`](thalweg_types::Class) where nothing bounds
+    /// the stage.
+    pub fn load_lazily(&mut self) -> Result<(), Error> {
+        let Some(cache) = self.stage.cache.take() else {
+            return Err(Error::internal("restore a stage lazily: expected a reader of its groups, got none"));
+        };
+        self.is_lazy = true;
+        let manifest = &self.manifest;
+        let mut keys: Vec<Key> = manifest.frames.iter().map(|(number, _)| Key::Rows(*number)).collect();
+        keys.extend(manifest.ids.iter().flat_map(|ids| ids.frames.clone()).map(Key::Ids));
+        keys.extend(manifest.has_whole.then_some(Key::Group { grouping: 0, group: 0 }));
+        for saved in &manifest.groupings {
+            let blocks = 0..(saved.slots as u32).div_ceil(TAG_BLOCK);
+            keys.extend(blocks.map(|block| Key::Tags { grouping: saved.id, block }));
+        }
+        for (saved, place) in manifest.groupings.iter().zip(&self.groupings) {
+            if let Some(grouping) = place.and_then(|place| self.stage.groupings[place].as_mut()) {
+                grouping.table.make_cached().expect(saved.live.min(saved.slots));
+            }
+        }
+        // One that is not there is missed when all are together.
+        let outcome = cache.read(&keys, |_, key, value| value.map_or(Ok(()), |value| self.load(key, value)));
+        self.stage.cache = Some(cache);
+        outcome
+    }
+
     /// Takes over one entry of the back end, as a [`Changes`](super::Changes) gave it.
     ///
     /// # Errors
@@ -263,6 +320,7 @@ impl Restoring {
         let mut image = image::open(key, value)?;
         match place {
             Key::Group { grouping, group } => self.load_group(grouping, group, &mut image),
+            Key::Tags { grouping, block } => self.load_tags(grouping, block, &mut image),
             Key::Rows(frame) => {
                 if !self.manifest.frames.iter().any(|(number, _)| *number == frame) {
                     return Err(image.malformed("frame of open rows", "one that the manifest names", frame));
@@ -284,7 +342,7 @@ impl Restoring {
 
     /// Takes over one group; what leaves that are gone have left of it is passed over.
     fn load_group(&mut self, grouping: u32, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let mut place = None;
+        let (mut place, mut slot) = (None, group);
         if grouping == 0 {
             if group != 0 || std::mem::replace(&mut self.has_whole, true) {
                 return Err(image.malformed("group without GROUP BY", "one", "another"));
@@ -301,21 +359,64 @@ impl Restoring {
                 return Err(image.malformed("number of a group", format_args!("below {slots}"), group));
             }
             place = self.groupings[known];
+            let is_full = self.is_full();
             let Some(grouping) = place.and_then(|place| self.stage.groupings[place].as_mut()) else {
                 return Ok(());
             };
-            grouping.table.load(group, image)?;
-        }
-        for _ in 0..image.count("leaves of a group")? {
-            let id = image.word("id of a leaf")?;
-            let mut part = Reader::new(image.bytes("state of a leaf")?);
-            let mut nodes = self.stage.leaves.iter_mut().flatten();
-            if let Some(node) = nodes.find(|node| node.id == id && node.grouping == place) {
-                node.leaf.load(group, &mut part)?;
-                part.finish("state of a leaf")?;
+            let entry = Groups::read(image)?;
+            match &mut grouping.table {
+                Groups::Dense(table) => table.load(group, entry, image)?,
+                Groups::Cached(table) => {
+                    if table.is_live(group) {
+                        return Err(image.malformed("number of a group", "one that is free", group));
+                    }
+                    let (key, newest) = entry;
+                    table.add(group, stable_tag(key.as_ref()));
+                    if is_full {
+                        return Ok(());
+                    }
+                    slot = table.load(group, key, newest);
+                }
             }
         }
-        image.finish("group")
+        load_parts(&mut self.stage.leaves, place, slot, image)
+    }
+
+    /// Whether memory has no room for another group; from then on groups are cold.
+    fn is_full(&mut self) -> bool {
+        let tables = || self.stage.groupings.iter().flatten().map(|grouping| &grouping.table);
+        self.unchecked += 1;
+        if self.unchecked < tables().map(Groups::resident).sum::<usize>() / 64 {
+            return false;
+        }
+        let is_full = self.stage.is_full();
+        if is_full {
+            for grouping in self.stage.groupings.iter_mut().flatten() {
+                grouping.table.make_cached();
+            }
+        } else {
+            self.unchecked = 0;
+        }
+        is_full
+    }
+
+    /// Takes over a block of tags, or counts its groups where they come themselves.
+    fn load_tags(&mut self, grouping: u32, block: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let known = self.manifest.groupings.iter().position(|saved| saved.id == grouping);
+        let Some(known) = known else {
+            return Err(image.malformed("id of a GROUP BY", "one that the manifest names", grouping));
+        };
+        let tags = read_tags(block, self.manifest.groupings[known].slots, image)?;
+        *self.tagged.entry(grouping).or_default() += tags.len();
+        let place = self.groupings[known].filter(|_| self.is_lazy);
+        if let Some(Grouping { table: Groups::Cached(table), .. }) =
+            place.and_then(|place| self.stage.groupings[place].as_mut())
+        {
+            for (number, tag) in tags {
+                table.add(number, tag);
+            }
+        }
+        Ok(())
     }
 
     /// Puts everything in its place; the stage goes on behind the checkpoint's marker.
@@ -324,7 +425,7 @@ impl Restoring {
     /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk
     /// cannot be read.
     pub fn finish(self) -> Result<Stage, Error> {
-        let Self { mut stage, manifest, new, order, has_whole, rows, ids, .. } = self;
+        let Self { mut stage, manifest, new, order, has_whole, rows, ids, tagged, .. } = self;
         let mut gone = Vec::new();
         stage.restore_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
@@ -343,6 +444,13 @@ impl Restoring {
         }
         let mut checkpoint = Checkpoint::restored(&manifest, gone);
         for saved in &manifest.groupings {
+            let tagged = tagged.get(&saved.id).copied().unwrap_or(0);
+            if tagged != saved.live {
+                return Err(contradiction(&format_args!(
+                    "expected tags of {} groups of GROUP BY {}, got {tagged}",
+                    saved.live, saved.id
+                )));
+            }
             let grouping = stage.groupings.iter_mut().flatten().find(|grouping| grouping.id == saved.id);
             let Some(grouping) = grouping else {
                 checkpoint.drop_groups(saved.id, saved.slots);
@@ -366,73 +474,7 @@ impl Restoring {
     }
 }
 
-impl Stage {
-    /// Ids of a checkpoint; keys of those that are not looked for any more go to `gone`.
-    fn restore_ids(
-        &mut self,
-        manifest: &Manifest,
-        frames: &BTreeMap<u64, Vec<u8>>,
-        gone: &mut Vec<Key>,
-    ) -> Result<(), Error> {
-        let Some(saved) = &manifest.ids else { return Ok(()) };
-        let column = self.options.dedup.map(|(column, _)| &self.schema.fields()[column]);
-        let is_same = column.is_some_and(|field| {
-            (field.name.as_str(), field.data_type.to_string())
-                == (saved.column.0.as_str(), saved.column.1.clone())
-        });
-        let ids = self.judge.ids();
-        if !is_same {
-            gone.extend(saved.frames.clone().map(Key::Ids));
-        } else if !saved.frames.clone().eq(frames.keys().copied()) {
-            return Err(contradiction(&format_args!(
-                "expected frames of ids {:?}, got {:?}",
-                saved.frames,
-                frames.keys()
-            )));
-        }
-        let Some(ids) = ids else { return Ok(()) };
-        for (number, frame) in frames.iter().filter(|_| is_same) {
-            let mut image = Reader::new(frame);
-            let now = manifest.task_time.unwrap_or(Micros::MIN);
-            ids.load_frame(*number, now, &mut image)?;
-            image.finish("frame of ids")?;
-        }
-        ids.loaded(saved.frames.end);
-        Ok(())
-    }
-}
-
 /// A manifest or its entries, each whole by itself, that cannot be of one stage.
-fn contradiction(what: &dyn std::fmt::Display) -> Error {
+pub(super) fn contradiction(what: &dyn std::fmt::Display) -> Error {
     Error::corrupt(format!("a checkpoint contradicts itself: {what}"))
-}
-
-/// Columns of a layout on the way.
-struct LayoutPlaces(Vec<Option<(String, ArrowType)>>);
-
-impl LayoutPlaces {
-    fn new(columns: usize) -> Result<Self, Error> {
-        let mut places = vec![None; columns];
-        let first = places.first_mut().ok_or_else(|| contradiction(&"a layout without columns"))?;
-        *first = Some(("time".to_owned(), ArrowType::Int64));
-        Ok(Self(places))
-    }
-
-    fn take(&mut self, place: usize, name: String, data_type: ArrowType) -> Result<(), Error> {
-        match self.0.get_mut(place) {
-            Some(column @ None) => {
-                *column = Some((name, data_type));
-                Ok(())
-            }
-            _ => Err(contradiction(&format_args!("column {place} of the layout is taken twice"))),
-        }
-    }
-
-    /// All columns, and the places of those that nobody took.
-    fn finish(self) -> (Vec<(String, ArrowType)>, Vec<usize>) {
-        let unused = (0..self.0.len()).filter(|place| self.0[*place].is_none()).collect();
-        let columns = self.0.into_iter().enumerate();
-        let columns = columns.map(|(place, column)| column.unwrap_or_else(|| unused_column(place))).collect();
-        (columns, unused)
-    }
 }

@@ -12,6 +12,7 @@ use thalweg_types::Micros;
 use super::stream::Gathered;
 use crate::columns::Column;
 use crate::image::{Malformed, Reader, put, put_signed};
+use crate::slots::grow;
 
 pub(super) struct RowsRing {
     limit: usize,
@@ -46,9 +47,7 @@ impl RowsRing {
     }
 
     pub(super) fn grow(&mut self, groups: usize) {
-        if self.rings.len() < groups {
-            self.rings.resize_with(groups, VecDeque::new);
-        }
+        grow(&mut self.rings, groups, VecDeque::new);
     }
 
     /// Takes the records that enter, `adds[i]` at step i, and gives those that leave, with how many at each step.
@@ -97,24 +96,35 @@ impl RowsRing {
         }
     }
 
-    /// Takes over what [`RowsRing::save`] wrote. No slot is free before the first record has been pushed.
+    /// Forgets the records of a group.
+    pub(super) fn forget(&mut self, group: u32) {
+        let ring = std::mem::take(&mut self.rings[group as usize]);
+        self.free.extend(ring.iter().map(|entry| entry.slot));
+    }
+
+    /// Takes over what [`RowsRing::save`] wrote, into a group without records.
     pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
         let count = image.count("records of a group")?;
         if count > self.limit {
             return Err(image.malformed("records of a group", format_args!("at most {}", self.limit), count));
         }
-        let mut before = None;
+        let (mut before, mut keys) = (None, Vec::with_capacity(count));
+        let mut columns: Vec<Column> = self.slab.iter().map(Column::alike).collect();
         for _ in 0..count {
             let (time, seq) = (image.signed("time of a record")?, image.number("arrival of a record")?);
             if before.is_some_and(|before| before >= (time, seq)) {
                 return Err(image.malformed("order of records", "ascending", "another"));
             }
             before = Some((time, seq));
-            for column in &mut self.slab {
+            for column in &mut columns {
                 column.load(image)?;
             }
-            self.rings[group as usize].push_back(Entry { time, seq, slot: self.slots });
-            self.slots += 1;
+            keys.push((time, seq));
+        }
+        let values: Vec<Option<ArrayRef>> = columns.into_iter().map(|column| Some(column.finish())).collect();
+        for (record, (time, seq)) in keys.into_iter().enumerate() {
+            let slot = self.store(&values, record);
+            self.rings[group as usize].push_back(Entry { time, seq, slot });
         }
         Ok(())
     }

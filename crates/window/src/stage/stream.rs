@@ -75,6 +75,11 @@ impl Elements {
         })
     }
 
+    /// Replaces what one column of the layout says of the elements.
+    pub(super) fn set_column(&mut self, index: usize, column: ArrayRef) {
+        self.columns[index] = OnceCell::from(column);
+    }
+
     pub(super) fn times(&self) -> ScalarBuffer<Micros> {
         if self.len == 0 { ScalarBuffer::from(Vec::new()) } else { times_of(self.column(TIME)).clone() }
     }

@@ -29,6 +29,7 @@ use self::read::Sink;
 use super::walk::{BLOCK, Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
+use crate::slots::grow;
 use crate::warm::warm;
 
 /// Sums (and, where `Q` keeps them, sums of squares) of one argument.
@@ -210,7 +211,7 @@ impl<N: Number, Q: Second<N>> Aggregate for Moments<N, Q> {
     }
 
     fn grow(&mut self, groups: usize) {
-        self.cells.resize(groups.max(self.cells.len()), Cell::default());
+        grow(&mut self.cells, groups, Cell::default);
     }
 
     fn reset(&mut self, group: u32) {

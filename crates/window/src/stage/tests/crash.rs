@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::oracle::{bits, named, options, queries, records};
-use super::world::{World, reference};
+use super::world::{Bound, World, reference};
 use super::*;
 
 /// What happens after a batch.
@@ -12,7 +12,16 @@ enum Action {
     Nothing,
     Begin,
     HandOver(usize),
+    Write,
     Commit,
+    WarmUp(usize),
+}
+
+/// From no bound to none of memory.
+fn bound() -> impl Strategy<Value = Option<Bound>> {
+    let memory = prop_oneof![2 => Just(0), 2 => 500_usize..20_000, 1 => Just(usize::MAX)];
+    let bound = (memory, any::<bool>()).prop_map(|(memory, is_lazy)| Bound { memory, is_lazy });
+    prop::option::weighted(0.8, bound)
 }
 
 fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
@@ -20,8 +29,10 @@ fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
         1 => Just(Action::Nothing),
         2 => Just(Action::Begin),
         3 => (0_usize..6).prop_map(Action::HandOver),
-        1 => Just(Action::HandOver(usize::MAX)),
+        2 => Just(Action::HandOver(usize::MAX)),
+        1 => Just(Action::Write),
         2 => Just(Action::Commit),
+        1 => (1_usize..4).prop_map(Action::WarmUp),
     ];
     prop::collection::vec((1_usize..12, action), 0..14)
 }
@@ -55,10 +66,11 @@ proptest! {
         options in options(),
         runs in prop::collection::vec((actions(), 2_usize..9), 1..5),
         rest in 1_usize..20,
+        bound in bound(),
     ) {
         let queries = named(&queries);
         let expected = uninterrupted(&queries, &options, &records);
-        let mut world = World::new(&queries, &options);
+        let mut world = World::new(&queries, &options).bounded(bound);
         for (actions, chunk_rows) in runs {
             for (size, action) in actions {
                 let from = world.position;
@@ -68,7 +80,9 @@ proptest! {
                     Action::Nothing => {}
                     Action::Begin => world.begin(),
                     Action::HandOver(budget) => world.hand_over(budget),
+                    Action::Write => world.write(),
                     Action::Commit => drop(world.commit()),
+                    Action::WarmUp(count) => drop(world.stage.warm_up(count).unwrap()),
                 }
             }
             world.options.chunk_rows = chunk_rows;
@@ -107,6 +121,7 @@ proptest! {
         queries in queries(),
         options in options(),
         runs in prop::collection::vec((actions(), any::<u8>(), prop::collection::vec(any::<u8>(), 14)), 1..4),
+        bound in bound(),
     ) {
         let mut all = named(&queries);
         all.dedup_by(|a, b| a.1 == b.1);
@@ -116,7 +131,7 @@ proptest! {
             let wanted = all.iter().enumerate().filter(|(place, _)| set >> place & 1 == 1);
             wanted.map(|(_, query)| query.clone()).collect()
         };
-        let mut world = World::new(&chosen(runs[0].1), &options);
+        let mut world = World::new(&chosen(runs[0].1), &options).bounded(bound);
         for (actions, set, sets) in runs {
             for ((size, action), other) in actions.into_iter().chain([(80, Action::Nothing)]).zip(sets) {
                 let (mut straight, position) = reference(&world.history, &options, &records);
@@ -131,7 +146,9 @@ proptest! {
                     Action::Nothing => {}
                     Action::Begin => world.begin(),
                     Action::HandOver(budget) => world.hand_over(budget),
+                    Action::Write => world.write(),
                     Action::Commit => drop(world.commit()),
+                    Action::WarmUp(count) => drop(world.stage.warm_up(count).unwrap()),
                 }
                 if other % 5 == 0 {
                     world.change(&chosen(other / 5));

@@ -136,9 +136,9 @@ fn present_values_are_as_of_task_time() {
         StageOptions::default(),
     );
     run(&mut stage, &[record("a", 1, 1.0), record("a", 9, 1.0), record("b", 10, 1.0)], &[3]);
-    let read = |query: &str, card: &str| {
+    let mut read = |query: &str, card: &str| {
         let key: ArrayRef = Arc::new(StringViewArray::from_iter_values([card]));
-        let present = stage.read(query, &[key]).unwrap();
+        let present = stage.read(query, &[key]).unwrap().unwrap();
         assert_eq!(present.as_of, Some(10_000_000));
         let Value::Struct(outputs) = Value::at(&present.values, 0) else { panic!("a struct") };
         outputs[0].1.clone()

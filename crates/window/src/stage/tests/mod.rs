@@ -1,6 +1,7 @@
 //! The windows of a stage: readable cases through one `check` helper, and a naive oracle that recomputes every window
 //! from all records.
 
+mod bounded;
 mod cases;
 mod crash;
 mod live;

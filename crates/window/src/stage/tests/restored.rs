@@ -48,7 +48,11 @@ fn a_cycle_without_records_changes_nothing() {
     answer(&mut world, &[record("a", 0, 1.0), record("b", 1, 2.0)], 2);
     world.begin();
     world.hand_over(usize::MAX);
-    assert_eq!(changed(&world), [(1, false), (1, false), (1, false), (2, false)], "two cards, all, the rows");
+    assert_eq!(
+        changed(&world),
+        [(1, false), (1, false), (1, false), (2, false), (4, false)],
+        "two cards, all, the rows, tags"
+    );
     world.begin();
     world.hand_over(0);
     assert_eq!(changed(&world), []);

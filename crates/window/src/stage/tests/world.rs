@@ -1,11 +1,12 @@
 //! A disk, a back end and a commit record around a stage, and crashes that leave of them what a power cut would.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use thalweg_storage::{ChunkBudget, ChunkId, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
 
 use super::*;
-use crate::stage::{Manifest, StageHandover};
+use crate::stage::{GroupReader, Manifest, StageHandover};
 
 /// Which queries a stage has from which record on.
 pub(super) type History = Vec<(usize, Vec<(String, String)>)>;
@@ -18,6 +19,33 @@ pub(super) struct Commit {
     history: History,
     pub(super) manifest: Vec<u8>,
     pub(super) entries: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What has been written, committed or not, as a back end would answer with it.
+#[derive(Clone, Default)]
+pub(super) struct Written(Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>);
+
+impl GroupReader for Written {
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let entries = self.0.lock().unwrap();
+        Ok(keys.iter().map(|key| entries.get(*key).cloned()).collect())
+    }
+}
+
+impl Written {
+    /// Changes all values of a kind.
+    pub(super) fn damage(&self, kind: u8, damage: fn(&mut Vec<u8>)) {
+        let mut entries = self.0.lock().unwrap();
+        entries.iter_mut().filter(|(key, _)| key[0] == kind).for_each(|(_, value)| damage(value));
+    }
+}
+
+/// How groups may leave memory and come back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    pub(super) memory: usize,
+    /// Groups come back on their first use and not all at once.
+    pub(super) is_lazy: bool,
 }
 
 pub(super) struct World {
@@ -36,6 +64,10 @@ pub(super) struct World {
     markers: Vec<(u64, usize, History)>,
     /// Handed over and not committed.
     pub(super) waiting: Vec<StageHandover>,
+    /// How many of them are written.
+    written_count: usize,
+    pub(super) written: Written,
+    pub(super) bound: Option<Bound>,
 }
 
 fn store(fs: &MemFs, file_bytes: u64, committed: Option<std::ops::Range<ChunkId>>) -> ChunkStore {
@@ -96,7 +128,37 @@ impl World {
             history: vec![(0, queries.to_vec())],
             markers: Vec::new(),
             waiting: Vec::new(),
+            written_count: 0,
+            written: Written::default(),
+            bound: None,
         }
+    }
+
+    /// Bounds the memory of groups, from now on and after each crash.
+    pub(super) fn bounded(mut self, bound: Option<Bound>) -> Self {
+        self.bound = bound;
+        self.bind();
+        self
+    }
+
+    fn bind(&mut self) {
+        if let Some(bound) = self.bound {
+            self.stage.bound(bound.memory, Arc::new(self.written.clone()));
+        }
+    }
+
+    /// Writes the oldest cycle that is not written yet to the back end.
+    pub(super) fn write(&mut self) {
+        let Some(handover) = self.waiting.get(self.written_count) else { return };
+        let mut entries = self.written.0.lock().unwrap();
+        for (key, value) in handover.changes.iter() {
+            match value {
+                Some(value) => entries.insert(key.to_vec(), value.to_vec()),
+                None => entries.remove(key),
+            };
+        }
+        self.written_count += 1;
+        self.stage.written(handover.cycle);
     }
 
     pub(super) fn answer(&mut self, records: &[Record], count: usize) -> (usize, Answers) {
@@ -124,6 +186,10 @@ impl World {
         if self.waiting.is_empty() {
             return false;
         }
+        if self.written_count == 0 {
+            self.write();
+        }
+        self.written_count -= 1;
         let handover = self.waiting.remove(0);
         handover.sync.wait().unwrap();
         let (cycle, position, history) = self.markers.remove(0);
@@ -152,12 +218,16 @@ impl World {
     pub(super) fn crash(&mut self) -> Result<(), Error> {
         self.fs.crash();
         self.waiting.clear();
+        self.written_count = 0;
         self.markers.clear();
+        let entries = self.commit.as_ref().map(|commit| commit.entries.clone()).unwrap_or_default();
+        self.written = Written(Arc::new(Mutex::new(entries)));
         let Some(commit) = &self.commit else {
             self.fs = MemFs::new();
             self.stage = fresh(&self.fs, &self.queries, &self.options, self.file_bytes);
             self.position = 0;
             self.history = vec![(0, self.queries.clone())];
+            self.bind();
             return Ok(());
         };
         let manifest = Manifest::parse(&commit.manifest)?;
@@ -167,8 +237,15 @@ impl World {
         let queries: Vec<(&str, &Query)> = parsed.iter().map(|(name, query)| (*name, query)).collect();
         let store = store(&self.fs, self.file_bytes, Some(manifest.chunks()));
         let mut restoring = Stage::restore(&schema(), self.options.clone(), store, manifest, &queries)?;
-        for (key, value) in &commit.entries {
-            restoring.load(key, value)?;
+        if let Some(bound) = self.bound {
+            restoring.bound(bound.memory, Arc::new(self.written.clone()));
+        }
+        if self.bound.is_some_and(|bound| bound.is_lazy) {
+            restoring.load_lazily()?;
+        } else {
+            for (key, value) in &commit.entries {
+                restoring.load(key, value)?;
+            }
         }
         self.stage = restoring.finish()?;
         self.position = commit.position;

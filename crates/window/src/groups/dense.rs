@@ -1,11 +1,6 @@
-//! Group numbers: each value of a GROUP BY gets a dense number, and loses it when no window holds a record of it.
+//! Every group in memory, in the slot that is its number.
 //!
-//! A group is *dead* when its newest record is outside every window that reads this GROUP BY. Dead groups are found by
-//! a sweep that moves on by a few slots per record, so that no record pays for all.
-//!
-//! Invariants
-//! * A live group keeps its number; numbers are reused only after a sweep has freed them, between batches.
-//! * Which number a group has changes no answer.
+//! Not here: groups that are out of memory (`cached`).
 
 use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
@@ -13,17 +8,13 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use thalweg_types::{Micros, hash_bytes};
 
-use crate::image::{Malformed, Reader, put_signed};
+use super::{Entry, FREE, NO_GROUP, spread};
+use crate::image::{Malformed, Reader};
 use crate::key::{BLOCK, Key, KeyRef, for_each_block};
+use crate::slots::grow;
 use crate::warm::warm;
 
-/// The number that stands for "no such group".
-pub(crate) const NO_GROUP: u32 = u32::MAX;
-
-/// The newest time that marks a free number.
-const FREE: Micros = Micros::MAX;
-
-pub(crate) struct GroupTable {
+pub(crate) struct Dense {
     table: HashTable<Slot>,
     groups: Vec<Group>,
     free: Vec<u32>,
@@ -38,9 +29,6 @@ struct Group {
     /// Largest event time of a record of the group; [`FREE`] for a free number.
     newest: Micros,
 }
-
-/// A live group's key and newest time, or nothing for a number that is free.
-pub(crate) type Entry<'a> = Option<(&'a Key, Micros)>;
 
 /// A group in the table. The tag lies beside the number, so that a look-up meets keys of other groups next to never,
 /// and a table that grows reads no keys at all.
@@ -60,12 +48,7 @@ fn tag(key: KeyRef<'_>) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// The table's hash of a tag: it takes buckets from the low bits and marks from the high ones, so both must vary.
-fn spread(tag: u32) -> u64 {
-    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-impl GroupTable {
+impl Dense {
     /// Bytes that a group takes here, a short key included.
     pub(crate) const BYTES_PER_GROUP: usize = size_of::<Group>() + size_of::<Slot>() + 1;
 
@@ -172,7 +155,9 @@ impl GroupTable {
                 let group =
                     u32::try_from(self.groups.len()).expect("a task holds fewer than 2^32 - 1 groups");
                 assert!(group < NO_GROUP, "a task holds fewer than 2^32 - 1 groups");
-                self.groups.push(new);
+                let mut new = Some(new);
+                let free = || Group { key: Key::Null, newest: FREE };
+                grow(&mut self.groups, group as usize + 1, || new.take().unwrap_or_else(free));
                 group
             }
         };
@@ -186,19 +171,15 @@ impl GroupTable {
         (group.newest != FREE).then_some((&group.key, group.newest))
     }
 
-    /// Appends a live group's key and newest time to its image.
-    pub(crate) fn save((key, newest): (&Key, Micros), out: &mut Vec<u8>) {
-        key.save(out);
-        put_signed(out, newest);
-    }
-
-    /// Takes over what [`GroupTable::save`] wrote of a group of this number.
-    ///
-    /// Numbers that no group has taken by the end stay unused until [`GroupTable::loaded`].
-    pub(crate) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let key = Key::load(image)?;
-        let newest = image.signed("newest time of a group")?;
-        if newest == FREE || group == NO_GROUP || self.entry(group).is_some() {
+    /// Takes over a group of this number. Numbers that no group has taken by the end stay unused until
+    /// [`Dense::loaded`]. `image`: where it was read, for what is said of damage.
+    pub(crate) fn load(
+        &mut self,
+        group: u32,
+        (key, newest): (Key, Micros),
+        image: &Reader<'_>,
+    ) -> Result<(), Malformed> {
+        if group == NO_GROUP || self.entry(group).is_some() {
             return Err(image.malformed("number of a group", "one that is free", group));
         }
         let tag = tag(key.as_ref());
@@ -209,9 +190,7 @@ impl GroupTable {
                 format_args!("that of {other}"),
             ));
         }
-        while self.groups.len() <= group as usize {
-            self.groups.push(Group { key: Key::Null, newest: FREE });
-        }
+        grow(&mut self.groups, group as usize + 1, || Group { key: Key::Null, newest: FREE });
         self.key_heap += key.heap_bytes();
         self.groups[group as usize] = Group { key, newest };
         self.table.insert_unique(spread(tag), Slot { tag, group }, |slot| spread(slot.tag));
@@ -222,6 +201,11 @@ impl GroupTable {
     pub(crate) fn loaded(&mut self) {
         let numbers = 0..self.groups.len() as u32;
         self.free = numbers.rev().filter(|group| self.entry(*group).is_none()).collect();
+    }
+
+    /// Keys and newest times by number, and the free numbers.
+    pub(super) fn into_parts(self) -> (impl IntoIterator<Item = (Key, Micros)>, Vec<u32>) {
+        (self.groups.into_iter().map(|group| (group.key, group.newest)), self.free)
     }
 
     /// Looks at up to `slots` groups and frees those whose newest record is at or below `bound`; calls `freed` with
@@ -260,7 +244,7 @@ mod tests {
 
     #[test]
     fn equal_keys_share_a_number_and_refused_rows_make_none() {
-        let mut groups = GroupTable::new();
+        let mut groups = Dense::new();
         let long = "a key longer than twelve bytes";
         let numbers = groups.number(&texts(&["a", long, "a", long, "b"]), &[1, 2, 3, 4, 5], None, |_, _| {});
         assert_eq!(*numbers, [0, 1, 0, 1, 2]);
@@ -278,7 +262,7 @@ mod tests {
         assert!(tags.windows(2).any(|pair| pair[0] == pair[1]), "without a collision this shows nothing");
 
         let column: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from_iter_values(&keys))];
-        let mut groups = GroupTable::new();
+        let mut groups = Dense::new();
         let first = groups.number(&column, &vec![1; keys.len()], None, |_, _| {});
         assert!(first.iter().enumerate().all(|(row, group)| row == *group as usize));
         assert_eq!(groups.number(&column, &vec![2; keys.len()], None, |_, _| {}), first);
@@ -295,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_sweep_frees_what_no_window_holds_and_reuses_the_number() {
-        let mut groups = GroupTable::new();
+        let mut groups = Dense::new();
         groups.number(&texts(&["a", "b", "a"]), &[10, 20, 30], None, |_, _| {});
         let mut freed = Vec::new();
         groups.sweep(10, 20, |group, _| freed.push(group));

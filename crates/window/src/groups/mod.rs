@@ -1,0 +1,234 @@
+//! Groups of one GROUP BY: each value of its fields has a dense *number*, and is held in a *slot* while in memory.
+//!
+//! The number is what rows of the reservoir and keys of a checkpoint say; it stays with the group while a window holds
+//! a record of it. The slot is where aggregates have the group's state. [`Dense`] holds every group, and number and
+//! slot are the same; that is how a stage begins, and the hot path knows nothing else. [`Cached`] holds some: it comes
+//! with the first eviction, or with a restart that reads no groups, and never goes back.
+//!
+//! A group is *dead* when its newest record is outside every window that reads this GROUP BY. Dead groups are found by
+//! a sweep that moves on by a few slots per record, so that no record pays for all.
+//!
+//! For a checkpoint every group has a *tag*, a hash of its key, kept in blocks by number: with these alone a stage
+//! finds a group in its back end by key, so that a restart reads four bytes a group and no group.
+//!
+//! Invariants
+//! * A live group keeps its number; numbers are reused only after a sweep has freed them, between batches.
+//! * Which number or slot a group has changes no answer.
+
+mod cached;
+mod dense;
+
+use arrow_array::ArrayRef;
+use arrow_buffer::ScalarBuffer;
+use thalweg_types::{Micros, hash_bytes};
+
+use crate::image::{Malformed, Reader, put_signed};
+use crate::key::{Key, KeyRef};
+pub(crate) use cached::{Cached, read_tags, save_tags};
+pub(crate) use dense::Dense;
+
+/// The number that stands for "no such group".
+pub(crate) const NO_GROUP: u32 = u32::MAX;
+
+/// The newest time that marks a slot in which no group is.
+const FREE: Micros = Micros::MAX;
+
+/// Numbers of a block of tags. Persisted: the key of a block is its first number divided by this.
+pub(crate) const TAG_BLOCK: u32 = 1024;
+
+/// A live group's key and newest time, or nothing for a number that is free.
+pub(crate) type Entry<'a> = Option<(&'a Key, Micros)>;
+
+/// All groups of a GROUP BY.
+pub(crate) enum Groups {
+    Dense(Dense),
+    Cached(Box<Cached>),
+}
+
+/// The hash of a key that checkpoints keep. Persisted: do not change.
+pub(crate) fn stable_tag(key: KeyRef<'_>) -> u32 {
+    let hash = match key {
+        KeyRef::Null => 0x5bd1_e995,
+        KeyRef::Short(word) => hash_bytes(&word.to_le_bytes()),
+        KeyRef::Long(bytes) => hash_bytes(bytes),
+    };
+    (hash ^ hash >> 32) as u32
+}
+
+/// A table's hash of a tag: it takes buckets from the low bits and marks from the high ones, so both must vary.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Groups {
+    /// Bytes that a group in memory takes here, a short key included.
+    pub(crate) const BYTES_PER_GROUP: usize = Dense::BYTES_PER_GROUP;
+
+    pub(crate) fn new() -> Self {
+        Self::Dense(Dense::new())
+    }
+
+    /// One past the largest number ever given.
+    pub(crate) fn numbers(&self) -> usize {
+        match self {
+            Self::Dense(table) => table.slots(),
+            Self::Cached(table) => table.numbers(),
+        }
+    }
+
+    /// One past the largest slot ever used.
+    pub(crate) fn slots(&self) -> usize {
+        match self {
+            Self::Dense(table) => table.slots(),
+            Self::Cached(table) => table.slots(),
+        }
+    }
+
+    /// Slots in which a group is.
+    pub(crate) fn resident(&self) -> usize {
+        match self {
+            Self::Dense(table) => table.live(),
+            Self::Cached(table) => table.resident(),
+        }
+    }
+
+    /// Groups that have a number now.
+    pub(crate) fn live(&self) -> usize {
+        match self {
+            Self::Dense(table) => table.live(),
+            Self::Cached(table) => table.live(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Dense(table) => table.bytes(),
+            Self::Cached(table) => table.key_bytes() + table.slot_bytes(),
+        }
+    }
+
+    /// Of [`Groups::bytes`], what goes with slots and not with numbers.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        match self {
+            Self::Dense(table) => table.bytes(),
+            Self::Cached(table) => table.slot_bytes(),
+        }
+    }
+
+    /// Group number of every row: rows with `accepted` get one where they have none, the others [`NO_GROUP`] then.
+    /// Groups that rows may be of are in slots: see [`Cached::wanted`].
+    ///
+    /// `times` are the times at which accepted rows count.
+    ///
+    /// `before` is called before a group's entry changes, with its number and its newest time; `None` where the number
+    /// was free.
+    pub(crate) fn number(
+        &mut self,
+        columns: &[ArrayRef],
+        times: &[Micros],
+        accepted: Option<&[bool]>,
+        before: impl FnMut(u32, Option<Micros>),
+    ) -> ScalarBuffer<u32> {
+        match self {
+            Self::Dense(table) => table.number(columns, times, accepted, before),
+            Self::Cached(table) => table.number(columns, times, accepted, before),
+        }
+    }
+
+    /// The number of one key, if it has one; a group that it may be of is in a slot.
+    pub(crate) fn find(&self, columns: &[ArrayRef]) -> Option<u32> {
+        match self {
+            Self::Dense(table) => table.find(columns),
+            Self::Cached(table) => table.find(columns),
+        }
+    }
+
+    /// The slot of a group in memory.
+    #[inline]
+    pub(crate) fn slot(&self, number: u32) -> Option<u32> {
+        match self {
+            Self::Dense(_) => Some(number),
+            Self::Cached(table) => table.slot(number),
+        }
+    }
+
+    /// What a number of a group in memory stands for, with its slot.
+    pub(crate) fn entry(&self, number: u32) -> Option<(u32, &Key, Micros)> {
+        let ((key, newest), slot) = match self {
+            Self::Dense(table) => (table.entry(number)?, number),
+            Self::Cached(table) => (table.entry(number)?, table.slot(number)?),
+        };
+        Some((slot, key, newest))
+    }
+
+    /// The tag of a live group.
+    pub(crate) fn tag(&self, number: u32) -> Option<u32> {
+        match self {
+            Self::Dense(table) => table.entry(number).map(|(key, _)| stable_tag(key.as_ref())),
+            Self::Cached(table) => table.tag(number),
+        }
+    }
+
+    /// Appends a live group's key and newest time to its image.
+    pub(crate) fn save((key, newest): (&Key, Micros), out: &mut Vec<u8>) {
+        key.save(out);
+        put_signed(out, newest);
+    }
+
+    /// Reads what [`Groups::save`] wrote.
+    pub(crate) fn read(image: &mut Reader<'_>) -> Result<(Key, Micros), Malformed> {
+        let key = Key::load(image)?;
+        let newest = image.signed("newest time of a group")?;
+        if newest == FREE {
+            return Err(image.malformed("newest time of a group", "one that a record has", newest));
+        }
+        Ok((key, newest))
+    }
+
+    /// All groups are loaded: what numbers they left are free.
+    pub(crate) fn loaded(&mut self) {
+        match self {
+            Self::Dense(table) => table.loaded(),
+            Self::Cached(table) => table.loaded(),
+        }
+    }
+
+    /// From now on some groups may be out of memory.
+    pub(crate) fn make_cached(&mut self) -> &mut Cached {
+        if let Self::Dense(table) = self {
+            let table = std::mem::replace(table, Dense::new());
+            *self = Self::Cached(Box::new(Cached::of_dense(table)));
+        }
+        match self {
+            Self::Cached(table) => table,
+            Self::Dense(_) => unreachable!("it was replaced above"),
+        }
+    }
+
+    /// Looks at up to `slots` groups in memory and frees those whose newest record is at or below `bound`; calls
+    /// `freed` with number, slot and entry of each before its number may be given again.
+    pub(crate) fn sweep(
+        &mut self,
+        slots: usize,
+        bound: Micros,
+        mut freed: impl FnMut(u32, u32, (&Key, Micros)),
+    ) {
+        match self {
+            Self::Dense(table) => table.sweep(slots, bound, |number, entry| freed(number, number, entry)),
+            Self::Cached(table) => table.sweep(slots, bound, freed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_never_change() {
+        let keys = [KeyRef::Null, KeyRef::Short(7), KeyRef::Long(b"a key longer than twelve bytes")];
+        assert_eq!(keys.map(stable_tag), GOLDEN, "they are on disk");
+    }
+
+    const GOLDEN: [u32; 3] = [1_540_483_477, 528_206_375, 636_143_187];
+}

@@ -1,0 +1,382 @@
+//! Groups as a bounded cache over the back end that has their checkpoints.
+//!
+//! Groups that a batch needs and memory does not have are *misses*: those of its records are read before anything
+//! changes, those of rows that leave windows before any leaf runs, each with one call for all. Groups that the back
+//! end has as they are (*clean* ones) may be evicted, those first that were not used lately. A group that has changed
+//! is not clean before [`Stage::written`] names the cycle of the change.
+//!
+//! Memory is counted in what the groups in slots take: lists never shrink, so a slot that is free again counts as free
+//! memory. It is looked at once per sixteenth of the slots in records, so that looking costs a record next to nothing.
+//!
+//! The bound and what it does when it is reached: clean groups go until a sixteenth of it is free. Where too few are
+//! clean the stage goes on above it, counts that in [`CacheStats::overruns`], and [`Stage::wants_cycle`] says that the
+//! cycle should end.
+//!
+//! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), how dead
+//! groups are found (`sweep`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_array::{ArrayRef, UInt32Array};
+use arrow_buffer::ScalarBuffer;
+use thalweg_types::Error;
+
+use super::changes::Key;
+use super::checkpoint::cursors_of;
+use super::stream::Elements;
+use super::{Grouping, LeafNode, Stage, StreamId, sweep};
+use crate::groups::{Cached, Groups, NO_GROUP};
+use crate::image::{self, Malformed, Reader};
+
+/// Groups that are asked for in one call.
+pub(super) const FETCH: usize = 4096;
+
+/// Of the memory, what an eviction leaves free.
+const FREE_SHARE: usize = 16;
+
+/// Below so many slots memory is looked at after each batch.
+const LOOK_ALWAYS: usize = 1024;
+
+/// Reads back what cycles have handed over.
+pub trait GroupReader: Send + Sync {
+    /// The newest values of keys of [`Changes`](super::Changes), written or committed, in the order of the keys.
+    ///
+    /// # Errors
+    /// What the back end says; the stage cannot go on.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error>;
+}
+
+/// What a bounded stage has in memory and has read back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Groups in memory.
+    pub resident: u64,
+    /// Groups that only the back end has.
+    pub cold: u64,
+    /// Looks at groups that were in memory, since groups left it for the first time.
+    pub hits: u64,
+    /// Groups that were read back.
+    pub misses: u64,
+    /// Groups that left memory.
+    pub evictions: u64,
+    /// Times at which memory was above the bound and too few groups were clean.
+    pub overruns: u64,
+    /// Bytes that every live group takes in memory, cold or not, for all of them; 0 before the first has left.
+    pub key_bytes: u64,
+}
+
+/// The bound and the way back.
+pub(super) struct Cache {
+    memory: usize,
+    reader: Arc<dyn GroupReader>,
+    stats: CacheStats,
+    /// Records since memory was last looked at.
+    unchecked: usize,
+    /// Records' worth of visits to cold groups that are due.
+    pub(super) due: usize,
+    wants_cycle: bool,
+}
+
+impl Cache {
+    pub(super) fn new(memory: usize, reader: Arc<dyn GroupReader>) -> Self {
+        let stats = CacheStats::default();
+        Self { memory, reader, stats, unchecked: 0, due: 0, wants_cycle: false }
+    }
+
+    /// What groups may take for the cache to be filled no more.
+    pub(super) fn full_at(&self) -> usize {
+        self.memory - self.memory / FREE_SHARE
+    }
+
+    pub(super) fn began_cycle(&mut self) {
+        self.wants_cycle = false;
+    }
+
+    /// Groups got numbers.
+    pub(super) fn came(&mut self, groups: usize) {
+        self.due += sweep::due_to(groups);
+    }
+
+    /// Values of keys, a slice at a time.
+    pub(super) fn read(
+        &self,
+        keys: &[Key],
+        mut visit: impl FnMut(Key, &[u8], Option<&[u8]>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for keys in keys.chunks(FETCH) {
+            let bytes: Vec<[u8; 9]> = keys.iter().map(|key| key.to_bytes()).collect();
+            let slices: Vec<&[u8]> = bytes.iter().map(|key| &key[..]).collect();
+            let values = self.reader.get_many(&slices)?;
+            for ((key, bytes), value) in keys.iter().zip(slices).zip(values) {
+                visit(*key, bytes, value.as_deref())
+                    .map_err(|error| error.context(format_args!("read {key}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings in those of the groups that are cold.
+    fn bring_in(
+        &mut self,
+        grouping: u32,
+        place: usize,
+        table: &mut Cached,
+        leaves: &mut [Option<LeafNode>],
+        mut numbers: Vec<u32>,
+    ) -> Result<(), Error> {
+        numbers.sort_unstable();
+        numbers.dedup();
+        self.stats.misses += numbers.len() as u64;
+        let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
+        self.read(&keys, |key, bytes, value| {
+            let Key::Group { group, .. } = key else { return Ok(()) };
+            let mut image = image::open(bytes, value.ok_or_else(|| missing(key))?)?;
+            let (key, newest) = Groups::read(&mut image)?;
+            let slot = table.load(group, key, newest);
+            load_parts(leaves, Some(place), slot, &mut image)?;
+            Ok(())
+        })
+    }
+}
+
+/// A group that was handed over and is not there.
+pub(super) fn missing(key: Key) -> Error {
+    Error::corrupt(format!("expected {key} in the back end, got nothing"))
+        .with_hint("restore the data directory from a copy, or start the job anew in an empty one")
+}
+
+/// Takes over the states that leaves had of a group; what leaves that are gone have left of it is passed over.
+pub(super) fn load_parts(
+    leaves: &mut [Option<LeafNode>],
+    place: Option<usize>,
+    slot: u32,
+    image: &mut Reader<'_>,
+) -> Result<(), Malformed> {
+    for _ in 0..image.count("leaves of a group")? {
+        let id = image.word("id of a leaf")?;
+        let mut part = Reader::new(image.bytes("state of a leaf")?);
+        let mut nodes = leaves.iter_mut().flatten();
+        if let Some(node) = nodes.find(|node| node.id == id && node.grouping == place) {
+            node.leaf.load(slot, &mut part)?;
+            part.finish("state of a leaf")?;
+        }
+    }
+    image.finish("group")
+}
+
+impl Stage {
+    /// Bounds the memory of groups, and says where those that leave it come back from: the back end that gets what
+    /// this stage hands over. Before that, and before the first marker, all groups stay in memory.
+    ///
+    /// Whoever bounds a stage calls [`Stage::written`] when a cycle's changes can be read back.
+    pub fn bound(&mut self, memory: usize, reader: Arc<dyn GroupReader>) {
+        self.cache = Some(Cache::new(memory, reader));
+    }
+
+    /// What is in memory and what was read back; `None` where nothing bounds it.
+    pub fn cache_stats(&self) -> Option<CacheStats> {
+        let mut stats = self.cache.as_ref()?.stats;
+        for grouping in self.groupings.iter().flatten() {
+            stats.resident += grouping.table.resident() as u64;
+            stats.cold += (grouping.table.live() - grouping.table.resident()) as u64;
+            if let Groups::Cached(table) = &grouping.table {
+                stats.key_bytes += (table.key_bytes() + grouping.dirty.bytes()) as u64;
+            }
+        }
+        Some(stats)
+    }
+
+    /// Whether the cycle should end soon: more than a quarter of the memory has changed in it, or memory is above its
+    /// bound for want of groups that are clean.
+    pub fn wants_cycle(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.wants_cycle)
+    }
+
+    /// Brings in the groups that the keys of a batch may be of.
+    pub(super) fn bring_in_keys(
+        &mut self,
+        place: usize,
+        keys: &[ArrayRef],
+        rows: usize,
+    ) -> Result<(), Error> {
+        let Some(cache) = &mut self.cache else { return Ok(()) };
+        let Some(Grouping { id, table: Groups::Cached(table), .. }) = &mut self.groupings[place] else {
+            return Ok(());
+        };
+        let mut wanted = Vec::new();
+        table.wanted(keys, rows, &mut wanted);
+        cache.bring_in(*id, place, table, &mut self.leaves, wanted)
+    }
+
+    /// Brings in the groups of rows that cursors have passed.
+    pub(super) fn bring_in_passed(&mut self, streams: &HashMap<StreamId, Elements>) -> Result<(), Error> {
+        let Some(cache) = &mut self.cache else { return Ok(()) };
+        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, layout, table: Groups::Cached(table), .. }) = grouping else { continue };
+            let mut wanted = Vec::new();
+            for cursor in cursors_of(&self.leaves, &self.windows, place) {
+                let elements = &streams[&StreamId::Cursor(cursor)];
+                if !elements.is_empty() {
+                    let numbers = elements.column(*layout).as_primitive::<UInt32Type>().values();
+                    wanted.extend(numbers.iter().filter(|number| table.is_cold(**number)));
+                }
+            }
+            cache.bring_in(*id, place, table, &mut self.leaves, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Turns numbers of groups into slots, in the streams and by record.
+    pub(super) fn translate(
+        &mut self,
+        streams: &mut HashMap<StreamId, Elements>,
+        mut groups: Vec<ScalarBuffer<u32>>,
+    ) -> Vec<ScalarBuffer<u32>> {
+        let Some(cache) = &mut self.cache else { return groups };
+        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(Grouping { layout, table: Groups::Cached(table), .. }) = grouping else { continue };
+            let mut slots_of = |numbers: &[u32]| -> ScalarBuffer<u32> {
+                cache.stats.hits += numbers.len() as u64;
+                let slot = |number: &u32| {
+                    // A row that came before its GROUP BY has a number that means nothing, and no leaf looks at it.
+                    let slot = table.slot(*number).unwrap_or(NO_GROUP);
+                    if slot != NO_GROUP {
+                        table.touch(slot);
+                    }
+                    slot
+                };
+                numbers.iter().map(slot).collect()
+            };
+            groups[place] = slots_of(&groups[place]);
+            let cursors = cursors_of(&self.leaves, &self.windows, place).into_iter().map(StreamId::Cursor);
+            for stream in cursors.chain([StreamId::Batch]) {
+                let Some(elements) = streams.get_mut(&stream).filter(|elements| !elements.is_empty()) else {
+                    continue;
+                };
+                let slots = slots_of(elements.column(*layout).as_primitive::<UInt32Type>().values());
+                elements.set_column(*layout, Arc::new(UInt32Array::new(slots, None)));
+            }
+        }
+        groups
+    }
+
+    /// Evicts clean groups where memory is above its bound.
+    pub(super) fn keep_within_memory(&mut self, records: usize) {
+        let slots: usize = self.groupings.iter().flatten().map(|grouping| grouping.table.slots()).sum();
+        let Some(cache) = &mut self.cache else { return };
+        cache.unchecked += records;
+        if slots >= LOOK_ALWAYS && cache.unchecked < slots / FREE_SHARE {
+            return;
+        }
+        cache.unchecked = 0;
+        let (memory, full_at) = (cache.memory, cache.full_at());
+        let sizes = self.sizes();
+        let used = self.used_bytes(&sizes);
+        let (mut changed, mut in_slots) = (0, 0);
+        for (grouping, size) in self.groupings.iter().zip(&sizes) {
+            let Some(grouping) = grouping else { continue };
+            changed += grouping.dirty.changed() * size.each();
+            in_slots += size.used();
+        }
+        let Some(cache) = &mut self.cache else { return };
+        cache.wants_cycle |= self.checkpoint.is_some() && changed > memory / 4;
+        if used <= memory {
+            return;
+        }
+        let excess = used - full_at;
+        let mut is_short = excess > in_slots;
+        for (place, size) in sizes.iter().enumerate().filter(|(_, size)| size.resident > 0) {
+            // Each GROUP BY gives its share.
+            let share = (excess as u128 * size.used() as u128).div_ceil(in_slots as u128) as usize;
+            let count = share.div_ceil(size.each()).min(size.resident);
+            let Some(Grouping { table, dirty, .. }) = &mut self.groupings[place] else { continue };
+            if self.checkpoint.is_none() {
+                is_short = true;
+                continue;
+            }
+            let leaves = &mut self.leaves;
+            let evicted = table.make_cached().evict(
+                count,
+                |number| dirty.is_clean(number),
+                |slot| {
+                    let nodes = leaves.iter_mut().flatten().filter(|node| node.grouping == Some(place));
+                    nodes.for_each(|node| node.leaf.forget(slot));
+                },
+            );
+            cache.stats.evictions += evicted as u64;
+            is_short |= evicted < count;
+        }
+        cache.stats.overruns += u64::from(is_short);
+        cache.wants_cycle |= is_short;
+    }
+
+    /// Reads groups back until `count` have come, memory is full, or none is out: what an idle stage does to be quick
+    /// later. How many came.
+    ///
+    /// # Errors
+    /// What the back end says of a group.
+    pub fn warm_up(&mut self, count: usize) -> Result<usize, Error> {
+        let is_full = {
+            let used = self.used_bytes(&self.sizes());
+            self.cache.as_ref().is_none_or(|cache| used >= cache.full_at())
+        };
+        let Some(cache) = self.cache.as_mut().filter(|_| !is_full) else { return Ok(0) };
+        let mut came = 0;
+        for (place, grouping) in self.groupings.iter_mut().enumerate() {
+            let Some(Grouping { id, table: Groups::Cached(table), .. }) = grouping else { continue };
+            if table.resident() == table.live() {
+                continue;
+            }
+            let numbers = table.next_cold(count - came);
+            came += numbers.len();
+            cache.bring_in(*id, place, table, &mut self.leaves, numbers)?;
+        }
+        Ok(came)
+    }
+
+    /// Whether groups take what they may before memory is full.
+    pub(super) fn is_full(&self) -> bool {
+        let full_at = self.cache.as_ref().map_or(usize::MAX, Cache::full_at);
+        full_at < usize::MAX && self.used_bytes(&self.sizes()) >= full_at
+    }
+
+    fn sizes(&self) -> Vec<Size> {
+        let size = |(place, grouping): (usize, &Option<Grouping>)| {
+            let Some(grouping) = grouping else { return Size::default() };
+            let nodes = self.leaves.iter().flatten().filter(|node| node.grouping == Some(place));
+            let leaves: usize = nodes.map(|node| node.leaf.bytes()).sum();
+            let table = &grouping.table;
+            Size { bytes: leaves + table.slot_bytes(), slots: table.slots(), resident: table.resident() }
+        };
+        self.groupings.iter().enumerate().map(size).collect()
+    }
+
+    /// [`Stage::state_bytes`] without what free slots take.
+    fn used_bytes(&self, sizes: &[Size]) -> usize {
+        let free: usize = sizes.iter().map(|size| size.bytes - size.used()).sum();
+        self.state_bytes().saturating_sub(free)
+    }
+}
+
+/// What the slots of a GROUP BY take.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    bytes: usize,
+    slots: usize,
+    resident: usize,
+}
+
+impl Size {
+    /// Bytes of a slot, on average.
+    fn each(self) -> usize {
+        (self.bytes / self.slots.max(1)).max(1)
+    }
+
+    /// Bytes of slots in which groups are.
+    fn used(self) -> usize {
+        (self.bytes as u128 * self.resident as u128 / self.slots.max(1) as u128) as usize
+    }
+}

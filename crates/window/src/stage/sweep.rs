@@ -1,0 +1,112 @@
+//! Groups that no window holds any more lose their numbers.
+//!
+//! Those in memory are looked at in turn, a few per record.
+//!
+//! Cold groups that die: the row that leaves the last sliding window brings its group in, and the sweep frees it.
+//! Where windows end without a row (`TUMBLING`, queries that are dropped), cold groups are visited in turn: one per
+//! sixteen records, and two per new group, so that there are never many more dead ones than live ones.
+//!
+//! Not here: tables of groups (`crate::groups`).
+
+use thalweg_types::{Error, Micros};
+
+use super::cache::{FETCH, missing};
+use super::changes::Key;
+use super::checkpoint::save_group;
+use super::{Grouping, Stage};
+use crate::groups::{Groups, stable_tag};
+use crate::{image, plan};
+
+/// Slots of group tables looked at per record when dead groups are swept: more than one, so that the hand overtakes new
+/// groups; a constant, so that no record pays for many.
+const SWEEP_PER_RECORD: usize = 2;
+
+/// Records per cold group that is visited, and cold groups that are visited at once.
+const RECORDS_PER_VISIT: usize = 16;
+const VISITS: usize = 64;
+
+/// Records' worth of visits that new groups bring.
+pub(super) fn due_to(groups: usize) -> usize {
+    2 * RECORDS_PER_VISIT * groups
+}
+
+impl Stage {
+    /// Reads cold groups back that no row would ever bring in, and frees those that are dead.
+    pub(super) fn visit_cold(&mut self, records: usize) -> Result<(), Error> {
+        let Some(now) = self.task_time() else { return Ok(()) };
+        let Some(cache) = &mut self.cache else { return Ok(()) };
+        cache.due += records;
+        let cold = |grouping: &Grouping| grouping.table.live() - grouping.table.resident();
+        let most = self.groupings.iter().flatten().map(cold).max().unwrap_or(0);
+        let count = cache.due / RECORDS_PER_VISIT;
+        if count < VISITS.min(most).max(1) {
+            return Ok(());
+        }
+        cache.due = 0;
+        for place in 0..self.groupings.len() {
+            let bound = self.dead_bound(place, now);
+            let Some(cache) = &self.cache else { break };
+            let Some(Grouping { id, table: Groups::Cached(table), dirty, tags, .. }) =
+                &mut self.groupings[place]
+            else {
+                continue;
+            };
+            if bound == Micros::MIN {
+                continue;
+            }
+            let grouping = *id;
+            let numbers = table.next_cold(count.min(FETCH));
+            let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
+            cache.read(&keys, |key, bytes, value| {
+                let Key::Group { group, .. } = key else { return Ok(()) };
+                let mut image = image::open(bytes, value.ok_or_else(|| missing(key))?)?;
+                let (_, newest) = Groups::read(&mut image)?;
+                if newest <= bound
+                    && let Some(tag) = table.tag(group)
+                {
+                    table.free_number(group);
+                    dirty.mark(&[group]);
+                    tags.went(group, tag);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Frees the numbers of some groups that no window holds any more.
+    pub(super) fn sweep(&mut self, records: usize) {
+        let Some(now) = self.judge.task_time() else { return };
+        for index in 0..self.groupings.len() {
+            let bound = self.dead_bound(index, now);
+            let Some(grouping) = self.groupings[index].as_mut().filter(|_| bound != Micros::MIN) else {
+                continue;
+            };
+            let leaves = &mut self.leaves;
+            let Grouping { id, table, dirty, tags, .. } = grouping;
+            table.sweep(records * SWEEP_PER_RECORD, bound, |group, slot, (key, newest)| {
+                if self.checkpoint.is_some() {
+                    if dirty.claim(group) {
+                        let entry = Some((slot, key, newest));
+                        save_group(&mut self.checkpoint, (*id, group), entry, Some(index), leaves);
+                    }
+                    dirty.mark(&[group]);
+                    tags.went(group, stable_tag(key.as_ref()));
+                }
+                for node in leaves.iter_mut().flatten().filter(|node| node.grouping == Some(index)) {
+                    node.leaf.forget(slot);
+                }
+            });
+        }
+    }
+
+    /// Newest time at or below which a group is in no window any more; the smallest there is where that never comes.
+    fn dead_bound(&self, grouping: usize, now: Micros) -> Micros {
+        let readers = self.leaves.iter().flatten().filter(|node| node.grouping == Some(grouping));
+        let bound = readers.map(|node| {
+            let window = self.windows[node.window].as_ref().expect("a leaf's window is in the plan");
+            plan::dead_below(window.kind, now.saturating_sub(window.delay))
+        });
+        bound.min().unwrap_or(now)
+    }
+}

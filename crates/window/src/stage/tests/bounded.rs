@@ -1,0 +1,168 @@
+//! Groups that leave memory and come back, one case a rule.
+
+use arrow_array::StringViewArray;
+use thalweg_types::Class;
+
+use super::world::{Bound, World};
+use super::*;
+use crate::stage::CacheStats;
+
+const SECOND: Micros = 1_000_000;
+const SUM: &str = "SELECT sum(x) AS s, count(*) AS n FROM s GROUP BY card OVER SLIDING 100 SECONDS";
+
+fn record(card: usize, seconds: i64) -> Record {
+    let (time, card) = (seconds * SECOND, Some(format!("card number {card}")));
+    Record { time, card, x: Some(1.0), ..Record::default() }
+}
+
+fn world(text: &str, memory: usize) -> World {
+    let options = StageOptions { chunk_rows: 16, ..StageOptions::default() };
+    let queries = [("q".to_owned(), text.to_owned())];
+    World::new(&queries, &options).bounded(Some(Bound { memory, is_lazy: true }))
+}
+
+fn counts(world: &mut World, records: &[Record], count: usize) -> Vec<Value> {
+    let (count, answers) = world.answer(records, count);
+    values(&answers, count).into_iter().map(|mut row| row.remove(1)).collect()
+}
+
+fn cycle(world: &mut World) {
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+}
+
+fn stats(world: &World) -> CacheStats {
+    world.stage.cache_stats().unwrap()
+}
+
+#[test]
+fn groups_leave_only_once_their_cycle_is_written_and_come_back_on_their_first_use() {
+    let records: Vec<Record> = (0..40).map(|number| record(number % 20, 0)).collect();
+    let mut world = world(SUM, 0);
+    counts(&mut world, &records, 20);
+    assert_eq!((stats(&world).resident, stats(&world).evictions), (20, 0), "no marker yet");
+    assert!(stats(&world).overruns > 0 && world.stage.wants_cycle());
+    world.begin();
+    world.hand_over(usize::MAX);
+    counts(&mut world, &records, 0);
+    assert_eq!(stats(&world).resident, 20, "handed over, and nowhere yet");
+    world.write();
+    counts(&mut world, &records, 0);
+    assert_eq!((stats(&world).resident, stats(&world).cold), (0, 20));
+    assert_eq!(counts(&mut world, &records, 20), vec![Value::Int64(2); 20]);
+    assert_eq!((stats(&world).resident, stats(&world).misses), (20, 20), "changed again");
+}
+
+#[test]
+fn present_values_of_a_cold_group_are_read_back_and_make_no_group() {
+    let records: Vec<Record> = (0..20).map(|number| record(number, 0)).collect();
+    let mut world = world(SUM, 0);
+    counts(&mut world, &records, 20);
+    cycle(&mut world);
+    counts(&mut world, &records, 0);
+    assert_eq!(stats(&world).cold, 20);
+    let mut read = |card: &str| {
+        let key: ArrayRef = Arc::new(StringViewArray::from_iter_values([card]));
+        let present = world.stage.read("q", &[key]).unwrap().unwrap();
+        let Value::Struct(outputs) = Value::at(&present.values, 0) else { panic!("a struct") };
+        outputs[1].1.clone()
+    };
+    assert_eq!(read("card number 7"), Value::Int64(1));
+    assert_eq!(read("nobody"), Value::Int64(0));
+    assert_eq!((stats(&world).resident, world.stage.groups()), (1, 20));
+}
+
+#[test]
+fn a_lazy_restart_reads_no_group_and_answers_as_if_it_had() {
+    let records: Vec<Record> = (0..5_000).map(|number| record(number % 2_500, 0)).collect();
+    let mut world = world(SUM, usize::MAX);
+    counts(&mut world, &records, 2_500);
+    cycle(&mut world);
+    world.crash().unwrap();
+    let cold = CacheStats { cold: 2_500, key_bytes: stats(&world).key_bytes, ..CacheStats::default() };
+    assert_eq!(stats(&world), cold);
+    assert_eq!(counts(&mut world, &records, 100), vec![Value::Int64(2); 100]);
+    assert_eq!((stats(&world).resident, stats(&world).misses), (100, 100));
+    while world.stage.warm_up(1_000).unwrap() > 0 {}
+    assert_eq!((stats(&world).resident, stats(&world).cold), (2_500, 0));
+}
+
+#[test]
+fn an_eager_restart_stops_reading_groups_in_when_memory_is_full() {
+    let records: Vec<Record> = (0..5_000).map(|number| record(number % 2_500, 0)).collect();
+    let mut world = world(SUM, usize::MAX);
+    counts(&mut world, &records, 2_500);
+    cycle(&mut world);
+    world.bound = Some(Bound { memory: 200_000, is_lazy: false });
+    world.crash().unwrap();
+    let now = stats(&world);
+    assert!(now.resident > 100 && now.cold > 100 && now.resident + now.cold == 2_500, "{now:?}");
+    assert_eq!(counts(&mut world, &records, 2_500), vec![Value::Int64(2); 2_500]);
+}
+
+/// Windows that end without a row of the group, so that no record brings it in.
+#[test]
+fn cold_groups_that_die_are_freed_though_nobody_asks_for_them() {
+    for window in ["TUMBLING 10 SECONDS", "SLIDING 10 SECONDS"] {
+        let text = format!("SELECT sum(x) AS s, count(*) AS n FROM s GROUP BY card OVER {window}");
+        let mut world = world(&text, 0);
+        let records: Vec<Record> = (0..6_000).map(|number| record(number, number as i64 / 20)).collect();
+        let (mut most, mut evictions) = (0, 0);
+        while world.position < records.len() {
+            assert_eq!(counts(&mut world, &records, 50), vec![Value::Int64(1); 50]);
+            cycle(&mut world);
+            most = most.max(world.stage.groups());
+            if world.position.is_multiple_of(1_000) {
+                evictions += stats(&world).evictions;
+                world.crash().unwrap();
+            }
+        }
+        assert!(evictions > 1_000 && most < 1_500, "{window}: {most} groups for some 200");
+    }
+}
+
+#[test]
+fn a_group_that_the_back_end_lost_or_damaged_ends_the_stage() {
+    let records: Vec<Record> = (0..40).map(|number| record(number % 20, 0)).collect();
+    let break_it: [fn(&mut Vec<u8>); 2] = [Vec::clear, |value| value[3] ^= 1];
+    for damage in break_it {
+        let mut world = world(SUM, 0);
+        counts(&mut world, &records, 20);
+        cycle(&mut world);
+        world.crash().unwrap();
+        world.written.damage(1, damage);
+        let error = world.stage.answer(&batch(&records[20..], 20)).unwrap_err();
+        assert_eq!(error.class(), Class::Corrupt, "{error}");
+    }
+}
+
+#[test]
+fn a_restart_whose_tags_are_damaged_or_missing_is_refused() {
+    let records: Vec<Record> = (0..1_500).map(|number| record(number, 0)).collect();
+    for is_lazy in [false, true] {
+        let mut world = world(SUM, 0);
+        counts(&mut world, &records, 1_500);
+        cycle(&mut world);
+        world.bound = Some(Bound { memory: 1 << 20, is_lazy });
+        let whole = world.commit.clone();
+        let blocks: Vec<Vec<u8>> =
+            whole.as_ref().unwrap().entries.keys().filter(|key| key[0] == 4).cloned().collect();
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            for damage in 0..3 {
+                world.commit.clone_from(&whole);
+                let entries = &mut world.commit.as_mut().unwrap().entries;
+                match damage {
+                    0 => drop(entries.remove(&block)),
+                    1 => entries.get_mut(&block).unwrap()[40] ^= 4,
+                    _ => entries.get_mut(&block).unwrap().truncate(100),
+                }
+                let class = world.crash().err().map(|error| error.class());
+                assert_eq!(class, Some(Class::Corrupt), "lazy: {is_lazy}, damage {damage}");
+            }
+        }
+        world.commit = whole;
+        world.crash().unwrap();
+    }
+}
