@@ -18,7 +18,7 @@ use thalweg_types::{Class, Error};
 use crate::data_dir::{DataDir, JobDir};
 use crate::durable::{Committer, CycleFigures, Store};
 use crate::graph;
-use crate::job_file::{CheckOptions, CheckedJob, Endpoint, JobFile};
+use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint, JobFile};
 use crate::metrics::{AnswerCounts, LiveQueries, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
@@ -182,6 +182,7 @@ impl Node {
             pool: Arc::clone(&self.pool),
             chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
             state: job.state.clone(),
+            stage_memory: stage_memory(&job),
             answers: AnswerCounts::default(),
         };
         let skips: Vec<Skip> = skips
@@ -551,4 +552,17 @@ impl fmt::Display for Summary {
             self.rate()
         )
     }
+}
+
+/// Three quarters of `state.memory` in equal parts: keys are spread by their hashes, so tasks have about as many groups.
+/// The last quarter is for elements (`operator::element`).
+fn stage_memory(job: &CheckedJob) -> Option<usize> {
+    let stages = job.operators.iter().filter(|operator| operator.prepared.metrics.is_some());
+    let keyed = |operator: &CheckedOperator| -> usize {
+        let parts = operator.prepared.parts.iter().filter(|part| part.tasks == Tasks::Partitions);
+        parts.map(|part| operator.part_tasks(part.tasks) as usize).sum()
+    };
+    let tasks: usize = stages.map(keyed).sum();
+    let memory = usize::try_from(job.state.memory?).unwrap_or(usize::MAX);
+    Some(memory / 4 * 3 / tasks.max(1))
 }

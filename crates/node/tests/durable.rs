@@ -385,7 +385,7 @@ fn with_and_without_ends(backend: &str, lines: &[String]) -> (String, String) {
 
 #[test]
 fn windows_go_on_with_the_same_answers_to_the_bit() {
-    for backend in ["indexed", "files"] {
+    for backend in ["indexed", "files", "indexed, memory: 64KiB"] {
         let lines = payments(if backend == "files" { 2_000 } else { 20_000 });
         let (calm, disturbed) = with_and_without_ends(backend, &lines);
         assert_eq!(calm.lines().count(), lines.len(), "every record has an answer");

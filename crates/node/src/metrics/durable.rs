@@ -13,7 +13,7 @@ use thalweg_state::registry::{self, Place};
 use thalweg_state::{Backend, Changes, Version};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
-use thalweg_window::stage::{Manifest, Stage, StageHandover};
+use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover};
 
 use super::{MetricsSpec, StageQuery, plan_stage, stage_options};
 use crate::operator::{TaskContext, TaskResume};
@@ -25,18 +25,51 @@ const AFTER_BATCH: usize = 64;
 /// Groups that are written at a tick, when nothing else may come for a while: about a millisecond.
 const AT_TICK: usize = 4_000;
 
+/// Groups that are read back at a tick while memory is not full: half a millisecond where the kernel has their bytes,
+/// some ten milliseconds where the disk does.
+const WARM_UP: usize = 100;
+
 /// The durable side of a stage's task.
 pub(super) struct DurableStage {
     backend: Arc<dyn Backend>,
-    /// The last cycle that is known to be committed; told by the commit thread.
-    committed: Arc<AtomicU64>,
-    told: u64,
+    progress: Arc<Progress>,
+    /// What the stage knows of it.
+    told_written: u64,
+    told_committed: u64,
     is_open: bool,
+    /// Whether the end of the cycle was asked for.
+    is_hastened: bool,
+}
+
+/// Cycles that the commit thread is done with. Relaxed: nothing is published with it; the stage learns what it may
+/// forget, and what it may delete.
+struct Progress {
+    /// The last one whose changes can be read back.
+    written: AtomicU64,
+    committed: AtomicU64,
+}
+
+/// A task's groups, read back from its back end.
+struct Groups(Arc<dyn Backend>);
+
+impl GroupReader for Groups {
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        Ok(self.0.get_many(keys)?)
+    }
 }
 
 impl DurableStage {
     fn new(backend: Arc<dyn Backend>, cycle: u64) -> Self {
-        Self { backend, committed: Arc::new(AtomicU64::new(cycle)), told: cycle, is_open: false }
+        let progress = Progress { written: AtomicU64::new(cycle), committed: AtomicU64::new(cycle) };
+        let progress = Arc::new(progress);
+        Self {
+            backend,
+            progress,
+            told_written: cycle,
+            told_committed: cycle,
+            is_open: false,
+            is_hastened: false,
+        }
     }
 
     pub(super) fn begin(&mut self, stage: &mut Stage, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
@@ -44,6 +77,7 @@ impl DurableStage {
         self.finish(stage, out)?;
         stage.begin_cycle(cycle)?;
         self.is_open = true;
+        self.is_hastened = false;
         self.go_on(stage, AT_MARKER, out)
     }
 
@@ -53,11 +87,18 @@ impl DurableStage {
         records: usize,
         out: &mut Output<'_>,
     ) -> Result<(), Error> {
-        self.go_on(stage, AFTER_BATCH + records, out)
+        self.go_on(stage, AFTER_BATCH + records, out)?;
+        if stage.wants_cycle() && !self.is_hastened {
+            self.is_hastened = true;
+            out.hasten_cycle();
+        }
+        Ok(())
     }
 
     pub(super) fn at_tick(&mut self, stage: &mut Stage, out: &mut Output<'_>) -> Result<(), Error> {
-        self.go_on(stage, AT_TICK, out)
+        self.go_on(stage, AT_TICK, out)?;
+        stage.warm_up(WARM_UP)?;
+        Ok(())
     }
 
     pub(super) fn finish(&mut self, stage: &mut Stage, out: &mut Output<'_>) -> Result<(), Error> {
@@ -65,9 +106,14 @@ impl DurableStage {
     }
 
     fn go_on(&mut self, stage: &mut Stage, budget: usize, out: &mut Output<'_>) -> Result<(), Error> {
-        let committed = self.committed.load(Ordering::Relaxed);
-        if committed > self.told {
-            self.told = committed;
+        let written = self.progress.written.load(Ordering::Relaxed);
+        if written > self.told_written {
+            self.told_written = written;
+            stage.written(written);
+        }
+        let committed = self.progress.committed.load(Ordering::Relaxed);
+        if committed > self.told_committed {
+            self.told_committed = committed;
             stage.committed(committed);
         }
         if self.is_open
@@ -79,7 +125,7 @@ impl DurableStage {
                 cycle,
                 handover: Some(handover),
                 backend: Arc::clone(&self.backend),
-                committed: Arc::clone(&self.committed),
+                progress: Arc::clone(&self.progress),
             };
             out.hand_over(cycle, Box::new(part));
         }
@@ -91,7 +137,7 @@ struct StagePart {
     cycle: u64,
     handover: Option<StageHandover>,
     backend: Arc<dyn Backend>,
-    committed: Arc<AtomicU64>,
+    progress: Arc<Progress>,
 }
 
 impl CyclePart for StagePart {
@@ -108,6 +154,7 @@ impl CyclePart for StagePart {
         }
         drop(handover.changes);
         self.backend.write(self.cycle, &changes)?;
+        self.progress.written.store(self.cycle, Ordering::Relaxed);
         let version = self.backend.prepare(self.cycle)?;
         handover.sync.wait()?;
         Ok(Position { version, manifest: handover.manifest }.to_bytes())
@@ -115,8 +162,7 @@ impl CyclePart for StagePart {
 
     fn committed(self: Box<Self>) -> Result<(), Error> {
         self.backend.committed(self.cycle)?;
-        // Relaxed: nothing is published with it; the stage learns that it may delete.
-        self.committed.store(self.cycle, Ordering::Relaxed);
+        self.progress.committed.store(self.cycle, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -176,13 +222,23 @@ pub(super) fn open(
     let Some(position) = position else {
         ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
         let store = open_store(context, None)?;
-        return Ok((plan_stage(spec, queries, store, services.state.retention)?, durable));
+        let mut stage = plan_stage(spec, queries, store, services.state.retention)?;
+        if let Some(memory) = services.stage_memory {
+            stage.bound(memory, Arc::new(Groups(backend)));
+        }
+        return Ok((stage, durable));
     };
     let manifest = Manifest::parse(&position.manifest)?;
     let store = open_store(context, Some(&manifest))?;
     let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
     let options = stage_options(spec, services.state.retention);
     let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
+    // With a bound the stage begins with what it cannot do without, and ticks bring in what memory takes.
+    if let Some(memory) = services.stage_memory {
+        restoring.bound(memory, Arc::new(Groups(backend)));
+        restoring.load_lazily()?;
+        return Ok((restoring.finish()?, durable));
+    }
     let mut failure = None;
     backend.scan(&mut |key, value| match restoring.load(key, value) {
         Ok(()) => ControlFlow::Continue(()),

@@ -132,7 +132,7 @@ impl StageOperator {
         }
     }
 
-    fn read(&self, name: &str, key: &[(usize, ArrayRef)]) -> Result<Present, Error> {
+    fn read(&mut self, name: &str, key: &[(usize, ArrayRef)]) -> Result<Present, Error> {
         let missing = || Error::user(format!("no query {name:?}"));
         let fields = self.stage.group_fields(name).ok_or_else(missing)?;
         let ordered: Vec<ArrayRef> = fields
@@ -144,7 +144,7 @@ impl StageOperator {
                 })
             })
             .collect::<Result<_, _>>()?;
-        self.stage.read(name, &ordered).ok_or_else(missing)
+        self.stage.read(name, &ordered)?.ok_or_else(missing)
     }
 }
 

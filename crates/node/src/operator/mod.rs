@@ -88,6 +88,8 @@ pub struct Services {
     /// Memory for chunks of reservoirs, `state.chunk_memory` of the job.
     pub chunks: Arc<ChunkBudget>,
     pub state: StateSettings,
+    /// Of `state.memory`, what the groups of each keyed stage's task may take, where its groups have a back end.
+    pub stage_memory: Option<usize>,
     /// What the `metrics` operators of the job have answered.
     pub answers: AnswerCounts,
 }

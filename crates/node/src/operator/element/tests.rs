@@ -81,6 +81,7 @@ impl<'a> Task<'a> {
             pool: IoPool::new(1),
             chunks: ChunkBudget::new(1 << 20),
             state,
+            stage_memory: None,
             answers: AnswerCounts::default(),
         };
         let context = TaskContext {
