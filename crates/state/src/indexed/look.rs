@@ -15,11 +15,11 @@ use thalweg_storage::{File, Fs, OpenMode};
 
 use super::dump;
 use super::entry::{Entry, entries};
+use super::index::Address;
 use super::list::{self, ListId, Named};
 use super::location::Location;
 use super::place::Places;
 use super::segment::{self, Extent, HEADER, Walk};
-use super::index::Address;
 use crate::wire::{self, Fields};
 use crate::{StateError, Version};
 
