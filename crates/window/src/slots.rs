@@ -15,6 +15,14 @@ pub(crate) fn grow<T>(list: &mut Vec<T>, len: usize, fill: impl FnMut() -> T) {
     list.resize_with(len, fill);
 }
 
+/// Makes a list at most `len` long, and gives its memory back.
+pub(crate) fn cut<T>(list: &mut Vec<T>, len: usize) {
+    if len < list.len() {
+        list.truncate(len);
+        list.shrink_to_fit();
+    }
+}
+
 /// Puts something into the first free place, which it returns.
 pub(crate) fn put<T>(slots: &mut Vec<Option<T>>, value: T) -> usize {
     let place = slots.iter().position(Option::is_none).unwrap_or(slots.len());

@@ -6,7 +6,7 @@ use super::output::{Writer, repeat};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 use crate::warm::warm;
 
 /// Number of elements, or of those that are not null.
@@ -88,6 +88,10 @@ impl Aggregate for Count {
 
     fn grow(&mut self, groups: usize) {
         grow(&mut self.counts, groups, || 0);
+    }
+
+    fn cut(&mut self, groups: usize) {
+        cut(&mut self.counts, groups);
     }
 
     fn reset(&mut self, group: u32) {

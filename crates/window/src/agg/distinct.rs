@@ -11,7 +11,7 @@ use super::output::{Writer, repeat};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 use crate::warm::warm;
 
 const NONE: u32 = u32::MAX;
@@ -240,6 +240,10 @@ impl<K: Kind> Aggregate for Distinct<K> {
 
     fn grow(&mut self, groups: usize) {
         grow(&mut self.table.groups, groups, || Group { distinct: 0, first: NONE });
+    }
+
+    fn cut(&mut self, groups: usize) {
+        cut(&mut self.table.groups, groups);
     }
 
     fn reset(&mut self, group: u32) {

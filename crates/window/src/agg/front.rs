@@ -180,6 +180,10 @@ impl<K: Kind, R: Rule<K>> Aggregate for Front<K, R> {
         self.queues.grow(groups);
     }
 
+    fn cut(&mut self, groups: usize) {
+        self.queues.cut(groups);
+    }
+
     fn reset(&mut self, group: u32) {
         self.queues.reset(group);
     }

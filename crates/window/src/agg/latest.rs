@@ -10,7 +10,7 @@ use super::queue::Key;
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put, put_signed};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 use crate::warm::warm;
 
 /// The newest `DEPTH` values; 1 for `last`, 2 where `prev` is asked for.
@@ -142,6 +142,10 @@ impl<K: Kind, const DEPTH: usize> Aggregate for Latest<K, DEPTH> {
 
     fn grow(&mut self, groups: usize) {
         grow(&mut self.cells, groups, Cell::default);
+    }
+
+    fn cut(&mut self, groups: usize) {
+        cut(&mut self.cells, groups);
     }
 
     fn reset(&mut self, group: u32) {

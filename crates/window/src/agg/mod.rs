@@ -113,6 +113,9 @@ pub trait Aggregate: Send {
     /// Group numbers below `groups` may be used from now on; new ones are empty.
     fn grow(&mut self, groups: usize);
 
+    /// Numbers from `groups` on are used no more, and their groups are empty: gives back what they take.
+    fn cut(&mut self, groups: usize);
+
     /// Forgets everything of a group.
     fn reset(&mut self, group: u32);
 

@@ -13,7 +13,7 @@ use super::sketch::{Bucket, Cursor, Sketch, bucket, representative};
 use super::walk::{Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 use crate::warm::warm;
 
 pub(super) struct Quantile {
@@ -156,6 +156,11 @@ impl Aggregate for Quantile {
     fn grow(&mut self, groups: usize) {
         grow(&mut self.sketches, groups, Sketch::default);
         grow(&mut self.cursors, groups * self.ranks.len(), Cursor::default);
+    }
+
+    fn cut(&mut self, groups: usize) {
+        cut(&mut self.sketches, groups);
+        cut(&mut self.cursors, groups * self.ranks.len());
     }
 
     fn reset(&mut self, group: u32) {

@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 
 use super::kind::Item;
 use crate::image::{Malformed, Reader, put, put_signed};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 use crate::warm::warm;
 
 /// Event time and arrival.
@@ -62,6 +62,10 @@ impl<V: Item> Queues<V> {
 
     pub(super) fn grow(&mut self, groups: usize) {
         grow(&mut self.ends, groups, || EMPTY);
+    }
+
+    pub(super) fn cut(&mut self, groups: usize) {
+        cut(&mut self.ends, groups);
     }
 
     /// Brings both ends of queues into the cache.

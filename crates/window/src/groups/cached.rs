@@ -5,7 +5,8 @@
 //! keys are compared. A tag that nobody has is a new group, and nothing is read.
 //!
 //! Which groups go is told by a *clock*: a hand goes round over the slots and takes what was not used since it came by
-//! the last time.
+//! the last time. Slots are given back from the end of the list, as lists shrink nowhere else: no group goes into one of
+//! the last slots any more, those that are there leave, and then the list is cut ([`Cached::retreat`]).
 //!
 //! Memory of a cold group: four bytes of tag, five of the table (at a load of 44 to 87 percent), one bit.
 //!
@@ -20,7 +21,7 @@ use thalweg_types::Micros;
 use super::{Dense, Entry, FREE, NO_GROUP, TAG_BLOCK, spread, stable_tag};
 use crate::image::{Malformed, Reader};
 use crate::key::{Key, KeyRef, for_each_block, for_each_key};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 
 pub(crate) struct Cached {
     /// Numbers of all live groups, by their tags.
@@ -33,7 +34,13 @@ pub(crate) struct Cached {
     /// Slots of groups in memory, by number.
     slots: HashMap<u32, u32, FixedState>,
     held: Vec<Held>,
+    /// Free slots below `limit`.
     free_slots: Vec<u32>,
+    /// Slots from it on are to be given back.
+    limit: u32,
+    /// The retreat has looked at slots before it, and met so many groups that it could not evict.
+    retreat_hand: usize,
+    stayed: usize,
     /// A bit for each slot that was used since the clock's hand was there.
     recent: Vec<u64>,
     clock: usize,
@@ -61,6 +68,9 @@ impl Cached {
             slots: HashMap::with_hasher(FixedState::with_seed(0)),
             held: Vec::new(),
             free_slots: Vec::new(),
+            limit: u32::MAX,
+            retreat_hand: 0,
+            stayed: 0,
             recent: Vec::new(),
             clock: 0,
             hand: 0,
@@ -233,6 +243,9 @@ impl Cached {
     fn hold(&mut self, held: Held) -> u32 {
         self.key_heap += held.key.heap_bytes();
         let number = held.number;
+        if self.free_slots.is_empty() {
+            self.stay();
+        }
         let slot = match self.free_slots.pop() {
             Some(slot) => {
                 self.held[slot as usize] = held;
@@ -271,12 +284,14 @@ impl Cached {
         let held = std::mem::replace(&mut self.held[slot as usize], EMPTY);
         self.key_heap -= held.key.heap_bytes();
         self.slots.remove(&held.number);
-        self.free_slots.push(slot);
+        if slot < self.limit {
+            self.free_slots.push(slot);
+        }
         held
     }
 
     /// Evicts up to `count` groups that are clean and were not used lately; calls `evicted` with the slot of each.
-    /// How many went: fewer only where no others may go.
+    /// How many went: fewer where too few may go, or where they are not found among some slots per group.
     pub(crate) fn evict(
         &mut self,
         count: usize,
@@ -284,13 +299,12 @@ impl Cached {
         mut evicted: impl FnMut(u32),
     ) -> usize {
         let mut gone = 0;
-        // Two rounds: the first takes the marks of what was used.
-        for _ in 0..2 * self.held.len() {
+        for _ in 0..LOOKS_PER_GROUP * count + LOOKS {
             if gone == count {
                 break;
             }
             self.clock = if self.clock + 1 >= self.held.len() { 0 } else { self.clock + 1 };
-            let held = &self.held[self.clock];
+            let Some(held) = self.held.get(self.clock) else { break };
             let (word, bit) = (self.clock / 64, 1 << (self.clock % 64));
             if held.newest == FREE {
                 continue;
@@ -304,6 +318,71 @@ impl Cached {
             }
         }
         gone
+    }
+
+    /// Slots from `slots` on are to be given back, unless groups need them first.
+    pub(crate) fn begin_retreat(&mut self, slots: usize) {
+        if !self.is_retreating() && slots < self.held.len() {
+            self.limit = slots as u32;
+            self.free_slots.retain(|slot| *slot < self.limit);
+            (self.retreat_hand, self.stayed) = (slots, 0);
+        }
+    }
+
+    pub(crate) fn is_retreating(&self) -> bool {
+        self.limit != u32::MAX
+    }
+
+    /// No slots are given back.
+    fn stay(&mut self) {
+        let end = self.held.len() as u32;
+        if self.limit < end {
+            let held = &self.held;
+            let is_free = |slot: &u32| held[*slot as usize].newest == FREE;
+            self.free_slots.extend((self.limit..end).filter(is_free));
+        }
+        self.limit = u32::MAX;
+    }
+
+    /// Looks at up to `count` of the slots that are to be given back and evicts the clean groups in them; calls
+    /// `evicted` with the slot of each. How many slots are left where they were given back.
+    pub(crate) fn retreat(
+        &mut self,
+        count: usize,
+        is_clean: impl Fn(u32) -> bool,
+        mut evicted: impl FnMut(u32),
+    ) -> Option<usize> {
+        if !self.is_retreating() {
+            return None;
+        }
+        let end = self.held.len().min(self.retreat_hand + count);
+        for slot in self.retreat_hand..end {
+            let held = &self.held[slot];
+            if held.newest == FREE {
+                continue;
+            }
+            if is_clean(held.number) {
+                self.leave(slot as u32);
+                evicted(slot as u32);
+            } else {
+                self.stayed += 1;
+            }
+        }
+        self.retreat_hand = end;
+        if end < self.held.len() {
+            return None;
+        }
+        let left = self.limit as usize;
+        if std::mem::take(&mut self.stayed) > 0 {
+            self.retreat_hand = left;
+            return None;
+        }
+        cut(&mut self.held, left);
+        cut(&mut self.recent, left.div_ceil(64));
+        self.slots.shrink_to(left);
+        self.free_slots.shrink_to_fit();
+        self.limit = u32::MAX;
+        Some(left)
     }
 
     pub(super) fn sweep(
@@ -348,6 +427,10 @@ impl Cached {
         found
     }
 }
+
+/// Slots that are looked at for each group that is to be evicted, and beyond.
+const LOOKS_PER_GROUP: usize = 8;
+const LOOKS: usize = 64;
 
 const EMPTY: Held = Held { key: Key::Null, newest: FREE, number: NO_GROUP };
 

@@ -193,6 +193,11 @@ impl Groups {
         }
     }
 
+    /// Whether slots are to be given back.
+    pub(crate) fn is_retreating(&self) -> bool {
+        matches!(self, Self::Cached(table) if table.is_retreating())
+    }
+
     /// From now on some groups may be out of memory.
     pub(crate) fn make_cached(&mut self) -> &mut Cached {
         if let Self::Dense(table) = self {

@@ -5,12 +5,13 @@
 //! end has as they are (*clean* ones) may be evicted, those first that were not used lately. A group that has changed
 //! is not clean before [`Stage::written`] names the cycle of the change.
 //!
-//! Memory is counted in what the groups in slots take: lists never shrink, so a slot that is free again counts as free
-//! memory. It is looked at once per sixteenth of the slots in records, so that looking costs a record next to nothing.
+//! Memory is counted in what the groups in slots take; slots that are free again are used again first, and given back
+//! where all that is held, free slots included, is above the bound. It is looked at once per sixteenth of the slots in
+//! records, so that looking costs a record next to nothing; between looks groups are counted.
 //!
-//! The bound and what it does when it is reached: clean groups go until a sixteenth of it is free. Where too few are
-//! clean the stage goes on above it, counts that in [`CacheStats::overruns`], and [`Stage::wants_cycle`] says that the
-//! cycle should end.
+//! The bound and what it does when it is reached: after each batch clean groups go until a sixteenth of it is free, at
+//! most some times as many as the batch had records, so that no batch waits long. Where too few are clean the stage
+//! goes on above it, counts that in [`CacheStats::overruns`], and [`Stage::wants_cycle`] says that the cycle should end.
 //!
 //! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), how dead
 //! groups are found (`sweep`).
@@ -36,6 +37,13 @@ pub(super) const FETCH: usize = 4096;
 
 /// Of the memory, what an eviction leaves free.
 const FREE_SHARE: usize = 16;
+
+/// Groups that may leave after a batch: per record of it, so that more go than come, and beyond.
+const EVICTIONS_PER_RECORD: usize = 4;
+const EVICTIONS: usize = 256;
+
+/// Of the slots, how many must be free for it to be worth giving them back.
+const SLOTS_SHARE: usize = 64;
 
 /// Below so many slots memory is looked at after each batch.
 const LOOK_ALWAYS: usize = 1024;
@@ -73,6 +81,8 @@ pub(super) struct Cache {
     memory: usize,
     reader: Arc<dyn GroupReader>,
     stats: CacheStats,
+    /// What each GROUP BY may have in memory, as of the last look.
+    quotas: Vec<Quota>,
     /// Records since memory was last looked at.
     unchecked: usize,
     /// Records' worth of visits to cold groups that are due.
@@ -80,10 +90,17 @@ pub(super) struct Cache {
     wants_cycle: bool,
 }
 
+/// What a GROUP BY may have in memory.
+struct Quota {
+    groups: usize,
+    /// Bytes of a group.
+    each: usize,
+}
+
 impl Cache {
     pub(super) fn new(memory: usize, reader: Arc<dyn GroupReader>) -> Self {
         let stats = CacheStats::default();
-        Self { memory, reader, stats, unchecked: 0, due: 0, wants_cycle: false }
+        Self { memory, reader, stats, quotas: Vec::new(), unchecked: 0, due: 0, wants_cycle: false }
     }
 
     /// What groups may take for the cache to be filled no more.
@@ -263,54 +280,86 @@ impl Stage {
         groups
     }
 
-    /// Evicts clean groups where memory is above its bound.
+    /// Evicts clean groups where there are more than memory takes, and gives back slots that it does not need.
     pub(super) fn keep_within_memory(&mut self, records: usize) {
         let slots: usize = self.groupings.iter().flatten().map(|grouping| grouping.table.slots()).sum();
         let Some(cache) = &mut self.cache else { return };
         cache.unchecked += records;
-        if slots >= LOOK_ALWAYS && cache.unchecked < slots / FREE_SHARE {
-            return;
+        let is_due = slots < LOOK_ALWAYS || cache.unchecked >= slots / FREE_SHARE;
+        let mut excess = if is_due { self.look_at_memory() } else { 0 };
+        let Some(cache) = &mut self.cache else { return };
+        let most = EVICTIONS_PER_RECORD * records + EVICTIONS;
+        let mut is_short = self.checkpoint.is_none();
+        for (place, quota) in cache.quotas.iter().enumerate().filter(|_| self.checkpoint.is_some()) {
+            let Some(Grouping { table, dirty, .. }) = &mut self.groupings[place] else { continue };
+            let count = table.resident().saturating_sub(quota.groups).min(most);
+            if count == 0 && !table.is_retreating() {
+                continue;
+            }
+            let of_place = |node: &&mut LeafNode| node.grouping == Some(place);
+            let mut leaves: Vec<&mut LeafNode> = self.leaves.iter_mut().flatten().filter(of_place).collect();
+            let mut forget = |slot| leaves.iter_mut().for_each(|node| node.leaf.forget(slot));
+            if count > 0 {
+                let is_clean = |number| dirty.is_clean(number);
+                let evicted = table.make_cached().evict(count, is_clean, &mut forget);
+                cache.stats.evictions += evicted as u64;
+                excess = excess.saturating_sub(evicted * quota.each);
+                is_short |= evicted < count;
+            }
+            let Groups::Cached(table) = table else { continue };
+            let resident = table.resident();
+            let left = table.retreat(most, |number| dirty.is_clean(number), &mut forget);
+            cache.stats.evictions += (resident - table.resident()) as u64;
+            if let Some(slots) = left {
+                leaves.iter_mut().for_each(|node| node.leaf.cut(slots));
+            }
         }
-        cache.unchecked = 0;
-        let (memory, full_at) = (cache.memory, cache.full_at());
+        let is_over = is_due && excess > 0 && is_short;
+        cache.stats.overruns += u64::from(is_over);
+        cache.wants_cycle |= is_over;
+    }
+
+    /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes
+    /// memory is above its bound.
+    fn look_at_memory(&mut self) -> usize {
         let sizes = self.sizes();
-        let used = self.used_bytes(&sizes);
+        let (used, held) = (self.used_bytes(&sizes), self.state_bytes());
+        let Some(cache) = &mut self.cache else { return 0 };
+        cache.unchecked = 0;
+        let full_at = cache.full_at();
         let (mut changed, mut in_slots) = (0, 0);
         for (grouping, size) in self.groupings.iter().zip(&sizes) {
             let Some(grouping) = grouping else { continue };
             changed += grouping.dirty.changed() * size.each();
             in_slots += size.used();
         }
-        let Some(cache) = &mut self.cache else { return };
-        cache.wants_cycle |= self.checkpoint.is_some() && changed > memory / 4;
-        if used <= memory {
-            return;
+        cache.wants_cycle |= self.checkpoint.is_some() && changed > cache.memory / 4;
+        let is_in_use = |grouping: &&Option<Grouping>| grouping.is_some();
+        let groupings = self.groupings.iter().filter(is_in_use).count().max(1);
+        cache.quotas.clear();
+        for size in &sizes {
+            let each = size.each();
+            let groups = if used > full_at {
+                // Each GROUP BY gives its share.
+                let share = (used - full_at) as u128 * size.used() as u128;
+                let share = share.div_ceil(in_slots.max(1) as u128) as usize;
+                size.resident.saturating_sub(share.div_ceil(each))
+            } else {
+                size.resident + (full_at - used) / groupings / each
+            };
+            cache.quotas.push(Quota { groups, each });
         }
-        let excess = used - full_at;
-        let mut is_short = excess > in_slots;
-        for (place, size) in sizes.iter().enumerate().filter(|(_, size)| size.resident > 0) {
-            // Each GROUP BY gives its share.
-            let share = (excess as u128 * size.used() as u128).div_ceil(in_slots as u128) as usize;
-            let count = share.div_ceil(size.each()).min(size.resident);
-            let Some(Grouping { table, dirty, .. }) = &mut self.groupings[place] else { continue };
-            if self.checkpoint.is_none() {
-                is_short = true;
-                continue;
+        if held > cache.memory && used <= cache.memory {
+            for (grouping, size) in self.groupings.iter_mut().zip(&sizes) {
+                let Some(Grouping { table: Groups::Cached(table), .. }) = grouping else { continue };
+                let free = size.slots - size.resident;
+                let slots = ((held - full_at) / groupings / size.each()).min(free);
+                if slots > size.slots / SLOTS_SHARE {
+                    table.begin_retreat(size.slots - slots);
+                }
             }
-            let leaves = &mut self.leaves;
-            let evicted = table.make_cached().evict(
-                count,
-                |number| dirty.is_clean(number),
-                |slot| {
-                    let nodes = leaves.iter_mut().flatten().filter(|node| node.grouping == Some(place));
-                    nodes.for_each(|node| node.leaf.forget(slot));
-                },
-            );
-            cache.stats.evictions += evicted as u64;
-            is_short |= evicted < count;
         }
-        cache.stats.overruns += u64::from(is_short);
-        cache.wants_cycle |= is_short;
+        used.saturating_sub(cache.memory)
     }
 
     /// Reads groups back until `count` have come, memory is full, or none is out: what an idle stage does to be quick

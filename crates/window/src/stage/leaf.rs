@@ -11,7 +11,7 @@ use super::stream::{Elements, Gathered, Selection};
 use crate::agg::{self, Aggregate, Call, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader, put_signed};
 use crate::query::Window as WindowKind;
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 
 /// What a leaf needs to know of a batch.
 pub(super) struct Turn<'a> {
@@ -97,6 +97,21 @@ impl Leaf {
         }
         if let Some(rows) = &mut self.rows {
             rows.grow(slots);
+        }
+    }
+
+    /// Gives back slots from `slots` on, whose groups were all forgotten.
+    pub(super) fn cut(&mut self, slots: usize) {
+        if slots >= self.slots {
+            return;
+        }
+        self.slots = slots;
+        for aggregate in &mut self.aggregates {
+            aggregate.cut(slots);
+        }
+        cut(&mut self.stamps, slots);
+        if let Some(rows) = &mut self.rows {
+            rows.cut(slots);
         }
     }
 

@@ -12,7 +12,7 @@ use thalweg_types::Micros;
 use super::stream::Gathered;
 use crate::columns::Column;
 use crate::image::{Malformed, Reader, put, put_signed};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 
 pub(super) struct RowsRing {
     limit: usize,
@@ -48,6 +48,10 @@ impl RowsRing {
 
     pub(super) fn grow(&mut self, groups: usize) {
         grow(&mut self.rings, groups, VecDeque::new);
+    }
+
+    pub(super) fn cut(&mut self, groups: usize) {
+        cut(&mut self.rings, groups);
     }
 
     /// Takes the records that enter, `adds[i]` at step i, and gives those that leave, with how many at each step.

@@ -29,7 +29,7 @@ use self::read::Sink;
 use super::walk::{BLOCK, Walk, walk};
 use super::{Aggregate, Column, NO_GROUP, Steps, Stream};
 use crate::image::{Malformed, Reader};
-use crate::slots::grow;
+use crate::slots::{cut, grow};
 use crate::warm::warm;
 
 /// Sums (and, where `Q` keeps them, sums of squares) of one argument.
@@ -212,6 +212,10 @@ impl<N: Number, Q: Second<N>> Aggregate for Moments<N, Q> {
 
     fn grow(&mut self, groups: usize) {
         grow(&mut self.cells, groups, Cell::default);
+    }
+
+    fn cut(&mut self, groups: usize) {
+        cut(&mut self.cells, groups);
     }
 
     fn reset(&mut self, group: u32) {

@@ -101,6 +101,27 @@ fn an_eager_restart_stops_reading_groups_in_when_memory_is_full() {
     assert_eq!(counts(&mut world, &records, 2_500), vec![Value::Int64(2); 2_500]);
 }
 
+#[test]
+fn slots_are_given_back_when_more_and_more_groups_are_cold() {
+    let memory = 600_000;
+    let records: Vec<Record> = (0..30_000).map(|number| record(number, 0)).collect();
+    let text = "SELECT sum(x) AS s, count(*) AS n FROM s GROUP BY card OVER INFINITE";
+    let (mut world, mut most) = (world(text, memory), 0);
+    while world.position < records.len() {
+        counts(&mut world, &records, 50);
+        cycle(&mut world);
+        most = most.max(stats(&world).resident);
+    }
+    let bytes = world.stage.state_bytes();
+    assert!(bytes < memory + memory / 8, "{bytes} bytes, expected about {memory}");
+    let now = stats(&world);
+    assert!(now.resident > 500 && now.resident < most / 4 * 3, "{most}, then {now:?}");
+    let again = records.len() - 5_000;
+    world.position = again;
+    let answers = counts(&mut world, &records, 5_000);
+    assert_eq!(answers, vec![Value::Int64(2); 5_000], "groups in slots below and above the cut");
+}
+
 /// Windows that end without a row of the group, so that no record brings it in.
 #[test]
 fn cold_groups_that_die_are_freed_though_nobody_asks_for_them() {
