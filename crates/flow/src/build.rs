@@ -563,6 +563,7 @@ impl TaskView {
             busy_nanos: counters.busy_nanos.get(),
             queued_bytes: self.inflows.iter().map(|flow| flow.gauge.bytes()).sum(),
             state_bytes: counters.state_bytes.get(),
+            cache: *counters.cache.lock().unwrap_or_else(PoisonError::into_inner),
             blocked: counters.blocked.load(Ordering::Relaxed),
             worker: self.worker,
             newest: counters.newest.get(),

@@ -135,6 +135,39 @@ pub trait Operator: Send {
     fn state_bytes(&self) -> usize {
         0
     }
+
+    /// How the task's state is kept in memory, where not all of it has to be; for the live graph.
+    fn cache_counts(&self) -> Option<CacheCounts> {
+        None
+    }
+}
+
+/// State as a cache over a back end: keys by where they are, and what has happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Keys in memory.
+    pub keys: u64,
+    /// Looks at keys that were in memory.
+    pub hits: u64,
+    /// Keys that were read back because a record needed them.
+    pub misses: u64,
+    /// Keys that were read back ahead of that, by a scan after a restart.
+    pub filled: u64,
+    /// Keys that made room for others.
+    pub evictions: u64,
+}
+
+impl CacheCounts {
+    /// Of two tasks together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            keys: self.keys + other.keys,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            filled: self.filled + other.filled,
+            evictions: self.evictions + other.evictions,
+        }
+    }
 }
 
 /// Where an operator puts what it emits. The runtime partitions, buffers and sends it.

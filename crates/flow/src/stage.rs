@@ -3,7 +3,7 @@
 //! A task is a *chain* of stages: the first takes what the rings bring, each other one takes one output of a
 //! stage before it, called directly. Emitted rows go port by port to the links, and to the next stage.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
@@ -193,16 +193,19 @@ impl Stage {
             parts: None,
         };
         match control {
-            Control::Tick(now) => {
-                operator.tick(*now, &mut out)?;
-                self.counters.state_bytes.set(operator.state_bytes() as u64);
-            }
+            Control::Tick(now) => operator.tick(*now, &mut out)?,
             Control::Cycle(cycle) => operator.cycle(*cycle, &mut out)?,
             Control::Command(command) if command.operator == self.name => {
                 operator.command(command, &mut out)?;
             }
             Control::Command(_) => {}
             Control::End => operator.finish(&mut out)?,
+        }
+        if let Control::Tick(_) | Control::End = control {
+            self.counters.state_bytes.set(operator.state_bytes() as u64);
+            if let Some(counts) = operator.cache_counts() {
+                *self.counters.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
+            }
         }
         for (_, batch) in &mut self.emitted {
             *batch = renumber(batch, seq);

@@ -2,10 +2,12 @@
 //!
 //! Each counter has one writer, the task that it belongs to; readers see a recent value.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use thalweg_types::{Batch, Micros};
+
+use crate::operator::CacheCounts;
 
 use crate::latency::Latencies;
 use crate::{DatagramStats, LatencyCounts, SourceProgress};
@@ -61,6 +63,8 @@ pub struct TaskStats {
     pub queued_bytes: u64,
     /// As of the last tick.
     pub state_bytes: u64,
+    /// As of the last tick; `None` where all state is in memory.
+    pub cache: Option<CacheCounts>,
     /// Held up because a ring that it writes to is full.
     pub blocked: bool,
     pub worker: usize,
@@ -142,6 +146,7 @@ pub(crate) struct TaskCounters {
     pub batches_in: Counter,
     pub busy_nanos: Counter,
     pub state_bytes: Counter,
+    pub cache: Mutex<Option<CacheCounts>>,
     pub blocked: AtomicBool,
     /// Rows on output 1, for decoders.
     pub rejects: Counter,

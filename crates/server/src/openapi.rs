@@ -406,11 +406,14 @@ fn schemas() -> Value {
             ("name", text()), ("type", text()), ("role", json!({ "type": "string", "enum": ["operator", "sink"] })),
             ("records_in", whole()), ("records_out", whole()), ("records_in_per_second", number()),
             ("records_out_per_second", number()), ("busy_share", share()), ("queued_bytes", whole()),
-            ("state_bytes", whole()), ("blocked", flag()),
+            ("state_bytes", whole()), ("cache", maybe("Cache")), ("blocked", flag()),
             ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
                                  "description": "Largest event time that has moved its windows" })),
             ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("queries", list("Query")),
             ("tasks", list("Task")),
+        ]),
+        "Cache": object(&[
+            ("keys", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
         "Latency": {

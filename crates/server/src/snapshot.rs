@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use thalweg_flow::{DatagramStats, JobState, JobStats, LatencyCounts, TaskStats};
+use thalweg_flow::{CacheCounts, DatagramStats, JobState, JobStats, LatencyCounts, TaskStats};
 use thalweg_types::Micros;
 
 /// A look at a job.
@@ -139,6 +139,8 @@ pub struct TaskSnapshot {
     pub busy: Duration,
     pub queued_bytes: u64,
     pub state_bytes: u64,
+    /// `None` where all state is in memory.
+    pub cache: Option<CacheCounts>,
     pub blocked: bool,
     pub worker: usize,
 }
@@ -253,6 +255,7 @@ impl From<&TaskStats> for TaskSnapshot {
             busy: Duration::from_nanos(task.busy_nanos),
             queued_bytes: task.queued_bytes,
             state_bytes: task.state_bytes,
+            cache: task.cache,
             blocked: task.blocked,
             worker: task.worker,
         }

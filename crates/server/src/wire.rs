@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use thalweg_flow::{DatagramStats, LatencyCounts};
+use thalweg_flow::{CacheCounts, DatagramStats, LatencyCounts};
 use thalweg_types::format_timestamp;
 
 use crate::control;
@@ -158,12 +158,22 @@ struct Operator {
     busy_share: f64,
     queued_bytes: u64,
     state_bytes: u64,
+    cache: Option<Cache>,
     blocked: bool,
     task_time: Option<String>,
     lag_seconds: Option<f64>,
     latency: Option<Latency>,
     queries: Vec<Query>,
     tasks: Vec<Task>,
+}
+
+#[derive(Serialize)]
+struct Cache {
+    keys: u64,
+    hits: u64,
+    misses: u64,
+    filled: u64,
+    evictions: u64,
 }
 
 #[derive(Serialize)]
@@ -321,6 +331,13 @@ impl Since<'_> {
             busy_share: mean_share(&tasks),
             queued_bytes: tasks.iter().map(|task| task.queued_bytes).sum(),
             state_bytes: tasks.iter().map(|task| task.state_bytes).sum(),
+            cache: operator.cache().map(|CacheCounts { keys, hits, misses, filled, evictions }| Cache {
+                keys,
+                hits,
+                misses,
+                filled,
+                evictions,
+            }),
             blocked: tasks.iter().any(|task| task.blocked),
             task_time: operator.task_time.map(format_timestamp),
             lag_seconds: operator.lag.map(|lag| rounded(lag.as_secs_f64())),
@@ -360,6 +377,10 @@ impl Since<'_> {
 impl OperatorSnapshot {
     pub(crate) fn records_in(&self) -> u64 {
         self.tasks.iter().map(|task| task.records_in).sum()
+    }
+
+    pub(crate) fn cache(&self) -> Option<CacheCounts> {
+        self.tasks.iter().filter_map(|task| task.cache).reduce(CacheCounts::plus)
     }
 
     pub(crate) fn records_out(&self) -> u64 {

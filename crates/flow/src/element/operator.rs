@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_state::{HandOver, Slice};
+use thalweg_state::{HandOver, KeyedStats, Slice};
 use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 
 use super::entry::{Cache, ELEMENT, Entries, Entry, Kept};
@@ -11,6 +11,7 @@ use super::position::{ElementPart, Manifest};
 use super::{
     Asked, CheckpointPace, Element, ElementSettings, ElementState, Expiry, OnExpiry, OutputPolicy, Turn,
 };
+use crate::CacheCounts;
 use crate::record::{Column, Feed, Rows};
 use crate::{Emit, InputId, Operator, Output, Packer, Row};
 
@@ -223,6 +224,12 @@ impl<E: Element> Operator for Elements<E> {
 
     fn state_bytes(&self) -> usize {
         self.core.cache.bytes()
+    }
+
+    fn cache_counts(&self) -> Option<CacheCounts> {
+        let stats = self.core.cache.is_durable().then(|| self.core.cache.stats())?;
+        let KeyedStats { keys, hits, misses, evictions, unloaded, .. } = stats;
+        Some(CacheCounts { keys, hits, misses, filled: 0, evictions: evictions + unloaded })
     }
 }
 

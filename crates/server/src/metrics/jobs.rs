@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use thalweg_flow::CacheCounts;
+
 use super::text::Text;
 use crate::snapshot::{
     Commits, JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot,
@@ -174,7 +176,37 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
             }
         }
     }
+    per_operator_caches(jobs, text);
     per_operator_times(jobs, text);
+}
+
+/// Of operators whose state may be out of memory.
+fn per_operator_caches(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<CacheCounts>; 5] = [
+        ("thalweg_operator_cache_keys", "gauge", "Keys whose state is in memory.", |cache| cache.keys as f64),
+        ("thalweg_operator_cache_hits_total", "counter", "Looks at keys that were in memory.", |cache| {
+            cache.hits as f64
+        }),
+        ("thalweg_operator_cache_misses_total", "counter", "Keys that a record had read back.", |cache| {
+            cache.misses as f64
+        }),
+        ("thalweg_operator_cache_filled_total", "counter", "Keys read back after a restart.", |cache| {
+            cache.filled as f64
+        }),
+        ("thalweg_operator_cache_evictions_total", "counter", "Keys that left memory.", |cache| {
+            cache.evictions as f64
+        }),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for job in jobs {
+            for operator in &job.operators {
+                if let Some(cache) = operator.cache() {
+                    text.series(&[("job", &job.name), ("operator", &operator.name)], value(&cache));
+                }
+            }
+        }
+    }
 }
 
 fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {

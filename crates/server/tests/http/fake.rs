@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use thalweg_connect::{Ingress, Reply, SubmitError};
-use thalweg_flow::{DatagramCounts, DatagramStats, LatencyCounts};
+use thalweg_flow::{CacheCounts, DatagramCounts, DatagramStats, LatencyCounts};
 use thalweg_server::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
     StopSummary, TextKind,
@@ -322,6 +322,7 @@ fn payments() -> JobSnapshot {
         busy: Duration::from_millis(2_500),
         queued_bytes: 64,
         state_bytes: 4_096,
+        cache: Some(CacheCounts { keys: 40, hits: 900, misses: 30, filled: 20, evictions: 10 }),
         blocked: worker == 1,
         worker,
     };

@@ -100,6 +100,7 @@ fn metrics_say_what_jobs_and_requests_did() {
         ("thalweg_operator_records_out_total{job=\"payments\",operator=\"features\"}".to_owned(), 980.0),
         ("thalweg_operator_busy_seconds_total{job=\"payments\",operator=\"features\"}".to_owned(), 5.0),
         ("thalweg_operator_queued_bytes{job=\"payments\",operator=\"features\"}".to_owned(), 128.0),
+        ("thalweg_operator_cache_misses_total{job=\"payments\",operator=\"features\"}".to_owned(), 60.0),
         ("thalweg_operator_state_bytes{job=\"payments\",operator=\"features\"}".to_owned(), 8_192.0),
         ("thalweg_operator_blocked_tasks{job=\"payments\",operator=\"features\"}".to_owned(), 1.0),
         ("thalweg_operator_lag_seconds{job=\"payments\",operator=\"features\"}".to_owned(), 2.5),
