@@ -6,6 +6,7 @@
 //! Not here: windows themselves (`thalweg-window`).
 
 pub(crate) mod durable;
+mod fill;
 mod live;
 mod merge;
 mod scatter;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_connect::Reply;
-use thalweg_flow::JobState;
+use thalweg_flow::{CacheCounts, JobState};
 use thalweg_node::{JobEnd, JobFile, Node, RunningJob};
 use thalweg_types::{Class, Error};
 
@@ -385,7 +385,9 @@ fn with_and_without_ends(backend: &str, lines: &[String]) -> (String, String) {
 
 #[test]
 fn windows_go_on_with_the_same_answers_to_the_bit() {
-    for backend in ["indexed", "files", "indexed, memory: 64KiB"] {
+    let bounded =
+        ["indexed, memory: 64KiB", "indexed, memory: 64KiB, recovery: lazy", "indexed, memory: 64MiB"];
+    for backend in ["indexed", "files"].into_iter().chain(bounded) {
         let lines = payments(if backend == "files" { 2_000 } else { 20_000 });
         let (calm, disturbed) = with_and_without_ends(backend, &lines);
         assert_eq!(calm.lines().count(), lines.len(), "every record has an answer");
@@ -394,6 +396,63 @@ fn windows_go_on_with_the_same_answers_to_the_bit() {
             panic!("{backend}: line {at}: {:?} and {:?}", calm.lines().nth(at), disturbed.lines().nth(at));
         }
         assert_eq!(calm.len(), disturbed.len(), "{backend}");
+    }
+}
+
+/// One count per key, of keys that never come again.
+const KEYS: &str = "
+name: keys
+cycle: { every: 5ms }
+state: { memory: 64MiB, recovery: RECOVERY }
+sources:
+  a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64 } }
+operators:
+  m: { type: metrics, input: a, partition_by: [[n]], queries: { q: SELECT count(*) AS n FROM a GROUP BY n OVER INFINITE } }
+sinks:
+  out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
+";
+
+#[test]
+fn a_restart_reads_groups_back_ahead_of_their_use_or_on_it() {
+    const COUNT: u32 = 3_000;
+    for recovery in ["eager", "lazy"] {
+        let (folder, text) = (Folder::new(), KEYS.replace("RECOVERY", recovery));
+        fs::write(folder.path("a.csv"), "n\n").unwrap();
+        append(&folder.path("a.csv"), 0..COUNT);
+        let start = || {
+            let node = folder.node(2);
+            let job = folder.start(&node, &text).unwrap();
+            (node, job)
+        };
+        let (node, job) = start();
+        eventually("all records", || job.stats().records >= u64::from(COUNT));
+        job.drain();
+        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+        drop((job, node));
+
+        let (_node, job) = start();
+        let cache = || {
+            let stats = job.stats();
+            let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
+            tasks.filter_map(|task| task.cache).reduce(CacheCounts::plus).unwrap_or_default()
+        };
+        let all = u64::from(COUNT);
+        if recovery == "eager" {
+            eventually("groups are in memory", || cache().keys == all);
+            assert_eq!((cache().filled, cache().misses), (all, 0));
+        } else {
+            let first = job.stats().tick;
+            eventually("ticks", || job.stats().tick > first + 500_000);
+            assert_eq!((cache().keys, cache().filled), (0, 0));
+        }
+        append(&folder.path("a.csv"), 0..100);
+        eventually("new records", || job.stats().records >= 100);
+        job.drain();
+        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+        let found = folder.read("out.ndjson");
+        assert_eq!(found.lines().filter(|line| line.contains("\"q\":{\"n\":2}")).count(), 100, "{recovery}");
+        let misses = if recovery == "eager" { 0 } else { 100 };
+        assert_eq!(cache().misses, misses, "{recovery}");
     }
 }
 

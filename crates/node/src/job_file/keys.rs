@@ -102,6 +102,8 @@ pub(crate) const CYCLE: &[KeySpec] = &[
     KeySpec::new("records", COUNT, "or after this many records"),
 ];
 
+pub(crate) const RECOVERY: &[&str] = &["eager", "lazy"];
+
 pub(crate) const STATE: &[KeySpec] = &[
     KeySpec::new(
         "backend",
@@ -110,6 +112,12 @@ pub(crate) const STATE: &[KeySpec] = &[
     )
     .default("indexed"),
     KeySpec::new("memory", SIZE, "ceiling for state in memory"),
+    KeySpec::new(
+        "recovery",
+        Shape::Option(OptionKind::Choice(RECOVERY)),
+        "with `memory`: whether a restart reads state back ahead of its first use",
+    )
+    .default("eager"),
     KeySpec::new("chunk_memory", SIZE, "ceiling for chunks of reservoirs in memory"),
     KeySpec::new(
         "retention",

@@ -20,8 +20,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics, SourceText, Texts};
 use crate::operator::Operators;
 
 pub use check::{
-    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Spread,
-    StateSettings,
+    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Recovery,
+    Spread, StateSettings,
 };
 pub use schema::json_schema;
 

@@ -7,6 +7,7 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, Output};
 use thalweg_state::registry::{self, Place};
@@ -15,7 +16,9 @@ use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover};
 
+use super::fill::{Block, Filling};
 use super::{MetricsSpec, StageQuery, plan_stage, stage_options};
+use crate::job_file::Recovery;
 use crate::operator::{TaskContext, TaskResume};
 
 /// Groups that are written at the marker itself: a fraction of a millisecond.
@@ -25,9 +28,8 @@ const AFTER_BATCH: usize = 64;
 /// Groups that are written at a tick, when nothing else may come for a while: about a millisecond.
 const AT_TICK: usize = 4_000;
 
-/// Groups that are read back at a tick while memory is not full: half a millisecond where the kernel has their bytes,
-/// some ten milliseconds where the disk does.
-const WARM_UP: usize = 100;
+/// For how long groups of a scan are taken over at a tick, when a record may be about to come.
+const FILL_AT_TICK: Duration = Duration::from_millis(4);
 
 /// The durable side of a stage's task.
 pub(super) struct DurableStage {
@@ -39,6 +41,8 @@ pub(super) struct DurableStage {
     is_open: bool,
     /// Whether the end of the cycle was asked for.
     is_hastened: bool,
+    /// Brings groups in after a lazy start.
+    filling: Option<Filling>,
 }
 
 /// Cycles that the commit thread is done with. Relaxed: nothing is published with it; the stage learns what it may
@@ -69,6 +73,7 @@ impl DurableStage {
             told_committed: cycle,
             is_open: false,
             is_hastened: false,
+            filling: None,
         }
     }
 
@@ -92,13 +97,35 @@ impl DurableStage {
             self.is_hastened = true;
             out.hasten_cycle();
         }
+        self.fill(stage, Duration::ZERO)
+    }
+
+    /// Takes over a block of groups from the scan, and others for as long as `time` has not passed.
+    fn fill(&mut self, stage: &mut Stage, time: Duration) -> Result<(), Error> {
+        let began = Instant::now();
+        while let Some(filling) = &mut self.filling {
+            let wants_more = match filling.next() {
+                Block::Entries(entries) => {
+                    stage.fill(entries.iter().filter_map(|change| Some((change.key, change.value?))))?
+                }
+                Block::NotYet => return Ok(()),
+                Block::Failed(error) => return Err(error),
+                Block::End => false,
+            };
+            if !wants_more {
+                self.filling = None;
+                stage.end_fill();
+            }
+            if began.elapsed() >= time {
+                break;
+            }
+        }
         Ok(())
     }
 
     pub(super) fn at_tick(&mut self, stage: &mut Stage, out: &mut Output<'_>) -> Result<(), Error> {
         self.go_on(stage, AT_TICK, out)?;
-        stage.warm_up(WARM_UP)?;
-        Ok(())
+        self.fill(stage, FILL_AT_TICK)
     }
 
     pub(super) fn finish(&mut self, stage: &mut Stage, out: &mut Output<'_>) -> Result<(), Error> {
@@ -218,7 +245,7 @@ pub(super) fn open(
     };
     let version = position.as_ref().map(|position| &position.version);
     let backend: Arc<dyn Backend> = registry::open(&services.state.backend, place, version)?.into();
-    let durable = DurableStage::new(Arc::clone(&backend), resume.cycle);
+    let mut durable = DurableStage::new(Arc::clone(&backend), resume.cycle);
     let Some(position) = position else {
         ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
         let store = open_store(context, None)?;
@@ -233,11 +260,16 @@ pub(super) fn open(
     let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
     let options = stage_options(spec, services.state.retention);
     let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
-    // With a bound the stage begins with what it cannot do without, and ticks bring in what memory takes.
+    // With a bound the stage begins with what it cannot do without, and a scan brings in what memory takes.
     if let Some(memory) = services.stage_memory {
-        restoring.bound(memory, Arc::new(Groups(backend)));
+        restoring.bound(memory, Arc::new(Groups(Arc::clone(&backend))));
         restoring.load_lazily()?;
-        return Ok((restoring.finish()?, durable));
+        let mut stage = restoring.finish()?;
+        if services.state.recovery == Recovery::Eager {
+            stage.begin_fill();
+            durable.filling = Some(Filling::begin(backend)?);
+        }
+        return Ok((stage, durable));
     }
     let mut failure = None;
     backend.scan(&mut |key, value| match restoring.load(key, value) {

@@ -9,10 +9,10 @@ use std::sync::{Arc, mpsc};
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
-use thalweg_flow::{Command, InputId, Operator, Output};
+use thalweg_flow::{CacheCounts, Command, InputId, Operator, Output};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Seqs};
 use thalweg_window::query::Query;
-use thalweg_window::stage::{Answers, Present, Stage};
+use thalweg_window::stage::{Answers, CacheStats, Present, Stage};
 
 use super::durable::DurableStage;
 use super::plan_query;
@@ -212,5 +212,11 @@ impl Operator for StageOperator {
 
     fn state_bytes(&self) -> usize {
         self.stage.state_bytes()
+    }
+
+    fn cache_counts(&self) -> Option<CacheCounts> {
+        let stats = self.stage.cache_stats()?;
+        let CacheStats { resident, hits, misses, filled, evictions, .. } = stats;
+        Some(CacheCounts { keys: resident, hits, misses, filled, evictions })
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Cached {
     hand: usize,
     cold_hand: usize,
     key_heap: usize,
+    /// While the table is filled from a scan: a bit for each number whose group was in memory since it began.
+    seen: Option<Vec<u64>>,
 }
 
 /// A group in a slot.
@@ -76,6 +78,7 @@ impl Cached {
             hand: 0,
             cold_hand: 0,
             key_heap: 0,
+            seen: None,
         }
     }
 
@@ -121,7 +124,7 @@ impl Cached {
     pub(crate) fn key_bytes(&self) -> usize {
         self.index.allocation_size()
             + (self.tags.capacity() + self.free.capacity()) * size_of::<u32>()
-            + self.live.capacity() * size_of::<u64>()
+            + (self.live.capacity() + self.seen.as_ref().map_or(0, Vec::capacity)) * size_of::<u64>()
     }
 
     /// Bytes that go with slots.
@@ -240,7 +243,28 @@ impl Cached {
         self.index.insert_unique(spread(tag), number, |other| spread(tags[*other as usize]));
     }
 
+    /// A scan of the back end begins, which is to fill the table.
+    pub(crate) fn begin_fill(&mut self) {
+        let mut seen = vec![0; self.tags.len().div_ceil(64)];
+        self.held.iter().filter(|held| held.newest != FREE).for_each(|held| set(&mut seen, held.number));
+        self.seen = Some(seen);
+    }
+
+    pub(crate) fn end_fill(&mut self) {
+        self.seen = None;
+    }
+
+    /// Whether the scan's value of a group is the present one: it is cold, and was when the scan began and ever since.
+    pub(crate) fn may_fill(&self, number: u32) -> bool {
+        let Some(seen) = &self.seen else { return false };
+        let is_new = seen.get(number as usize / 64).is_none_or(|word| word >> (number % 64) & 1 == 1);
+        !is_new && self.is_cold(number)
+    }
+
     fn hold(&mut self, held: Held) -> u32 {
+        if let Some(seen) = &mut self.seen {
+            set(seen, held.number);
+        }
         self.key_heap += held.key.heap_bytes();
         let number = held.number;
         if self.free_slots.is_empty() {
@@ -425,6 +449,13 @@ impl Cached {
             }
         }
         found
+    }
+}
+
+/// Sets the bit of a number where there is room for it.
+fn set(words: &mut [u64], number: u32) {
+    if let Some(word) = words.get_mut(number as usize / 64) {
+        *word |= 1 << (number % 64);
     }
 }
 

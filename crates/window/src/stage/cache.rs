@@ -68,6 +68,8 @@ pub struct CacheStats {
     pub hits: u64,
     /// Groups that were read back.
     pub misses: u64,
+    /// Groups that a scan of the back end has brought in.
+    pub filled: u64,
     /// Groups that left memory.
     pub evictions: u64,
     /// Times at which memory was above the bound and too few groups were clean.
@@ -88,6 +90,8 @@ pub(super) struct Cache {
     /// Records' worth of visits to cold groups that are due.
     pub(super) due: usize,
     wants_cycle: bool,
+    /// Groups that a scan may bring in before memory is looked at.
+    room: usize,
 }
 
 /// What a GROUP BY may have in memory.
@@ -100,7 +104,7 @@ struct Quota {
 impl Cache {
     pub(super) fn new(memory: usize, reader: Arc<dyn GroupReader>) -> Self {
         let stats = CacheStats::default();
-        Self { memory, reader, stats, quotas: Vec::new(), unchecked: 0, due: 0, wants_cycle: false }
+        Self { memory, reader, stats, quotas: Vec::new(), unchecked: 0, due: 0, wants_cycle: false, room: 0 }
     }
 
     /// What groups may take for the cache to be filled no more.
@@ -362,28 +366,70 @@ impl Stage {
         used.saturating_sub(cache.memory)
     }
 
-    /// Reads groups back until `count` have come, memory is full, or none is out: what an idle stage does to be quick
-    /// later. How many came.
+    /// A scan of the back end begins now, whose groups [`Stage::fill`] is to bring in.
+    pub fn begin_fill(&mut self) {
+        for table in self.cached() {
+            table.begin_fill();
+        }
+    }
+
+    /// Brings in those groups of a scan's entries that are out of memory and have not been in it since the scan began,
+    /// while memory has room. Whether more of the scan is of use.
     ///
     /// # Errors
-    /// What the back end says of a group.
-    pub fn warm_up(&mut self, count: usize) -> Result<usize, Error> {
-        let is_full = {
-            let used = self.used_bytes(&self.sizes());
-            self.cache.as_ref().is_none_or(|cache| used >= cache.full_at())
-        };
-        let Some(cache) = self.cache.as_mut().filter(|_| !is_full) else { return Ok(0) };
-        let mut came = 0;
-        for (place, grouping) in self.groupings.iter_mut().enumerate() {
-            let Some(Grouping { id, table: Groups::Cached(table), .. }) = grouping else { continue };
-            if table.resident() == table.live() {
+    /// [`Class::Corrupt`](thalweg_types::Class) if an entry is none that this stage has handed over.
+    pub fn fill<'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<bool, Error> {
+        for (key, value) in entries {
+            let Key::Group { grouping, group } = Key::parse(key)? else { continue };
+            let is_it = |other: &Option<Grouping>| other.as_ref().is_some_and(|other| other.id == grouping);
+            let Some(place) = self.groupings.iter().position(is_it) else { continue };
+            let room = self.cache.as_ref().map_or(0, |cache| cache.room);
+            if room == 0 && !self.make_room(place) {
+                return Ok(false);
+            }
+            let Some(Grouping { table: Groups::Cached(table), .. }) = &mut self.groupings[place] else {
+                continue;
+            };
+            if !table.may_fill(group) {
                 continue;
             }
-            let numbers = table.next_cold(count - came);
-            came += numbers.len();
-            cache.bring_in(*id, place, table, &mut self.leaves, numbers)?;
+            let mut image = image::open(key, value)?;
+            let (key, newest) = Groups::read(&mut image)?;
+            let slot = table.load(group, key, newest);
+            load_parts(&mut self.leaves, Some(place), slot, &mut image)?;
+            if let Some(cache) = &mut self.cache {
+                cache.room = cache.room.saturating_sub(1);
+                cache.stats.filled += 1;
+            }
         }
-        Ok(came)
+        Ok(self.groupings.iter().flatten().any(|grouping| grouping.table.resident() < grouping.table.live()))
+    }
+
+    /// No more groups of a scan come.
+    pub fn end_fill(&mut self) {
+        for table in self.cached() {
+            table.end_fill();
+        }
+    }
+
+    /// Looks for how many groups there is room; whether there is any.
+    fn make_room(&mut self, place: usize) -> bool {
+        let sizes = self.sizes();
+        let used = self.used_bytes(&sizes);
+        let Some(cache) = &mut self.cache else { return false };
+        // Half of it, as groups differ: the rest is looked at again.
+        cache.room = cache.full_at().saturating_sub(used) / sizes[place].each() / 2;
+        cache.room > 0
+    }
+
+    fn cached(&mut self) -> impl Iterator<Item = &mut Cached> {
+        self.groupings.iter_mut().flatten().filter_map(|grouping| match &mut grouping.table {
+            Groups::Cached(table) => Some(&mut **table),
+            Groups::Dense(_) => None,
+        })
     }
 
     /// Whether groups take what they may before memory is full.

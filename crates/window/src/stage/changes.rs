@@ -81,6 +81,11 @@ pub(super) enum Key {
     Tags { grouping: u32, block: u32 },
 }
 
+/// Whether a key of [`Changes`] is one of a group.
+pub fn is_group(key: &[u8]) -> bool {
+    key.first() == Some(&1)
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -66,8 +66,19 @@ impl CheckedJob {
 pub struct StateSettings {
     pub backend: String,
     pub memory: Option<u64>,
+    pub recovery: Recovery,
     pub chunk_memory: Option<u64>,
     pub retention: Option<Micros>,
+}
+
+/// How groups of windows come back after a restart, where `memory` bounds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// A scan brings them in while work already goes on.
+    #[default]
+    Eager,
+    /// Each comes on its first use.
+    Lazy,
 }
 
 /// What all checks share.
@@ -240,13 +251,21 @@ fn check_cycle(top: &Section<'_>) -> CycleSettings {
 }
 
 fn check_state(top: &Section<'_>) -> StateSettings {
-    let mut state =
-        StateSettings { backend: "indexed".to_owned(), memory: None, chunk_memory: None, retention: None };
+    let mut state = StateSettings {
+        backend: "indexed".to_owned(),
+        memory: None,
+        recovery: Recovery::default(),
+        chunk_memory: None,
+        retention: None,
+    };
     let Some(section) = subsection(top, "state", keys::STATE) else { return state };
     if let Some(backend) = section.choice("backend", &["indexed", "files", "redis", "hbase", "memory"]) {
         state.backend = backend;
     }
     state.memory = section.size("memory");
+    if section.choice("recovery", keys::RECOVERY).is_some_and(|recovery| recovery == "lazy") {
+        state.recovery = Recovery::Lazy;
+    }
     state.chunk_memory = section.size("chunk_memory");
     state.retention = section.duration("retention");
     state

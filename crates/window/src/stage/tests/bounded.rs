@@ -84,8 +84,35 @@ fn a_lazy_restart_reads_no_group_and_answers_as_if_it_had() {
     assert_eq!(stats(&world), cold);
     assert_eq!(counts(&mut world, &records, 100), vec![Value::Int64(2); 100]);
     assert_eq!((stats(&world).resident, stats(&world).misses), (100, 100));
-    while world.stage.warm_up(1_000).unwrap() > 0 {}
+    while world.fill(1_000) {}
+    assert_eq!((stats(&world).filled, stats(&world).misses), (2_400, 100));
     assert_eq!((stats(&world).resident, stats(&world).cold), (2_500, 0));
+}
+
+#[test]
+fn a_scan_brings_no_value_of_a_group_that_has_changed_and_left_since_it_began() {
+    let records: Vec<Record> = (0..60).map(|number| record(number % 20, 0)).collect();
+    let mut world = world(SUM, usize::MAX);
+    counts(&mut world, &records, 20);
+    cycle(&mut world);
+    world.crash().unwrap();
+    counts(&mut world, &records, 10);
+    let bind = |world: &mut World, memory: usize| {
+        world.bound = Some(Bound { memory, is_lazy: true });
+        world.bind();
+    };
+    bind(&mut world, 0);
+    cycle(&mut world);
+    counts(&mut world, &records, 0);
+    assert_eq!(stats(&world).cold, 20, "the ten that have changed left again");
+    bind(&mut world, usize::MAX);
+    world.fill(usize::MAX);
+    assert_eq!((stats(&world).filled, stats(&world).cold), (10, 10));
+    let answers = counts(&mut world, &records, 30);
+    assert_eq!(
+        answers,
+        [[2; 10], [3; 10], [3; 10]].concat().into_iter().map(Value::Int64).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ enum Action {
     HandOver(usize),
     Write,
     Commit,
-    WarmUp(usize),
+    Fill(usize),
 }
 
 /// From no bound to none of memory.
@@ -32,7 +32,7 @@ fn actions() -> impl Strategy<Value = Vec<(usize, Action)>> {
         2 => Just(Action::HandOver(usize::MAX)),
         1 => Just(Action::Write),
         2 => Just(Action::Commit),
-        1 => (1_usize..4).prop_map(Action::WarmUp),
+        1 => (1_usize..4).prop_map(Action::Fill),
     ];
     prop::collection::vec((1_usize..12, action), 0..14)
 }
@@ -82,7 +82,7 @@ proptest! {
                     Action::HandOver(budget) => world.hand_over(budget),
                     Action::Write => world.write(),
                     Action::Commit => drop(world.commit()),
-                    Action::WarmUp(count) => drop(world.stage.warm_up(count).unwrap()),
+                    Action::Fill(count) => drop(world.fill(count)),
                 }
             }
             world.options.chunk_rows = chunk_rows;
@@ -148,7 +148,7 @@ proptest! {
                     Action::HandOver(budget) => world.hand_over(budget),
                     Action::Write => world.write(),
                     Action::Commit => drop(world.commit()),
-                    Action::WarmUp(count) => drop(world.stage.warm_up(count).unwrap()),
+                    Action::Fill(count) => drop(world.fill(count)),
                 }
                 if other % 5 == 0 {
                     world.change(&chosen(other / 5));

@@ -68,6 +68,8 @@ pub(super) struct World {
     written_count: usize,
     pub(super) written: Written,
     pub(super) bound: Option<Bound>,
+    /// Entries that a scan which began at the last restart is still to bring: as they were then.
+    scan: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 fn store(fs: &MemFs, file_bytes: u64, committed: Option<std::ops::Range<ChunkId>>) -> ChunkStore {
@@ -131,6 +133,7 @@ impl World {
             written_count: 0,
             written: Written::default(),
             bound: None,
+            scan: Vec::new(),
         }
     }
 
@@ -141,7 +144,8 @@ impl World {
         self
     }
 
-    fn bind(&mut self) {
+    /// Bounds the stage that there is.
+    pub(super) fn bind(&mut self) {
         if let Some(bound) = self.bound {
             self.stage.bound(bound.memory, Arc::new(self.written.clone()));
         }
@@ -166,6 +170,17 @@ impl World {
         let to = records.len().min(from + count);
         self.position = to;
         (to - from, self.stage.answer(&batch(&records[from..to], from as u64)).unwrap())
+    }
+
+    /// The scan brings some entries.
+    pub(super) fn fill(&mut self, count: usize) -> bool {
+        let left = self.scan.len().saturating_sub(count);
+        let entries = self.scan.split_off(left);
+        let wants_more = self.stage.fill(entries.iter().map(|(key, value)| (&key[..], &value[..]))).unwrap();
+        if self.scan.is_empty() {
+            self.stage.end_fill();
+        }
+        wants_more
     }
 
     /// A marker; one that is open is finished first.
@@ -220,6 +235,7 @@ impl World {
         self.waiting.clear();
         self.written_count = 0;
         self.markers.clear();
+        self.scan.clear();
         let entries = self.commit.as_ref().map(|commit| commit.entries.clone()).unwrap_or_default();
         self.written = Written(Arc::new(Mutex::new(entries)));
         let Some(commit) = &self.commit else {
@@ -248,6 +264,8 @@ impl World {
             }
         }
         self.stage = restoring.finish()?;
+        self.scan = commit.entries.clone().into_iter().collect();
+        self.stage.begin_fill();
         self.position = commit.position;
         self.history.clone_from(&commit.history);
         self.history.push((self.position, self.queries.clone()));
