@@ -147,6 +147,10 @@ pub trait Operator: Send {
 pub struct CacheCounts {
     /// Keys in memory.
     pub keys: u64,
+    /// Keys that have state, in memory or not.
+    pub stored: u64,
+    /// Bytes of memory that all of these take so that they are found, wherever their state is.
+    pub key_bytes: u64,
     /// Looks at keys that were in memory.
     pub hits: u64,
     /// Keys that were read back because a record needed them.
@@ -162,6 +166,8 @@ impl CacheCounts {
     pub fn plus(self, other: Self) -> Self {
         Self {
             keys: self.keys + other.keys,
+            stored: self.stored + other.stored,
+            key_bytes: self.key_bytes + other.key_bytes,
             hits: self.hits + other.hits,
             misses: self.misses + other.misses,
             filled: self.filled + other.filled,

@@ -413,7 +413,7 @@ fn schemas() -> Value {
             ("tasks", list("Task")),
         ]),
         "Cache": object(&[
-            ("keys", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
+            ("keys", whole()), ("stored", whole()), ("key_bytes", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
         "Latency": {

@@ -170,6 +170,8 @@ struct Operator {
 #[derive(Serialize)]
 struct Cache {
     keys: u64,
+    stored: u64,
+    key_bytes: u64,
     hits: u64,
     misses: u64,
     filled: u64,
@@ -331,12 +333,14 @@ impl Since<'_> {
             busy_share: mean_share(&tasks),
             queued_bytes: tasks.iter().map(|task| task.queued_bytes).sum(),
             state_bytes: tasks.iter().map(|task| task.state_bytes).sum(),
-            cache: operator.cache().map(|CacheCounts { keys, hits, misses, filled, evictions }| Cache {
-                keys,
-                hits,
-                misses,
-                filled,
-                evictions,
+            cache: operator.cache().map(|cache| Cache {
+                keys: cache.keys,
+                stored: cache.stored,
+                key_bytes: cache.key_bytes,
+                hits: cache.hits,
+                misses: cache.misses,
+                filled: cache.filled,
+                evictions: cache.evictions,
             }),
             blocked: tasks.iter().any(|task| task.blocked),
             task_time: operator.task_time.map(format_timestamp),

@@ -227,9 +227,17 @@ impl<E: Element> Operator for Elements<E> {
     }
 
     fn cache_counts(&self) -> Option<CacheCounts> {
-        let stats = self.core.cache.is_durable().then(|| self.core.cache.stats())?;
-        let KeyedStats { keys, hits, misses, evictions, unloaded, .. } = stats;
-        Some(CacheCounts { keys, hits, misses, filled: 0, evictions: evictions + unloaded })
+        let stored = self.core.cache.backend_stats()?;
+        let KeyedStats { keys, hits, misses, evictions, unloaded, .. } = self.core.cache.stats();
+        Some(CacheCounts {
+            keys,
+            stored: stored.keys,
+            key_bytes: stored.index_bytes,
+            hits,
+            misses,
+            filled: 0,
+            evictions: evictions + unloaded,
+        })
     }
 }
 

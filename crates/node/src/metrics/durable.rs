@@ -77,6 +77,11 @@ impl DurableStage {
         }
     }
 
+    /// Memory in which the back end finds keys.
+    pub(super) fn index_bytes(&self) -> u64 {
+        self.backend.stats().index_bytes
+    }
+
     pub(super) fn begin(&mut self, stage: &mut Stage, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
         // The sequencer waits for the parts of a cycle before it marks the next, but for the last one.
         self.finish(stage, out)?;

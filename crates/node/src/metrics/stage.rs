@@ -216,7 +216,16 @@ impl Operator for StageOperator {
 
     fn cache_counts(&self) -> Option<CacheCounts> {
         let stats = self.stage.cache_stats()?;
-        let CacheStats { resident, hits, misses, filled, evictions, .. } = stats;
-        Some(CacheCounts { keys: resident, hits, misses, filled, evictions })
+        let index_bytes = self.durable.as_ref().map_or(0, DurableStage::index_bytes);
+        let CacheStats { resident, cold, hits, misses, filled, evictions, key_bytes, .. } = stats;
+        Some(CacheCounts {
+            keys: resident,
+            stored: resident + cold,
+            key_bytes: key_bytes + index_bytes,
+            hits,
+            misses,
+            filled,
+            evictions,
+        })
     }
 }

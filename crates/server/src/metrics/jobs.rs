@@ -182,7 +182,13 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
 
 /// Of operators whose state may be out of memory.
 fn per_operator_caches(jobs: &[&JobSnapshot], text: &mut Text) {
-    let families: [Family<CacheCounts>; 5] = [
+    let families: [Family<CacheCounts>; 7] = [
+        ("thalweg_operator_cache_stored_keys", "gauge", "Keys that have state, in memory or not.", |cache| {
+            cache.stored as f64
+        }),
+        ("thalweg_operator_cache_key_bytes", "gauge", "Memory in which all those are found.", |cache| {
+            cache.key_bytes as f64
+        }),
         ("thalweg_operator_cache_keys", "gauge", "Keys whose state is in memory.", |cache| cache.keys as f64),
         ("thalweg_operator_cache_hits_total", "counter", "Looks at keys that were in memory.", |cache| {
             cache.hits as f64

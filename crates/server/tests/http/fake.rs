@@ -322,7 +322,15 @@ fn payments() -> JobSnapshot {
         busy: Duration::from_millis(2_500),
         queued_bytes: 64,
         state_bytes: 4_096,
-        cache: Some(CacheCounts { keys: 40, hits: 900, misses: 30, filled: 20, evictions: 10 }),
+        cache: Some(CacheCounts {
+            keys: 40,
+            stored: 200,
+            key_bytes: 3_000,
+            hits: 900,
+            misses: 30,
+            filled: 20,
+            evictions: 10,
+        }),
         blocked: worker == 1,
         worker,
     };

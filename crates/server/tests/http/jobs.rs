@@ -24,7 +24,7 @@ fn a_job_shows_its_live_graph() {
     assert_eq!((operator["records_in"].as_u64(), operator["records_out"].as_u64()), (Some(1_000), Some(980)));
     assert_eq!(operator["queued_bytes"], 128);
     assert_eq!(operator["state_bytes"], 8_192);
-    let cache = json!({ "keys": 80, "hits": 1_800, "misses": 60, "filled": 40, "evictions": 20 });
+    let cache = json!({ "keys": 80, "stored": 400, "key_bytes": 6_000, "hits": 1_800, "misses": 60, "filled": 40, "evictions": 20 });
     assert_eq!(operator["cache"], cache);
     assert_eq!(operator["blocked"], true);
     assert_eq!(operator["lag_seconds"], 2.5);

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_types::Error;
 
-use crate::{Backend, Changes};
+use crate::{Backend, BackendStats, Changes};
 use slots::{NONE, Slots};
 
 pub use hand_over::HandOver;
@@ -322,6 +322,11 @@ impl<C: Codec> Keyed<C> {
 
     pub fn bytes(&self) -> usize {
         self.slots.bytes()
+    }
+
+    /// What its back end holds; `None` where there is none.
+    pub fn backend_stats(&self) -> Option<BackendStats> {
+        self.store.as_ref().map(|store| store.backend.stats())
     }
 
     pub fn stats(&self) -> KeyedStats {
