@@ -8,9 +8,8 @@
 //! windows' tails pass during the run, so that as much leaves as enters.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,6 +19,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::report::{Report, Table, count, mebibytes};
+use super::server::Server;
 use super::{process, usage};
 use crate::http::Connection;
 use crate::project::{self, Profile};
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut table = Table::new(["requests/s", "sent", "p50", "p90", "p99", "p99.9", "max", "errors"]);
     let mut details = Vec::new();
     for rate in &options.rates {
-        let server = Server::start(&binary, &records, &options.ack)?;
+        let server = start(&binary, &records, &options.ack)?;
         let idle = server.resident_bytes();
         let posted = fill(&server, &records, *rate, seconds, history)?;
         let outcome = load(&server, &records, *rate, seconds, options.connections)?;
@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let binary = project::thalweg(Profile::Dev)?;
     let records = Records::generate(&binary, 200)?;
-    let server = Server::start(&binary, &records, "synced")?;
+    let server = start(&binary, &records, "synced")?;
     fill(&server, &records, 50, 1, 200)?;
     let outcome = load(&server, &records, 50, 2, 4)?;
     server.stop()?;
@@ -201,20 +201,12 @@ fn refine(kind: &mut Value, name: &str, value: &Value) {
     }
 }
 
-/// A node that runs the job.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-    _folder: tempfile::TempDir,
-}
-
-impl Server {
-    fn start(binary: &Path, records: &Records, ack: &str) -> Result<Self> {
-        let folder =
-            tempfile::Builder::new().prefix("latency").tempdir_in(project::scratch("bench-latency")?)?;
-        let queries: Map<String, Value> =
-            QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
-        let job = json!({
+fn start(binary: &Path, records: &Records, ack: &str) -> Result<Server> {
+    let queries: Map<String, Value> =
+        QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
+    Server::start(
+        binary,
+        &json!({
             "name": JOB,
             "sources": {"payments": {
                 "type": "http",
@@ -230,72 +222,13 @@ impl Server {
                 "queries": queries,
             }},
             "sinks": {"answers": {"type": "null", "input": "features"}},
-        });
-        let path = folder.path().join("job.json");
-        std::fs::write(&path, format!("{job:#}\n"))?;
-        let address = free_address()?;
-        let log = std::fs::File::create(folder.path().join("stderr"))?;
-        let mut command = Command::new(binary);
-        command.arg("run").arg(&path).args(["--listen", &address.to_string()]);
-        command.arg("--data-dir").arg(folder.path().join("data"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().context("start the server")?;
-        let mut server = Self { child, address, _folder: folder };
-        server.wait_until_ready()?;
-        Ok(server)
-    }
-
-    fn wait_until_ready(&mut self) -> Result<()> {
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(20) {
-            let ready = Connection::open(self.address)
-                .and_then(|mut connection| connection.get("/readyz").map(|(status, _)| status == 200));
-            if ready.unwrap_or(false) {
-                return Ok(());
-            }
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the server ended with {status}\n{}", self.log());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        bail!("the server was not ready within 20 s\n{}", self.log())
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self._folder.path().join("stderr")).unwrap_or_default()
-    }
-
-    fn path(reply: bool) -> String {
-        format!("/v1/jobs/{JOB}/sources/payments{}", if reply { "" } else { "?reply=none" })
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib =
-            line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse::<u64>().ok());
-        kib.unwrap_or(0) * 1024
-    }
-
-    /// Asks it to drain and end, and waits for that.
-    fn stop(mut self) -> Result<()> {
-        usage::terminate(&self.child);
-        let status = self.child.wait()?;
-        ensure!(status.success(), "the server ended with {status}\n{}", self.log());
-        Ok(())
-    }
+        }),
+    )
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // After `stop` it is gone already, and this does nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+/// Where records are posted.
+fn door(reply: bool) -> String {
+    format!("/v1/jobs/{JOB}/sources/payments{}", if reply { "" } else { "?reply=none" })
 }
 
 fn now() -> Duration {
@@ -314,8 +247,8 @@ fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, spread: u64
     };
     ramp(start, dense, (dense.as_secs_f64() * f64::from(rate)) as u64);
     ramp(start + dense, HOUR - dense, spread);
-    let mut connection = Connection::open(server.address)?;
-    let path = Server::path(false);
+    let mut connection = Connection::open(server.address())?;
+    let path = door(false);
     let mut body = Vec::new();
     for (batch, times) in times.chunks(BATCH).enumerate() {
         body.clear();
@@ -337,7 +270,7 @@ fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, spread: u64
     // One record with a reply comes after all of these, so they are in the windows then.
     let (before, after) = records.parts(0);
     let time = now().as_millis().to_string();
-    let (status, body) = connection.post(&Server::path(true), &[before, time.as_bytes(), after])?;
+    let (status, body) = connection.post(&door(true), &[before, time.as_bytes(), after])?;
     ensure!(status == 200, "a record was answered {status}: {}", String::from_utf8_lossy(body));
     ensure!(
         now() < end + POSTING,
@@ -379,9 +312,9 @@ fn load(server: &Server, records: &Records, rate: u32, seconds: u32, connections
     let start = Instant::now() + Duration::from_millis(200);
     let worker = || -> Result<Outcome> {
         usage::wake_up_promptly();
-        let mut connection = Connection::open(server.address)?;
+        let mut connection = Connection::open(server.address())?;
         let mut outcome = Outcome::new();
-        let path = Server::path(true);
+        let path = door(true);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= total {
@@ -404,7 +337,7 @@ fn load(server: &Server, records: &Records, rate: u32, seconds: u32, connections
                 }
                 Err(error) => {
                     outcome.error(format!("{error:#}"));
-                    connection = Connection::open(server.address)?;
+                    connection = Connection::open(server.address())?;
                 }
             }
             if number >= warm_up {

@@ -2,6 +2,7 @@
 //!
 //! * [`windows`]: exact windows over a file, beside Flink and DuckDB.
 //! * [`latency`]: one record by HTTP, all answers back, under open-loop load.
+//! * [`recovery`]: more groups than memory, a kill, and the first answer after it.
 //! * [`relay`]: small packets through three stages.
 
 mod figures;
@@ -9,8 +10,10 @@ pub(crate) mod latency;
 mod machine;
 mod plot;
 mod process;
+mod recovery;
 pub(crate) mod relay;
 mod report;
+mod server;
 mod usage;
 pub(crate) mod windows;
 
@@ -26,6 +29,8 @@ pub(crate) enum Bench {
     Windows(windows::Options),
     /// Open-loop HTTP load, corrected for coordinated omission
     Latency(latency::Options),
+    /// More groups than memory, a kill, and the first answer after it
+    Recovery(recovery::Options),
     /// Small packets through source, relay and sink
     Relay(relay::Options),
 }
@@ -34,6 +39,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Windows(options) => windows::run(options)?,
         Bench::Latency(options) => latency::run(options)?,
+        Bench::Recovery(options) => recovery::run(options)?,
         Bench::Relay(options) => relay::run(options)?,
     }
     Ok(ExitCode::SUCCESS)

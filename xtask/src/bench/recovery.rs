@@ -1,0 +1,295 @@
+//! More groups than memory, a kill under load, and the time to the first answer after it.
+//!
+//! Every group comes once; then records of uniform keys, as fast as they are taken; then the kill, with records coming
+//! at a steady rate up to it, and a start in the same data directory. The first answer counts from the start of the
+//! process to the reply to one record, which comes after the replay of what was not committed.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::report::{Report, Table, count, mebibytes};
+use super::server::Server;
+use crate::http::Connection;
+use crate::project::{self, Profile};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Few groups and seconds: shows that everything works
+    #[arg(long)]
+    quick: bool,
+    /// Groups
+    #[arg(long, default_value_t = 10_000_000)]
+    groups: u64,
+    /// `state.memory` of the job, in MiB
+    #[arg(long, default_value_t = 512)]
+    memory: u64,
+    /// Records a second before the kill
+    #[arg(long, default_value_t = 50_000)]
+    rate: u64,
+    /// Seconds of uniform keys, and of the steady rate
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+}
+
+const JOB: &str = "recovery";
+
+/// Records in one request.
+const BATCH: u64 = 2_000;
+
+/// Groups whose state a restart should have brought back within this time.
+const FILL_PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let binary = project::thalweg(Profile::Release)?;
+    let groups = if options.quick { 50_000 } else { options.groups };
+    let memory = if options.quick { 4 } else { options.memory };
+    let seconds = Duration::from_secs(if options.quick { 1 } else { options.seconds });
+    let mut report = Report::new("recovery", "More groups than memory, and restarts");
+    report.say(&format!(
+        "{} groups with a sum and a count over a day in the `indexed` back end, `state: {{ memory: {memory}MiB }}`; records \
+         come by HTTP in requests of {BATCH}, `ack: synced`; server and load generator share the machine.",
+        count(groups as f64)
+    ));
+    let mut server = Server::start(&binary, &job(Some((memory, "lazy"))))?;
+    measure_load(&mut report, &server, groups, seconds)?;
+
+    report.heading("Restarts");
+    report.say(&format!(
+        "Killed while {} records a second of uniform keys came; each row is a kill and a start of its own.",
+        count(options.rate as f64)
+    ));
+    report.say(
+        "The first answer counts from the start of the process, and has the replay of the last cycle in it.",
+    );
+    let mut table = Table::new([
+        "restart",
+        "first answer",
+        "groups in memory then",
+        "memory then",
+        "all back after",
+        "groups then",
+    ]);
+    let mut modes = vec![
+        ("lazy", Some((memory, "lazy")), false),
+        ("eager", Some((memory, "eager")), false),
+        ("all in memory", None, false),
+    ];
+    if drop_page_cache().is_ok() {
+        modes.insert(1, ("lazy, page cache dropped", Some((memory, "lazy")), true));
+    }
+    for (name, state, is_cold) in modes {
+        steady(&server, groups, options.rate, seconds / 4)?;
+        server.kill()?;
+        if is_cold {
+            drop_page_cache()?;
+        }
+        let began = Instant::now();
+        server.start_again(&job(state))?;
+        first_answer(&mut server)?;
+        let first = began.elapsed();
+        let (then, resident) = (cache(&server)?, server.resident_bytes());
+        let filled = if state.is_some_and(|(_, recovery)| recovery == "eager") {
+            Some((wait_until_filled(&server)?, began.elapsed()))
+        } else {
+            None
+        };
+        let shown =
+            |cache: &Option<Cache>| cache.as_ref().map_or("all".to_owned(), |cache| count(cache.keys));
+        table.row([
+            name.to_owned(),
+            seconds_of(first),
+            shown(&then),
+            mebibytes(resident),
+            filled.as_ref().map_or("–".to_owned(), |(_, took)| seconds_of(*took)),
+            filled.as_ref().map_or("–".to_owned(), |(cache, _)| shown(&Some(cache.clone()))),
+        ]);
+    }
+    report.table(&table);
+    server.stop()?;
+    report.finish(options.quick)
+}
+
+/// More state than memory: what it costs in records a second, and in bytes a key.
+fn measure_load(report: &mut Report, server: &Server, groups: u64, seconds: Duration) -> Result<()> {
+    let mut table = Table::new(["records", "records/s", "read back", "evicted", "memory", "at most"]);
+    let mut row = |name: &str, records: u64, took: Duration, before: &Cache| -> Result<Cache> {
+        let now = cache(server)?.context("the job bounds its state")?;
+        table.row([
+            name.to_owned(),
+            count(records as f64 / took.as_secs_f64()),
+            count(now.misses - before.misses),
+            count(now.evictions - before.evictions),
+            mebibytes(server.resident_bytes()),
+            mebibytes(server.peak_bytes()),
+        ]);
+        Ok(now)
+    };
+    let mut connection = Connection::open(server.address())?;
+    let began = Instant::now();
+    for first in (0..groups).step_by(BATCH as usize) {
+        post(&mut connection, first..groups.min(first + BATCH))?;
+    }
+    settle(&mut connection)?;
+    let loaded = row("each group once", groups, began.elapsed(), &Cache::default())?;
+    let (mut random, mut records, began) = (1, 0, Instant::now());
+    while began.elapsed() < seconds {
+        post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
+        records += BATCH;
+    }
+    settle(&mut connection)?;
+    let now = row("uniform keys", records, began.elapsed(), &loaded)?;
+    report.heading("More state than memory");
+    report.table(&table);
+    report.say(&format!(
+        "{} of {} groups are in memory; finding all of them takes {:.1} bytes a group, index of the back end included.",
+        count(now.keys),
+        count(now.stored),
+        now.key_bytes / now.stored
+    ));
+    Ok(())
+}
+
+fn job(state: Option<(u64, &str)>) -> Value {
+    let mut job = json!({
+        "name": JOB,
+        "sources": {"payments": {
+            "type": "http",
+            "format": "ndjson",
+            "schema": {"card": "int64", "amount": "float64"},
+            "ack": "synced",
+        }},
+        "operators": {"features": {
+            "type": "metrics",
+            "input": "payments",
+            "partition_by": ["card"],
+            "queries": {
+                "day": "SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 DAY",
+            },
+        }},
+        "sinks": {"answers": {"type": "null", "input": "features"}},
+    });
+    if let Some((memory, recovery)) = state {
+        job["state"] = json!({"memory": format!("{memory}MiB"), "recovery": recovery});
+    }
+    job
+}
+
+fn door(reply: &str) -> String {
+    format!("/v1/jobs/{JOB}/sources/payments{reply}")
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Posts a record of each card, and again as long as the server is full.
+fn post(connection: &mut Connection, cards: impl Iterator<Item = u64>) -> Result<()> {
+    let body: String =
+        cards.map(|card| format!("{{\"card\":{card},\"amount\":{}.25}}\n", card % 500)).collect();
+    loop {
+        match connection.post(&door("?reply=none"), &[body.as_bytes()])? {
+            (202, _) => return Ok(()),
+            (429, _) => thread::sleep(Duration::from_millis(2)),
+            (status, body) => bail!("records were answered {status}: {}", String::from_utf8_lossy(body)),
+        }
+    }
+}
+
+/// One record with a reply: it comes after all that was posted before.
+fn settle(connection: &mut Connection) -> Result<()> {
+    match connection.post(&door(""), &[b"{\"card\":0,\"amount\":1.5}"])? {
+        (200, _) => Ok(()),
+        (status, body) => bail!("a record was answered {status}: {}", String::from_utf8_lossy(body)),
+    }
+}
+
+/// Posts records of uniform keys on a schedule.
+fn steady(server: &Server, groups: u64, rate: u64, time: Duration) -> Result<()> {
+    let mut connection = Connection::open(server.address())?;
+    let (mut random, began) = (7, Instant::now());
+    let total = (time.as_secs_f64() * rate as f64) as u64;
+    for sent in (0..total).step_by(BATCH as usize) {
+        let due = began + Duration::from_secs_f64(sent as f64 / rate as f64);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
+    }
+    Ok(())
+}
+
+/// Asks until there is an answer.
+fn first_answer(server: &mut Server) -> Result<()> {
+    loop {
+        let answer = Connection::open(server.address()).and_then(|mut connection| settle(&mut connection));
+        if answer.is_ok() {
+            return Ok(());
+        }
+        server.check_running()?;
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the live graph says of the groups in memory.
+#[derive(Clone, Default)]
+struct Cache {
+    keys: f64,
+    stored: f64,
+    key_bytes: f64,
+    misses: f64,
+    evictions: f64,
+}
+
+/// `None` where nothing bounds the state.
+fn cache(server: &Server) -> Result<Option<Cache>> {
+    // Counts are as of the last tick.
+    thread::sleep(Duration::from_millis(300));
+    let mut connection = Connection::open(server.address())?;
+    let (status, body) = connection.get(&format!("/v1/jobs/{JOB}"))?;
+    if status != 200 {
+        bail!("the job was answered {status}: {}", String::from_utf8_lossy(body));
+    }
+    let job: Value = serde_json::from_slice(body).context("read the live graph")?;
+    let operators = job["operators"].as_array().context("operators of the live graph")?;
+    let Some(cache) = operators.iter().map(|operator| &operator["cache"]).find(|cache| !cache.is_null())
+    else {
+        return Ok(None);
+    };
+    let number = |name: &str| cache[name].as_f64().with_context(|| format!("{name} of the live graph"));
+    Ok(Some(Cache {
+        keys: number("keys")?,
+        stored: number("stored")?,
+        key_bytes: number("key_bytes")?,
+        misses: number("misses")?,
+        evictions: number("evictions")?,
+    }))
+}
+
+/// Waits until no more groups come in.
+fn wait_until_filled(server: &Server) -> Result<Cache> {
+    let (began, mut before) = (Instant::now(), -1.0);
+    while began.elapsed() < FILL_PATIENCE {
+        let now = cache(server)?.context("the job bounds its state")?;
+        if now.keys == before {
+            return Ok(now);
+        }
+        before = now.keys;
+    }
+    bail!("groups still came in after {FILL_PATIENCE:?}")
+}
+
+/// Lets the kernel forget what it has of files; for root alone.
+fn drop_page_cache() -> Result<()> {
+    std::fs::write(Path::new("/proc/sys/vm/drop_caches"), "1").context("drop the page cache")
+}
+
+fn seconds_of(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
