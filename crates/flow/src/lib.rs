@@ -62,8 +62,7 @@ pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{
-    CacheCounts, Command, InputId, InputOrder, Operator, Output, Parts, TaskInfo, collect, collect_parts,
-    collect_with_parts,
+    CacheCounts, Command, InputId, InputOrder, Operator, Output, Parts, TaskInfo, collect, collect_with_parts,
 };
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};

@@ -54,6 +54,13 @@ pub struct Command {
     pub record: Option<Bytes>,
 }
 
+impl Command {
+    /// Asks nothing of anybody: it takes the place of a command in a replay.
+    pub fn nothing() -> Self {
+        Self { operator: "".into(), body: Arc::new(()), record: None }
+    }
+}
+
 /// An operator instance: one task of it. Batches in, batches out; all state is its own.
 ///
 /// Calls come in the order of the stream. For every range, `process` is called for each non-empty batch (in
@@ -255,16 +262,6 @@ pub fn collect<T>(
     call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>,
 ) -> Result<Vec<(usize, Batch)>, Error> {
     run_by_hand(call, None)
-}
-
-/// As [`collect`], for calls that hand over parts of cycles: returns those.
-///
-/// # Errors
-/// What `call` returns.
-pub fn collect_parts<T>(call: impl FnOnce(&mut Output<'_>) -> Result<T, Error>) -> Result<Parts, Error> {
-    let mut parts = Parts::new();
-    run_by_hand(call, Some(&mut parts))?;
-    Ok(parts)
 }
 
 fn run_by_hand<T>(

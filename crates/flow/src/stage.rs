@@ -43,6 +43,16 @@ pub(crate) struct Stage {
     pub first: Option<Seq>,
 }
 
+fn output<'a>(
+    who: (&'a Arc<str>, u32),
+    emitted: &'a mut Vec<(usize, Batch)>,
+    at: &'a mut Option<Seq>,
+    range: SeqRange,
+    core: &'a Arc<JobCore>,
+) -> Output<'a> {
+    Output { who: Some(who), emitted, at, range, core: Some(core), parts: None }
+}
+
 impl Stage {
     pub(crate) fn new(
         core: Arc<JobCore>,
@@ -120,27 +130,18 @@ impl Stage {
             counters.note_newest(&batch);
             self.first = bounds(&batch).map(|(first, _)| first);
             self.at = None;
-            let mut out = Output {
-                who: Some((&self.name, self.index)),
-                emitted: &mut self.emitted,
-                at: &mut self.at,
-                range,
-                core: Some(&self.core),
-                parts: None,
-            };
-            operator.process(input, batch, &mut out)?;
+            operator.process(
+                input,
+                batch,
+                &mut output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core),
+            )?;
         }
         self.first = None;
         self.at = None;
-        let mut out = Output {
-            who: Some((&self.name, self.index)),
-            emitted: &mut self.emitted,
-            at: &mut self.at,
+        operator.complete(
             range,
-            core: Some(&self.core),
-            parts: None,
-        };
-        operator.complete(range, &mut out)?;
+            &mut output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core),
+        )?;
         if had_records && let Some(time) = operator.task_time() {
             self.counters.task_time.raise(time);
         }
@@ -184,14 +185,8 @@ impl Stage {
     pub(crate) fn control(&mut self, control: &Control, seq: Seq) -> Result<(), Error> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
         self.at = None;
-        let mut out = Output {
-            who: Some((&self.name, self.index)),
-            emitted: &mut self.emitted,
-            at: &mut self.at,
-            range: SeqRange::new(seq, seq + 1),
-            core: Some(&self.core),
-            parts: None,
-        };
+        let range = SeqRange::new(seq, seq + 1);
+        let mut out = output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core);
         match control {
             Control::Tick(now) => operator.tick(*now, &mut out)?,
             Control::Cycle(cycle) => operator.cycle(*cycle, &mut out)?,

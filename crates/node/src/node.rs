@@ -338,7 +338,7 @@ fn again(queries: &BTreeMap<Arc<str>, LiveQueries>, record: &[u8]) -> Result<Com
     match queries.get(change.operator.as_str()) {
         Some(live) => live.again(&change),
         // The operator is gone from the job file, and its queries with it.
-        None => Ok(Command { operator: "".into(), body: Arc::new(()), record: None }),
+        None => Ok(Command::nothing()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::{ArrayRef, Int64Array, StringViewArray};
-use thalweg_flow::{CyclePart, InputId, Operator, TaskInfo, Waker, collect, collect_parts};
+use thalweg_flow::{CyclePart, InputId, Operator, TaskInfo, Waker, collect, collect_with_parts};
 use thalweg_types::{Batch, Error, Schema, SeqRange, Seqs};
 
 use super::{options, schema};
@@ -103,7 +103,7 @@ impl Driven {
     /// Marks the end of a cycle and gives the sink's part of it.
     pub(super) fn mark(&mut self, cycle: u64) -> Result<Box<dyn CyclePart>, Error> {
         self.wait_until("ready", |sink, waker| Ok(sink.is_ready(waker)))?;
-        let mut parts = collect_parts(|out| self.sink.cycle(cycle, out))?;
+        let (_, mut parts) = collect_with_parts(|out| self.sink.cycle(cycle, out))?;
         assert_eq!(parts.len(), 1, "each cycle has one part");
         assert_eq!(parts[0].0, cycle);
         Ok(parts.remove(0).1)

@@ -117,16 +117,12 @@ impl Sequencer {
             OrderEvent::Command { record } => {
                 let command = match (&record, &self.replay) {
                     (Some(record), Some(replay)) => (replay.commands)(record)?,
-                    _ => Command { operator: "".into(), body: Arc::new(()), record: None },
+                    _ => Command::nothing(),
                 };
                 self.control(&Control::Command(Arc::new(command)));
             }
             // The run that wrote it ended in order; this one goes on where it stopped.
-            OrderEvent::End => self.control(&Control::Command(Arc::new(Command {
-                operator: "".into(),
-                body: Arc::new(()),
-                record: None,
-            }))),
+            OrderEvent::End => self.control(&Control::Command(Arc::new(Command::nothing()))),
         }
         Ok(true)
     }
