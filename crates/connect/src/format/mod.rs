@@ -42,6 +42,15 @@ use crate::{OptionKind, OptionSpec, Options};
 /// The byte order mark that some programs put before UTF-8.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
+/// Bytes of the mark at the beginning of a text; `None` where more is needed to know.
+fn mark_len(data: &[u8], at_end: bool) -> Option<usize> {
+    match data.starts_with(BOM) {
+        true => Some(BOM.len()),
+        false if data.len() < BOM.len() && BOM.starts_with(data) && !at_end => None,
+        false => Some(0),
+    }
+}
+
 /// The option that all text formats take.
 const MAX_RECORD: OptionSpec = OptionSpec {
     key: "max_record",

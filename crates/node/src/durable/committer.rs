@@ -19,7 +19,7 @@ use thalweg_types::Error;
 
 use super::SourceNumbers;
 use super::order::OrderPlace;
-use super::record::{CommitRecord, CommittedSource, Position};
+use super::record::{CommitRecord, CommittedSource, Position, VERSION};
 use crate::metrics::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
@@ -66,8 +66,6 @@ pub struct CycleFigures {
     pub committed: u64,
     /// From its marker to its commit record.
     pub took: Duration,
-    /// Of that, the time in which the commit thread worked.
-    pub work: Duration,
     /// Markers held back because earlier cycles were on their way, and for how long in all.
     pub held_back: u64,
     pub held_back_for: Duration,
@@ -193,7 +191,6 @@ impl CommitWork {
 
     fn commit(&mut self, cycle: OpenCycle) -> Result<(), Error> {
         let OpenCycle { start, order, queries, mut parts, at } = cycle;
-        let began = Instant::now();
         // What the cycle is made of has to come out the same again before anything depends on it.
         for journal in self.journals.iter().flatten() {
             journal.sync()?;
@@ -209,7 +206,7 @@ impl CommitWork {
         let numbers = &self.numbers;
         let sources = numbers.names.iter().zip(&numbers.places);
         let record = CommitRecord {
-            version: CommitRecord::new_version(),
+            version: VERSION,
             cycle: start.cycle,
             next: start.next,
             now: start.now,
@@ -238,7 +235,6 @@ impl CommitWork {
         let mut inner = self.committer.lock();
         inner.figures.committed = start.cycle;
         inner.figures.took = at.elapsed();
-        inner.figures.work = began.elapsed();
         Ok(())
     }
 }

@@ -175,11 +175,7 @@ impl Store {
         options.promised = at;
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
         let log = open_log(&self.fs, dir, options)?;
-        let durability = match ack {
-            Ack::Synced => LogDurability::Synced,
-            Ack::Written => LogDurability::Written,
-            Ack::None => LogDurability::None,
-        };
+        let durability = asked_of_log(ack);
         self.ack = Some(self.ack.map_or(ack, |other| stronger(ack, other)));
         let group = match &self.group {
             Some(group) => Arc::clone(group),
@@ -229,11 +225,7 @@ impl Store {
         order.advance(end);
         let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone()));
         let told: Arc<OnceLock<Job>> = Arc::default();
-        let durability = match ack {
-            None | Some(Ack::Synced) => LogDurability::Synced,
-            Some(Ack::Written) => LogDurability::Written,
-            Some(Ack::None) => LogDurability::None,
-        };
+        let durability = asked_of_log(ack.unwrap_or(Ack::Synced));
         let mut registration = Registration::new(durability);
         registration.on_progress = Some(Arc::new({
             let (order, place, job) = (Arc::clone(&order), Arc::clone(&place), Arc::clone(&told));
@@ -329,6 +321,15 @@ pub(crate) fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
     bytes
         .map(|bytes| LogPosition(u64::from_le_bytes(bytes)))
         .map_err(|_| Error::corrupt("the last commit record holds no place in the journal"))
+}
+
+/// What an acknowledgement waits for in a log.
+fn asked_of_log(ack: Ack) -> LogDurability {
+    match ack {
+        Ack::Synced => LogDurability::Synced,
+        Ack::Written => LogDurability::Written,
+        Ack::None => LogDurability::None,
+    }
 }
 
 fn stronger(one: Ack, other: Ack) -> Ack {

@@ -10,7 +10,7 @@ use thalweg_types::{Error, Micros, Offset, Seq};
 use crate::metrics::QueryChange;
 
 /// Persisted.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitRecord {
@@ -71,10 +71,6 @@ impl CommitRecord {
         self.parts.get(&Self::part_name(operator, task)).map(|position| position.0.clone())
     }
 
-    pub(crate) fn new_version() -> u32 {
-        VERSION
-    }
-
     /// The record of a job that has done nothing yet.
     pub(crate) fn beginning() -> Self {
         Self {
@@ -123,7 +119,7 @@ mod tests {
     #[test]
     fn a_record_comes_back_and_a_newer_one_is_refused() {
         let record = CommitRecord {
-            version: CommitRecord::new_version(),
+            version: VERSION,
             cycle: 7,
             next: 99,
             now: -1,

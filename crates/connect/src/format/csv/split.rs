@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thalweg_types::{Error, Schema, format_size};
 
-use super::super::{BOM, Preamble, Split, Splitter, scan};
+use super::super::{Preamble, Split, Splitter, mark_len, scan};
 use super::decode::header_names;
 use super::{CsvFormat, Layout, blank_line, record_end, trim_line_end};
 
@@ -60,12 +60,8 @@ impl Splitter for CsvSplitter {
     fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
         let mut skip = 0;
         if self.at_start {
-            if data.len() < BOM.len() && BOM.starts_with(data) && !at_end {
-                return Ok(Split::default());
-            }
-            if data.starts_with(BOM) {
-                skip = BOM.len();
-            }
+            let Some(mark) = mark_len(data, at_end) else { return Ok(Split::default()) };
+            skip = mark;
         }
         if self.wants_header {
             match self.header(data, skip, at_end)? {

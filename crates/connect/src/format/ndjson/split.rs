@@ -2,7 +2,7 @@
 
 use thalweg_types::Error;
 
-use super::super::{BOM, Split, Splitter, scan};
+use super::super::{Split, Splitter, mark_len, scan};
 use super::is_blank;
 
 #[derive(Default)]
@@ -14,11 +14,9 @@ impl Splitter for NdjsonSplitter {
     fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
         let mut skip = 0;
         if !self.is_past_start {
-            if data.len() < BOM.len() && BOM.starts_with(data) && !at_end {
-                return Ok(Split::default());
-            }
+            let Some(mark) = mark_len(data, at_end) else { return Ok(Split::default()) };
             self.is_past_start = true;
-            skip = if data.starts_with(BOM) { BOM.len() } else { 0 };
+            skip = mark;
         }
         let rest = &data[skip..];
         let mut end = memchr::memrchr(b'\n', rest).map_or(0, |last| last + 1);
