@@ -286,8 +286,10 @@ impl Stage {
     }
 
     pub(super) fn hold_chunks(&mut self) {
-        if let Some((_, first)) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.held.front()) {
-            self.reservoir.hold(*first);
+        // A query that comes stands behind what cycles before it needed: a later cycle may name earlier chunks.
+        let held = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.held);
+        if let Some(first) = held.map(|(_, first)| *first).min() {
+            self.reservoir.hold(first);
         }
     }
 

@@ -268,3 +268,29 @@ fn damaged_missing_and_misplaced_entries_are_refused() {
     world.commit = Some(whole);
     world.crash().unwrap();
 }
+
+#[test]
+fn chunks_that_a_query_stands_in_are_kept_though_the_cycle_before_it_came_needed_none() {
+    let options = StageOptions { chunk_rows: 4, lateness: 0, ..StageOptions::default() };
+    let query = |span: i64| {
+        let text = format!("SELECT count(*) AS n FROM s GROUP BY card OVER SLIDING {span} SECONDS");
+        (format!("q{span}"), text)
+    };
+    let records: Vec<Record> = (0..80)
+        .map(|second| Record { time: second * 1_000_000, card: Some("a".to_owned()), ..Record::default() })
+        .collect();
+    let mut world = World::new(&[query(2)], &options);
+    world.answer(&records, 24);
+    world.change(&[]);
+    world.begin();
+    world.change(&[query(25)]);
+    world.begin();
+    world.answer(&records, 40);
+    assert!(world.commit());
+    world.answer(&records, 4);
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    world.crash().unwrap();
+    assert_eq!(world.position, 24);
+    world.answer(&records, 40);
+}
