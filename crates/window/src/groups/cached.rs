@@ -261,6 +261,51 @@ impl Cached {
         !is_new && self.is_cold(number)
     }
 
+    /// Gives numbers to groups, all of which are cold; none of them is found before [`Cached::index_cold`].
+    pub(crate) fn add_unindexed(&mut self, tags: &[(u32, u32)]) {
+        for (number, tag) in tags {
+            self.widen(*number as usize + 1);
+            self.tags[*number as usize] = *tag;
+            self.live[*number as usize / 64] |= 1 << (number % 64);
+        }
+    }
+
+    /// Lets all groups be found, of a table in which none was.
+    ///
+    /// They go into the table in about the order of their places in it, some at a time: so memory is gone through from
+    /// one end to the other, instead of a miss per group.
+    pub(crate) fn index_cold(&mut self) {
+        let count = self.live.iter().map(|word| word.count_ones() as usize).sum();
+        let tags = &self.tags;
+        self.index.reserve(count, |number| spread(tags[*number as usize]));
+        // The table goes by the low bits of a hash; the upper ones of these, as many as there are parts.
+        let shift = (count.next_power_of_two() * 2).ilog2().saturating_sub(PARTS.ilog2());
+        let part = |tag: u32| (spread(tag) >> shift) as usize % PARTS;
+        let mut ordered: Vec<u32> = Vec::with_capacity(TOGETHER.min(count));
+        for first in (0..self.tags.len()).step_by(TOGETHER) {
+            let numbers = first as u32..(first + TOGETHER).min(self.tags.len()) as u32;
+            let live = || numbers.clone().filter(|number| self.is_live(*number));
+            let mut ends = [0_usize; PARTS];
+            live().for_each(|number| ends[part(self.tags[number as usize])] += 1);
+            let mut end = 0;
+            for place in &mut ends {
+                end += std::mem::replace(place, end);
+            }
+            ordered.clear();
+            ordered.resize(end, 0);
+            for number in live() {
+                let place = &mut ends[part(self.tags[number as usize])];
+                ordered[*place] = number;
+                *place += 1;
+            }
+            let tags = &self.tags;
+            for number in &ordered {
+                let hash = spread(tags[*number as usize]);
+                self.index.insert_unique(hash, *number, |other| spread(tags[*other as usize]));
+            }
+        }
+    }
+
     fn hold(&mut self, held: Held) -> u32 {
         if let Some(seen) = &mut self.seen {
             set(seen, held.number);
@@ -291,12 +336,6 @@ impl Cached {
     /// Brings a cold group in; its slot.
     pub(crate) fn load(&mut self, number: u32, key: Key, newest: Micros) -> u32 {
         self.hold(Held { key, newest, number })
-    }
-
-    /// Makes room for `live` groups.
-    pub(crate) fn expect(&mut self, live: usize) {
-        let tags = &self.tags;
-        self.index.reserve(live, |number| spread(tags[*number as usize]));
     }
 
     pub(crate) fn loaded(&mut self) {
@@ -462,6 +501,10 @@ fn set(words: &mut [u64], number: u32) {
 /// Slots that are looked at for each group that is to be evicted, and beyond.
 const LOOKS_PER_GROUP: usize = 8;
 const LOOKS: usize = 64;
+
+/// Parts of a table that are filled one after the other, and groups that are put into it together.
+const PARTS: usize = 1 << 12;
+const TOGETHER: usize = 1 << 20;
 
 const EMPTY: Held = Held { key: Key::Null, newest: FREE, number: NO_GROUP };
 

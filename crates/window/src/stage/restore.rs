@@ -294,9 +294,9 @@ impl Restoring {
             let blocks = 0..(saved.slots as u32).div_ceil(TAG_BLOCK);
             keys.extend(blocks.map(|block| Key::Tags { grouping: saved.id, block }));
         }
-        for (saved, place) in manifest.groupings.iter().zip(&self.groupings) {
-            if let Some(grouping) = place.and_then(|place| self.stage.groupings[place].as_mut()) {
-                grouping.table.make_cached().expect(saved.live.min(saved.slots));
+        for place in self.groupings.iter().flatten() {
+            if let Some(grouping) = self.stage.groupings[*place].as_mut() {
+                grouping.table.make_cached();
             }
         }
         // One that is not there is missed when all are together.
@@ -412,9 +412,7 @@ impl Restoring {
         if let Some(Grouping { table: Groups::Cached(table), .. }) =
             place.and_then(|place| self.stage.groupings[place].as_mut())
         {
-            for (number, tag) in tags {
-                table.add(number, tag);
-            }
+            table.add_unindexed(&tags);
         }
         Ok(())
     }
@@ -425,7 +423,7 @@ impl Restoring {
     /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk
     /// cannot be read.
     pub fn finish(self) -> Result<Stage, Error> {
-        let Self { mut stage, manifest, new, order, has_whole, rows, ids, tagged, .. } = self;
+        let Self { mut stage, manifest, new, order, has_whole, rows, ids, tagged, is_lazy, .. } = self;
         let mut gone = Vec::new();
         stage.restore_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
@@ -456,6 +454,11 @@ impl Restoring {
                 checkpoint.drop_groups(saved.id, saved.slots);
                 continue;
             };
+            if let Groups::Cached(table) = &mut grouping.table
+                && is_lazy
+            {
+                table.index_cold();
+            }
             let live = grouping.table.live();
             if live != saved.live {
                 return Err(contradiction(&format_args!(
