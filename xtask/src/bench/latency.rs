@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Records of history spread over the hour, beside the dense part
     #[arg(long, default_value_t = 200_000)]
     history: u64,
+    /// Cards of one record each among the history, so that so many groups live
+    #[arg(long, default_value_t = 1_000_000)]
+    groups: u64,
     /// Connections that are kept alive
     #[arg(long, default_value_t = 64)]
     connections: usize,
@@ -66,11 +69,18 @@ const JOB: &str = "latency";
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = project::thalweg(Profile::Release)?;
     let seconds = if options.quick { 3 } else { options.seconds };
-    let history = if options.quick { 5_000 } else { options.history };
+    let history = if options.quick {
+        History { spread: 5_000, groups: 20_000 }
+    } else {
+        History { spread: options.history, groups: options.groups }
+    };
     let mut report = Report::new("latency", "Latency by HTTP");
     report.say(&format!(
-        "Open-loop load on {} connections, records of 103 fields, three queries over one hour, `ack: {}`.",
-        options.connections, options.ack
+        "Open-loop load on {} connections, records of 103 fields, three queries over one hour, {} cards with a record in \
+         it, `ack: {}`, a commit every second.",
+        options.connections,
+        count(history.groups as f64),
+        options.ack
     ));
     report.say(
         "Latency counts from the intended time of sending; server and load generator share the machine.",
@@ -81,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for rate in &options.rates {
         let server = start(&binary, &records, &options.ack)?;
         let idle = server.resident_bytes();
-        let posted = fill(&server, &records, *rate, seconds, history)?;
+        let posted = fill(&server, &records, *rate, seconds, &history)?;
         let outcome = load(&server, &records, *rate, seconds, options.connections)?;
         let percentile = |q: f64| milliseconds(outcome.latencies.value_at_quantile(q));
         table.row([
@@ -120,7 +130,7 @@ pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let binary = project::thalweg(Profile::Dev)?;
     let records = Records::generate(&binary, 200)?;
     let server = start(&binary, &records, "synced")?;
-    fill(&server, &records, 50, 1, 200)?;
+    fill(&server, &records, 50, 1, &History { spread: 200, groups: 500 })?;
     let outcome = load(&server, &records, 50, 2, 4)?;
     server.stop()?;
     tally.check(
@@ -235,8 +245,16 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// What comes before the load, beside records where the windows' tails pass.
+struct History {
+    /// Records like those of the load.
+    spread: u64,
+    /// Records of a card each, with few fields.
+    groups: u64,
+}
+
 /// Posts the history, oldest first; how many records that were.
-fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, spread: u64) -> Result<u64> {
+fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, history: &History) -> Result<u64> {
     let end = now();
     let start = end - HOUR;
     let dense = Duration::from_secs(u64::from(seconds + WARM_UP)) + POSTING;
@@ -245,19 +263,33 @@ fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, spread: u64
         let step = length.as_secs_f64() * 1e3 / number.max(1) as f64;
         times.extend((0..number).map(|index| from.as_millis() as u64 + (index as f64 * step) as u64));
     };
-    ramp(start, dense, (dense.as_secs_f64() * f64::from(rate)) as u64);
-    ramp(start + dense, HOUR - dense, spread);
+    let at_tails = (dense.as_secs_f64() * f64::from(rate)) as u64;
+    ramp(start, dense, at_tails);
+    let (after, fulls) = (history.spread + history.groups, history.spread);
+    ramp(start + dense, HOUR - dense, after);
+    // Evenly among each other, behind those at the tails.
+    let is_full = |number: u64| match number.checked_sub(at_tails) {
+        None => true,
+        Some(index) => index * fulls / after != (index + 1) * fulls / after,
+    };
     let mut connection = Connection::open(server.address())?;
     let path = door(false);
     let mut body = Vec::new();
     for (batch, times) in times.chunks(BATCH).enumerate() {
         body.clear();
         for (index, time) in times.iter().enumerate() {
-            let (before, after) = records.parts((batch * BATCH + index) as u64);
-            body.extend_from_slice(before);
-            body.extend_from_slice(time.to_string().as_bytes());
-            body.extend_from_slice(after);
-            body.push(b'\n');
+            let number = (batch * BATCH + index) as u64;
+            if is_full(number) {
+                let (before, after) = records.parts(number);
+                body.extend_from_slice(before);
+                body.extend_from_slice(time.to_string().as_bytes());
+                body.extend_from_slice(after);
+                body.push(b'\n');
+            } else {
+                let card =
+                    format!("{{\"ts\":{time},\"card\":\"g{number}\",\"merchant\":\"m\",\"amount\":2.5}}\n");
+                body.extend_from_slice(card.as_bytes());
+            }
         }
         loop {
             match connection.post(&path, &[&body])? {

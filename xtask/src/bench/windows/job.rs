@@ -18,12 +18,13 @@ pub(super) struct Job {
     queries: Vec<(String, String)>,
     answers: Option<PathBuf>,
     chunk_memory: Option<String>,
+    cycle: Option<String>,
 }
 
 impl Job {
     /// Answers are counted and digested.
     pub(super) fn new(input: &Path, queries: Vec<(String, String)>) -> Self {
-        Self { input: input.to_path_buf(), queries, answers: None, chunk_memory: None }
+        Self { input: input.to_path_buf(), queries, answers: None, chunk_memory: None, cycle: None }
     }
 
     /// Answers go to a CSV file instead.
@@ -34,6 +35,11 @@ impl Job {
 
     pub(super) fn chunk_memory(mut self, size: &str) -> Self {
         self.chunk_memory = Some(size.to_owned());
+        self
+    }
+
+    pub(super) fn cycle(mut self, every: &str) -> Self {
+        self.cycle = Some(every.to_owned());
         self
     }
 
@@ -64,6 +70,9 @@ impl Job {
         });
         if let Some(size) = &self.chunk_memory {
             job["state"] = json!({ "chunk_memory": size });
+        }
+        if let Some(every) = &self.cycle {
+            job["cycle"] = json!({ "every": every });
         }
         format!("{job:#}\n")
     }

@@ -314,27 +314,40 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     let records = options.scaled(options.count * 8);
     report.heading("A cycle every second");
     report.say(&format!(
-        "{} payments, the query of the comparison, without and with `--data-dir`, run in turns; the end, with its last \
-         commit, is part of the time.",
+        "{} payments, the query of the comparison, without `--data-dir`, with it and a commit at the end alone, and with it \
+         and a commit every second, run in turns; the end, with its last commit, is part of the time.",
         count(records as f64)
     ));
     let input = ours.payments(records, &[])?;
     let job = Job::new(&input, hourly());
-    let mut table =
-        Table::new(["cores", "without, records/s", "with, records/s", "with to without", "peak memory with"]);
+    let mut table = Table::new([
+        "cores",
+        "without, records/s",
+        "one commit, records/s",
+        "a commit a second, records/s",
+        "a commit a second to without",
+        "to one commit",
+        "peak memory",
+    ]);
     for (name, cores, workers) in [("one", ONE, 1), ("two", TWO, 2)] {
-        let (mut without, mut with) = (Vec::new(), Vec::new());
+        let (mut without, mut rare, mut with) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.repeat() {
             without.push(ours.measure(&job, Some(cores), workers, 1)?);
+            rare.push(ours.measure_durable(&job.clone().cycle("1h"), Some(cores), workers)?);
             with.push(ours.measure_durable(&job, Some(cores), workers)?);
         }
-        let (without, with) = (Speed::of(&without)?, Speed::of(&with)?);
-        ensure!(without.digest == with.digest, "the digest differs with a data directory");
+        let (without, rare, with) = (Speed::of(&without)?, Speed::of(&rare)?, Speed::of(&with)?);
+        ensure!(
+            without.digest == with.digest && without.digest == rare.digest,
+            "the digest differs with a data directory"
+        );
         table.row([
             name.to_owned(),
             count(without.rate),
+            count(rare.rate),
             count(with.rate),
             times(with.rate / without.rate),
+            times(with.rate / rare.rate),
             mebibytes(with.peak_bytes),
         ]);
     }
