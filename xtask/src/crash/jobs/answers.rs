@@ -5,16 +5,14 @@
 //! the same ids, and counts once.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::clients::{self, Clients};
 use super::{Job, Setting};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
@@ -28,10 +26,7 @@ const SOURCES: [&str; 2] = ["a", "b"];
 
 struct Answers {
     sinks: [(String, PathBuf); 1],
-    /// Those that are not posting.
-    clients: Vec<Client>,
-    posting: Vec<JoinHandle<Result<Client>>>,
-    done: Arc<AtomicUsize>,
+    clients: Clients<Client>,
     partitions: u64,
 }
 
@@ -56,12 +51,10 @@ pub(super) fn repeated(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
         batch: None,
         answers: Vec::new(),
     };
-    let clients = (0..CLIENTS).map(client).collect();
+    let clients = Clients::new((0..CLIENTS).map(client));
     Ok(Box::new(Answers {
         clients,
         sinks: [("out".to_owned(), setting.disk.join("out.ndjson"))],
-        posting: Vec::new(),
-        done: Arc::default(),
         partitions: random.between(1, 4),
     }))
 }
@@ -114,35 +107,15 @@ impl Job for Answers {
     }
 
     fn started(&mut self, engine: &Engine) -> Result<()> {
-        let address = engine.address().context("the engine does not say where it listens")?;
-        for mut client in self.clients.drain(..) {
-            let done = Arc::clone(&self.done);
-            self.posting.push(thread::spawn(move || {
-                if client.posts_left > 0 {
-                    client.post_all(address)?;
-                    if client.posts_left == 0 {
-                        // Read by the thread that watches; nothing else hangs on it.
-                        done.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-                Ok(client)
-            }));
-        }
-        Ok(())
+        self.clients.start(engine)
     }
 
     fn is_fed(&self) -> bool {
-        self.done.load(Ordering::Relaxed) == CLIENTS
+        self.clients.are_done()
     }
 
     fn stopped(&mut self) -> Result<()> {
-        for thread in self.posting.drain(..) {
-            match thread.join() {
-                Ok(client) => self.clients.push(client?),
-                Err(_) => bail!("a client panicked"),
-            }
-        }
-        Ok(())
+        self.clients.stop()
     }
 
     fn recount(&self, found: &Found, _: &Ledger) -> Result<u64> {
@@ -166,7 +139,7 @@ impl Job for Answers {
             expected["all"] = json!({ "n": count, "s": *sum as f64 / 4.0 });
             ensure!(answer == expected, "line {} is {answer}, expected {expected}", number + 1);
         }
-        for client in &self.clients {
+        for client in self.clients.all() {
             for answer in &client.answers {
                 let left = lines.get_mut(answer.as_str()).filter(|left| **left > 0);
                 let left =
@@ -184,17 +157,11 @@ fn record_of(id: &str) -> Option<(String, u64)> {
     Some((format!("s{}", parts.next()?), parts.next()?.parse().ok()?))
 }
 
-impl Client {
-    /// Posts what is left; ends early when nobody listens any more.
-    fn post_all(&mut self, address: SocketAddr) -> Result<()> {
-        while self.posts_left > 0 {
-            let Ok(connection) = Connection::open(address) else { break };
-            self.post(connection)?;
-        }
-        Ok(())
+impl clients::Client for Client {
+    fn posts_left(&self) -> u64 {
+        self.posts_left
     }
 
-    /// Posts what is left; ends early when the connection breaks.
     fn post(&mut self, mut connection: Connection) -> Result<()> {
         let path = format!("/v1/jobs/crash/sources/{}", SOURCES[self.number % SOURCES.len()]);
         while self.posts_left > 0 {
@@ -223,7 +190,9 @@ impl Client {
         }
         Ok(())
     }
+}
 
+impl Client {
     fn next_batch(&mut self) -> String {
         let mut batch = String::new();
         for _ in 0..self.random.between(1, 10) {

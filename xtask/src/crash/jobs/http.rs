@@ -5,16 +5,14 @@
 //! a source are dense, and both sources are mixed as the order log says.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::clients::{self, Clients};
 use super::{Job, Setting};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
@@ -30,10 +28,7 @@ const THRESHOLD_CENTS: u64 = 100;
 
 struct Posted {
     sinks: [(String, PathBuf); 2],
-    /// Those that are not posting.
-    clients: Vec<Client>,
-    posting: Vec<JoinHandle<Result<Client>>>,
-    done: Arc<AtomicUsize>,
+    clients: Clients<Client>,
     /// Of source `b`.
     ack: &'static str,
 }
@@ -65,10 +60,8 @@ pub(super) fn posted(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     };
     let sink = |name: &str| (name.to_owned(), setting.disk.join(format!("{name}.ndjson")));
     Ok(Box::new(Posted {
-        clients: (0..CLIENTS).map(client).collect(),
+        clients: Clients::new((0..CLIENTS).map(client)),
         sinks: [sink("all"), sink("big")],
-        posting: Vec::new(),
-        done: Arc::default(),
         // What was only written survives a kill, but no power cut.
         ack: if setting.power { "synced" } else { "written" },
     }))
@@ -115,36 +108,15 @@ impl Job for Posted {
     }
 
     fn started(&mut self, engine: &Engine) -> Result<()> {
-        let address = engine.address().context("the engine does not say where it listens")?;
-        for mut client in self.clients.drain(..) {
-            let done = Arc::clone(&self.done);
-            self.posting.push(thread::spawn(move || {
-                if client.posts_left > 0 {
-                    client.post_all(address)?;
-                    if client.posts_left == 0 {
-                        // Read by the thread that watches; nothing else hangs on it.
-                        done.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-                Ok(client)
-            }));
-        }
-        Ok(())
+        self.clients.start(engine)
     }
 
     fn is_fed(&self) -> bool {
-        self.done.load(Ordering::Relaxed) == CLIENTS
+        self.clients.are_done()
     }
 
     fn stopped(&mut self) -> Result<()> {
-        for thread in self.posting.drain(..) {
-            match thread.join() {
-                Ok(client) => self.clients.push(client?),
-                Err(_) => bail!("a client panicked"),
-            }
-        }
-        self.clients.sort_by_key(|client| client.number);
-        Ok(())
+        self.clients.stop()
     }
 
     fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {
@@ -165,7 +137,7 @@ impl Job for Posted {
         let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
         let mut last: HashMap<usize, usize> = HashMap::new();
         for record in &all {
-            let client = self.clients.get(record.client);
+            let client = self.clients.all().get(record.client);
             let sent = client.and_then(|client| client.records.get(record.number));
             let (cents, outcome) = sent.with_context(|| format!("{record:?} was never posted"))?;
             ensure!(*cents == record.cents, "{record:?} was posted with {cents} cents");
@@ -175,7 +147,7 @@ impl Job for Posted {
                 ensure!(before < record.number, "{record:?} came after record {before} of its client");
             }
         }
-        for client in &self.clients {
+        for client in self.clients.all() {
             for (number, (_, outcome)) in client.records.iter().enumerate() {
                 let count = counts.get(&(client.number, number)).copied().unwrap_or(0);
                 let is_right = match outcome {
@@ -218,17 +190,11 @@ fn source_of(client: usize) -> &'static str {
     SOURCES[client % SOURCES.len()]
 }
 
-impl Client {
-    /// Posts what is left; ends early when nobody listens any more.
-    fn post_all(&mut self, address: SocketAddr) -> Result<()> {
-        while self.posts_left > 0 {
-            let Ok(connection) = Connection::open(address) else { break };
-            self.post(connection)?;
-        }
-        Ok(())
+impl clients::Client for Client {
+    fn posts_left(&self) -> u64 {
+        self.posts_left
     }
 
-    /// Posts what is left; ends early when the connection breaks.
     fn post(&mut self, mut connection: Connection) -> Result<()> {
         let path = format!("/v1/jobs/crash/sources/{}", source_of(self.number));
         while self.posts_left > 0 {

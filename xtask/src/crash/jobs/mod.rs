@@ -6,6 +6,7 @@
 //! A new job (elements, another sink) is a module here that implements [`Job`], and a line in [`KINDS`].
 
 mod answers;
+mod clients;
 mod files;
 mod grown;
 mod http;
