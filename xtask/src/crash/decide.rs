@@ -13,8 +13,12 @@ use super::sys::Shutdown;
 pub(super) struct Tuning {
     pub(super) workers: u64,
     pub(super) cycle: Map<String, Value>,
+    /// `state.memory`.
+    pub(super) memory: Option<&'static str>,
     /// `state.chunk_memory`.
     pub(super) chunk_memory: Option<&'static str>,
+    /// `checkpoint` of elements.
+    pub(super) checkpoint: Option<&'static str>,
     /// `buffer` and `flush` of links.
     pub(super) buffer: Option<&'static str>,
     pub(super) flush: Option<&'static str>,
@@ -37,7 +41,9 @@ impl Tuning {
         Self {
             workers: random.between(1, 4),
             cycle,
+            memory: random.percent(50).then(|| random.pick(&["64KiB", "1MiB"])),
             chunk_memory: random.percent(50).then(|| random.pick(&["16KiB", "1MiB"])),
+            checkpoint: random.percent(30).then(|| random.pick(&["10 records", "500 records", "20ms"])),
             buffer: random.percent(50).then(|| random.pick(&["1KiB", "16KiB", "1MiB"])),
             flush: random.percent(30).then(|| random.pick(&["1ms", "5ms"])),
             poll: random.pick(&["1ms", "5ms"]),
@@ -58,7 +64,13 @@ impl Tuning {
 
     /// The state section of a job.
     pub(super) fn state(&self) -> Value {
-        self.chunk_memory.map_or_else(|| json!({}), |memory| json!({ "chunk_memory": memory }))
+        let mut state = json!({});
+        for (key, size) in [("memory", self.memory), ("chunk_memory", self.chunk_memory)] {
+            if let Some(size) = size {
+                state[key] = json!(size);
+            }
+        }
+        state
     }
 }
 

@@ -43,6 +43,14 @@ pub(super) struct Run {
     pub(super) arrival: i64,
 }
 
+/// What a job was given, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Run(Run),
+    /// The wall clock, in microseconds since 1970.
+    Tick(i64),
+}
+
 impl Ledger {
     /// Holds what is on disk against what was there before, and remembers it.
     ///
@@ -107,24 +115,43 @@ impl Ledger {
         Ok(())
     }
 
-    /// The order of all records, from the first one on.
+    /// The order of all records and ticks, from the first one on.
     ///
     /// # Errors
     /// Where a part of it was never seen, or a source's offsets are not dense.
-    pub(super) fn runs(&self) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
+    pub(super) fn steps(&self) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
         let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
         for (index, (number, entry)) in self.seen.order.iter().enumerate() {
             ensure!(
                 index as u64 == *number,
                 "record {index} of the order log was removed before it was seen"
             );
-            let Event::Run { source, offset, arrival } = entry.event else { continue };
-            let end = ends.entry(source).or_default();
-            ensure!(*end == offset, "the order names offset {offset} of source {source}, next was {end}");
-            *end += entry.count;
-            runs.push(Run { source, first: offset, count: entry.count, arrival });
+            match entry.event {
+                Event::Run { source, offset, arrival } => {
+                    let end = ends.entry(source).or_default();
+                    ensure!(
+                        *end == offset,
+                        "the order names offset {offset} of source {source}, next was {end}"
+                    );
+                    *end += entry.count;
+                    steps.push(Step::Run(Run { source, first: offset, count: entry.count, arrival }));
+                }
+                Event::Tick(now) => steps.push(Step::Tick(now)),
+                Event::Other => {}
+            }
         }
-        Ok(runs)
+        Ok(steps)
+    }
+
+    /// The records alone, as [`Ledger::steps`] has them.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn runs(&self) -> Result<impl Iterator<Item = Run>> {
+        Ok(self.steps()?.into_iter().filter_map(|step| match step {
+            Step::Run(run) => Some(run),
+            Step::Tick(_) => None,
+        }))
     }
 }

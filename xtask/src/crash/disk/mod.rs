@@ -34,7 +34,7 @@ impl Found {
         let from = self.commit.as_ref().map_or(0, |commit| commit.order);
         let runs = self.order.range(from..).map(|(_, entry)| match entry.event {
             Event::Run { .. } => entry.count,
-            Event::Other => 0,
+            Event::Tick(_) | Event::Other => 0,
         });
         runs.sum()
     }

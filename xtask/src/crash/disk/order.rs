@@ -21,7 +21,9 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// Records of a source, by its number, from `offset` on.
     Run { source: usize, offset: u64, arrival: i64 },
-    /// A tick, a cycle marker, a command, or the end.
+    /// The wall clock, in microseconds since 1970.
+    Tick(i64),
+    /// A cycle marker, a command, or the end.
     Other,
 }
 
@@ -90,7 +92,11 @@ fn entry(record: &[u8]) -> Result<Entry> {
             let event = Event::Run { source, offset, arrival };
             Entry { start, count: u64::from(u32_at(record, 9)), event }
         }
-        2..=5 => Entry { start, count: 1, event: Event::Other },
+        2 => {
+            ensure!(record.len() == 17, "a tick of {} bytes", record.len());
+            Entry { start, count: 1, event: Event::Tick(u64_at(record, 9).cast_signed()) }
+        }
+        3..=5 => Entry { start, count: 1, event: Event::Other },
         kind => bail!("an entry of kind {kind}"),
     })
 }

@@ -3,13 +3,15 @@
 //! Recounts are naive on purpose and share no code with the engine: they read inputs and outputs by themselves, and
 //! compare every value.
 //!
-//! A new job (elements, another sink) is a module here that implements [`Job`], and a line in [`KINDS`].
+//! A new job is a module here that implements [`Job`], and a line in [`KINDS`].
 
 mod answers;
 mod clients;
+mod elements;
 mod files;
 mod grown;
 mod http;
+mod rejects;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -29,15 +31,16 @@ pub(super) struct Kind {
     pub(super) make: fn(&Setting<'_>) -> Result<Box<dyn Job>>,
 }
 
-pub(super) const KINDS: [Kind; 5] = [
+pub(super) const KINDS: [Kind; 6] = [
     Kind { name: "files", make: files::whole },
     Kind { name: "follow", make: files::followed },
     Kind { name: "http", make: http::posted },
     Kind { name: "windows", make: windows::asked },
     Kind { name: "answers", make: answers::repeated },
+    Kind { name: "elements", make: elements::kept },
 ];
 
-pub(super) const NAMES: [&str; 5] = ["files", "follow", "http", "windows", "answers"];
+pub(super) const NAMES: [&str; 6] = ["files", "follow", "http", "windows", "answers", "elements"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {

@@ -6,7 +6,7 @@
 
 mod model;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::grown::Grown;
-use super::{Job, Setting};
+use super::{Job, Setting, rejects};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::Ledger;
@@ -164,7 +164,7 @@ impl Job for Windows {
         let text = std::str::from_utf8(&found.sinks["out"]).context("the output is no text")?;
         let mut lines = text.lines().enumerate();
         let mut model = Model::default();
-        let mut late: BTreeMap<(String, u64), u32> = BTreeMap::new();
+        let mut late = BTreeSet::new();
         let mut count = 0;
         for run in ledger.runs()? {
             let (name, _) = commit.sources.get(run.source).context("a source that no commit names")?;
@@ -173,7 +173,7 @@ impl Job for Windows {
                 let record = input.records.get(offset as usize).context("an offset behind the file's end")?;
                 let (verdict, expected) = model.next(record);
                 if verdict == Verdict::Late {
-                    late.insert((name.clone(), offset), 0);
+                    late.insert((name.clone(), offset));
                 }
                 let (number, line) =
                     lines.next().with_context(|| format!("{name}@{offset} has no answer"))?;
@@ -189,31 +189,7 @@ impl Job for Windows {
         ensure!(lines.next().is_none(), "more came out than the order names");
         let all: u64 = self.inputs.iter().map(|input| input.records.len() as u64).sum();
         ensure!(count == all, "{count} of {all} records were answered");
-        self.check_rejects(late)?;
+        rejects::check(&self.rejects, &late)?;
         Ok(all)
-    }
-}
-
-impl Windows {
-    /// Each late record stands in rejects once, and nothing else does.
-    fn check_rejects(&self, mut late: BTreeMap<(String, u64), u32>) -> Result<()> {
-        let files = match std::fs::read_dir(&self.rejects) {
-            Ok(listing) => listing.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?,
-            Err(_) => Vec::new(),
-        };
-        for path in files {
-            for line in std::fs::read_to_string(&path)?.lines() {
-                let reject: Value = serde_json::from_str(line).with_context(|| format!("reject {line}"))?;
-                let source = reject["source"].as_str().unwrap_or_default().to_owned();
-                let place = (source, reject["offset"].as_u64().unwrap_or_default());
-                let count =
-                    late.get_mut(&place).with_context(|| format!("{place:?} was rejected: {line}"))?;
-                *count += 1;
-            }
-        }
-        match late.iter().find(|(_, count)| **count != 1) {
-            Some((place, count)) => anyhow::bail!("late record {place:?} is in rejects {count} times"),
-            None => Ok(()),
-        }
     }
 }

@@ -1,0 +1,34 @@
+//! What a job has put into its rejects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Source and offset.
+pub(super) type Place = (String, u64);
+
+/// Holds that each of these records stands in rejects once, and nothing else does.
+///
+/// # Errors
+/// What is missing, there twice, or should not be there.
+pub(super) fn check(folder: &Path, expected: &BTreeSet<Place>) -> Result<()> {
+    let files = match std::fs::read_dir(folder) {
+        Ok(listing) => listing.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?,
+        Err(_) => Vec::new(),
+    };
+    let mut counts: BTreeMap<&Place, u32> = expected.iter().map(|place| (place, 0)).collect();
+    for path in files {
+        for line in std::fs::read_to_string(&path)?.lines() {
+            let reject: Value = serde_json::from_str(line).with_context(|| format!("reject {line}"))?;
+            let source = reject["source"].as_str().unwrap_or_default().to_owned();
+            let place = (source, reject["offset"].as_u64().unwrap_or_default());
+            *counts.get_mut(&place).with_context(|| format!("{place:?} was rejected: {line}"))? += 1;
+        }
+    }
+    match counts.iter().find(|(_, count)| **count != 1) {
+        Some((place, count)) => bail!("record {place:?} is in rejects {count} times, expected once"),
+        None => Ok(()),
+    }
+}
