@@ -13,6 +13,8 @@ pub(super) struct Counts {
     pub(super) cuts: u64,
     /// Runs that gave up after an error of ours.
     pub(super) errors: u64,
+    /// How often what a job writes to has gone away.
+    pub(super) outages: u64,
     /// Kills and cuts that came after something was seen to be written.
     pub(super) at_work: u64,
     pub(super) restarts: u64,
@@ -32,14 +34,16 @@ impl Counts {
         self.kills + self.cuts + self.errors
     }
 
-    /// A run in which nothing was disturbed, or nothing recovered, has shown nothing.
-    pub(super) fn check(&self) -> Result<()> {
+    /// A run in which nothing was disturbed, or nothing recovered, has shown nothing. `has_outages`: what the job writes to
+    /// should have gone away.
+    pub(super) fn check(&self, has_outages: bool) -> Result<()> {
         ensure!(self.mismatches == 0, "{} mismatches", self.mismatches);
         ensure!(self.rounds > 0 && self.records > 0, "nothing was recounted");
         ensure!(self.at_work > 0, "no crash came while work was going on");
         ensure!(self.recovered > 0, "no restart found a committed cycle");
         // A power cut takes what was not synced, and nobody waits for the order of a job that publishes nothing.
         ensure!(self.followed > 0 || self.cuts > 0, "no restart had an order to follow");
+        ensure!(self.outages > 0 || !has_outages, "what the job writes to never went away");
         Ok(())
     }
 }
@@ -47,7 +51,8 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cycles={} kills={} at_calls={}", self.crashes(), self.kills, self.at_calls)?;
-        write!(f, " power_cuts={} errors={} at_work={}", self.cuts, self.errors, self.at_work)?;
+        write!(f, " power_cuts={} errors={} outages={}", self.cuts, self.errors, self.outages)?;
+        write!(f, " at_work={}", self.at_work)?;
         write!(f, " restarts={} recovered={} followed={}", self.restarts, self.recovered, self.followed)?;
         write!(f, " rounds={} records={} mismatches={}", self.rounds, self.records, self.mismatches)
     }
@@ -61,7 +66,9 @@ mod tests {
     fn a_run_that_shows_nothing_fails() {
         let good =
             Counts { rounds: 1, records: 1, at_work: 1, recovered: 1, followed: 1, ..Counts::default() };
-        assert!(good.check().is_ok());
+        assert!(good.check(false).is_ok());
+        assert!(good.check(true).is_err(), "no outage");
+        assert!(Counts { outages: 1, ..good }.check(true).is_ok());
         for vacuous in [
             Counts { records: 0, ..good },
             Counts { at_work: 0, ..good },
@@ -69,7 +76,7 @@ mod tests {
             Counts { followed: 0, ..good },
             Counts { mismatches: 1, ..good },
         ] {
-            assert!(vacuous.check().is_err(), "{vacuous}");
+            assert!(vacuous.check(false).is_err(), "{vacuous}");
         }
     }
 }

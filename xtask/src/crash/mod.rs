@@ -6,12 +6,14 @@
 //!
 //! * [`round`] is the course of it, [`decide`] what may happen, [`jobs`] what is run and recounted.
 //! * [`disk`] reads what the engine has left, [`ledger`] knows what of that must not change any more.
+//! * [`database`] is a service that goes away, too, while a job writes to it.
 //! * [`power`] is the disk whose power is cut; [`plants`] shows that the harness finds what it should.
 //!
 //! Every decision is a function of the seed, the job, and the numbers of round and start. What becomes of them is up to
 //! the machine: a seed repeats what is tried, not what happens.
 
 mod counts;
+mod database;
 mod decide;
 mod disk;
 mod engine;
@@ -27,11 +29,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use self::counts::Counts;
 use self::decide::Means;
-use self::jobs::{KINDS, Kind};
+use self::jobs::{KINDS, Kind, Make};
 use self::power::Power;
 use self::round::Harness;
 use crate::project::{self, Profile};
@@ -78,11 +80,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let binary = project::thalweg(Profile::Dev)?;
     let kinds =
         KINDS.iter().filter(|kind| options.job.is_empty() || options.job.iter().any(|job| job == kind.name));
-    let kinds: Vec<&Kind> = kinds.collect();
-    let share = options.cycles.div_ceil(kinds.len() as u64);
+    let (jobs, missing) = open(kinds)?;
+    for (name, reason) in missing {
+        println!("crash {name}: skipped: {reason}");
+    }
+    ensure!(!jobs.is_empty(), "none of these jobs can run here");
+    let share = options.cycles.div_ceil(jobs.len() as u64);
     let mut is_good = true;
-    for kind in kinds {
-        let (counts, outcome) = job(&binary, kind, share, seed, options)?;
+    for (kind, make) in &jobs {
+        let (counts, outcome) = job(&binary, kind, make, share, seed, options)?;
         println!("crash {}: seed={seed} {counts}", kind.name);
         if let Err(error) = outcome {
             println!("FAILED {error:#}");
@@ -90,6 +96,20 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Jobs that can run here, and names of those that cannot with the reason.
+type Opened = (Vec<(&'static Kind, Make)>, Vec<(&'static str, String)>);
+
+fn open(kinds: impl Iterator<Item = &'static Kind>) -> Result<Opened> {
+    let (mut jobs, mut missing) = (Vec::new(), Vec::new());
+    for kind in kinds {
+        match kind.open().with_context(|| format!("prepare job {}", kind.name))? {
+            Ok(make) => jobs.push((kind, make)),
+            Err(reason) => missing.push((kind.name, reason)),
+        }
+    }
+    Ok((jobs, missing))
 }
 
 fn new_seed() -> u64 {
@@ -101,6 +121,7 @@ fn new_seed() -> u64 {
 fn job(
     binary: &Path,
     kind: &Kind,
+    make: &Make,
     crashes: u64,
     seed: u64,
     options: &Options,
@@ -115,7 +136,7 @@ fn job(
     let mut shown = 0;
     for number in options.round.. {
         let mut decisions = Vec::new();
-        if let Err(error) = harness.round(kind, number, &mut counts, &mut decisions) {
+        if let Err(error) = harness.round(kind.name, make, number, &mut counts, &mut decisions) {
             counts.mismatches += 1;
             for decision in decisions {
                 println!("  {decision}");
@@ -138,7 +159,7 @@ fn job(
             println!("crash {}: {counts} so far", kind.name);
         }
     }
-    let outcome = counts.check();
+    let outcome = counts.check(kind.has_outages());
     Ok((counts, outcome))
 }
 
@@ -163,8 +184,13 @@ pub(crate) fn suite() -> Result<Tally> {
         plants: false,
         in_namespace: false,
     };
-    for kind in &KINDS {
-        let (counts, outcome) = job(&binary, kind, SUITE_KILLS.div_ceil(KINDS.len() as u64), seed, &options)?;
+    let (jobs, missing) = open(KINDS.iter())?;
+    for (name, reason) in missing {
+        tally.skip(format!("{name}: {reason}"));
+    }
+    let share = SUITE_KILLS.div_ceil(jobs.len() as u64);
+    for (kind, make) in &jobs {
+        let (counts, outcome) = job(&binary, kind, make, share, seed, &options)?;
         tally.check(&format!("crash {}: seed={seed} {counts}", kind.name), outcome);
     }
     match power::missing() {

@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::decide::{Disturbance, Effect, Injection, Means, Moment, Tuning};
 use super::disk::Found;
 use super::engine::{Engine, Files, LOOK};
-use super::jobs::{Job, Kind, Setting};
+use super::jobs::{Job, Make, Setting};
 use super::ledger::{Ending, Ledger};
 use super::power::Power;
 use super::random::Random;
@@ -64,12 +64,13 @@ impl Harness<'_> {
     /// What was wrong.
     pub(super) fn round(
         &self,
-        kind: &Kind,
+        name: &str,
+        make: &Make,
         number: u64,
         counts: &mut Counts,
         decisions: &mut Vec<String>,
     ) -> Result<()> {
-        let random = Random::new(self.seed).of(kind.name, number);
+        let random = Random::new(self.seed).of(name, number);
         let folder = fresh(&self.folder.join("round"))?;
         let disk = match &self.power {
             Some(power) => fresh(&power.path().join("round"))?,
@@ -81,7 +82,7 @@ impl Harness<'_> {
             random: random.of("input", 0),
             power: self.power.is_some(),
         };
-        let job = (kind.make)(&setting)?;
+        let job = make(&setting)?;
         let mut round = Round { harness: self, job, folder, data: disk.join("data") };
         let mut ledger = Ledger::default();
         let mut last: Option<Found> = None;
@@ -115,6 +116,7 @@ impl Harness<'_> {
                 End::Finished => {
                     counts.records += round.job.recount(&found, &ledger)?;
                     counts.rounds += 1;
+                    counts.outages += round.job.outages();
                     return Ok(());
                 }
                 End::Killed { at_call } => {

@@ -43,6 +43,11 @@ pub(super) fn terminate(child: &Child) {
     signal(child, libc::SIGTERM);
 }
 
+/// Interrupts the child and everything in its group.
+pub(super) fn interrupt(child: &Child) {
+    signal(child, libc::SIGINT);
+}
+
 fn signal(child: &Child, signal: libc::c_int) {
     if let Ok(group) = libc::pid_t::try_from(child.id()) {
         // SAFETY: the child has not been waited for, so its number, which its group has too, is still its own.

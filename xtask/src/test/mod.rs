@@ -6,7 +6,7 @@
 //! The very last line is `N passed, N failed, N skipped`; the exit code is 0 only if nothing failed.
 
 mod libtest;
-mod service;
+pub(crate) mod service;
 mod suite;
 
 use std::process::ExitCode;

@@ -118,7 +118,7 @@ impl Job for Answers {
         self.clients.stop()
     }
 
-    fn recount(&self, found: &Found, _: &Ledger) -> Result<u64> {
+    fn recount(&mut self, found: &Found, _: &Ledger) -> Result<u64> {
         let text = std::str::from_utf8(&found.sinks["out"]).context("the output is no text")?;
         let mut lines: HashMap<&str, u64> = HashMap::new();
         let mut ids: HashSet<String> = HashSet::new();

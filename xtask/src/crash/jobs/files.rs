@@ -115,7 +115,7 @@ impl Job for Files {
         self.inputs.iter().all(|input| input.file.is_whole())
     }
 
-    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {
+    fn recount(&mut self, found: &Found, ledger: &Ledger) -> Result<u64> {
         let commit = found.commit.as_ref().context("there is no commit record at the end")?;
         // Sources by their numbers in the order log.
         let mut sources = Vec::new();

@@ -119,7 +119,7 @@ impl Job for Posted {
         self.clients.stop()
     }
 
-    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {
+    fn recount(&mut self, found: &Found, ledger: &Ledger) -> Result<u64> {
         let all = records(&found.sinks["all"]).context("sink all")?;
         let big = records(&found.sinks["big"]).context("sink big")?;
         let mut filtered = all.iter().filter(|record| record.cents > THRESHOLD_CENTS);

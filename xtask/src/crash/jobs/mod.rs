@@ -11,6 +11,7 @@ mod elements;
 mod files;
 mod grown;
 mod http;
+mod postgres;
 mod rejects;
 mod windows;
 
@@ -25,22 +26,52 @@ use super::engine::Engine;
 use super::ledger::Ledger;
 use super::random::Random;
 
-/// A kind of job: its name, and one round of it with fresh input.
+/// Makes one round with fresh input.
+pub(super) type Make = Box<dyn Fn(&Setting<'_>) -> Result<Box<dyn Job>>>;
+
+/// A kind of job.
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    pub(super) make: fn(&Setting<'_>) -> Result<Box<dyn Job>>,
+    setup: Setup,
 }
 
-pub(super) const KINDS: [Kind; 6] = [
-    Kind { name: "files", make: files::whole },
-    Kind { name: "follow", make: files::followed },
-    Kind { name: "http", make: http::posted },
-    Kind { name: "windows", make: windows::asked },
-    Kind { name: "answers", make: answers::repeated },
-    Kind { name: "elements", make: elements::kept },
+enum Setup {
+    /// It needs nothing else.
+    Alone(fn(&Setting<'_>) -> Result<Box<dyn Job>>),
+    /// It needs a service that all rounds share; the inner error says why there is none.
+    Beside(fn() -> Result<Result<Make, String>>),
+}
+
+impl Kind {
+    const fn alone(name: &'static str, make: fn(&Setting<'_>) -> Result<Box<dyn Job>>) -> Self {
+        Self { name, setup: Setup::Alone(make) }
+    }
+
+    /// What makes its rounds; the inner error says why it cannot run here.
+    pub(super) fn open(&self) -> Result<Result<Make, String>> {
+        match self.setup {
+            Setup::Alone(make) => Ok(Ok(Box::new(make))),
+            Setup::Beside(open) => open(),
+        }
+    }
+
+    /// Whether what it writes to goes away while it runs.
+    pub(super) fn has_outages(&self) -> bool {
+        matches!(self.setup, Setup::Beside(_))
+    }
+}
+
+pub(super) static KINDS: [Kind; 7] = [
+    Kind::alone("files", files::whole),
+    Kind::alone("follow", files::followed),
+    Kind::alone("http", http::posted),
+    Kind::alone("windows", windows::asked),
+    Kind::alone("answers", answers::repeated),
+    Kind::alone("elements", elements::kept),
+    Kind { name: "postgres", setup: Setup::Beside(postgres::open) },
 ];
 
-pub(super) const NAMES: [&str; 6] = ["files", "follow", "http", "windows", "answers", "elements"];
+pub(super) const NAMES: [&str; 7] = ["files", "follow", "http", "windows", "answers", "elements", "postgres"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {
@@ -104,11 +135,16 @@ pub(super) trait Job {
         Ok(())
     }
 
+    /// How often what it writes to has gone away.
+    fn outages(&self) -> u64 {
+        0
+    }
+
     /// Holds what came out against what was put in, once the engine has ended by itself; how many records that were.
     ///
     /// # Errors
     /// What differs.
-    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64>;
+    fn recount(&mut self, found: &Found, ledger: &Ledger) -> Result<u64>;
 }
 
 #[cfg(test)]
@@ -117,6 +153,6 @@ mod tests {
 
     #[test]
     fn every_job_can_be_asked_for() {
-        assert_eq!(KINDS.map(|kind| kind.name), NAMES);
+        assert_eq!(KINDS.each_ref().map(|kind| kind.name), NAMES);
     }
 }

@@ -3,7 +3,7 @@
 //! Tests of them carry `real_service` and the name of the service in their path and are `#[ignore]`d. Where the service is
 //! they learn from the environment.
 
-mod postgres;
+pub(crate) mod postgres;
 mod questdb;
 
 use std::fs::{File, OpenOptions};
@@ -36,7 +36,7 @@ struct Service {
 }
 
 /// What is there of a service.
-enum Found {
+pub(crate) enum Found {
     /// Where its program is.
     At(PathBuf),
     /// Why it cannot be had.

@@ -200,7 +200,7 @@ impl Job for Elements {
         self.inputs.iter().all(|input| input.file.is_whole())
     }
 
-    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {
+    fn recount(&mut self, found: &Found, ledger: &Ledger) -> Result<u64> {
         let commit = found.commit.as_ref().context("there is no commit record at the end")?;
         let mut model = Model::new(self.pulse);
         let (mut late, mut count) = (BTreeSet::new(), 0);

@@ -159,7 +159,7 @@ impl Job for Windows {
         self.inputs.iter().all(|input| input.file.is_whole())
     }
 
-    fn recount(&self, found: &Found, ledger: &Ledger) -> Result<u64> {
+    fn recount(&mut self, found: &Found, ledger: &Ledger) -> Result<u64> {
         let commit = found.commit.as_ref().context("there is no commit record at the end")?;
         let text = std::str::from_utf8(&found.sinks["out"]).context("the output is no text")?;
         let mut lines = text.lines().enumerate();
