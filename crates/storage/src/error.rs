@@ -79,6 +79,23 @@ impl ChunkError {
             }
         }
     }
+
+    /// What to do about it, where somebody can.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ChunkError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Some("make room on the disk and start again: nothing is lost")
+            }
+            ChunkError::Io { .. } => Some(
+                "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
+            ),
+            ChunkError::Damaged { .. } => Some(
+                "these bytes changed after they were written: check the disk and restore the folder from a copy",
+            ),
+            ChunkError::Poisoned { .. } => Some("see to the earlier failure, then start again"),
+            _ => None,
+        }
+    }
 }
 
 impl From<ChunkError> for Error {
@@ -88,10 +105,31 @@ impl From<ChunkError> for Error {
             Class::External => Retry::OutcomeUnknown,
             _ => Retry::Never,
         };
-        let converted = Error::new(error.class(), error.to_string()).with_retry(retry);
+        let mut converted = Error::new(error.class(), error.to_string()).with_retry(retry);
+        if let Some(hint) = error.hint() {
+            converted = converted.with_hint(hint);
+        }
         match error {
             ChunkError::Io { source, .. } => converted.with_source(source),
             _ => converted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_disk_says_what_to_do() {
+        for (kind, word) in [
+            (io::ErrorKind::StorageFull, "make room"),
+            (io::ErrorKind::PermissionDenied, "permissions"),
+            (io::ErrorKind::ReadOnlyFilesystem, "mount"),
+        ] {
+            let error = Error::from(ChunkError::io("write", "chunks")(kind.into()));
+            assert!(error.hint().is_some_and(|hint| hint.contains(word)), "{error}");
+            assert_eq!((error.class(), error.retry()), (Class::External, Retry::OutcomeUnknown));
         }
     }
 }

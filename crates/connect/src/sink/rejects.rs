@@ -17,7 +17,7 @@ use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
 
 use super::file::BUFFER;
-use super::tail::Tail;
+use super::tail::{Tail, failed};
 use crate::SinkResume;
 use crate::format::cells::write_json_string;
 
@@ -121,8 +121,7 @@ impl RejectsWriter {
             numbers(folder)?.into_iter().filter(|other| *other > number || bytes == 0 && *other == number)
         {
             let path = path_of(folder, other);
-            std::fs::remove_file(&path)
-                .map_err(|error| Error::external(format!("remove {path:?}")).with_source(error))?;
+            std::fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
         }
         let file = if bytes > 0 { Some(Tail::resume(&path_of(folder, number), bytes)?) } else { None };
         Ok(Self { settings, number, file, buffer: Vec::new() })
@@ -136,8 +135,7 @@ impl RejectsWriter {
             Some(open) => open,
             empty => {
                 let folder = &self.settings.folder;
-                std::fs::create_dir_all(folder)
-                    .map_err(|error| Error::external(format!("create {folder:?}")).with_source(error))?;
+                std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
                 empty.insert(Tail::create(&path_of(folder, self.number))?)
             }
         };
@@ -211,7 +209,7 @@ fn path_of(folder: &Path, number: u64) -> PathBuf {
 
 /// Numbers of the files in the folder.
 fn numbers(folder: &Path) -> Result<Vec<u64>, Error> {
-    let failed = |error| Error::external(format!("read folder {folder:?}")).with_source(error);
+    let failed = |error| failed("read folder", folder, error);
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,

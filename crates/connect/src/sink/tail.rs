@@ -105,7 +105,8 @@ impl CyclePart for TailPart {
     }
 }
 
-fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
+/// What a disk said, and what to do about it.
+pub(super) fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
     let message = format!("{action} {path:?}");
     let wrapped = match error.kind() {
         ErrorKind::NotFound => Error::user(message).with_hint("the folder of the file must exist"),

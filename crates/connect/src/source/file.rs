@@ -214,7 +214,9 @@ impl FileSource {
     }
 
     fn unreadable(&self, error: std::io::Error) -> Error {
-        Error::external(format!("read {:?}", self.path)).with_source(error)
+        Error::external(format!("read {:?}", self.path))
+            .with_hint("look for the cause (disk, mount, permissions), then start again")
+            .with_source(error)
     }
 
     /// # Errors
@@ -234,9 +236,12 @@ fn open(path: &Path) -> Result<(File, Metadata), Error> {
     let failed = |error: std::io::Error| {
         let message = format!("open {path:?}");
         let missing = error.kind() == std::io::ErrorKind::NotFound;
-        let wrapped = if missing { Error::user(message) } else { Error::external(message) };
-        let wrapped = wrapped.with_source(error);
-        if missing { wrapped.with_hint("relative paths start at the current directory") } else { wrapped }
+        let wrapped = match missing {
+            true => Error::user(message).with_hint("relative paths start at the current directory"),
+            false => Error::external(message)
+                .with_hint("look for the cause (disk, mount, permissions), then start again"),
+        };
+        wrapped.with_source(error)
     };
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;

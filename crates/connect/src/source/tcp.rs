@@ -109,8 +109,11 @@ impl TcpSource {
         queue: usize,
         connections: usize,
     ) -> Result<Self, Error> {
-        let failed =
-            |error: std::io::Error| Error::external(format!("listen on tcp {listen:?}")).with_source(error);
+        let failed = |error: std::io::Error| {
+            Error::external(format!("listen on tcp {listen:?}"))
+                .with_hint("choose an address of this machine and a port that nobody else listens on")
+                .with_source(error)
+        };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

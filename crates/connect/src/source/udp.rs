@@ -216,8 +216,11 @@ impl UdpSource {
         if format.has_preamble() {
             return Err(Error::user("a datagram has no header").with_hint("set header: false"));
         }
-        let failed =
-            |error: std::io::Error| Error::external(format!("listen on udp {listen:?}")).with_source(error);
+        let failed = |error: std::io::Error| {
+            Error::external(format!("listen on udp {listen:?}"))
+                .with_hint("choose an address of this machine and a port that nobody else listens on")
+                .with_source(error)
+        };
         let socket = UdpSocket::bind(listen).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;

@@ -470,7 +470,7 @@ fn dense(batch: &Batch, column: usize) -> ArrayRef {
 }
 
 fn store_failed(error: thalweg_storage::ChunkError) -> Error {
-    Error::new(error.class(), "keep records in the reservoir").with_source(error)
+    Error::from(error).context("keep records in the reservoir")
 }
 
 fn failed(error: &thalweg_expr::SqlError) -> Error {
