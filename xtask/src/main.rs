@@ -1,10 +1,11 @@
 //! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark,
-//! `cargo xtask crash` for kills and power cuts.
+//! `cargo xtask crash` for kills and power cuts, `cargo xtask faults` for disks that fail.
 
 #![deny(unsafe_code)]
 
 mod bench;
 mod crash;
+mod faults;
 mod http;
 mod project;
 mod test;
@@ -29,6 +30,8 @@ enum Command {
     Bench(bench::Bench),
     /// Kill the program again and again, and recount what came out
     Crash(crash::Options),
+    /// Run the program into full, broken and forbidden disks
+    Faults(faults::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Crash(options) => crash::run(&options),
+        Command::Faults(options) => faults::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

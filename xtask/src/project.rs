@@ -35,6 +35,18 @@ pub(crate) fn has(program: &str) -> bool {
     env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
+/// Whether a program is there, or is now that its package was installed, where we may do that.
+pub(crate) fn has_or_gets(program: &str, package: &str) -> bool {
+    if !has(program) && has("apt-get") {
+        let mut install = Command::new("apt-get");
+        install.args(["install", "--yes", "--no-install-recommends", package]);
+        install.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+        // Who is not root is told so, and goes on without.
+        let _ = install.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+    has(program)
+}
+
 /// A folder for what benchmarks generate, kept between runs and out of the repository.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);

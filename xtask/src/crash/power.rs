@@ -27,8 +27,8 @@ pub(super) struct Power {
 }
 
 /// Why power cannot be cut here, if so.
-pub(super) fn missing() -> Option<String> {
-    if !std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+pub(crate) fn missing() -> Option<String> {
+    if !is_root() {
         return Some("it takes root".to_owned());
     }
     let programs = ["unshare", "losetup", "mount", "umount", "mkfs.ext4"];
@@ -40,6 +40,10 @@ pub(super) fn missing() -> Option<String> {
         .output()
         .is_ok_and(|output| output.status.success());
     (!works).then(|| "there is no mount namespace or loop device to be had".to_owned())
+}
+
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 /// Starts this program again, with these arguments, in a mount namespace of its own.

@@ -8,6 +8,7 @@ use super::service::{self, REAL_SERVICE};
 use super::{Tally, libtest};
 use crate::bench::{latency, relay, windows};
 use crate::crash;
+use crate::faults;
 use crate::project::{self, Profile};
 
 /// One suite of `cargo xtask test`.
@@ -22,7 +23,8 @@ pub(super) struct Suite {
 /// nothing beside the repository.
 const REAL_DATA: &str = "real_data";
 
-pub(super) const NAMES: [&str; 6] = ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "services"];
+pub(super) const NAMES: [&str; 7] =
+    ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "faults", "services"];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
@@ -30,6 +32,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "fuzz", required: true, run: fuzz },
     Suite { name: "bench-smoke", required: true, run: bench_smoke },
     Suite { name: "crash", required: true, run: crash::suite },
+    Suite { name: "faults", required: true, run: faults::suite },
     Suite { name: "services", required: true, run: service::run },
 ];
 
