@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use thalweg_connect::format::RecordFormat;
+use thalweg_connect::format::{RecordDecoder, RecordFormat};
 use thalweg_connect::generate::GeneratorSpec;
 use thalweg_connect::source::SourceDecoder;
 use thalweg_connect::{FormatSpec, OptionValue, Options, Registry, SourceContext, SourceTime, sink};
@@ -76,6 +76,7 @@ fn formats(what: &str, fields: usize, count: usize) {
             time: SourceTime::Field(0),
             max_ahead: None,
             data_dir: PathBuf::new(),
+            skip: [].into(),
         };
         let format = context.format.as_ref().expect("a format").reader(&schema).expect("a schema to read");
         let mut cut = 0;
@@ -90,8 +91,8 @@ fn formats(what: &str, fields: usize, count: usize) {
         line(&format!("{name} split"), records, seconds, "");
 
         let mut digest = 0_u64;
-        let seconds = best(|| digest = decode_all(&*format, &context, &blocks, false));
-        let digest_of_read = decode_all(&*format, &context, &blocks, true);
+        let seconds = best(|| digest = decode_all(&format, &context, &blocks, false));
+        let digest_of_read = decode_all(&format, &context, &blocks, true);
         line(&format!("{name} split + decode"), records, seconds, &format!("{digest_of_read:016x}"));
         black_box(digest);
         if name == "csv" {
@@ -115,6 +116,7 @@ fn file(schema: &Schema, blocks: &[Bytes], records: usize) {
         time: SourceTime::Field(0),
         max_ahead: None,
         data_dir: PathBuf::new(),
+        skip: [].into(),
     };
     let registry = Registry::builtin();
     let task = TaskInfo { job: "speed".into(), operator: "payments".into(), index: 0, tasks: 1 };
@@ -137,8 +139,13 @@ fn without_header(name: &str) -> FormatSpec {
     format
 }
 
-fn decode_all(format: &dyn RecordFormat, context: &SourceContext, blocks: &[Bytes], digest: bool) -> u64 {
-    let mut decoder = SourceDecoder::new(context, format.decoder()).expect("a timestamp");
+fn decode_all(
+    format: &Arc<dyn RecordFormat>,
+    context: &SourceContext,
+    blocks: &[Bytes],
+    digest: bool,
+) -> u64 {
+    let mut decoder = SourceDecoder::new(context, decoders(format)).expect("a timestamp");
     let mut splitter = format.splitter();
     let (mut first, mut sum) = (0, 0_u64);
     for data in blocks {
@@ -236,4 +243,10 @@ fn processor_seconds() -> Option<f64> {
 fn line(what: &str, records: usize, seconds: f64, digest: &str) {
     let nanos = seconds * 1e9 / records as f64;
     println!("  {what:<32} {:>8.2} M records/s  {nanos:>8.1} ns  {digest}", records as f64 / seconds / 1e6);
+}
+
+/// Makes decoders of a format.
+fn decoders(format: &Arc<dyn RecordFormat>) -> impl Fn() -> Box<dyn RecordDecoder> + Send + 'static {
+    let format = Arc::clone(format);
+    move || format.decoder()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
-use thalweg_types::{Error, Micros, Schema};
+use thalweg_types::{Error, Micros, Offset, Schema};
 
 use crate::SinkReport;
 use crate::format::{Encoder, RecordFormat};
@@ -177,6 +177,9 @@ pub struct SourceContext {
     pub max_ahead: Option<Micros>,
     /// `--data-dir` of this job, for sources that keep something.
     pub data_dir: PathBuf,
+    /// Records that this run leaves out: one that the decoder panics at becomes a reject. The others are decoded, and left
+    /// out behind the decoder.
+    pub skip: Arc<[Offset]>,
 }
 
 /// One line of the reply to a request.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
 use crate::SourcePosition;
 
@@ -189,4 +189,10 @@ pub struct Decoded {
 pub trait Decoder: Send {
     /// `arrival` is the tick at which the block was numbered, microseconds since the epoch.
     fn decode(&mut self, block: &RawBlock, range: SeqRange, arrival: Micros) -> Result<Decoded, Error>;
+
+    /// The record at which [`Decoder::decode`] has just failed or panicked, where it knows; else the first one of the
+    /// block is named.
+    fn working_on(&self) -> Option<Seq> {
+        None
+    }
 }

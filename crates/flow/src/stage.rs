@@ -78,7 +78,11 @@ impl Stage {
 
     /// The record to name if the stage fails now.
     pub(crate) fn record(&self) -> Option<Seq> {
-        self.at.or(self.first)
+        let said = match &self.body {
+            Body::Decoder(decoder) if self.first.is_some() => decoder.working_on(),
+            _ => self.at,
+        };
+        said.or(self.first)
     }
 
     pub(crate) fn is_ready(&mut self, waker: &Waker) -> bool {

@@ -154,6 +154,8 @@ impl Builder<'_> {
     fn sources(&mut self, skips: &[Skip], mut store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
         let mut nodes = Vec::new();
         for (place, source) in self.job.sources.iter().enumerate() {
+            let offsets: Vec<u64> =
+                skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
             let context = SourceContext {
                 job: Arc::clone(&self.job.name),
                 name: Arc::clone(&source.name),
@@ -163,14 +165,13 @@ impl Builder<'_> {
                 time: source.time,
                 max_ahead: source.max_ahead,
                 data_dir: self.folder.path().to_owned(),
+                skip: offsets.clone().into(),
             };
             let built = source
                 .plugin
                 .build(context)
                 .map_err(|error| error.context(format!("open source {:?}", source.name)))?;
             let mut decoder = built.decoder;
-            let offsets: Vec<u64> =
-                skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
             if !offsets.is_empty() {
                 decoder = skipping(decoder, Arc::clone(&source.name), offsets, built.schema.clone());
             }

@@ -2,6 +2,8 @@
 //!
 //! The record is taken out where its block is decoded, so nothing behind sees it; its reject carries it as
 //! decoded, one line of JSON. A record that never was one (the decoder refused it) stays the reject that it is.
+//!
+//! Not here: a record that the decoder itself panics at, which the decoder is told of (`SourceContext::skip`).
 
 use std::sync::Arc;
 
@@ -80,6 +82,10 @@ impl Decoder for SkippingDecoder {
         });
         let rejects = merge(&self.source, range, arrival, decoded.rejects.as_ref(), lines.collect())?;
         Ok(Decoded { records: decoded.records.with_rows(kept.into()), rejects: Some(rejects) })
+    }
+
+    fn working_on(&self) -> Option<Seq> {
+        self.inner.working_on()
     }
 }
 

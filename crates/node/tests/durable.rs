@@ -12,6 +12,9 @@ use thalweg_flow::{CacheCounts, JobState};
 use thalweg_node::{JobEnd, JobFile, Node, RunningJob};
 use thalweg_types::{Class, Error};
 
+#[path = "durable/poison.rs"]
+mod poison;
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Folder(tempfile::TempDir);

@@ -86,8 +86,10 @@ impl SourcePlugin for Sensor {
             (0..devices).map(|device| format!("{}-{device:02}", KINDS[device % KINDS.len()])).collect();
         let schema = context.schema.clone();
         let decoder = move |_: &TaskInfo| {
-            let frames = FrameDecoder { names: Arc::clone(&names) };
-            let decoder: Box<dyn Decoder> = Box::new(SourceDecoder::new(&context, Box::new(frames))?);
+            let names = Arc::clone(&names);
+            let frames =
+                move || -> Box<dyn RecordDecoder> { Box::new(FrameDecoder { names: Arc::clone(&names) }) };
+            let decoder: Box<dyn Decoder> = Box::new(SourceDecoder::new(&context, frames)?);
             Ok(decoder)
         };
         Ok(BuiltSource {

@@ -24,6 +24,7 @@ use thalweg_types::{
 };
 
 use super::BlockContext;
+use super::poison::Guarded;
 use crate::format::{Columns, RecordDecoder};
 use crate::{SourceContext, SourceTime};
 
@@ -31,7 +32,9 @@ use crate::{SourceContext, SourceTime};
 pub struct SourceDecoder {
     source: Arc<str>,
     schema: Schema,
-    format: Box<dyn RecordDecoder>,
+    format: Guarded,
+    /// The first number of the block at hand.
+    start: Seq,
     clock: EventClock,
 }
 
@@ -51,13 +54,19 @@ struct Refused {
 }
 
 impl SourceDecoder {
+    /// `make` makes the format's decoder, and another one in its place after a panic.
+    ///
     /// # Errors
     /// Where the source's time field is no timestamp.
-    pub fn new(context: &SourceContext, format: Box<dyn RecordDecoder>) -> Result<Self, Error> {
+    pub fn new(
+        context: &SourceContext,
+        make: impl Fn() -> Box<dyn RecordDecoder> + Send + 'static,
+    ) -> Result<Self, Error> {
         Ok(Self {
             source: Arc::clone(&context.name),
             schema: context.schema.clone(),
-            format,
+            format: Guarded::new(Box::new(make), Arc::clone(&context.name), Arc::clone(&context.skip)),
+            start: 0,
             clock: EventClock::new(&context.schema, context)?,
         })
     }
@@ -78,7 +87,7 @@ impl SourceDecoder {
         }
         let preamble = context.and_then(|context| context.preamble.as_ref());
         let Columns { mut columns, mut rows, bad } =
-            self.format.decode(data, block.count as usize, preamble)?;
+            self.format.decode(data, block.first, block.count, preamble)?;
         let mut refused: Vec<Refused> = bad
             .into_iter()
             .map(|bad| Refused {
@@ -130,6 +139,7 @@ impl Decoder for SourceDecoder {
                 block.count
             )));
         }
+        self.start = range.start;
         match &block.payload {
             Payload::Bytes { data, context } => {
                 let context = context.as_ref().and_then(|context| context.downcast_ref::<BlockContext>());
@@ -137,6 +147,10 @@ impl Decoder for SourceDecoder {
             }
             _ => Err(Error::internal("a decoder of bytes was given a block of something else")),
         }
+    }
+
+    fn working_on(&self) -> Option<Seq> {
+        self.format.at().map(|index| self.start + Seq::from(index))
     }
 }
 

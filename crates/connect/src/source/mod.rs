@@ -11,6 +11,7 @@ pub mod generator;
 pub(crate) mod handover;
 pub mod http;
 mod journal;
+mod poison;
 pub mod stdin;
 pub mod tcp;
 pub mod udp;
@@ -70,5 +71,8 @@ fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
 /// Decode tasks for a source that reads a format.
 fn decoders_of(context: &SourceContext, format: Arc<dyn RecordFormat>) -> TaskFactory<dyn Decoder> {
     let context = context.clone();
-    Box::new(move |_| Ok(Box::new(SourceDecoder::new(&context, format.decoder())?)))
+    Box::new(move |_| {
+        let format = Arc::clone(&format);
+        Ok(Box::new(SourceDecoder::new(&context, move || format.decoder())?))
+    })
 }

@@ -45,7 +45,7 @@ proptest! {
     ) {
         for context in formats() {
             let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
-            let mut decoder = SourceDecoder::new(&context, format.decoder()).unwrap();
+            let mut decoder = SourceDecoder::new(&context, decoders(&format)).unwrap();
             let Ok(blocks) = cut(&*format, &input, step) else { continue };
             for block in blocks {
                 let decoded = decode(&mut decoder, &block).unwrap();
@@ -59,7 +59,7 @@ proptest! {
     fn nearly_readable_bytes_keep_their_count(input in text(), step in 1_usize..50) {
         for context in formats() {
             let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
-            let mut decoder = SourceDecoder::new(&context, format.decoder()).unwrap();
+            let mut decoder = SourceDecoder::new(&context, decoders(&format)).unwrap();
             let Ok(blocks) = cut(&*format, input.as_bytes(), step) else { continue };
             for block in blocks {
                 let decoded = decode(&mut decoder, &block).unwrap();
@@ -99,7 +99,7 @@ fn order_numbers_are_dense_where_nothing_is_rejected() {
     let context =
         context(&schema("n: int64"), Some(spec("csv", &[("header", OptionValue::Bool(false))])), &[]);
     let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
-    let mut decoder = SourceDecoder::new(&context, format.decoder()).unwrap();
+    let mut decoder = SourceDecoder::new(&context, decoders(&format)).unwrap();
     let range = SeqRange::new(100, 102);
     let decoded = decoder.decode(&block("1\n2\n", 2), range, ARRIVAL).unwrap();
     assert!(matches!(decoded.records.seqs(), Seqs::Dense(100)) && decoded.rejects.is_none());

@@ -30,7 +30,7 @@ fn a_block_comes_back_with_all_that_its_decoder_needs() {
         let context = context(&schema, Some(spec(name, &[])), &[]);
         let format = context.format.as_ref().unwrap().reader(&schema).unwrap();
         let codec = BlockCodec::new(Some(Arc::clone(&format)));
-        let mut decoder = SourceDecoder::new(&context, format.decoder()).unwrap();
+        let mut decoder = SourceDecoder::new(&context, decoders(&format)).unwrap();
         let blocks = cut(&*format, text, 7).unwrap();
         assert!(blocks.len() > 1, "the text is cut into several blocks");
         for block in blocks {

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use thalweg_flow::{Decoded, Decoder, Payload, Poll, RawBlock, Source, TaskInfo};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, SeqRange, Value};
 
-use crate::format::RecordFormat;
+use crate::format::{RecordDecoder, RecordFormat};
 use crate::source::SourceDecoder;
 use crate::source::cut::Cutter;
 use crate::{FormatSpec, OptionValue, Options, Registry, SourceContext, SourceTime};
@@ -73,6 +73,7 @@ fn context(schema: &Schema, format: Option<FormatSpec>, entries: &[(&str, Option
         time: SourceTime::Arrival,
         max_ahead: None,
         data_dir: PathBuf::new(),
+        skip: [].into(),
     }
 }
 
@@ -111,7 +112,7 @@ fn decode(decoder: &mut dyn Decoder, block: &RawBlock) -> Result<Decoded, Error>
 /// Everything that `input` holds, one line per row or reject, in order of their offsets.
 fn read(context: &SourceContext, input: &[u8], step: usize) -> Result<String, Error> {
     let format = context.format.as_ref().expect("a format").reader(&context.schema)?;
-    let mut decoder = SourceDecoder::new(context, format.decoder())?;
+    let mut decoder = SourceDecoder::new(context, decoders(&format))?;
     let mut lines = BTreeMap::new();
     for block in cut(&*format, input, step)? {
         let decoded = decode(&mut decoder, &block)?;
@@ -223,4 +224,10 @@ fn encoded(format: &FormatSpec, schema: &Schema, batch: &Batch) -> String {
     encoder.start(&mut out);
     encoder.encode(batch, &mut out);
     String::from_utf8(out).expect("text formats write UTF-8")
+}
+
+/// Makes decoders of a format.
+fn decoders(format: &Arc<dyn RecordFormat>) -> impl Fn() -> Box<dyn RecordDecoder> + Send + 'static {
+    let format = Arc::clone(format);
+    move || format.decoder()
 }

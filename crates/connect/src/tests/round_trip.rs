@@ -97,7 +97,7 @@ fn decoded(schema: &Schema, format: &FormatSpec, input: &str) -> Decoded {
     let mut blocks = cut(&*format, input.as_bytes(), usize::MAX).unwrap();
     assert_eq!(blocks.len(), 1, "{input}");
     let decoded =
-        decode(&mut SourceDecoder::new(&context, format.decoder()).unwrap(), &blocks.remove(0)).unwrap();
+        decode(&mut SourceDecoder::new(&context, decoders(&format)).unwrap(), &blocks.remove(0)).unwrap();
     let mut lines = BTreeMap::new();
     render(&decoded, &mut lines);
     assert!(decoded.rejects.is_none(), "{lines:?} of {input}");

@@ -141,7 +141,10 @@ fn rejects() -> Batch {
         context(&schema("n: int64"), Some(spec("csv", &[("header", OptionValue::Bool(false))])), &[]);
     let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
     let blocks = cut(&*format, b"1\nx\n\"a\"\"b\"\n\xFF\n", usize::MAX).unwrap();
-    decode(&mut SourceDecoder::new(&context, format.decoder()).unwrap(), &blocks[0]).unwrap().rejects.unwrap()
+    decode(&mut SourceDecoder::new(&context, decoders(&format)).unwrap(), &blocks[0])
+        .unwrap()
+        .rejects
+        .unwrap()
 }
 
 #[test]

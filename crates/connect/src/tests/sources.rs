@@ -133,7 +133,7 @@ fn a_stream_is_read_to_its_end_however_it_comes() {
         let mut source = ReaderSource::new(Box::new(input), Arc::clone(&reader), "a test");
         source.start(Waker::new(|| {})).unwrap();
         let blocks = poll_all(&mut source, u64::MAX);
-        let rows = rows_of(&mut SourceDecoder::new(&context, reader.decoder()).unwrap(), &blocks);
+        let rows = rows_of(&mut SourceDecoder::new(&context, decoders(&reader)).unwrap(), &blocks);
         assert_eq!(rows, "1 | a\nb\n2 | c\n3 | last\n", "{step} bytes at a time");
     }
     let reader = format.reader(&numbers()).unwrap();
@@ -248,7 +248,7 @@ fn datagrams_hold_one_or_more_lines() {
     let blocks = poll_all(&mut source, 5);
     let context = context(&numbers(), Some(spec("ndjson", &[])), &[]);
     let reader = spec("ndjson", &[]).reader(&numbers()).unwrap();
-    let rows = rows_of(&mut SourceDecoder::new(&context, reader.decoder()).unwrap(), &blocks);
+    let rows = rows_of(&mut SourceDecoder::new(&context, decoders(&reader)).unwrap(), &blocks);
     let lines: Vec<&str> = rows.lines().collect();
     assert_eq!([&lines[..3], &lines[4..]].concat(), ["1 | null", "2 | null", "3 | null", "4 | null"]);
     assert!(lines[3].starts_with("! parse line null: expected a JSON object"), "{rows}");
