@@ -3,6 +3,7 @@
 mod checking;
 mod ending;
 mod examples;
+mod faults;
 mod generating;
 mod inspecting;
 mod running;
