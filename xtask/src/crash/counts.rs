@@ -15,6 +15,8 @@ pub(super) struct Counts {
     pub(super) errors: u64,
     /// How often what a job writes to has gone away.
     pub(super) outages: u64,
+    /// Ends between a restart that found a commit and the first one that it made itself.
+    pub(super) nested: u64,
     /// Kills and cuts that came after something was seen to be written.
     pub(super) at_work: u64,
     pub(super) restarts: u64,
@@ -52,7 +54,7 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cycles={} kills={} at_calls={}", self.crashes(), self.kills, self.at_calls)?;
         write!(f, " power_cuts={} errors={} outages={}", self.cuts, self.errors, self.outages)?;
-        write!(f, " at_work={}", self.at_work)?;
+        write!(f, " nested={} at_work={}", self.nested, self.at_work)?;
         write!(f, " restarts={} recovered={} followed={}", self.restarts, self.recovered, self.followed)?;
         write!(f, " rounds={} records={} mismatches={}", self.rounds, self.records, self.mismatches)
     }

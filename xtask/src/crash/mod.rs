@@ -31,6 +31,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
+#[cfg(test)]
+pub(crate) use self::jobs::NAMES as JOBS;
+
 use self::counts::Counts;
 use self::decide::Means;
 use self::jobs::{KINDS, Kind, Make};

@@ -126,6 +126,9 @@ impl Harness<'_> {
                 End::Failed => counts.errors += 1,
                 End::Cut => counts.cuts += 1,
             }
+            let cycle = |found: &Found| found.commit.as_ref().map(|commit| commit.cycle);
+            let before = last.as_ref().and_then(cycle).filter(|cycle| *cycle > 0);
+            counts.nested += u64::from(before.is_some() && before == cycle(&found));
             last = Some(found);
         }
         Ok(())

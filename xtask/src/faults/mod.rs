@@ -44,6 +44,11 @@ const CHECKS: [Check; 8] = [
     Check { name: "file-cannot-be-renamed", missing: calls::missing, run: calls::not_renamed },
 ];
 
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    CHECKS.iter().map(|check| check.name)
+}
+
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let tally = checks(|name| options.only.is_empty() || options.only.iter().any(|only| only == name))?;
     for note in &tally.notes {

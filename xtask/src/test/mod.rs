@@ -6,6 +6,8 @@
 //! The very last line is `N passed, N failed, N skipped`; the exit code is 0 only if nothing failed.
 
 mod libtest;
+#[cfg(test)]
+mod promises;
 pub(crate) mod service;
 mod suite;
 

@@ -71,7 +71,7 @@ pub(super) static KINDS: [Kind; 7] = [
     Kind { name: "postgres", setup: Setup::Beside(postgres::open) },
 ];
 
-pub(super) const NAMES: [&str; 7] = ["files", "follow", "http", "windows", "answers", "elements", "postgres"];
+pub(crate) const NAMES: [&str; 7] = ["files", "follow", "http", "windows", "answers", "elements", "postgres"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {
