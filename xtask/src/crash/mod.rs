@@ -166,9 +166,10 @@ fn job(
     Ok((counts, outcome))
 }
 
-/// Crashes of the suite, all jobs together.
-const SUITE_KILLS: u64 = 200;
-const SUITE_CUTS: u64 = 50;
+/// Crashes of the suite, all jobs together: some more than the 200 kills and 50 power cuts that are wanted, as some end in
+/// an error instead, or between two cuts in a kill.
+const SUITE_KILLS: u64 = 224;
+const SUITE_CUTS: u64 = 70;
 
 /// A short run for `cargo xtask test`, with fresh seeds: each job is one check, and so is the power cut.
 pub(crate) fn suite() -> Result<Tally> {
