@@ -178,6 +178,10 @@ pub(crate) fn suite() -> Result<Tally> {
     if !project::has_or_gets("strace", "strace") {
         tally.skip("kills at named calls: there is no strace");
     }
+    match project::has("git") {
+        true => tally.check("crash: plants apply", plants::still_apply()),
+        false => tally.skip("plants apply: there is no git"),
+    }
     let seed = new_seed();
     let options = Options {
         cycles: 0,

@@ -55,6 +55,17 @@ pub(super) fn run(seed: u64) -> Result<bool> {
     Ok(is_good)
 }
 
+/// Holds that every plant still goes into the code as it is.
+pub(super) fn still_apply() -> Result<()> {
+    for plant in plants()? {
+        let mut check = git(&["apply", "--check"], &project::root());
+        let outcome = check.arg(&plant.path).output().context("start git")?;
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        ensure!(outcome.status.success(), "plant {} does not apply any more: {}", plant.name, said.trim());
+    }
+    Ok(())
+}
+
 fn plants() -> Result<Vec<Plant>> {
     let folder = project::root().join("xtask/plants");
     let listing = std::fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
