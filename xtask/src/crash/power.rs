@@ -71,6 +71,12 @@ impl Power {
         &self.mount
     }
 
+    /// Brings to the disk what was done to its folders so far, so that no cut undoes it: what an earlier round has left would
+    /// come back.
+    pub(super) fn sync(&self) -> Result<()> {
+        sys::sync(&File::open(&self.mount)?).context("sync the file system")
+    }
+
     /// Cuts the power: nothing reaches the disk any more, and every sync fails.
     pub(super) fn cut(&self, how: Shutdown) -> Result<()> {
         let folder = File::open(&self.mount)?;

@@ -73,7 +73,11 @@ impl Harness<'_> {
         let random = Random::new(self.seed).of(name, number);
         let folder = fresh(&self.folder.join("round"))?;
         let disk = match &self.power {
-            Some(power) => fresh(&power.path().join("round"))?,
+            Some(power) => {
+                let disk = fresh(&power.path().join("round"))?;
+                power.sync()?;
+                disk
+            }
             None => folder.clone(),
         };
         let setting = Setting {

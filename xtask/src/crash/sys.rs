@@ -55,6 +55,18 @@ fn signal(child: &Child, signal: libc::c_int) {
     }
 }
 
+/// Syncs the whole file system that `folder` is on.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn sync(folder: &File) -> io::Result<()> {
+    // SAFETY: a plain system call on an open file.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Cuts the power of the file system that `folder` is on: from now on nothing reaches it.
 ///
 /// # Errors
