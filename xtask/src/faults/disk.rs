@@ -13,9 +13,6 @@ use super::job::{Bench, Ended, Place};
 use crate::crash::power;
 use crate::project;
 
-/// Room for the beginning of a run, in KiB, and not for all of it.
-const LITTLE: u32 = 300;
-
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -68,7 +65,7 @@ impl Disk {
 }
 
 /// Fills the disk but for so much; what is left for the file's own bookkeeping may be less than thought.
-fn fill_but(kib: u32) -> String {
+fn fill_but(kib: u64) -> String {
     format!(
         "left=$(stat -f -c '%a * %S / 1024' . | xargs -I X sh -c 'echo $((X))'); \
          dd if=/dev/zero of=filler bs=1024 count=$((left - {kib})) 2>/dev/null || true"
@@ -79,8 +76,9 @@ pub(super) fn data_full(bench: &Bench) -> Result<()> {
     let mut place = bench.place("data-full")?;
     let disk = Disk::make(&place, 64 << 20)?;
     place.data = disk.mount.join("data");
+    ensure!(bench.data_kib > 100, "{} KiB of data are too little to run out of room", bench.data_kib);
     // From no room at all to room for the beginning.
-    for kib in [0, 64, LITTLE] {
+    for kib in [0, bench.data_kib / 20, bench.data_kib / 4] {
         let prepare = format!("rm -f filler; {}", fill_but(kib));
         let ended = bench.job(&place, &disk.with("loop", &prepare))?;
         has_no_room(&ended, &disk).with_context(|| format!("with {kib} KiB left"))?;
@@ -123,7 +121,7 @@ pub(super) fn read_only(bench: &Bench) -> Result<()> {
         .ends_with(1, &parts)
         .context("before there is anything")?;
     // So that there is something: no room ends it in the middle.
-    bench.job(&place, &disk.with("loop", &fill_but(LITTLE)))?.ends_with(1, &[])?;
+    bench.job(&place, &disk.with("loop", &fill_but(bench.data_kib / 4)))?.ends_with(1, &[])?;
     disk.run("rm filler")?;
     bench.job(&place, &disk.with("loop,ro", "true"))?.ends_with(1, &parts)?;
     bench.recovers(&place, &disk.with("loop", "true"))

@@ -1,7 +1,7 @@
 //! The job that all faults happen to, and what it should put out.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -34,6 +34,8 @@ pub(super) struct Bench {
     folder: TempDir,
     binary: PathBuf,
     expected: Vec<Vec<u8>>,
+    /// What was on the disk in the end, in KiB: a run needs that much and more.
+    pub(super) data_kib: u64,
 }
 
 /// A run that has ended.
@@ -57,10 +59,11 @@ impl Bench {
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
         let copy = folder.path().join("thalweg");
         std::fs::copy(binary, &copy).with_context(|| format!("copy {}", binary.display()))?;
-        let mut bench = Self { folder, binary: copy, expected: Vec::new() };
+        let mut bench = Self { folder, binary: copy, expected: Vec::new(), data_kib: 0 };
         let place = bench.place("expected")?;
         bench.job(&place, &[])?.ends_with(0, &[])?;
         bench.expected = outputs(&place)?;
+        bench.data_kib = blocks(&place.data)? / 2;
         let sizes: Vec<usize> = bench.expected.iter().map(Vec::len).collect();
         ensure!(sizes.iter().all(|size| *size > 0), "outputs of {sizes:?} bytes show nothing");
         Ok(bench)
@@ -114,6 +117,17 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Blocks of 512 bytes that the files of a folder take.
+fn blocks(folder: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        sum += if metadata.is_dir() { blocks(&entry.path())? } else { metadata.blocks() };
+    }
+    Ok(sum)
 }
 
 fn outputs(place: &Place) -> Result<Vec<Vec<u8>>> {

@@ -1,12 +1,13 @@
 //! PostgreSQL of Debian's package, or any other whose programs are on the path.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Found, Running, finish, free_port, start as start_program};
+use super::{Found, Running, finish, start as start_program};
 use crate::project;
 
 /// The folder of `initdb` and `postgres`, and the version that is highest where there are several.
@@ -56,6 +57,14 @@ fn id(of: &[&str]) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
+/// A port on the loopback that stays free while the server is away. No system gives one below 32768 to a connection:
+/// otherwise a client that tries again and again would in the end be given this very port, and talk to itself.
+fn lasting_port() -> Result<u16> {
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    (first..first + 1_000).find(is_free).context("find a free port")
+}
+
 pub(super) fn start(found: &Found, folder: &Path) -> Result<Running> {
     let Found::At(programs) = found else { anyhow::bail!("it is not there") };
     let cluster = Cluster::make(programs, folder)?;
@@ -89,7 +98,7 @@ impl Cluster {
             chown(path, user, None).with_context(|| format!("give {path:?} to the user postgres"))?;
         }
         let (programs, folder) = (programs.to_owned(), folder.to_owned());
-        let cluster = Self { programs, folder, user, port: free_port()?, password };
+        let cluster = Self { programs, folder, user, port: lasting_port()?, password };
         let mut init = cluster.program("initdb");
         init.args(["--no-sync", "--username=postgres", "--auth=scram-sha-256", "--encoding=UTF8"]);
         init.arg("--pwfile").arg(&password_file).arg("--pgdata").arg(cluster.data());
