@@ -4,8 +4,12 @@
 //! * [`latency`]: one record by HTTP, all answers back, under open-loop load.
 //! * [`recovery`]: more groups than memory, a kill, and the first answer after it.
 //! * [`relay`]: small packets through three stages.
+//! * [`journal`]: the journal beside `fio`, the stages of a record's way, and a disk that is too slow.
+//! * [`checkpoint`]: back ends of keyed state, beside RocksDB and fjall.
 
+pub(crate) mod checkpoint;
 mod figures;
+pub(crate) mod journal;
 pub(crate) mod latency;
 mod machine;
 mod plot;
@@ -33,6 +37,10 @@ pub(crate) enum Bench {
     Recovery(recovery::Options),
     /// Small packets through source, relay and sink
     Relay(relay::Options),
+    /// The journal beside fio, the stages of a record's way, and a slow disk
+    Journal(journal::Options),
+    /// Back ends of keyed state, beside RocksDB and fjall
+    Checkpoint(checkpoint::Options),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
@@ -41,6 +49,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Latency(options) => latency::run(options)?,
         Bench::Recovery(options) => recovery::run(options)?,
         Bench::Relay(options) => relay::run(options)?,
+        Bench::Journal(options) => journal::run(options)?,
+        Bench::Checkpoint(options) => checkpoint::run(options)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -55,6 +65,13 @@ fn pinned(cores: Option<&str>, program: &std::path::Path) -> Command {
         }
         _ => Command::new(program),
     }
+}
+
+/// The least and the largest of some measurements, as `1.9 to 2.4`.
+fn spread(values: &[f64], print: impl Fn(f64) -> String) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{} to {}", print(least), print(most))
 }
 
 /// The middle one of some measurements; the upper of two.

@@ -29,10 +29,15 @@ impl Finished {
 }
 
 /// Runs a command; one that ends badly is an error with the end of what it said.
-pub(super) fn run(mut command: Command) -> Result<Finished> {
+pub(super) fn run(command: Command) -> Result<Finished> {
+    run_on(command, Stdio::null())
+}
+
+/// The same with something on standard input.
+pub(super) fn run_on(mut command: Command, input: Stdio) -> Result<Finished> {
     let started = Instant::now();
     let described = describe(&command);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("start {described}"))?;
     let mut stdout = child.stdout.take().context("stdout is a pipe")?;
     let mut stderr = child.stderr.take().context("stderr is a pipe")?;

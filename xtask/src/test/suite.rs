@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::service::{self, REAL_SERVICE};
 use super::{Tally, libtest};
-use crate::bench::{latency, relay, windows};
+use crate::bench::{checkpoint, journal, latency, relay, windows};
 use crate::crash;
 use crate::faults;
 use crate::project::{self, Profile};
@@ -89,8 +89,13 @@ fn fuzz() -> Result<Tally> {
 
 type Smoke = fn(&mut Tally) -> Result<()>;
 
-const BENCHES: [(&str, Smoke); 3] =
-    [("windows", windows::smoke), ("latency", latency::smoke), ("relay", relay::smoke)];
+const BENCHES: [(&str, Smoke); 5] = [
+    ("windows", windows::smoke),
+    ("latency", latency::smoke),
+    ("relay", relay::smoke),
+    ("journal", journal::smoke),
+    ("checkpoint", checkpoint::smoke),
+];
 
 /// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.
 fn bench_smoke() -> Result<Tally> {

@@ -1,0 +1,234 @@
+//! Nine writes and a read by key, in turn, at two durabilities.
+
+use anyhow::Result;
+
+use super::Options;
+use super::stores::{Store, Stores};
+use crate::bench::median;
+use crate::bench::process::Finished;
+use crate::bench::report::{Report, Table, count, mebibytes, times};
+
+/// When writes are made durable: as the program calls it, and as the tables do.
+const DURABILITIES: [(&str, &str, &str); 2] = [
+    ("write", "Every write synced", "write with sync"),
+    ("cycle", "10,000 writes synced at once", "cycle with sync"),
+];
+
+/// Keys from which on one run has to do: loading them is most of it.
+const MANY: u64 = 1_000_000;
+/// The same for one file per key.
+const MANY_FILES: u64 = 10_000;
+
+/// What one store came to at one number of keys and one durability: medians of its runs.
+struct Cell {
+    store: Store,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Rates(Rates),
+    /// Why there are none.
+    Skipped(String),
+}
+
+#[derive(Clone, Copy)]
+struct Rates {
+    operations: f64,
+    sync_p50: f64,
+    sync_p99: f64,
+    read_p50: f64,
+    read_p99: f64,
+    disk: f64,
+    live: f64,
+    index: Option<f64>,
+    peak_bytes: f64,
+    /// Microseconds of processor time for each operation.
+    cpu: f64,
+}
+
+impl Rates {
+    fn of(finished: &Finished) -> Result<Self> {
+        let figures = finished.figures("rate")?;
+        let number = |key: &str| figures.number(key);
+        Ok(Self {
+            operations: number("rate")?,
+            sync_p50: number("sync_p50_us")?,
+            sync_p99: number("sync_p99_us")?,
+            read_p50: number("read_p50_us")?,
+            read_p99: number("read_p99_us")?,
+            disk: number("disk_bytes")?,
+            live: number("live_bytes")?,
+            index: number("index_bytes").ok(),
+            peak_bytes: finished.usage.peak_bytes as f64,
+            cpu: number("cpu_seconds")? * 1e6 / number("operations")?.max(1.0),
+        })
+    }
+
+    fn median(runs: &[Rates]) -> Self {
+        let of = |figure: fn(&Rates) -> f64| median(runs.iter().map(figure).collect());
+        Self {
+            operations: of(|run| run.operations),
+            sync_p50: of(|run| run.sync_p50),
+            sync_p99: of(|run| run.sync_p99),
+            read_p50: of(|run| run.read_p50),
+            read_p99: of(|run| run.read_p99),
+            disk: of(|run| run.disk),
+            live: of(|run| run.live),
+            index: runs.first().and_then(|run| run.index),
+            peak_bytes: of(|run| run.peak_bytes),
+            cpu: of(|run| run.cpu),
+        }
+    }
+}
+
+pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) -> Result<()> {
+    report.heading("Operations");
+    report.say("S4's workload: 90 % writes of 1 KiB, 10 % reads by key as recovery does them, uniform over keys that were all loaded before; one thread. A read is held against what was written last.");
+    report.say("A cycle's changes are handed over at once, to all stores alike. `indexed+commit` writes and syncs the job's commit record with each cycle, which a job does once for all of its tasks; it stands here to show what that adds.");
+    report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading.");
+    let mut ratios = Table::new([
+        "keys",
+        "durability",
+        "indexed beside files",
+        "asked for",
+        "indexed beside RocksDB",
+        "asked for",
+        "indexed beside fjall",
+    ]);
+    let mut index = Table::new(["keys", "index", "bytes a key"]);
+    for keys in options.keys() {
+        for (durability, title, unit) in DURABILITIES {
+            report.say(&format!("{title}, {} keys:", count(keys as f64)));
+            let cells = measure(options, stores, keys, durability)?;
+            report.table(&table(&cells, unit));
+            let rates = |name: &str| {
+                cells.iter().find(|cell| cell.store.name == name).and_then(|cell| match &cell.outcome {
+                    Outcome::Rates(rates) => Some(*rates),
+                    Outcome::Skipped(_) => None,
+                })
+            };
+            let Some(indexed) = rates("indexed") else { continue };
+            let beside = |name| {
+                rates(name).map_or_else(
+                    || "–".to_owned(),
+                    |other: Rates| times(indexed.operations / other.operations),
+                )
+            };
+            ratios.row([
+                count(keys as f64),
+                title.to_lowercase(),
+                beside("files"),
+                "≥ 30 ×".to_owned(),
+                beside("rocksdb"),
+                "≥ 1 ×".to_owned(),
+                beside("fjall"),
+            ]);
+            if let Some(bytes) = indexed.index.filter(|_| durability == "cycle") {
+                index.row([
+                    count(keys as f64),
+                    mebibytes_or_kib(bytes),
+                    format!("{:.1}", bytes / keys as f64),
+                ]);
+            }
+        }
+    }
+    report.heading("Ratios");
+    report.table(&ratios);
+    report.heading("Memory of the index");
+    report.table(&index);
+    Ok(())
+}
+
+fn mebibytes_or_kib(bytes: f64) -> String {
+    if bytes < f64::from(1 << 20) { format!("{:.0} KiB", bytes / 1024.0) } else { mebibytes(bytes as u64) }
+}
+
+/// All stores in turn, then all again: a disturbed minute meets all of them.
+fn measure(options: &Options, stores: &Stores, keys: u64, durability: &str) -> Result<Vec<Cell>> {
+    let mut runs: Vec<Vec<Rates>> = vec![Vec::new(); stores.wanted().len()];
+    let mut reasons: Vec<Option<String>> = vec![None; stores.wanted().len()];
+    let (keys_text, seconds) = (keys.to_string(), options.seconds());
+    for turn in 0..options.repeat() {
+        for (place, store) in stores.wanted().iter().enumerate() {
+            let many = if store.name == "files" { MANY_FILES } else { MANY };
+            if reasons[place].is_some() || (turn > 0 && keys >= many) {
+                continue;
+            }
+            if keys > store.most_keys {
+                reasons[place] = Some(format!("left out above {} keys", count(store.most_keys as f64)));
+                continue;
+            }
+            let arguments = ["--keys", &keys_text, "--sync", durability, "--seconds", &seconds];
+            match stores.run(options, store, &arguments) {
+                Ok(finished) => runs[place].push(Rates::of(&finished)?),
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    let last = text.lines().last().unwrap_or_default();
+                    // Too slow to be loaded is an outcome; anything else is an error.
+                    anyhow::ensure!(last.contains("keys were loaded in"), "{}: {text}", store.name);
+                    reasons[place] = Some(last.trim_start_matches("Error: ").to_owned());
+                }
+            }
+        }
+    }
+    let cells = stores.wanted().iter().zip(runs).zip(reasons).map(|((store, runs), reason)| Cell {
+        store: *store,
+        outcome: match reason {
+            Some(reason) => Outcome::Skipped(reason),
+            None => Outcome::Rates(Rates::median(&runs)),
+        },
+    });
+    Ok(cells.collect())
+}
+
+fn table(cells: &[Cell], unit: &str) -> Table {
+    let p50 = format!("{unit}, p50");
+    let mut table = Table::new([
+        "store",
+        "operations/s",
+        &p50,
+        "p99",
+        "read, p50",
+        "p99",
+        "disk, of live",
+        "peak memory",
+        "CPU an operation",
+    ]);
+    for cell in cells {
+        let none = || "–".to_owned();
+        match &cell.outcome {
+            Outcome::Rates(rates) => table.row([
+                cell.store.name.to_owned(),
+                count(rates.operations),
+                time(rates.sync_p50),
+                time(rates.sync_p99),
+                time(rates.read_p50),
+                time(rates.read_p99),
+                times(rates.disk / rates.live),
+                mebibytes(rates.peak_bytes as u64),
+                time(rates.cpu),
+            ]),
+            Outcome::Skipped(reason) => table.row([
+                format!("{}: {reason}", cell.store.name),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+            ]),
+        }
+    }
+    table
+}
+
+/// Microseconds as one reads them.
+fn time(microseconds: f64) -> String {
+    match microseconds {
+        1e6.. => format!("{:.2} s", microseconds / 1e6),
+        1e3.. => format!("{:.2} ms", microseconds / 1e3),
+        _ => format!("{microseconds:.1} µs"),
+    }
+}

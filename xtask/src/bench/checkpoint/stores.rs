@@ -1,0 +1,140 @@
+//! The stores, and the programs that drive them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Options;
+use crate::bench::pinned;
+use crate::bench::process::{self, Finished};
+use crate::project::{self, Profile};
+
+/// Cores of all runs.
+const CORES: &str = "0,1";
+
+/// Which program has a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    Ours,
+    Peers,
+}
+
+/// A store as the tables have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Store {
+    /// As the program calls it.
+    pub(super) name: &'static str,
+    pub(super) from: From,
+    /// Keys above which it is left out: it would take too long to load them.
+    pub(super) most_keys: u64,
+    /// It needs `--url`, and is left out without.
+    pub(super) needs_url: bool,
+}
+
+const fn store(name: &'static str, from: From) -> Store {
+    Store { name, from, most_keys: u64::MAX, needs_url: false }
+}
+
+/// All of them; one that has a server is a line with `needs_url`.
+pub(super) const STORES: &[Store] = &[
+    store("indexed", From::Ours),
+    store("indexed+commit", From::Ours),
+    Store { most_keys: 100_000, ..store("files", From::Ours) },
+    store("memory", From::Ours),
+    store("rocksdb", From::Peers),
+    store("fjall", From::Peers),
+];
+
+pub(super) struct Stores {
+    ours: PathBuf,
+    peers: Option<PathBuf>,
+    wanted: Vec<Store>,
+    skipped: Option<String>,
+}
+
+impl Stores {
+    pub(super) fn build(options: &Options, profile: Profile) -> Result<Self> {
+        let ours = project::build("thalweg-bench-checkpoint", "checkpoint", profile)?;
+        let mut skipped = None;
+        let (mut peers, mut has_rocksdb) = (None, false);
+        if !options.no_peers {
+            has_rocksdb = rocksdb_folder().is_some();
+            if !has_rocksdb {
+                skipped = Some(
+                    "Skipped: RocksDB: there is no librocksdb.so (Debian: librocksdb-dev, libclang-dev)."
+                        .to_owned(),
+                );
+            }
+            match build_peers() {
+                Ok(path) => peers = Some(path),
+                Err(error) => skipped = Some(format!("Skipped: RocksDB and fjall: {error:#}.")),
+            }
+        }
+        let is_wanted = |store: &Store| {
+            let is_there = match store.from {
+                From::Ours => true,
+                From::Peers => peers.is_some() && (store.name != "rocksdb" || has_rocksdb),
+            };
+            is_there
+                && (!store.needs_url || options.url_of(store.name).is_some())
+                && (options.stores.is_empty() || options.stores.iter().any(|name| name == store.name))
+        };
+        let wanted = STORES.iter().copied().filter(is_wanted).collect();
+        Ok(Self { ours, peers, wanted, skipped })
+    }
+
+    /// What could not be had, and why.
+    pub(super) fn skipped(&self) -> Option<&str> {
+        self.skipped.as_deref()
+    }
+
+    pub(super) fn wanted(&self) -> &[Store] {
+        &self.wanted
+    }
+
+    /// One run of a store, in an empty folder that goes afterwards.
+    pub(super) fn run(&self, options: &Options, store: &Store, arguments: &[&str]) -> Result<Finished> {
+        let folder = tempfile::tempdir_in(options.folder()?).context("make a folder for a store")?;
+        let mut command = match store.from {
+            From::Ours => {
+                let mut command = pinned(Some(CORES), &self.ours);
+                command.arg("run");
+                command
+            }
+            From::Peers => pinned(Some(CORES), self.peers.as_deref().context("the peers were not built")?),
+        };
+        command.args(["--store", store.name, "--dir"]).arg(folder.path().join("store")).args(arguments);
+        if let Some(url) = options.url_of(store.name) {
+            command.args(["--url", url]);
+        }
+        process::run(command)
+    }
+
+    /// The program with our back ends.
+    pub(super) fn ours(&self) -> Command {
+        pinned(Some(CORES), &self.ours)
+    }
+}
+
+/// Where the system's RocksDB lies, as the C compiler finds it.
+fn rocksdb_folder() -> Option<PathBuf> {
+    let output = Command::new("cc").arg("-print-file-name=librocksdb.so").output().ok()?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
+}
+
+/// Builds `bench/peers/stores`, with RocksDB where the system has it.
+fn build_peers() -> Result<PathBuf> {
+    let target = project::scratch("peers-stores")?;
+    let mut command = project::cargo();
+    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
+    command.arg(project::root().join("bench/peers/stores/Cargo.toml"));
+    command.arg("--target-dir").arg(&target);
+    if let Some(folder) = rocksdb_folder() {
+        command.args(["--features", "rocksdb"]).env("ROCKSDB_LIB_DIR", folder);
+    }
+    let status = command.stdout(Stdio::null()).status().context("start cargo")?;
+    ensure!(status.success(), "build of bench/peers/stores ended with {status}");
+    Ok(target.join("release/stores"))
+}

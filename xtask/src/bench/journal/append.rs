@@ -1,0 +1,177 @@
+//! Our journal and `fio`, in turn, at the same write size and sync rule.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Driver, Options, fio};
+use crate::bench::report::{Report, Table, count};
+use crate::bench::{median, spread};
+use crate::project;
+
+/// Bytes of records.
+const SIZES: [u64; 3] = [64, 500, 4096];
+
+/// Levels of acknowledgement.
+const ACKS: [&str; 3] = ["synced", "written", "none"];
+
+/// Bytes of a block at high load, as sources cut it.
+const BLOCK: &str = "262144";
+
+/// Threads that each wait for their record, as connections do that wait for a reply.
+const WAITERS: &str = "16";
+
+/// How blocks come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// Full, one behind the other.
+    Blocks,
+    /// Of one record each, one behind the other.
+    Records,
+    /// Of one record each, from several threads that wait.
+    Waiters,
+    /// The same, with the order log of a job beside it.
+    InAJob,
+}
+
+impl Load {
+    fn arguments(self) -> Vec<&'static str> {
+        match self {
+            Load::Blocks => vec!["--block", BLOCK],
+            Load::Records => vec!["--block", "0"],
+            Load::Waiters => vec!["--block", "0", "--appenders", WAITERS],
+            Load::InAJob => vec!["--block", "0", "--appenders", WAITERS, "--order"],
+        }
+    }
+}
+
+/// Runs of one configuration, ours and fio's.
+#[derive(Default)]
+struct Pairs {
+    /// Payload, bytes a second.
+    ours: Vec<f64>,
+    fio: Vec<f64>,
+    /// Records a second.
+    records: Vec<f64>,
+    /// Bytes of a write of ours.
+    writes: Vec<f64>,
+}
+
+impl Pairs {
+    fn ratio(&self) -> f64 {
+        // Pair by pair: what was measured in the same second.
+        median(self.ours.iter().zip(&self.fio).map(|(ours, fio)| ours / fio).collect())
+    }
+}
+
+/// What one run is bounded by: enough to be measured, and few enough that a disk with a budget keeps some.
+#[derive(Clone, Copy)]
+struct Bounds {
+    mebibytes: u64,
+    seconds: f64,
+}
+
+pub(super) fn beside_fio(options: &Options, driver: &Driver, report: &mut Report) -> Result<()> {
+    report.heading("Beside fio");
+    report.say(
+        "Ours is the log thread of a node and one source, driven as the node's journal drives them: blocks are encoded, appended to a buffer of 4 MiB and written and synced in groups; a source that finds the buffer full comes back after a millisecond.",
+    );
+    report.say(
+        "`fio` runs right after each run of ours, on the same disk, behind the end of a new file, with the mean size of our writes and the same rule: `synced` syncs each write, the others none.",
+    );
+    report.say("MB/s of ours are payload alone, without heads, frames and zeros; the ratio is the median over pairs of runs, and the target is 80 %.");
+    if !project::has("fio") {
+        report.say("Skipped: fio: there is no such program here, so ours stands alone.");
+    }
+    for (title, load, acks) in [
+        ("Full blocks of 256 KiB, as sources hand them over at high load", Load::Blocks, &ACKS[..]),
+        ("Blocks of one record, as fast as they can be appended", Load::Records, &ACKS[..]),
+        ("16 threads that each wait for every record, as HTTP senders do", Load::Waiters, &ACKS[..1]),
+        (
+            "The same with the order log beside it, as in a job: two files are synced in each group",
+            Load::InAJob,
+            &ACKS[..1],
+        ),
+    ] {
+        report.say(&format!("{title}:"));
+        let mut table = Table::new([
+            "ack, bytes of a record",
+            "records/s",
+            "ours, MB/s",
+            "from … to",
+            "write of ours",
+            "fio, MB/s",
+            "from … to",
+            "ours of fio",
+        ]);
+        for ack in acks {
+            for size in SIZES {
+                let pairs = measure(options, driver, load, ack, size)?;
+                let mb = |rate: f64| format!("{:.1}", rate / 1e6);
+                let (fio, of_fio) = if pairs.fio.is_empty() {
+                    ("–".to_owned(), "–".to_owned())
+                } else {
+                    (mb(median(pairs.fio.clone())), format!("{:.0} %", pairs.ratio() * 100.0))
+                };
+                table.row([
+                    format!("{ack}, {size} B"),
+                    count(median(pairs.records.clone())),
+                    mb(median(pairs.ours.clone())),
+                    spread(&pairs.ours, mb),
+                    format!("{:.1} KiB", median(pairs.writes.clone()) / 1024.0),
+                    fio,
+                    if pairs.fio.is_empty() { "–".to_owned() } else { spread(&pairs.fio, mb) },
+                    of_fio,
+                ]);
+            }
+        }
+        report.table(&table);
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, driver: &Driver, load: Load, ack: &str, size: u64) -> Result<Pairs> {
+    let folder = options.folder()?;
+    let bounds = match (ack, options.quick) {
+        (_, true) => Bounds { mebibytes: 4, seconds: 0.1 },
+        ("synced", _) => Bounds { mebibytes: 128, seconds: 1.0 },
+        // Into the page cache: more, or it is over before it has begun. The file goes before the disk gets it.
+        _ => Bounds { mebibytes: 512, seconds: 1.0 },
+    };
+    let mut pairs = Pairs::default();
+    for _ in 0..options.repeat() {
+        let (ours, write) = run(driver, &folder, bounds, load, ack, size)?;
+        pairs.records.push(ours / size as f64);
+        pairs.ours.push(ours);
+        pairs.writes.push(write);
+        if project::has("fio") {
+            let work = fio::Work {
+                write: write as u64,
+                is_synced: ack == "synced",
+                bytes: bounds.mebibytes << 20,
+                seconds: bounds.seconds,
+            };
+            pairs.fio.push(fio::write(&folder, work)?);
+        }
+    }
+    Ok(pairs)
+}
+
+/// Payload a second, and bytes of a write.
+fn run(
+    driver: &Driver,
+    folder: &Path,
+    bounds: Bounds,
+    load: Load,
+    ack: &str,
+    size: u64,
+) -> Result<(f64, f64)> {
+    let (size, folder) = (size.to_string(), folder.display().to_string());
+    let (mebibytes, seconds) = (bounds.mebibytes.to_string(), bounds.seconds.to_string());
+    let mut arguments = vec!["append", "--dir", &folder, "--record", &size, "--ack", ack];
+    arguments.extend(["--mebibytes", &mebibytes, "--seconds", &seconds]);
+    arguments.extend(load.arguments());
+    let figures = driver.run(&arguments)?;
+    let write = figures.number("written_bytes")? / figures.number("writes")?.max(1.0);
+    Ok((figures.number("payload_rate")?, write))
+}
