@@ -132,10 +132,14 @@ impl GroupBuffer {
         self.bytes.drain(..bytes);
     }
 
-    /// Forgets everything; memory above `keep` bytes is given back.
+    /// Forgets everything. Memory above `keep` bytes stays while it is used, and is given back by halves once less
+    /// than a quarter of it is: asking for it anew each time takes longer than filling it.
     pub(super) fn clear(&mut self, keep: usize) {
+        let (used, capacity) = (self.bytes.len(), self.bytes.capacity());
         self.bytes.clear();
-        self.bytes.shrink_to(keep);
+        if used < capacity / 4 {
+            self.bytes.shrink_to(keep.max(capacity / 2));
+        }
         self.groups.clear();
         self.records = 0;
     }
@@ -222,5 +226,26 @@ mod tests {
         let mut chain = Chain::new(1);
         buffer.seal(0, &mut chain, LogPosition(13), 0);
         assert!(FrameReader::new(buffer.frames(0..1), 0, Chain::new(1)).next_frame().is_ok());
+    }
+
+    #[test]
+    fn memory_stays_while_it_is_used_and_is_given_back_afterwards() {
+        const KEEP: usize = 64 << 10;
+        let mut buffer = GroupBuffer::default();
+        let fill = |buffer: &mut GroupBuffer, bytes: usize| {
+            while buffer.len() < bytes {
+                buffer.push(&[&[7; 1000]]);
+            }
+            buffer.clear(KEEP);
+        };
+        for _ in 0..5 {
+            fill(&mut buffer, 1 << 20);
+            let capacity = buffer.bytes.capacity();
+            assert!(capacity >= 1 << 20, "{capacity} bytes are left for the next round");
+        }
+        for _ in 0..10 {
+            fill(&mut buffer, 2_000);
+        }
+        assert!(buffer.bytes.capacity() < 2 * KEEP, "{} bytes are kept", buffer.bytes.capacity());
     }
 }
