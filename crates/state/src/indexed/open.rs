@@ -62,7 +62,9 @@ fn open_active(shared: &Shared, writer: &mut Writer, extent: Extent) -> Result<(
     let slot = shared.places_mut().add_segment(extent.number, extent.len)?;
     let seed = segment::seed(shared.identity, extent.number);
     writer.next_segment = extent.number + 1;
-    writer.active = Some(Active { file: Arc::clone(&file), slot, seed, extent, is_dirty: true });
+    let (synced, laid) = (extent.len, extent.len);
+    writer.active =
+        Some(Active { file: Arc::clone(&file), slot, seed, extent, is_dirty: true, synced, laid });
     Ok(())
 }
 

@@ -32,6 +32,13 @@ const INDEX_BATCH: usize = 256;
 /// one: reading so much again takes about as long as reading the index file.
 const DUMP_RATIO: u64 = 2;
 
+/// Zeros that a sync of little data lays out ahead of it, so that those which follow change neither length nor extents
+/// of the file: see `docs/decisions/2026-11-20-journal-writes.md`. Fewer than a log lays out, as each task has its own.
+const AHEAD_BYTES: u64 = 256 << 10;
+
+/// Bytes from which on a sync is not of little data: zeros would cost more than they save.
+const LITTLE_BYTES: u64 = AHEAD_BYTES / 16;
+
 /// The segment that is appended to.
 #[derive(Debug)]
 pub(super) struct Active {
@@ -41,6 +48,27 @@ pub(super) struct Active {
     pub(super) extent: Extent,
     /// Bytes that no sync has covered.
     pub(super) is_dirty: bool,
+    /// Where the extent ended at the last sync.
+    pub(super) synced: u64,
+    /// The file may have zeros up to here.
+    pub(super) laid: u64,
+}
+
+impl Active {
+    /// Lays zeros ahead where little has been appended and none are left. A disk without room for them has room for
+    /// what is written.
+    fn lay_ahead(&mut self, segment_bytes: u64) -> std::io::Result<()> {
+        let until = (self.extent.len + AHEAD_BYTES).min(segment_bytes);
+        let is_little = self.extent.len - self.synced <= LITTLE_BYTES;
+        if self.extent.len < self.laid || !is_little || until <= self.extent.len {
+            return Ok(());
+        }
+        self.laid = until;
+        match self.file.preallocate(until) {
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
+            outcome => outcome,
+        }
+    }
 }
 
 /// A version that was given out and not yet committed.
@@ -179,7 +207,7 @@ impl Writer {
         if self.active.as_ref().is_some_and(|active| active.extent.len < shared.options.segment_bytes) {
             return Ok(());
         }
-        self.sync_active(&shared.dir)?;
+        self.sync_active(shared)?;
         let number = self.next_segment;
         let path = segment::path(&shared.dir, number);
         // Emptied where an earlier attempt found the disk full.
@@ -191,19 +219,22 @@ impl Writer {
         self.is_dir_dirty = true;
         let extent = segment::empty(shared.identity, number);
         let seed = segment::seed(shared.identity, number);
-        if let Some(full) = self.active.replace(Active { file, slot, seed, extent, is_dirty: true }) {
+        let active = Active { file, slot, seed, extent, is_dirty: true, synced: HEADER, laid: HEADER };
+        if let Some(full) = self.active.replace(active) {
             self.sealed.insert(full.extent.number, full.extent);
             self.is_list_dirty = true;
         }
         Ok(())
     }
 
-    fn sync_active(&mut self, dir: &Path) -> Result<(), StateError> {
+    fn sync_active(&mut self, shared: &Shared) -> Result<(), StateError> {
         if let Some(active) = &mut self.active
             && active.is_dirty
         {
-            let path = segment::path(dir, active.extent.number);
+            let path = segment::path(&shared.dir, active.extent.number);
+            active.lay_ahead(shared.options.segment_bytes).map_err(StateError::io("extend", &path))?;
             active.file.sync_data().map_err(StateError::io("sync", &path))?;
+            active.synced = active.extent.len;
             active.is_dirty = false;
         }
         Ok(())
@@ -211,7 +242,7 @@ impl Writer {
 
     pub(super) fn prepare(&mut self, shared: &Shared, cycle: u64) -> Result<Version, StateError> {
         self.cycles.check_prepare(cycle)?;
-        self.sync_active(&shared.dir)?;
+        self.sync_active(shared)?;
         if self.is_dir_dirty {
             shared.fs.sync_dir(&shared.dir).map_err(StateError::io("sync", &shared.dir))?;
             self.is_dir_dirty = false;
@@ -307,6 +338,16 @@ impl Writer {
         if self.cycles.is_quiet() && self.tail_bytes > 0 {
             self.dump(shared)?;
             self.count_dumps(shared);
+        }
+        self.trim(shared)
+    }
+
+    /// Cuts zeros that were laid ahead. Nothing depends on it, so it is not synced.
+    fn trim(&mut self, shared: &Shared) -> Result<(), StateError> {
+        if let Some(active) = self.active.as_mut().filter(|active| active.laid > active.extent.len) {
+            let path = segment::path(&shared.dir, active.extent.number);
+            active.file.truncate(active.extent.len).map_err(StateError::io("cut", &path))?;
+            active.laid = active.extent.len;
         }
         Ok(())
     }

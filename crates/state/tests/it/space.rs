@@ -171,3 +171,48 @@ fn a_start_reads_the_index_file_and_what_is_behind_it() {
     disk.fs().set_bytes(&path, whole).unwrap();
     assert_eq!(scanned(disk.open(version.as_ref()).unwrap().as_ref()).unwrap(), state);
 }
+
+#[test]
+fn small_syncs_seldom_change_the_length_of_a_file_and_an_orderly_end_leaves_no_zeros() {
+    let disk = Disk::indexed(small(64 << 20));
+    let (mut lengths, mut last) = (std::collections::BTreeSet::new(), None);
+    let fill = |cycle: u64, changes: &mut Changes| changes.push(&key(cycle % 10), &[cycle as u8; 1000]);
+    let (backend, version) = run(&disk, 1..1001, fill, |_, _| {
+        lengths.insert(in_segments(&disk));
+        last = Some(in_segments(&disk));
+    });
+    // A megabyte, by a quarter of one at a time.
+    assert!((3..=8).contains(&lengths.len()), "{lengths:?}");
+    backend.close().unwrap();
+    assert!(Some(in_segments(&disk)) < last, "zeros are left");
+    let state = scanned(backend.as_ref()).unwrap();
+    drop(backend);
+    assert_eq!(scanned(disk.open(version.as_ref()).unwrap().as_ref()).unwrap(), state);
+}
+
+#[test]
+fn zeros_that_find_the_disk_full_are_done_without() {
+    use thalweg_storage::{Fault, FaultKind, FaultyFs, Fs};
+
+    let mut spared = 0;
+    for call in 1..40 {
+        let disk = Disk::indexed(small(64 << 20));
+        let version = run(&disk, 1..2, |_, changes| changes.push(b"key", b"old"), |_, _| {}).1;
+        drop(disk.open(version.as_ref()).unwrap());
+        let fs: std::sync::Arc<dyn Fs> = std::sync::Arc::new(disk.fs().clone());
+        let fault = Fault { call, kind: FaultKind::Enospc, stays: false };
+        let faulty = FaultyFs::new(fs, Some(fault));
+        let Ok(backend) = disk.open_on(std::sync::Arc::new(faulty.clone()), version.as_ref()) else {
+            continue;
+        };
+        let opened = faulty.calls();
+        let mut changes = Changes::new();
+        changes.push(b"key", b"new");
+        let committed = backend.write(2, &changes).is_ok() && backend.prepare(2).is_ok();
+        if committed && opened < call && call <= faulty.calls() {
+            spared += 1;
+            assert_eq!(backend.get(b"key").unwrap().unwrap(), b"new");
+        }
+    }
+    assert_eq!(spared, 1, "of the calls of a write and a sync only the zeros can be done without");
+}
