@@ -51,6 +51,8 @@ struct Item {
 struct State {
     /// Versions of each key, oldest first.
     keys: BTreeMap<Stem, Vec<Item>>,
+    /// Of the newest versions.
+    census: Census,
     /// Files that are not synced.
     dirty: BTreeSet<PathBuf>,
     /// Keys with more than one version, or a tombstone.
@@ -71,18 +73,26 @@ struct Census {
     digest: u64,
 }
 
-impl State {
-    /// Counts the newest version of each key, tombstones left out.
-    fn census(&self) -> Census {
-        let mut census = Census::default();
-        for (stem, items) in &self.keys {
-            if let Some(item) = items.last().filter(|item| !item.is_tombstone) {
-                census.count += 1;
-                census.digest ^= xxhash_rust::xxh3::xxh3_64(stem.file_name(item.cycle, false).as_bytes());
-            }
+impl Census {
+    /// Takes a key's newest version in; a tombstone is none.
+    fn add(&mut self, stem: &Stem, item: Item) {
+        if !item.is_tombstone {
+            self.count += 1;
+            self.digest ^= digest(stem, item);
         }
-        census
     }
+
+    /// Leaves out what was taken in.
+    fn remove(&mut self, stem: &Stem, item: Item) {
+        if !item.is_tombstone {
+            self.count -= 1;
+            self.digest ^= digest(stem, item);
+        }
+    }
+}
+
+fn digest(stem: &Stem, item: Item) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(stem.file_name(item.cycle, false).as_bytes())
 }
 
 impl Files {
@@ -118,7 +128,12 @@ impl Files {
                 state.changed.insert(stem);
             }
         }
-        let found = state.census();
+        for (stem, items) in &state.keys {
+            if let Some(newest) = items.last() {
+                state.census.add(stem, *newest);
+            }
+        }
+        let found = state.census;
         if let Some((_, census)) = named
             && census != found
         {
@@ -157,13 +172,18 @@ impl Files {
         let file = self.fs.open(&path, OpenMode::Create).map_err(StateError::io("create", &path))?;
         file.write_all_at(&bytes, 0).map_err(StateError::io("write", &path))?;
         let items = state.keys.entry(stem.clone()).or_default();
+        if let Some(before) = items.last() {
+            state.census.remove(&stem, *before);
+        }
         if let Some(before) = items.pop_if(|item| item.cycle == cycle)
             && before.is_tombstone != is_tombstone
         {
             self.fs.remove(&other).map_err(StateError::io("remove", &other))?;
             state.dirty.remove(&other);
         }
-        items.push(Item { cycle, is_tombstone, len: bytes.len() as u64 });
+        let item = Item { cycle, is_tombstone, len: bytes.len() as u64 };
+        items.push(item);
+        state.census.add(&stem, item);
         state.dirty.insert(path);
         state.changed.insert(stem);
         Ok(())
@@ -361,7 +381,7 @@ impl Backend for Files {
         let result = self.sync(&mut state);
         Self::note(&mut state, result)?;
         state.cycles.did_prepare(cycle);
-        Ok(encode_version(cycle, state.census()))
+        Ok(encode_version(cycle, state.census))
     }
 
     fn committed(&self, cycle: u64) -> Result<(), StateError> {
