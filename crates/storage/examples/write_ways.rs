@@ -1,12 +1,13 @@
-//! Ways of writing a journal, beside `fio` and beside [`thalweg_storage::log`], on one disk in the same minutes.
+//! Ways of writing behind each other and syncing, beside `fio`, on one disk in the same minutes.
 //!
-//! `cargo run --release -p thalweg-storage --example journal_speed -- FOLDER [WORD…]`, with words only lines of the
+//! `cargo run --release -p thalweg-storage --example write_ways -- FOLDER [WORD…]`, with words only lines of the
 //! tables that hold one of them
 //!
-//! The first table is of bytes: writes of one size, each of them synced or none. A record's size matters to the disk
-//! only through the size of the write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB
-//! (small groups) and of a full buffer. The second table is of records, through a [`GroupCommit`]. Each figure is
-//! the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` says what follows.
+//! Writes of one size, each of them synced or none. A record's size matters to the disk only through the size of the
+//! write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB (small groups) and of a full
+//! buffer. Each figure is the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` says what follows.
+//!
+//! Not here: our log beside `fio`, which is `cargo xtask bench journal`.
 
 #![expect(unsafe_code, reason = "mapping a file is unsafe; the trial owns its file and nobody cuts it")]
 
@@ -14,12 +15,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
-use thalweg_storage::RealFs;
-use thalweg_storage::log::{Durability, GroupCommit, Log, LogOptions, Registration};
 
 const RUNS: usize = 3;
 /// Bytes of a file before the next is begun.
@@ -31,7 +29,6 @@ const TIME: Duration = Duration::from_millis(500);
 const BYTES: usize = 16 << 20;
 const WRITES: [(&str, usize); 4] =
     [("16 x 64 B", 16 * 64), ("16 x 500 B", 16 * 500), ("16 x 4 KiB", 16 * 4096), ("full buffer", 1 << 20)];
-const WAITERS: usize = 16;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -64,30 +61,10 @@ fn main() {
         for (name, which) in WAYS {
             lines.push((name, Box::new(way(which))));
         }
-        lines.push((
-            "storage::log, one caller",
-            Box::new(move |folder, size| write_log(folder, size, synced)),
-        ));
         lines.push(("fio, behind the end", Box::new(fio(&["--fallocate=none"]))));
         lines.push(("fio, over blocks that are there", Box::new(fio(&["--overwrite=1"]))));
-        table(&folder, &lines, &WRITES.map(|(_, size)| size), |rate, _| format!("{rate:.1}"));
+        table(&folder, &lines, &WRITES.map(|(_, size)| size));
     }
-    println!("records/s (MB/s) through a GroupCommit");
-    heading(&["64 B", "500 B", "4 KiB"]);
-    let mut lines: Vec<(String, Box<Trial>)> = Vec::new();
-    for appenders in [1, WAITERS] {
-        for durability in [Durability::None, Durability::Written, Durability::Synced] {
-            let name = match appenders {
-                1 => format!("{durability:?}, one appender"),
-                _ => format!("{durability:?}, {appenders} that wait for each"),
-            };
-            let trial = move |folder: &Path, size| group_commit(folder, size, durability, appenders);
-            lines.push((name, Box::new(trial)));
-        }
-    }
-    table(&folder, &lines, &[64, 500, 4096], |rate, size| {
-        format!("{rate:.0} ({:.0})", rate * size as f64 / 1e6)
-    });
 }
 
 /// Measures once, at a size.
@@ -101,15 +78,10 @@ fn heading(names: &[&str]) {
 
 /// Medians; all cells are measured once before any is measured again, and those of one size side by side, so that a
 /// disturbed minute meets all that are compared.
-fn table(
-    folder: &Path,
-    lines: &[(impl AsRef<str>, Box<Trial>)],
-    sizes: &[usize],
-    print: impl Fn(f64, usize) -> String,
-) {
+fn table(folder: &Path, lines: &[(&str, Box<Trial>)], sizes: &[usize]) {
     let words: Vec<String> = std::env::args().skip(2).collect();
     let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
-    let lines: Vec<_> = lines.iter().filter(|(name, _)| is_wanted(name.as_ref())).collect();
+    let lines: Vec<_> = lines.iter().filter(|(name, _)| is_wanted(name)).collect();
     let mut rates = vec![Vec::new(); lines.len() * sizes.len()];
     for _ in 0..RUNS {
         for (column, size) in sizes.iter().enumerate() {
@@ -120,8 +92,8 @@ fn table(
     }
     rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
     for ((name, _), rates) in lines.iter().zip(rates.chunks(sizes.len())) {
-        print!("{:<38}", name.as_ref());
-        rates.iter().zip(sizes).for_each(|(rates, size)| print!("{:>18}", print(rates[RUNS / 2], *size)));
+        print!("{:<38}", name);
+        rates.iter().for_each(|rates| print!("{:>18.1}", rates[RUNS / 2]));
         println!();
     }
     println!();
@@ -194,31 +166,6 @@ fn zeros(file: &File, at: usize) {
     file.write_all_at(&ZEROS, at as u64).expect("write zeros");
 }
 
-fn open_log(folder: &Path) -> (PathBuf, Log) {
-    let dir = folder.join("log");
-    let _ = std::fs::remove_dir_all(&dir);
-    let log = Log::open(Arc::new(RealFs), &dir, LogOptions::new("trial", 1)).expect("open").log;
-    (dir, log)
-}
-
-/// Megabytes of payload a second, in groups of 16 records or of a megabyte of 4-KiB records.
-fn write_log(folder: &Path, size: usize, synced: bool) -> f64 {
-    let (dir, mut log) = open_log(folder);
-    let record = vec![7; if size > 65_536 { 4096 } else { size / 16 }];
-    let started = Instant::now();
-    let mut payload = 0;
-    while started.elapsed() < TIME && payload < BYTES {
-        for _ in 0..size / record.len() {
-            log.append(&[&record]).expect("append");
-        }
-        if synced { log.sync() } else { log.flush() }.expect("write");
-        payload += size;
-    }
-    let rate = payload as f64 / 1e6 / started.elapsed().as_secs_f64();
-    std::fs::remove_dir_all(dir).expect("remove");
-    rate
-}
-
 /// Megabytes a second by fio's own count; 0 where there is no fio.
 fn fio(folder: &Path, size: usize, synced: bool, more: &[&str]) -> f64 {
     let path = folder.join("fio");
@@ -236,38 +183,4 @@ fn fio(folder: &Path, size: usize, synced: bool, more: &[&str]) -> f64 {
     // The write section of terse version 3 begins at field 46: total KiB, KiB/s.
     let rate = text.lines().find(|line| line.starts_with("3;")).and_then(|line| line.split(';').nth(47));
     rate.and_then(|rate| rate.parse::<f64>().ok()).map_or(0.0, |rate| rate * 1024.0 / 1e6)
-}
-
-/// Records a second. One appender goes on without waiting and waits at the end; several wait for each record.
-fn group_commit(folder: &Path, size: usize, durability: Durability, appenders: usize) -> f64 {
-    let (dir, log) = open_log(folder);
-    let group = GroupCommit::start(Duration::ZERO).expect("a thread");
-    let handle = group.register(log, Registration::new(durability)).expect("register");
-    let record = vec![7; size];
-    let started = Instant::now();
-    let count: usize = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..appenders)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut count = 0;
-                    let mut last = None;
-                    while (count % 64 > 0 || started.elapsed() < TIME) && count * size < BYTES {
-                        let ticket = handle.append(&[&record]).expect("append");
-                        if appenders > 1 {
-                            handle.wait(ticket).expect("wait");
-                        }
-                        last = Some(ticket);
-                        count += 1;
-                    }
-                    last.map_or(Ok(()), |ticket| handle.wait(ticket)).expect("wait");
-                    count
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("an appender")).sum()
-    });
-    let rate = count as f64 / started.elapsed().as_secs_f64();
-    group.close().expect("close");
-    std::fs::remove_dir_all(dir).expect("remove");
-    rate
 }
