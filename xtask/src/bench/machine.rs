@@ -16,6 +16,7 @@ pub(super) fn describe() -> Table {
     row("memory", memory());
     row("kernel", first_line("/proc/sys/kernel/osrelease"));
     row("disk", disk(&project::root()));
+    row("load before", load());
     row("date", output("date", &["-u", "+%Y-%m-%d"]));
     row("commit", commit());
     row("compiler", output("rustc", &["--version"]));
@@ -42,6 +43,11 @@ fn memory() -> String {
     let kib = value_of("/proc/meminfo", "MemTotal")
         .and_then(|text| text.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()));
     kib.map_or("?".to_owned(), |kib| format!("{:.0} GiB", kib / 1024.0 / 1024.0))
+}
+
+/// How many threads of the machine wanted to run in the last minute: what else goes on spoils figures.
+fn load() -> String {
+    first_line("/proc/loadavg").split(' ').next().unwrap_or("?").to_owned()
 }
 
 /// File system and device of a folder.
