@@ -74,6 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.record > 0 && options.appenders > 0, "--record and --appenders are above 0");
     let counts = Arc::new(Counts::default());
     let group = GroupCommit::start(Duration::ZERO)?;
+    let segment_bytes = LogOptions::new("journal", 1).segment_bytes;
     let open = |name: &str, counts: &Arc<Counts>| -> Result<LogHandle> {
         let dir = options.dir.join(name);
         if dir.exists() {
@@ -116,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     group.close()?;
     println!(
         "records={records} seconds={seconds:.4} rate={:.0} payload_bytes={payload} payload_rate={:.0} blocks={blocks} writes={writes} \
-         written_bytes={bytes} syncs={syncs}",
+         written_bytes={bytes} syncs={syncs} segment_bytes={segment_bytes}",
         records as f64 / seconds,
         payload as f64 / seconds,
     );

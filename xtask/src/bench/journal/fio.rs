@@ -12,7 +12,8 @@ use crate::bench::process;
 pub(super) struct Work {
     /// Bytes of a write.
     pub(super) write: u64,
-    pub(super) is_synced: bool,
+    /// Writes from one fdatasync to the next; 0: none.
+    pub(super) sync_every: u64,
     /// Bytes in all, unless the time is over before.
     pub(super) bytes: u64,
     pub(super) seconds: f64,
@@ -29,7 +30,7 @@ pub(super) fn write(folder: &Path, work: Work) -> Result<f64> {
         .arg(format!("--bs={}", work.write.max(1)))
         .arg(format!("--size={}", work.bytes.max(work.write)))
         .arg(format!("--runtime={}ms", (work.seconds * 1e3) as u64))
-        .arg(format!("--fdatasync={}", u8::from(work.is_synced)));
+        .arg(format!("--fdatasync={}", work.sync_every));
     let finished = process::run(command);
     let _ = std::fs::remove_file(&path);
     rate(&finished?.stdout).context("fio printed no rate")
