@@ -19,16 +19,25 @@ const MANY: u64 = 1_000_000;
 /// The same for one file per key.
 const MANY_FILES: u64 = 10_000;
 
-/// What one store came to at one number of keys and one durability: medians of its runs.
+/// How long a store may take to load all keys.
+const LOAD_SECONDS: &str = "60";
+
+/// What one store came to at one number of keys and one durability.
 struct Cell {
     store: Store,
-    outcome: Outcome,
+    /// In the order of the turns.
+    runs: Vec<Rates>,
+    /// Why there are none.
+    reason: Option<String>,
 }
 
-enum Outcome {
-    Rates(Rates),
-    /// Why there are none.
-    Skipped(String),
+impl Cell {
+    /// How many times the operations of another, turn by turn: of what ran in the same seconds.
+    fn beside(&self, other: &Cell) -> Option<f64> {
+        let turns = self.runs.iter().zip(&other.runs);
+        let ratios: Vec<f64> = turns.map(|(ours, theirs)| ours.operations / theirs.operations).collect();
+        (!ratios.is_empty()).then(|| median(ratios))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -102,18 +111,11 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
             report.say(&format!("{title}, {} keys:", count(keys as f64)));
             let cells = measure(options, stores, keys, durability)?;
             report.table(&table(&cells, unit));
-            let rates = |name: &str| {
-                cells.iter().find(|cell| cell.store.name == name).and_then(|cell| match &cell.outcome {
-                    Outcome::Rates(rates) => Some(*rates),
-                    Outcome::Skipped(_) => None,
-                })
-            };
-            let Some(indexed) = rates("indexed") else { continue };
+            let cell = |name: &str| cells.iter().find(|cell| cell.store.name == name);
+            let Some(indexed) = cell("indexed").filter(|cell| !cell.runs.is_empty()) else { continue };
             let beside = |name| {
-                rates(name).map_or_else(
-                    || "–".to_owned(),
-                    |other: Rates| times(indexed.operations / other.operations),
-                )
+                let ratio = cell(name).and_then(|other| indexed.beside(other));
+                ratio.map_or_else(|| "–".to_owned(), times)
             };
             ratios.row([
                 count(keys as f64),
@@ -124,7 +126,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
                 "≥ 1 ×".to_owned(),
                 beside("fjall"),
             ]);
-            if let Some(bytes) = indexed.index.filter(|_| durability == "cycle") {
+            if let Some(bytes) = Rates::median(&indexed.runs).index.filter(|_| durability == "cycle") {
                 index.row([
                     count(keys as f64),
                     mebibytes_or_kib(bytes),
@@ -134,6 +136,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
         }
     }
     report.heading("Ratios");
+    report.say("Of operations a second, the median over turns in which both ran.");
     report.table(&ratios);
     report.heading("Memory of the index");
     report.table(&index);
@@ -160,25 +163,19 @@ fn measure(options: &Options, stores: &Stores, keys: u64, durability: &str) -> R
                 continue;
             }
             let arguments = ["--keys", &keys_text, "--sync", durability, "--seconds", &seconds];
-            match stores.run(options, store, &arguments) {
-                Ok(finished) => runs[place].push(Rates::of(&finished)?),
-                Err(error) => {
-                    let text = format!("{error:#}");
-                    let last = text.lines().last().unwrap_or_default();
-                    // Too slow to be loaded is an outcome; anything else is an error.
-                    anyhow::ensure!(last.contains("keys were loaded in"), "{}: {text}", store.name);
-                    reasons[place] = Some(last.trim_start_matches("Error: ").to_owned());
+            let arguments = [&arguments[..], &["--load-seconds", LOAD_SECONDS]].concat();
+            let finished = stores.run(options, store, &arguments)?;
+            match finished.figures("loaded") {
+                Ok(figures) => {
+                    let loaded = count(figures.number("loaded")?);
+                    reasons[place] = Some(format!("{loaded} keys were loaded in {LOAD_SECONDS} s"));
                 }
+                Err(_) => runs[place].push(Rates::of(&finished)?),
             }
         }
     }
-    let cells = stores.wanted().iter().zip(runs).zip(reasons).map(|((store, runs), reason)| Cell {
-        store: *store,
-        outcome: match reason {
-            Some(reason) => Outcome::Skipped(reason),
-            None => Outcome::Rates(Rates::median(&runs)),
-        },
-    });
+    let cells = stores.wanted().iter().zip(runs).zip(reasons);
+    let cells = cells.map(|((store, runs), reason)| Cell { store: *store, runs, reason });
     Ok(cells.collect())
 }
 
@@ -197,19 +194,22 @@ fn table(cells: &[Cell], unit: &str) -> Table {
     ]);
     for cell in cells {
         let none = || "–".to_owned();
-        match &cell.outcome {
-            Outcome::Rates(rates) => table.row([
-                cell.store.name.to_owned(),
-                count(rates.operations),
-                time(rates.sync_p50),
-                time(rates.sync_p99),
-                time(rates.read_p50),
-                time(rates.read_p99),
-                times(rates.disk / rates.live),
-                mebibytes(rates.peak_bytes as u64),
-                time(rates.cpu),
-            ]),
-            Outcome::Skipped(reason) => table.row([
+        match &cell.reason {
+            None => {
+                let rates = Rates::median(&cell.runs);
+                table.row([
+                    cell.store.name.to_owned(),
+                    count(rates.operations),
+                    time(rates.sync_p50),
+                    time(rates.sync_p99),
+                    time(rates.read_p50),
+                    time(rates.read_p99),
+                    times(rates.disk / rates.live),
+                    mebibytes(rates.peak_bytes as u64),
+                    time(rates.cpu),
+                ]);
+            }
+            Some(reason) => table.row([
                 format!("{}: {reason}", cell.store.name),
                 none(),
                 none(),
