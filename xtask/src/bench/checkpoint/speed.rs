@@ -95,7 +95,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
     report.say("S4's workload: 90 % writes of 1 KiB, 10 % reads by key as recovery does them, uniform over keys that were all loaded before; one thread. A read is held against what was written last.");
     report.say("A cycle's changes are handed over at once, to all stores alike. `indexed+commit` writes and syncs the job's commit record with each cycle, which a job does once for all of its tasks; it stands here to show what that adds.");
     report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading.");
-    report.say("`files` writes a file for each change, also where a cycle changes a key more than once, and the file system may flush a file that is emptied and written again: with fewer keys than changes in a cycle that is most of its time.");
+    report.say("`files` writes a file for each change, also where a cycle changes a key more than once, and the file system may flush a file that is emptied and written again: with fewer keys than changes in a cycle that is most of its time. `memory` is for tests; it goes over all keys at each commit.");
     let mut ratios = Table::new([
         "keys",
         "durability",
