@@ -12,8 +12,8 @@
 //! * A cycle that is written again has the same result.
 //! * A failed sync ends the instance: every later call fails, and the way on is to open again.
 //!
-//! Values are versioned by the cycle, and `prepare` may answer with the cycle's number alone: that is how a remote
-//! store fits, which keeps rows under (key, cycle) and has no files to name.
+//! Values are versioned by the cycle, and `prepare` need not name files: that is how a remote store fits
+//! (`state-remote`). Its calls take as long as an outage lasts, until the job ends.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -48,6 +48,8 @@ impl fmt::Debug for Version {
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// Keeps the state of one task. One thread writes; any may read at the same time.
+///
+/// Beside the errors that are named, one on another machine has `Store`.
 pub trait Backend: Send + Sync + fmt::Debug {
     /// The newest value of a key, committed or not.
     ///
@@ -104,10 +106,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn stats(&self) -> BackendStats;
 }
 
-/// What a back end holds and has done since it was opened.
+/// What a back end holds and has done since it was opened. A remote one knows only what it has done, and whether there
+/// are keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendStats {
-    /// Live keys.
+    /// Live keys; where a back end cannot count them an estimate, 0 only if there are none.
     pub keys: u64,
     /// Bytes of live keys and values as stored, within two percent.
     pub live_bytes: u64,

@@ -4,7 +4,7 @@ use crate::StateError;
 
 /// The last cycle that was written, prepared and committed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cycles {
+pub struct Cycles {
     written: Option<u64>,
     prepared: Option<u64>,
     committed: Option<u64>,
@@ -12,45 +12,57 @@ pub(crate) struct Cycles {
 
 impl Cycles {
     /// Of a state that a commit record names, if there is one.
-    pub(crate) fn at(cycle: Option<u64>) -> Self {
+    pub fn at(cycle: Option<u64>) -> Self {
         Self { written: cycle, prepared: cycle, committed: cycle }
     }
 
-    pub(crate) fn check_write(&self, cycle: u64) -> Result<(), StateError> {
+    /// Whether changes of `cycle` may be written.
+    ///
+    /// # Errors
+    /// `Order`.
+    pub fn check_write(&self, cycle: u64) -> Result<(), StateError> {
         if Some(cycle) < self.written || Some(cycle) <= self.prepared {
             return Err(self.error("write", cycle));
         }
         Ok(())
     }
 
-    pub(crate) fn check_prepare(&self, cycle: u64) -> Result<(), StateError> {
+    /// Whether `cycle` may be made durable.
+    ///
+    /// # Errors
+    /// `Order`.
+    pub fn check_prepare(&self, cycle: u64) -> Result<(), StateError> {
         if Some(cycle) < self.written || Some(cycle) <= self.prepared {
             return Err(self.error("prepare", cycle));
         }
         Ok(())
     }
 
-    pub(crate) fn check_committed(&self, cycle: u64) -> Result<(), StateError> {
+    /// Whether the commit of `cycle` may be told.
+    ///
+    /// # Errors
+    /// `Order`.
+    pub fn check_committed(&self, cycle: u64) -> Result<(), StateError> {
         if Some(cycle) < self.committed || Some(cycle) > self.prepared {
             return Err(self.error("commit", cycle));
         }
         Ok(())
     }
 
-    pub(crate) fn wrote(&mut self, cycle: u64) {
+    pub fn wrote(&mut self, cycle: u64) {
         self.written = Some(cycle);
     }
 
-    pub(crate) fn did_prepare(&mut self, cycle: u64) {
+    pub fn did_prepare(&mut self, cycle: u64) {
         (self.written, self.prepared) = (Some(cycle), Some(cycle));
     }
 
-    pub(crate) fn did_commit(&mut self, cycle: u64) {
+    pub fn did_commit(&mut self, cycle: u64) {
         self.committed = Some(cycle);
     }
 
     /// All that was written is committed.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.written == self.committed
     }
 

@@ -44,10 +44,29 @@ pub enum StateError {
     Poisoned { dir: PathBuf, reason: String },
     #[error("there is no back end {name:?}; there are {known}")]
     UnknownBackend { name: String, known: String },
+    /// A store on another machine.
+    #[error("{store}: {message}")]
+    Store { store: String, fault: StoreFault, message: String, hint: Option<String> },
+}
+
+/// What is wrong with a store on another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// It cannot be reached, or cannot do its work now.
+    Down,
+    /// It will never do what it is asked: who asks, or how it is set up, is wrong.
+    Refused,
+    /// It has not what it acknowledged, or what another has written.
+    Damaged,
+    /// Another process has taken the state over.
+    TakenOver,
+    /// The job ended while it was waited for.
+    Ended,
 }
 
 impl StateError {
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// What the disk said of `path`, for `map_err`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| {
             let (path, is_full) = (path.to_owned(), is_full(source.kind()));
             let source = Arc::new(source);
@@ -88,12 +107,18 @@ impl StateError {
             | StateError::TooLarge { .. }
             | StateError::UnknownBackend { .. } => Class::User,
             StateError::Order { .. } => Class::Internal,
+            StateError::Store { fault, .. } => match fault {
+                StoreFault::Down | StoreFault::TakenOver | StoreFault::Ended => Class::External,
+                StoreFault::Refused => Class::User,
+                StoreFault::Damaged => Class::Corrupt,
+            },
         }
     }
 
     /// What to do about it.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
+            StateError::Store { hint, .. } => hint.as_deref(),
             StateError::Full { .. } => Some(
                 "free space on the disk of --data-dir, or move the directory to a larger one, and start the job \
                  again: it goes on at the last committed cycle",

@@ -5,7 +5,7 @@
 //! * [`indexed`] (the default): append-only segments under an index in memory. Written in sequence, read by place.
 //! * [`files`]: one file per key, the baseline.
 //! * [`memory`]: for tests of what stands above.
-//! * [`registry`]: embedded back ends by the name that job files use.
+//! * [`registry`]: embedded back ends by the name that job files use. Those on other machines are in `state-remote`.
 //! * [`Keyed`]: the values of a task in memory, a bounded cache over a back end.
 //!
 //! Keys are bytes of any kind; the caller puts operator, group and subkey into them.
@@ -25,9 +25,12 @@ pub mod indexed;
 mod keyed;
 pub mod memory;
 pub mod registry;
-mod wire;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod wire;
 
 pub use backend::{Backend, BackendStats, Version, Visit};
 pub use changes::{Change, Changes};
-pub use error::StateError;
+pub use cycles::Cycles;
+pub use error::{StateError, StoreFault};
 pub use keyed::{Codec, HandOver, Keyed, KeyedStats, Slice};

@@ -1,14 +1,14 @@
 //! Every back end on a disk that can be killed and cut off.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_state::files::Files;
 use thalweg_state::indexed::{Indexed, IndexedOptions};
 use thalweg_state::memory::{Memory, MemoryDisk};
-use thalweg_state::{Backend, Changes, StateError, Version};
+use thalweg_state::testing::Ground;
+pub(crate) use thalweg_state::testing::{State, apply, assert_state, commit, numbered, scanned};
+use thalweg_state::{Backend, StateError, Version};
 use thalweg_storage::{Fs, MemFs};
 
 pub(crate) const DIR: &str = "/job/tasks/op/0/state";
@@ -70,48 +70,12 @@ impl Disk {
     }
 }
 
-pub(crate) type State = BTreeMap<Vec<u8>, Vec<u8>>;
-
-pub(crate) fn apply(state: &mut State, changes: &Changes) {
-    for change in changes {
-        match change.value {
-            Some(value) => drop(state.insert(change.key.to_vec(), value.to_vec())),
-            None => drop(state.remove(change.key)),
-        }
+impl Ground for Disk {
+    fn open(&self, version: Option<&Version>) -> Result<Box<dyn Backend>, StateError> {
+        Disk::open(self, version)
     }
-}
 
-/// Everything that a scan hands over; each key once.
-pub(crate) fn scanned(backend: &dyn Backend) -> Result<State, StateError> {
-    let mut state = State::new();
-    backend.scan(&mut |key, value| {
-        assert!(state.insert(key.to_vec(), value.to_vec()).is_none(), "key {key:02x?} came twice");
-        ControlFlow::Continue(())
-    })?;
-    Ok(state)
-}
-
-/// A key that back ends may find by its number.
-pub(crate) fn numbered(space: u32, number: u32) -> Vec<u8> {
-    [&[1][..], &space.to_be_bytes(), &number.to_be_bytes()].concat()
-}
-
-/// Holds a back end against what it should hold, by scan and by key.
-pub(crate) fn assert_state(backend: &dyn Backend, expected: &State, keys: &[Vec<u8>]) {
-    assert_eq!(&scanned(backend).unwrap(), expected);
-    for key in keys {
-        assert_eq!(backend.get(key).unwrap().as_ref(), expected.get(key), "key {key:02x?}");
+    fn power_cut(&self, torn: Option<u64>) {
+        Disk::power_cut(self, torn);
     }
-    let asked: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let got = backend.get_many(&asked).unwrap();
-    assert!(got.iter().zip(keys).all(|(got, key)| got.as_ref() == expected.get(key)));
-    assert_eq!(backend.stats().keys, expected.len() as u64);
-}
-
-/// Writes, prepares and commits one cycle.
-pub(crate) fn commit(backend: &dyn Backend, cycle: u64, changes: &Changes) -> Version {
-    backend.write(cycle, changes).unwrap();
-    let version = backend.prepare(cycle).unwrap();
-    backend.committed(cycle).unwrap();
-    version
 }
