@@ -1,0 +1,78 @@
+//! Back ends for keyed state on other machines: Redis, and HBase through its REST gateway.
+//!
+//! * [`Settings`]: where a store is, checked without speaking to it.
+//! * [`Remote`]: a connection for all tasks of a job; each opens its state there as a [`thalweg_state::Backend`].
+//!
+//! Both stores are used alike (`backend`): a log of parts before rows, in a space of its own for each task. What a
+//! store has to be able to do is a small trait (`store`); the rest is tested without a server.
+//!
+//! An outage is waited for, without end, by writes and reads (`wait`); only the start fails. [`Interrupt`] ends the waits
+//! when the job ends.
+//!
+//! Not here: which keys are worth memory, when a cycle ends, TLS (put a proxy beside the job), clusters of Redis.
+
+#![deny(unsafe_code)]
+
+mod backend;
+mod hbase;
+mod head;
+#[cfg(test)]
+mod memory;
+mod open;
+mod pack;
+mod redis;
+mod settings;
+mod space;
+mod store;
+#[cfg(test)]
+mod tests;
+mod version;
+mod wait;
+
+use std::sync::Arc;
+
+use thalweg_state::registry::Place;
+use thalweg_state::{Backend, StateError, Version};
+
+use crate::store::Server;
+use crate::wait::Patience;
+
+pub use settings::{Kind, Settings, TABLE, TIMEOUT, check_table, check_url};
+pub use version::describe_in;
+pub use wait::Interrupt;
+
+/// A store that the tasks of a job share.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    server: Arc<dyn Server>,
+    patience: Arc<Patience>,
+}
+
+impl Remote {
+    /// Looks whether the store is there and fit for state, once; says what of its settings weakens the promise.
+    ///
+    /// # Errors
+    /// `Store`: it cannot be reached, does not let us in, or is set up so that state would be lost.
+    pub fn connect(settings: &Settings, interrupt: Interrupt) -> Result<Self, StateError> {
+        let patience = Arc::new(Patience::new(settings.place().into(), interrupt));
+        let server: Arc<dyn Server> = match settings.kind {
+            Kind::Redis => Arc::new(redis::Redis::connect(settings, &patience)?),
+            Kind::Hbase => Arc::new(hbase::Hbase::connect(settings, &patience)?),
+        };
+        Ok(Self { server, patience })
+    }
+
+    /// Opens the state of a task, `JOB/OPERATOR/TASK` by name, with the version that the last commit record names;
+    /// what that does not name goes.
+    ///
+    /// # Errors
+    /// `Store`, `Version`, `NewerFormat`, and what the disk says of the file that names the task's space.
+    pub fn open(
+        &self,
+        place: &Place,
+        task: &str,
+        version: Option<&Version>,
+    ) -> Result<Box<dyn Backend>, StateError> {
+        Ok(Box::new(open::open(self.server.as_ref(), &self.patience, place, task, version)?))
+    }
+}
