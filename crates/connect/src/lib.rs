@@ -10,7 +10,7 @@ pub mod plugin;
 pub mod registry;
 mod report;
 mod schema;
-mod secret;
+pub mod secret;
 pub mod sink;
 pub mod source;
 #[cfg(test)]

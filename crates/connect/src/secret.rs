@@ -8,12 +8,14 @@ use thalweg_types::Error;
 
 /// A secret that has been looked up.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
+pub struct Secret(String);
 
 impl Secret {
+    /// Looks it up; `key` is for messages.
+    ///
     /// # Errors
     /// Where `reference` is none, or what it refers to is not there.
-    pub(crate) fn look_up(key: &str, reference: &str) -> Result<Self, Error> {
+    pub fn look_up(key: &str, reference: &str) -> Result<Self, Error> {
         let found = match parse(key, reference)? {
             Reference::Variable(name) => std::env::var(name).map_err(|_| {
                 Error::user(format!("{key}: expected text in the environment variable {name:?}, got none"))
@@ -31,7 +33,7 @@ impl Secret {
     }
 
     /// For what sends it, and nothing else.
-    pub(crate) fn reveal(&self) -> &str {
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }
@@ -63,7 +65,7 @@ fn parse<'a>(key: &str, reference: &'a str) -> Result<Reference<'a>, Error> {
 ///
 /// # Errors
 /// What is expected.
-pub(crate) fn check(key: &str, reference: &str) -> Result<(), Error> {
+pub fn check(key: &str, reference: &str) -> Result<(), Error> {
     parse(key, reference).map(|_| ())
 }
 
