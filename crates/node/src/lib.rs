@@ -6,10 +6,12 @@
 //!
 //! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
 //! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
+//! * [`backends`]: where the tasks of a job keep their state.
 //! * [`metrics`]: how queries are spread over keyed stages.
 //! * [`inspect`]: what jobs keep on disk, looked into and checked.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 
+pub mod backends;
 pub mod data_dir;
 pub mod describe;
 pub mod diagnostic;

@@ -12,9 +12,11 @@ use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, S
 use thalweg_flow::{
     Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, Partitioner, Runtime, SystemClock,
 };
+use thalweg_state_remote::Interrupt;
 use thalweg_storage::{ChunkBudget, IoPool, RealFs};
 use thalweg_types::{Class, Error};
 
+use crate::backends::Backends;
 use crate::data_dir::{DataDir, JobDir};
 use crate::durable::{Committer, CycleFigures, Store};
 use crate::graph;
@@ -177,12 +179,18 @@ impl Node {
             }
         };
         folder.keep_job_file(&job.json)?;
+        let interrupt = Interrupt::default();
+        let backends = match store {
+            None => Backends::unused(&job.state),
+            Some(_) => Backends::connect(&job.state, interrupt.clone())?,
+        };
         let services = Services {
             fs: Arc::new(RealFs),
             pool: Arc::clone(&self.pool),
             chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
             state: job.state.clone(),
             stage_memory: stage_memory(&job),
+            backends,
             answers: AnswerCounts::default(),
         };
         let skips: Vec<Skip> = skips
@@ -208,7 +216,7 @@ impl Node {
             Some(store) => {
                 let live = Arc::clone(&queries);
                 let commands = Box::new(move |record: &[u8]| again(&live, record));
-                let begun = store.start(&mut built.graph.sources, commands)?;
+                let begun = store.start(&mut built.graph.sources, commands, interrupt)?;
                 committer = Some(Arc::clone(&begun.committer));
                 let mut thread = None;
                 let (work, told) = (begun.work, begun.job);

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
+use thalweg_state_remote::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
 use thalweg_types::Error;
@@ -35,6 +36,8 @@ pub(crate) struct Committer {
     inner: Mutex<Inner>,
     changed: Condvar,
     place: Arc<OrderPlace>,
+    /// Raised when nothing is waited for any more.
+    interrupt: Interrupt,
 }
 
 #[derive(Default)]
@@ -85,8 +88,8 @@ pub(crate) struct CommitWork {
 }
 
 impl Committer {
-    pub(crate) fn new(place: Arc<OrderPlace>) -> Self {
-        Self { inner: Mutex::default(), changed: Condvar::new(), place }
+    pub(crate) fn new(place: Arc<OrderPlace>, interrupt: Interrupt) -> Self {
+        Self { inner: Mutex::default(), changed: Condvar::new(), place, interrupt }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -171,6 +174,7 @@ impl Cycles for Committer {
     fn stop(&self) {
         self.lock().is_stopped = true;
         self.changed.notify_all();
+        self.interrupt.raise();
     }
 }
 
@@ -269,7 +273,7 @@ mod tests {
         let place = Arc::new(OrderPlace::new(LogPosition(0), Vec::new()));
         let numbers = SourceNumbers { names: vec!["in".to_owned()], places: vec![0] };
         CommitWork {
-            committer: Arc::new(Committer::new(place)),
+            committer: Arc::new(Committer::new(place, Interrupt::default())),
             log: CommitLog::open(fs, "job/commit.log", 7).unwrap().log,
             order,
             journals: vec![None],

@@ -1,14 +1,14 @@
 //! What of a job its state lives by: it is in every commit record, and a job file that changes it is refused.
 //!
 //! Queries, filters, sinks and schemas may change. The names and types of sources, the keys by which an operator splits
-//! its records, and the number of its partitions may not: state stands where it does because of them.
+//! its records, the number of its partitions, and the back end may not: state stands where it does because of them.
 
 use serde_json::{Value, json};
 use thalweg_types::Error;
 
 use crate::job_file::CheckedJob;
 
-/// Sources by name and type, keyed operators by name, type, keys and partitions.
+/// Sources by name and type, keyed operators by name, type, keys and partitions, and the back end of those.
 pub(super) fn of(job: &CheckedJob) -> Value {
     let sources: Vec<Value> = job
         .sources
@@ -32,7 +32,9 @@ pub(super) fn of(job: &CheckedJob) -> Value {
             }))
         })
         .collect();
-    json!({ "sources": sources, "operators": operators })
+    // Without state it may be kept anywhere.
+    let backend = (!operators.is_empty()).then_some(&job.state.backend);
+    json!({ "sources": sources, "operators": operators, "backend": backend })
 }
 
 /// Whether a job may go on with what an earlier one has left.
@@ -45,6 +47,11 @@ pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error>
             "change it back, or begin anew: give the job another name, name another --data-dir, or remove the job's folder",
         ))
     };
+    if let (Some(was), Some(is)) = (before["backend"].as_str(), now["backend"].as_str())
+        && was != is
+    {
+        return refuse(format!("it is kept in back end {was:?}, and state.backend is {is:?} now"));
+    }
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     for source in list(before, "sources") {
         let name = &source["name"];
@@ -96,6 +103,7 @@ mod tests {
         json!({
             "sources": [{ "name": "a", "type": "file" }, { "name": "b", "type": "http" }],
             "operators": [{ "name": "m", "type": "metrics", "keys": ["card", "global"], "partitions": 4 }],
+            "backend": "indexed",
         })
     }
 
@@ -110,13 +118,18 @@ mod tests {
         now["operators"][0]["keys"] = json!(["merchant", "card", "global"]);
         assert!(check(&identity(), &now, "j").is_ok());
         now["operators"] = json!([]);
+        now["backend"] = Value::Null;
         assert!(check(&identity(), &now, "j").is_ok());
     }
 
     #[test]
     fn what_it_lives_by_may_not() {
         type Change = fn(&mut Value);
-        let changes: [(Change, &str); 5] = [
+        let changes: [(Change, &str); 6] = [
+            (
+                |now| now["backend"] = json!("redis"),
+                "in back end \"indexed\", and state.backend is \"redis\" now",
+            ),
             (|now| now["sources"] = json!([{ "name": "a", "type": "file" }]), "source \"b\" is gone"),
             (
                 |now| now["sources"][0]["type"] = json!("tcp"),

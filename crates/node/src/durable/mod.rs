@@ -26,6 +26,7 @@ use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{
     CommandMaker, Durability, DurableOrder, Job, OrderEvent, Resume, Source, SourceNode, SourcePosition,
 };
+use thalweg_state_remote::Interrupt;
 use thalweg_storage::log::{
     Durability as LogDurability, GroupCommit, Log, LogHandle, LogOptions, LogPosition, Registration,
 };
@@ -189,10 +190,16 @@ impl Store {
     }
 
     /// Opens the order log, brings the sources to where the last commit left them, and gives all that the runtime needs.
+    /// `interrupt` is raised when the job ends without waiting for its last cycle.
     ///
     /// # Errors
     /// Damage, what the disk says, and what a source says that cannot go back.
-    pub(crate) fn start(self, sources: &mut [SourceNode], commands: CommandMaker) -> Result<Started, Error> {
+    pub(crate) fn start(
+        self,
+        sources: &mut [SourceNode],
+        commands: CommandMaker,
+        interrupt: Interrupt,
+    ) -> Result<Started, Error> {
         let Self { fs, dir, job: _, commits, last, group, journals, ack, identity } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
@@ -241,7 +248,7 @@ impl Store {
         let handle = group.register(log, registration)?;
         let entries =
             Entries::new(handle.read_from(LogPosition(last.order))?, Arc::clone(&place), numbers.clone());
-        let committer = Arc::new(Committer::new(Arc::clone(&place)));
+        let committer = Arc::new(Committer::new(Arc::clone(&place), interrupt));
         let resume = Resume {
             next: last.next,
             cycle: last.cycle,

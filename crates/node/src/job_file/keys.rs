@@ -80,6 +80,10 @@ const COUNT: Shape = Shape::Option(OptionKind::Integer { min: 1, max: i64::MAX }
 const TASKS: Shape = Shape::Option(OptionKind::Integer { min: 1, max: 4096 });
 const DURATION: Shape = Shape::Option(OptionKind::Duration);
 const SIZE: Shape = Shape::Option(OptionKind::Size);
+const TEXT: Shape = Shape::Option(OptionKind::Text);
+
+/// Back ends by name, the default first.
+pub(crate) const BACKENDS: &[&str] = &["indexed", "files", "redis", "hbase", "memory"];
 
 pub(crate) const TOP: &[KeySpec] = &[
     KeySpec::new(
@@ -107,10 +111,20 @@ pub(crate) const RECOVERY: &[&str] = &["eager", "lazy"];
 pub(crate) const STATE: &[KeySpec] = &[
     KeySpec::new(
         "backend",
-        Shape::Option(OptionKind::Choice(&["indexed", "files", "redis", "hbase", "memory"])),
-        "where checkpoints are kept",
+        Shape::Option(OptionKind::Choice(BACKENDS)),
+        "where checkpoints are kept; `memory` only where nothing outlives the process",
     )
     .default("indexed"),
+    KeySpec::new(
+        "url",
+        TEXT,
+        "where the store is: redis://127.0.0.1:6379, or http://127.0.0.1:8080 of HBase's gateway",
+    ),
+    KeySpec::new("user", TEXT, "user of the store, where it wants one"),
+    KeySpec::new("password", TEXT, "env:NAME or file:PATH of the user's password"),
+    KeySpec::new("table", TEXT, "hbase: the table; made if it is not there").default("thalweg"),
+    KeySpec::new("timeout", DURATION, "how long the store may take to answer; the request is repeated then")
+        .default("10s"),
     KeySpec::new("memory", SIZE, "ceiling for state in memory"),
     KeySpec::new(
         "recovery",

@@ -21,7 +21,7 @@ use crate::operator::Operators;
 
 pub use check::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Recovery,
-    Spread, StateSettings,
+    RemoteSettings, Spread, StateSettings,
 };
 pub use schema::json_schema;
 

@@ -6,6 +6,7 @@ mod overrides;
 mod plugins;
 mod queries;
 mod schema;
+mod state;
 mod structure;
 mod values;
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, Output};
-use thalweg_state::registry::{self, Place};
 use thalweg_state::{Backend, Changes, Version};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
@@ -240,16 +239,9 @@ pub(super) fn open(
             Error::corrupt(format!("the commit record holds no checkpoint of task {}", context.info.index))
         })?),
     };
-    let (services, info) = (context.services, context.info);
-    let place = Place {
-        fs: Arc::clone(&services.fs),
-        dir: context.folder.join("state"),
-        identity: thalweg_types::hash_bytes(
-            format!("{}/{}/{}", info.job, info.operator, info.index).as_bytes(),
-        ),
-    };
+    let services = context.services;
     let version = position.as_ref().map(|position| &position.version);
-    let backend: Arc<dyn Backend> = registry::open(&services.state.backend, place, version)?.into();
+    let backend: Arc<dyn Backend> = services.backends.open(context, version)?.into();
     let mut durable = DurableStage::new(Arc::clone(&backend), resume.cycle);
     let Some(position) = position else {
         ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;

@@ -26,6 +26,7 @@ use thalweg_flow::{
 use thalweg_storage::{ChunkBudget, Fs, IoPool};
 use thalweg_types::{DataType, Error, Micros, Schema};
 
+use crate::backends::Backends;
 use crate::job_file::StateSettings;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
@@ -90,6 +91,8 @@ pub struct Services {
     pub state: StateSettings,
     /// Of `state.memory`, what the groups of each keyed stage's task may take, where its groups have a back end.
     pub stage_memory: Option<usize>,
+    /// Open the tasks' state.
+    pub backends: Backends,
     /// What the `metrics` operators of the job have answered.
     pub answers: AnswerCounts,
 }

@@ -9,6 +9,7 @@ mod operator;
 mod sink;
 mod source;
 mod spread;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub use input::{CheckedInput, Endpoint, NodeRef, Spread};
 pub use operator::CheckedOperator;
 pub use sink::CheckedSink;
 pub use source::{Ack, CheckedSource};
+pub use state::{Recovery, RemoteSettings, StateSettings};
 
 /// A job without mistakes, ready to be built.
 #[derive(Clone)]
@@ -59,26 +61,6 @@ impl CheckedJob {
             None => Endpoint { node: NodeRef::Source(source), output: 0 },
         }
     }
-}
-
-/// `state:` of the job file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateSettings {
-    pub backend: String,
-    pub memory: Option<u64>,
-    pub recovery: Recovery,
-    pub chunk_memory: Option<u64>,
-    pub retention: Option<Micros>,
-}
-
-/// How groups of windows come back after a restart, where `memory` bounds them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recovery {
-    /// A scan brings them in while work already goes on.
-    #[default]
-    Eager,
-    /// Each comes on its first use.
-    Lazy,
 }
 
 /// What all checks share.
@@ -138,7 +120,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
         require_name(report, "the job", name, *span);
     }
     let cycle = check_cycle(&top);
-    let state = check_state(&top);
+    let state = state::check(&top);
 
     let mut context = Context {
         report,
@@ -248,27 +230,6 @@ fn check_cycle(top: &Section<'_>) -> CycleSettings {
         cycle.every = None;
     }
     cycle
-}
-
-fn check_state(top: &Section<'_>) -> StateSettings {
-    let mut state = StateSettings {
-        backend: "indexed".to_owned(),
-        memory: None,
-        recovery: Recovery::default(),
-        chunk_memory: None,
-        retention: None,
-    };
-    let Some(section) = subsection(top, "state", keys::STATE) else { return state };
-    if let Some(backend) = section.choice("backend", &["indexed", "files", "redis", "hbase", "memory"]) {
-        state.backend = backend;
-    }
-    state.memory = section.size("memory");
-    if section.choice("recovery", keys::RECOVERY).is_some_and(|recovery| recovery == "lazy") {
-        state.recovery = Recovery::Lazy;
-    }
-    state.chunk_memory = section.size("chunk_memory");
-    state.retention = section.duration("retention");
-    state
 }
 
 /// The section behind a key, with its keys checked against a table.

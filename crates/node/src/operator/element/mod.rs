@@ -20,8 +20,7 @@ use thalweg_flow::{
     CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, OnExpiry, OutputPolicy, Packer,
     Partitioning, Set,
 };
-use thalweg_state::registry::{self, Place};
-use thalweg_types::{Error, Field, Schema, Value, hash_bytes};
+use thalweg_types::{Error, Field, Schema, Value};
 
 use crate::diagnostic::nearest;
 use crate::job_file::keys::{KeySpec, Shape};
@@ -228,13 +227,8 @@ fn open_state(context: &TaskContext<'_>, is_durable: bool) -> Result<ElementStat
     let (info, services) = (context.info, context.services);
     let memory = services.state.memory.unwrap_or(DEFAULT_MEMORY) / SHARE / u64::from(info.tasks.max(1));
     let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-    let place = Place {
-        fs: Arc::clone(&services.fs),
-        dir: context.folder.join("state"),
-        identity: hash_bytes(format!("{}/{}/{}", info.job, info.operator, info.index).as_bytes()),
-    };
     ElementState::open(resume.cycle, resume.position.as_deref(), memory, |version| {
-        registry::open(&services.state.backend, place, version)
+        services.backends.open(context, version)
     })
     .map_err(|error| {
         error.context(format!("open the state of operator {:?} task {}", info.operator, info.index))

@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options, Registry};
 use thalweg_flow::{InputId, Operator, Output, TaskInfo, collect_with_parts};
+use thalweg_state_remote::Interrupt;
 use thalweg_storage::{ChunkBudget, Fs, IoPool, MemFs};
 use thalweg_types::{Batch, Micros, Seq, SeqRange, Seqs};
 
+use crate::backends::Backends;
 use crate::job_file::{CheckOptions, CheckedJob, JobFile};
 use crate::metrics::AnswerCounts;
 use crate::operator::{Operators, Services, TaskResume};
@@ -80,6 +82,7 @@ impl<'a> Task<'a> {
             fs,
             pool: IoPool::new(1),
             chunks: ChunkBudget::new(1 << 20),
+            backends: Backends::connect(&state, Interrupt::default()).unwrap(),
             state,
             stage_memory: None,
             answers: AnswerCounts::default(),

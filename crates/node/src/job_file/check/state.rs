@@ -1,0 +1,111 @@
+//! `state:` of a job file: which back end, how much memory, and for a store on another machine where it is.
+
+use std::time::Duration;
+
+use thalweg_connect::{OptionKind, OptionValue};
+use thalweg_state_remote::Kind;
+use thalweg_types::Micros;
+
+use super::super::keys::{self, BACKENDS};
+use super::super::section::Section;
+use super::{subsection, to_duration};
+use crate::backends;
+
+/// `state:` of the job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSettings {
+    pub backend: String,
+    /// Where `backend` is on another machine.
+    pub remote: Option<RemoteSettings>,
+    pub memory: Option<u64>,
+    pub recovery: Recovery,
+    pub chunk_memory: Option<u64>,
+    pub retention: Option<Micros>,
+}
+
+/// How groups of windows come back after a restart, where `memory` bounds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// A scan brings them in while work already goes on.
+    #[default]
+    Eager,
+    /// Each comes on its first use.
+    Lazy,
+}
+
+/// A store on another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteSettings {
+    pub kind: Kind,
+    pub url: String,
+    pub user: Option<String>,
+    /// `env:NAME` or `file:PATH`: a reference, never the password.
+    pub password: Option<String>,
+    pub table: Option<String>,
+    pub timeout: Option<Duration>,
+}
+
+/// Keys that go with a store.
+const OF_STORES: [&str; 5] = ["url", "user", "password", "table", "timeout"];
+
+pub(super) fn check(top: &Section<'_>) -> StateSettings {
+    let mut state = StateSettings {
+        backend: BACKENDS[0].to_owned(),
+        remote: None,
+        memory: None,
+        recovery: Recovery::default(),
+        chunk_memory: None,
+        retention: None,
+    };
+    let Some(section) = subsection(top, "state", keys::STATE) else { return state };
+    let named = section.choice("backend", BACKENDS);
+    // A name that is wrong says nothing about the keys beside it.
+    if named.is_some() || section.get("backend").is_none() {
+        let backend = named.unwrap_or_else(|| BACKENDS[0].to_owned());
+        state.remote = check_store(&section, &backend);
+        state.backend = backend;
+    }
+    state.memory = section.size("memory");
+    if section.choice("recovery", keys::RECOVERY).is_some_and(|recovery| recovery == "lazy") {
+        state.recovery = Recovery::Lazy;
+    }
+    state.chunk_memory = section.size("chunk_memory");
+    state.retention = section.duration("retention");
+    state
+}
+
+fn check_store(section: &Section<'_>, backend: &str) -> Option<RemoteSettings> {
+    let kind = Kind::of_name(backend);
+    for key in OF_STORES.into_iter().filter(|key| section.get(key).is_some()) {
+        let (fits, with) = match (key, kind) {
+            ("table", kind) => (kind == Some(Kind::Hbase), "hbase"),
+            (_, kind) => (kind.is_some(), "redis or hbase"),
+        };
+        if !fits {
+            let message =
+                format!("{key:?} of {} goes with `backend: {with}`, and this is {backend:?}", section.what);
+            let pending = section.report.at(section.key_span(key), message);
+            pending.hint(format!("leave {key} out, or name the back end that it is of")).report();
+        }
+    }
+    let kind = kind?;
+    section.require("url", &format!("where the store is, such as {}", kind.example()));
+    let text = |key: &str| match section.value(key, OptionKind::Text) {
+        Some(OptionValue::Text(text)) => Some(text),
+        _ => None,
+    };
+    let remote = RemoteSettings {
+        kind,
+        url: text("url")?,
+        user: text("user"),
+        password: text("password"),
+        table: text("table").filter(|_| kind == Kind::Hbase),
+        timeout: section.duration("timeout").map(to_duration),
+    };
+    for (key, error) in backends::mistakes(&remote) {
+        let span = section.get(key).map_or(section.span, |node| node.span);
+        let message = format!("{key:?} of {}: {}", section.what, error.chain());
+        section.report.at(span, message).hint_of(&error).report();
+    }
+    Some(remote)
+}
