@@ -3,8 +3,10 @@
 //! Tests of them carry `real_service` and the name of the service in their path and are `#[ignore]`d. Where the service is
 //! they learn from the environment.
 
+mod hbase;
 pub(crate) mod postgres;
 mod questdb;
+mod redis;
 
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,8 +22,8 @@ use crate::project;
 /// Tests of real services carry this in their path.
 pub(super) const REAL_SERVICE: &str = "real_service";
 
-/// No service takes longer to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// No service takes longer to start, on a machine with much to do.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How long a service may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
@@ -30,6 +32,8 @@ const GRACE: Duration = Duration::from_secs(10);
 struct Service {
     /// As it stands in the path of its tests.
     name: &'static str,
+    /// Where its tests are, as cargo is told.
+    tests: &'static [&'static [&'static str]],
     /// Whether it can be had here; gets it where that takes no more than a package.
     find: fn() -> Result<Found>,
     start: fn(&Found, &Path) -> Result<Running>,
@@ -37,7 +41,7 @@ struct Service {
 
 /// What is there of a service.
 pub(crate) enum Found {
-    /// Where its program is.
+    /// Where its program is, or the folder of all that it needs.
     At(PathBuf),
     /// Why it cannot be had.
     Missing(String),
@@ -48,6 +52,8 @@ struct Running {
     child: Child,
     /// For the tests.
     environment: Vec<(&'static str, String)>,
+    /// What it stands on, stopped after it.
+    upon: Option<Box<Running>>,
 }
 
 impl Drop for Running {
@@ -60,12 +66,19 @@ impl Drop for Running {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        drop(self.upon.take());
     }
 }
 
-const SERVICES: [Service; 2] = [
-    Service { name: "postgres", find: postgres::find, start: postgres::start },
-    Service { name: "questdb", find: questdb::find, start: questdb::start },
+const SINKS: &[&[&str]] = &[&["--package", "thalweg-connect", "--lib"]];
+const BACK_ENDS: &[&[&str]] =
+    &[&["--package", "thalweg-state-remote", "--lib"], &["--package", "thalweg-cli", "--test", "it"]];
+
+const SERVICES: [Service; 4] = [
+    Service { name: "postgres", tests: SINKS, find: postgres::find, start: postgres::start },
+    Service { name: "questdb", tests: SINKS, find: questdb::find, start: questdb::start },
+    Service { name: "redis", tests: BACK_ENDS, find: redis::find, start: redis::start },
+    Service { name: "hbase", tests: BACK_ENDS, find: hbase::find, start: hbase::start },
 ];
 
 pub(super) fn run() -> Result<Tally> {
@@ -89,11 +102,17 @@ pub(super) fn run() -> Result<Tally> {
 fn test(service: &Service, found: &Found) -> Result<Tally> {
     let folder = tempfile::Builder::new().prefix("thalweg-service-").tempdir().context("make a folder")?;
     let running = (service.start)(found, folder.path()).with_context(|| format!("start {}", service.name))?;
-    let mut command = project::cargo();
-    command.args(["test", "--quiet", "--package", "thalweg-connect", "--lib", "--no-fail-fast"]);
-    command.args(["--", "--ignored", "--format", "pretty", &format!("{REAL_SERVICE}::{}", service.name)]);
-    command.envs(running.environment.iter().map(|(name, value)| (*name, value)));
-    libtest::run(command)
+    let mut tally = Tally::default();
+    for tests in service.tests {
+        let mut command = project::cargo();
+        command.args(["test", "--quiet", "--no-fail-fast"]).args(*tests);
+        command.args(["--", "--ignored", "--format", "pretty", &format!("{REAL_SERVICE}::{}", service.name)]);
+        command.envs(running.environment.iter().map(|(name, value)| (*name, value)));
+        let tested = libtest::run(command)?;
+        tally.add(&tested);
+        tally.notes.extend(tested.notes);
+    }
+    Ok(tally)
 }
 
 /// A port on the loopback that is free now.
@@ -116,7 +135,7 @@ fn start(
         .stderr(file)
         .spawn()
         .with_context(|| format!("start {:?}", command.get_program()))?;
-    let mut running = Running { child, environment };
+    let mut running = Running { child, environment, upon: None };
     let started = Instant::now();
     while !is_up() {
         let ended = running.child.try_wait()?;
@@ -132,6 +151,33 @@ fn start(
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(running)
+}
+
+/// Installs a package of Debian's; why it is not there then.
+fn install(package: &str) -> Result<(), String> {
+    if !is_root() || !project::has("apt-get") {
+        return Err(format!("Debian has it in the package {package}"));
+    }
+    let mut install = Command::new("apt-get");
+    install.args(["install", "--yes", "--no-install-recommends", package]);
+    install.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
+    match install.status().is_ok_and(|status| status.success()) {
+        true => Ok(()),
+        false => Err(format!("the package {package} cannot be installed")),
+    }
+}
+
+fn is_root() -> bool {
+    user_id("root").is_some_and(|root| id(&[]) == Some(root))
+}
+
+fn user_id(name: &str) -> Option<u32> {
+    id(&[name])
+}
+
+fn id(of: &[&str]) -> Option<u32> {
+    let output = Command::new("id").arg("-u").args(of).stderr(Stdio::null()).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
 /// Runs a program to its end.

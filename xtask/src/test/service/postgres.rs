@@ -7,24 +7,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Found, Running, finish, start as start_program};
-use crate::project;
+use super::{Found, Running, finish, install, is_root, start as start_program, user_id};
 
 /// The folder of `initdb` and `postgres`, and the version that is highest where there are several.
 pub(crate) fn find() -> Result<Found> {
     if let Some(folder) = folder() {
         return Ok(Found::At(folder));
     }
-    if !is_root() || !project::has("apt-get") {
-        return Ok(Found::Missing("no initdb; Debian has it in the package postgresql".to_owned()));
+    if let Err(reason) = install("postgresql") {
+        return Ok(Found::Missing(format!("no initdb: {reason}")));
     }
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--no-install-recommends", "postgresql"]);
-    install.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
-    let installed = install.status().is_ok_and(|status| status.success());
-    Ok(match folder().filter(|_| installed) {
+    Ok(match folder() {
         Some(folder) => Found::At(folder),
-        None => Found::Missing("the package postgresql cannot be installed".to_owned()),
+        None => Found::Missing("no initdb in the package postgresql".to_owned()),
     })
 }
 
@@ -42,19 +37,6 @@ fn folder() -> Option<PathBuf> {
         .iter()
         .filter_map(real)
         .find(|folder| ["postgres", "pg_isready"].iter().all(|name| folder.join(name).is_file()))
-}
-
-fn is_root() -> bool {
-    user_id("root").is_some_and(|root| id(&[]) == Some(root))
-}
-
-fn user_id(name: &str) -> Option<u32> {
-    id(&[name])
-}
-
-fn id(of: &[&str]) -> Option<u32> {
-    let output = Command::new("id").arg("-u").args(of).stderr(Stdio::null()).output().ok()?;
-    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
 /// A port on the loopback that stays free while the server is away. No system gives one below 32768 to a connection:
