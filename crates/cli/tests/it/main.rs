@@ -6,6 +6,7 @@ mod examples;
 mod faults;
 mod generating;
 mod inspecting;
+mod real_service;
 mod running;
 mod windows;
 

@@ -1,0 +1,153 @@
+//! Jobs whose state is in a store on another machine: killed, started again, and left without the store in between.
+//!
+//! Ignored unless `cargo xtask test --only services` has started the store.
+
+mod hbase;
+mod redis;
+
+use std::io::Read;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use super::{Ended, Place};
+
+/// Windows and elements over three seconds of records, in cycles that are short beside that; memory for the elements is
+/// too small for all of them, so that they are read back.
+const JOB: &str = "\
+name: payments
+cycle: { every: 50ms }
+state: { backend: STORE, memory: 256KiB }
+sources:
+  payments: { type: generator, kind: payments, rate: 10000, count: 30000, cards: 5000, lateness: 5s }
+operators:
+  windows:
+    type: metrics
+    input: payments
+    partition_by: [card]
+    partitions: 2
+    queries:
+      hour: SELECT sum(amount) AS spent, count(*) AS n FROM payments GROUP BY card OVER SLIDING 1 HOUR
+  seen: { type: count, input: payments, key: card, partitions: 2, emit: { every: 3 records } }
+sinks:
+  answers: { type: file, input: windows, path: answers.ndjson, format: ndjson }
+  counts: { type: file, input: seen, path: counts.ndjson, format: ndjson }
+";
+
+/// What xtask says about a service.
+fn told(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} is not set: run `cargo xtask test --only services`"))
+}
+
+/// Waits until something that another process does has come true.
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A folder with the job, its state in a store.
+fn place(store: &str) -> Place {
+    Place::with(&[("job.yaml", &JOB.replace("STORE", store))])
+}
+
+/// A run of the job, killed when it is dropped.
+struct Run(Option<Child>);
+
+impl Run {
+    fn start(place: &Place) -> Self {
+        let mut command = place.command(&["run", "job.yaml", "--data-dir", "data"]);
+        let log = std::fs::File::options().create(true).append(true).open(place.path().join("log"));
+        command.stderr(log.expect("a log"));
+        Self(Some(command.spawn().expect("the binary runs")))
+    }
+
+    fn kill(mut self) {
+        let mut child = self.0.take().expect("it runs");
+        child.kill().expect("it is killed");
+        child.wait().expect("it is gone");
+    }
+
+    /// Waits for its own end, which is a good one.
+    fn end(mut self, place: &Place) {
+        let mut child = self.0.take().expect("it runs");
+        let mut said = String::new();
+        child.stdout.take().expect("stdout is piped").read_to_string(&mut said).expect("it is text");
+        let status = child.wait().expect("it ends");
+        assert!(status.success(), "{status}: {}", place.read("log"));
+    }
+
+    fn child(&self) -> &Child {
+        self.0.as_ref().expect("it runs")
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|child| child.try_wait().expect("its state").is_some())
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+}
+
+/// Bytes that the job has put out.
+fn answered(place: &Place) -> u64 {
+    std::fs::metadata(place.path().join("answers.ndjson")).map_or(0, |file| file.len())
+}
+
+/// What a job puts out that nobody disturbs.
+fn calm() -> (String, String) {
+    let place = place("indexed");
+    Run::start(&place).end(&place);
+    (place.read("answers.ndjson"), place.read("counts.ndjson"))
+}
+
+#[track_caller]
+fn assert_same(place: &Place, expected: &(String, String)) {
+    for (name, expected) in [("answers.ndjson", &expected.0), ("counts.ndjson", &expected.1)] {
+        let found = place.read(name);
+        if let Some(line) =
+            found.lines().zip(expected.lines()).position(|(found, expected)| found != expected)
+        {
+            let (found, expected) = (found.lines().nth(line), expected.lines().nth(line));
+            panic!("{name}, line {line}: expected {expected:?}, got {found:?}; {}", place.read("log"));
+        }
+        assert_eq!(found.len(), expected.len(), "{name}; {}", place.read("log"));
+    }
+}
+
+/// Killed at a third, killed at two thirds, and run to its end.
+fn a_job_that_is_killed_goes_on(store: &str) {
+    let expected = calm();
+    let place = place(store);
+    for third in [1, 2] {
+        let mut run = Run::start(&place);
+        let enough = expected.0.len() as u64 * third / 3;
+        eventually("enough answers", || (answered(&place) >= enough || run.has_ended()).then_some(()));
+        assert!(!run.has_ended(), "it ended before it was killed: {}", place.read("log"));
+        run.kill();
+    }
+    Run::start(&place).end(&place);
+    assert_same(&place, &expected);
+}
+
+/// What a run says that cannot begin.
+fn start_fails(store: &str, code: i32) -> Ended {
+    let place = place(store);
+    place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(code)
+}
