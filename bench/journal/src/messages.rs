@@ -91,6 +91,7 @@ pub(crate) fn source() -> Result<SourceContext> {
         time: SourceTime::Field(time),
         max_ahead: None,
         data_dir: PathBuf::new(),
+        skip: [].into(),
     })
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn parse(source: &SourceContext, blocks: &[Bytes], mut take: impl FnMut(Batch)) -> Result<()> {
     let format = source.format.as_ref().context("messages have a format")?.reader(&source.schema)?;
     let mut splitter = format.splitter();
-    let mut decoder = SourceDecoder::new(source, format.decoder())?;
+    let mut decoder = SourceDecoder::new(source, move || format.decoder())?;
     let mut first = 0;
     for data in blocks {
         let count = splitter.split(data, false)?.records;
