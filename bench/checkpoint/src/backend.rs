@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use thalweg_state::memory::{Memory, MemoryDisk};
 use thalweg_state::{Backend, Changes, registry};
+use thalweg_state_remote::{Interrupt, Remote, Settings};
 use thalweg_storage::{CommitLog, RealFs};
 
 use crate::{Kind, Place, Store};
@@ -17,6 +18,8 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "indexed", open: |place| Ok(Box::new(Checkpoints::new(embedded("indexed", place)?))) },
     Kind { name: "indexed+commit", open: indexed_with_commits },
     Kind { name: "files", open: |place| Ok(Box::new(Checkpoints::new(embedded("files", place)?))) },
+    Kind { name: "redis", open: |place| remote(thalweg_state_remote::Kind::Redis, place) },
+    Kind { name: "hbase", open: |place| remote(thalweg_state_remote::Kind::Hbase, place) },
     Kind { name: "memory", open: |_| Ok(Box::new(Checkpoints::in_memory()?)) },
 ];
 
@@ -26,6 +29,15 @@ pub const IDENTITY: u64 = 1;
 fn embedded(name: &str, place: &Place) -> Result<Box<dyn Backend>> {
     let place = registry::Place { fs: Arc::new(RealFs), dir: place.dir.clone(), identity: IDENTITY };
     Ok(registry::open(name, place, None)?)
+}
+
+/// A back end that has a server, which is told by its URL.
+fn remote(kind: thalweg_state_remote::Kind, place: &Place) -> Result<Box<dyn Store>> {
+    let url = place.url.as_deref().with_context(|| format!("{} needs --url", kind.name()))?;
+    let settings = Settings::new(kind, url).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let place = registry::Place { fs: Arc::new(RealFs), dir: place.dir.clone(), identity: IDENTITY };
+    let remote = Remote::connect(&settings, Interrupt::default())?;
+    Ok(Box::new(Checkpoints::new(remote.open(&place, "bench/checkpoint/0", None)?)))
 }
 
 fn indexed_with_commits(place: &Place) -> Result<Box<dyn Store>> {

@@ -41,6 +41,8 @@ pub(super) const STORES: &[Store] = &[
     store("indexed", From::Ours),
     store("indexed+commit", From::Ours),
     Store { most_keys: 100_000, ..store("files", From::Ours) },
+    Store { most_keys: 100_000, needs_url: true, ..store("redis", From::Ours) },
+    Store { most_keys: 10_000, needs_url: true, ..store("hbase", From::Ours) },
     store("memory", From::Ours),
     store("rocksdb", From::Peers),
     store("fjall", From::Peers),
