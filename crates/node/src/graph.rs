@@ -17,7 +17,9 @@ use thalweg_types::{Error, Micros};
 
 use crate::data_dir::JobDir;
 use crate::durable::{Resumes, Store};
-use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NodeRef};
+use crate::job_file::{
+    CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NO_RETENTION, NodeRef,
+};
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
 use crate::skip::{Skip, skipping};
 
@@ -185,9 +187,20 @@ impl Builder<'_> {
             let name = self.unique(&source.name, "source");
             let opened = match (built.replay, store.as_deref_mut()) {
                 (Replay::Journal(codec), Some(store)) => store
-                    .journalled(place, &name, source.ack, built.source, codec)
+                    .journalled(place, &name, (source.ack, source.retention), built.source, codec)
                     .map_err(|error| error.context(format!("journal of source {:?}", source.name)))?,
-                _ => built.source,
+                (replay, store) => {
+                    if source.retention != NO_RETENTION {
+                        let why = match replay {
+                            Replay::Itself => {
+                                "the source is read again from its own place, and has no journal"
+                            }
+                            Replay::Journal(_) => "without a data directory there is no journal",
+                        };
+                        tracing::warn!(source = %name, is_durable = store.is_some(), "retention is not used: {why}");
+                    }
+                    built.source
+                }
             };
             nodes.push(SourceNode {
                 name,

@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
+use thalweg_flow::{Clock, CyclePart, CycleStart, Cycles, JobHold, SystemClock};
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
 use thalweg_types::Error;
 
-use super::SourceNumbers;
 use super::order::OrderPlace;
 use super::record::{CommitRecord, CommittedSource, Position, VERSION};
+use super::{Journal, SourceNumbers};
 use crate::metrics::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
@@ -80,7 +80,7 @@ pub(crate) struct CommitWork {
     pub log: CommitLog,
     pub order: LogHandle,
     /// Journal of each source that has one, by its place.
-    pub journals: Vec<Option<LogHandle>>,
+    pub journals: Vec<Option<Journal>>,
     pub numbers: SourceNumbers,
     pub identity: serde_json::Value,
     /// Keeps the logs' thread.
@@ -197,7 +197,7 @@ impl CommitWork {
         let OpenCycle { start, order, queries, mut parts, at } = cycle;
         // What the cycle is made of has to come out the same again before anything depends on it.
         for journal in self.journals.iter().flatten() {
-            journal.sync()?;
+            journal.log.sync()?;
         }
         self.order.sync()?;
         let mut positions = BTreeMap::new();
@@ -233,7 +233,8 @@ impl CommitWork {
         self.order.truncate_before(order)?;
         for (source, place) in record.sources.iter().zip(&self.numbers.places) {
             if let Some(journal) = &self.journals[*place] {
-                journal.truncate_before(super::place_in_journal(&source.place)?)?;
+                let floor = super::place_in_journal(&source.place)?;
+                journal.log.retain(journal.retention, floor, SystemClock.now())?;
             }
         }
         let mut inner = self.committer.lock();
@@ -249,7 +250,7 @@ mod tests {
     use std::sync::mpsc;
 
     use thalweg_flow::SourcePosition;
-    use thalweg_storage::log::{Durability, Log, LogOptions, Registration};
+    use thalweg_storage::log::{Durability, Log, LogOptions, Registration, RetentionPolicy};
     use thalweg_storage::{Fs, MemFs};
 
     use super::*;
@@ -336,6 +337,36 @@ mod tests {
         assert_eq!(record.part("a", 1), Some(b"here".to_vec()));
         committer.end();
         assert!(committer.next().is_none(), "after the last cycle there is none");
+    }
+
+    #[test]
+    fn a_journal_keeps_what_its_retention_says_and_what_no_cycle_has_committed() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let left = |retention: RetentionPolicy, committed: u64| {
+            let fs = Arc::new(MemFs::new());
+            let mut work = work(&fs);
+            let options = LogOptions { segment_bytes: 300, ahead_bytes: 0, ..LogOptions::new("journal", 2) };
+            let log = Log::open(Arc::clone(&fs) as Arc<dyn Fs>, "job/journal", options).unwrap().log;
+            let log = work._group.register(log, Registration::new(Durability::Written)).unwrap();
+            for _ in 0..20 {
+                log.append(&[&[7; 100]]).unwrap();
+                log.sync().unwrap();
+            }
+            work.journals = vec![Some(Journal { log: log.clone(), retention })];
+            let place = LogPosition(committed).0.to_le_bytes().to_vec();
+            let sources = vec![SourcePosition { next: committed, place }];
+            work.committer.begin(CycleStart { cycle: 1, next: committed, now: 5, sources });
+            let cycle = work.committer.next().unwrap();
+            work.commit(cycle).unwrap();
+            log.first().unwrap().0
+        };
+        let keep = |max_age, max_bytes| RetentionPolicy { max_age, max_bytes };
+        assert_eq!(left(keep(Some(HOUR), None), 20), 0, "all of it is younger");
+        let by_default = left(keep(Some(Duration::ZERO), None), 20);
+        assert!((15..=20).contains(&by_default), "{by_default}");
+        let by_size = left(keep(Some(HOUR), Some(1_000)), 20);
+        assert!(by_size > 5 && by_size < by_default, "{by_size}");
+        assert!(left(keep(Some(Duration::ZERO), Some(0)), 4) <= 4, "the rest is not committed");
     }
 
     #[test]

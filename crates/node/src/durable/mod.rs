@@ -29,6 +29,7 @@ use thalweg_flow::{
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::log::{
     Durability as LogDurability, GroupCommit, Log, LogHandle, LogOptions, LogPosition, Registration,
+    RetentionPolicy,
 };
 use thalweg_storage::{CommitLog, Fs, OpenedCommits};
 use thalweg_types::{Error, Offset, Seq};
@@ -49,6 +50,14 @@ pub use committer::CycleFigures;
 /// How long the order log of a job without a journal gathers before it is synced.
 const UNHURRIED: Duration = Duration::from_millis(5);
 
+/// What a source was given that it cannot give again.
+#[derive(Clone)]
+pub(crate) struct Journal {
+    pub(crate) log: LogHandle,
+    /// What it keeps of what is committed.
+    pub(crate) retention: RetentionPolicy,
+}
+
 /// The logs of a job that is being started.
 pub(crate) struct Store {
     fs: Arc<dyn Fs>,
@@ -59,7 +68,7 @@ pub(crate) struct Store {
     /// There once a log is.
     group: Option<Arc<GroupCommit>>,
     /// By place of the source in the job.
-    journals: Vec<Option<LogHandle>>,
+    journals: Vec<Option<Journal>>,
     /// The strongest of those sources that have a journal.
     ack: Option<Ack>,
     identity: serde_json::Value,
@@ -163,7 +172,7 @@ impl Store {
         &mut self,
         place: usize,
         name: &str,
-        ack: Ack,
+        (ack, retention): (Ack, RetentionPolicy),
         source: Box<dyn Source>,
         codec: BlockCodec,
     ) -> Result<Box<dyn Source>, Error> {
@@ -183,7 +192,7 @@ impl Store {
             None => Arc::clone(self.group.insert(log_thread(Duration::ZERO)?)),
         };
         let handle = group.register(log, Registration::new(durability))?;
-        self.journals[place] = Some(handle.clone());
+        self.journals[place] = Some(Journal { log: handle.clone(), retention });
         let mut source = Journalled::new(source, codec, handle);
         source.resume(next, at)?;
         Ok(Box::new(source))
@@ -361,13 +370,13 @@ fn survey(
     log: &mut Log,
     last: &CommitRecord,
     numbers: &SourceNumbers,
-    journals: &[Option<LogHandle>],
+    journals: &[Option<Journal>],
 ) -> Result<Seq, Error> {
     let mut ends: Vec<Option<Offset>> = Vec::new();
     for (committed, place) in last.sources.iter().zip(&numbers.places) {
         ends.push(match &journals[*place] {
             Some(journal) => {
-                Some(journal::end_of(journal, place_in_journal(&committed.place)?, committed.next)?)
+                Some(journal::end_of(&journal.log, place_in_journal(&committed.place)?, committed.next)?)
             }
             None => None,
         });

@@ -163,6 +163,17 @@ pub(crate) const SOURCE: &[KeySpec] = &[
     )
     .default("synced"),
     KeySpec::new(
+        "retention",
+        DURATION,
+        "at least so long the journal keeps what was received, for sources that have one",
+    )
+    .default("until it is committed"),
+    KeySpec::new(
+        "retention_bytes",
+        SIZE,
+        "no more than so much of it, oldest first, though never what is not committed",
+    ),
+    KeySpec::new(
         "reject_limit",
         Shape::Option(OptionKind::Integer { min: 0, max: i64::MAX }),
         "more rejects than this stop the job",

@@ -19,6 +19,7 @@ use thalweg_connect::Registry;
 use crate::diagnostic::{Diagnostic, Diagnostics, SourceText, Texts};
 use crate::operator::Operators;
 
+pub(crate) use check::NO_RETENTION;
 pub use check::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Recovery,
     RemoteSettings, Spread, StateSettings,

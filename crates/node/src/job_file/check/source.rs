@@ -1,8 +1,10 @@
 //! `sources:` of a job file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_connect::{FormatSpec, Options, SourcePlugin, SourceTime};
+use thalweg_storage::log::RetentionPolicy;
 use thalweg_types::{DataType, Field, Micros, Schema, rejects_schema};
 
 use crate::diagnostic::{Span, nearest, one_of};
@@ -19,6 +21,10 @@ use super::{Context, Named};
 const SECOND: Micros = 1_000_000;
 const DEFAULT_LATENESS: Micros = 10 * SECOND;
 const DEFAULT_MAX_AHEAD: Micros = 3_600 * SECOND;
+
+/// Nothing that is committed is kept.
+pub(crate) const NO_RETENTION: RetentionPolicy =
+    RetentionPolicy { max_age: Some(Duration::ZERO), max_bytes: None };
 
 /// What has happened to a record before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +50,8 @@ pub struct CheckedSource {
     pub late: LatePolicy,
     pub max_ahead: Option<Micros>,
     pub ack: Ack,
+    /// What the journal keeps of what is committed, where the source has one.
+    pub retention: RetentionPolicy,
     pub reject_limit: Option<u64>,
     /// How many tasks decode.
     pub tasks: u32,
@@ -106,6 +114,10 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         Some("none") => Ack::None,
         _ => Ack::Synced,
     };
+    let retention = match (section.duration("retention"), section.size("retention_bytes")) {
+        (None, None) => NO_RETENTION,
+        (age, max_bytes) => RetentionPolicy { max_age: age.map(super::to_duration), max_bytes },
+    };
     let reject_limit = section.integer("reject_limit", 0, i64::MAX).map(i64::unsigned_abs);
     let declared_tasks = section.integer("parallelism", 1, 4096).map(|tasks| tasks as u32);
     let dedup = section.duration("dedup");
@@ -156,6 +168,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         late,
         max_ahead,
         ack,
+        retention,
         reject_limit,
         tasks: declared_tasks.unwrap_or(context.options.workers).max(1),
         declared_tasks,
