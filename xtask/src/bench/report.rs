@@ -53,20 +53,26 @@ impl Table {
 
 /// The results of one benchmark.
 pub(super) struct Report {
-    name: &'static str,
+    file: String,
     text: String,
 }
 
 impl Report {
     /// Starts with the machine.
     pub(super) fn new(name: &'static str, title: &str) -> Self {
-        let mut report = Self { name, text: String::new() };
+        let mut report = Self { file: name.to_owned(), text: String::new() };
         report.push(&format!("# {title}\n"));
         report.push(&format!(
             "Written by `cargo xtask bench {name}`; figures of one table come from one run.\n"
         ));
         report.table(&machine::describe());
         report
+    }
+
+    /// Of a benchmark of which only a part is run: results of the others stay as they are.
+    pub(super) fn of_part(mut self, part: &str) -> Self {
+        self.file = format!("{}-{part}", self.file);
+        self
     }
 
     pub(super) fn heading(&mut self, text: &str) {
@@ -107,10 +113,10 @@ impl Report {
             println!("A quick run: nothing is written.");
             return Ok(());
         }
-        let path = folder()?.join(format!("{}.md", self.name));
+        let path = folder()?.join(format!("{}.md", self.file));
         fs::write(&path, self.text.trim_end().to_owned() + "\n")
             .with_context(|| format!("write {}", path.display()))?;
-        println!("written to docs/benchmarks/results/{}.md", self.name);
+        println!("written to docs/benchmarks/results/{}.md", self.file);
         Ok(())
     }
 }
