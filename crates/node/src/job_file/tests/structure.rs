@@ -25,7 +25,7 @@ fn json_is_read_by_the_same_rules() {
            |
         23 |       "latenes": "5s"
            |       ^^^^^^^^^
-           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, reject_limit, parallelism, reply, path, follow, header or delimiter
+           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
            = hint: did you mean "lateness"?
     "#]],
     );
@@ -85,7 +85,7 @@ sinks:
               |
             8 |     latness: 5
               |     ^^^^^^^
-              = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, reject_limit, parallelism, reply, path, follow, header or delimiter
+              = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
               = hint: did you mean "lateness"?
 
             error: operator "keep" reads "inn", which is no source and no operator
@@ -285,7 +285,7 @@ fn keys_that_are_not_there_name_the_nearest() {
            |
         12 |     latness: 5s
            |     ^^^^^^^
-           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, reject_limit, parallelism, reply, path, follow, header or delimiter
+           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
            = hint: did you mean "lateness"?
     "#]],
     );
@@ -350,7 +350,7 @@ fn keys_that_are_not_there_name_the_nearest() {
            |
         10 |     headr: true                     # csv | ndjson | line_protocol | …
            |     ^^^^^
-           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, reject_limit, parallelism, reply, path, follow, header or delimiter
+           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
            = hint: did you mean "header"?
     "#]],
     );
