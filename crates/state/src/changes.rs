@@ -11,6 +11,9 @@ pub struct Change<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+/// Bytes of a length that is known only once the value is written: 2^42 is beyond any memory.
+const LATER: usize = 6;
+
 /// A list of changes, in order.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -31,6 +34,37 @@ impl Changes {
         self.bytes.extend_from_slice(value);
     }
 
+    /// Gives `key` the value that `write` appends, without a copy of it elsewhere.
+    ///
+    /// # Errors
+    /// What `write` returns; the key is not changed then.
+    #[inline]
+    pub fn push_with<E>(
+        &mut self,
+        key: &[u8],
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let start = self.bytes.len();
+        self.length(key.len() as u64);
+        let place = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; LATER]);
+        self.bytes.extend_from_slice(key);
+        let begin = self.bytes.len();
+        if let Err(error) = write(&mut self.bytes) {
+            self.bytes.truncate(start);
+            return Err(error);
+        }
+        // As many bytes as there is room for, whatever the length: the upper ones may be empty.
+        let mut length = (self.bytes.len() - begin) as u64 + 1;
+        for byte in &mut self.bytes[place..place + LATER] {
+            *byte = length as u8 | 0x80;
+            length >>= 7;
+        }
+        self.bytes[place + LATER - 1] &= 0x7f;
+        self.count += 1;
+        Ok(())
+    }
+
     /// Takes `key` away.
     #[inline]
     pub fn remove(&mut self, key: &[u8]) {
@@ -41,13 +75,17 @@ impl Changes {
     #[inline]
     fn lengths(&mut self, key: u64, value: u64) {
         self.count += 1;
-        for mut length in [key, value] {
-            while length >= 0x80 {
-                self.bytes.push(length as u8 | 0x80);
-                length >>= 7;
-            }
-            self.bytes.push(length as u8);
+        self.length(key);
+        self.length(value);
+    }
+
+    #[inline]
+    fn length(&mut self, mut length: u64) {
+        while length >= 0x80 {
+            self.bytes.push(length as u8 | 0x80);
+            length >>= 7;
         }
+        self.bytes.push(length as u8);
     }
 
     /// Forgets all changes and keeps the memory.
@@ -153,9 +191,20 @@ mod tests {
             changes.clear();
             for (key, value) in &list {
                 match value {
+                    Some(value) if value.len() % 2 == 0 => {
+                        let Ok(()) = changes.push_with(key, |out| {
+                            out.extend_from_slice(value);
+                            Ok::<(), std::convert::Infallible>(())
+                        });
+                    }
                     Some(value) => changes.push(key, value),
                     None => changes.remove(key),
                 }
+                let failed = changes.push_with(key, |out| {
+                    out.push(1);
+                    Err("nothing of it is kept")
+                });
+                prop_assert!(failed.is_err());
             }
             prop_assert_eq!(changes.len(), list.len());
             prop_assert_eq!(changes.is_empty(), list.is_empty());

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringViewArray};
 use thalweg_state::indexed::{Indexed, IndexedOptions};
-use thalweg_state::{Backend, Changes, Version};
+use thalweg_state::{Backend, Version};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, Fs, IoPool, MemFs, RealFs};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs};
 use thalweg_window::query::Query;
@@ -107,14 +107,7 @@ impl Job {
     }
 
     fn commit(&mut self, handover: StageHandover) -> Result<(), Error> {
-        let mut changes = Changes::new();
-        for (key, value) in handover.changes.iter() {
-            match value {
-                Some(value) => changes.push(key, value),
-                None => changes.remove(key),
-            }
-        }
-        self.backend.write(handover.cycle, &changes)?;
+        self.backend.write(handover.cycle, &handover.changes)?;
         let version = self.backend.prepare(handover.cycle)?;
         self.backend.committed(handover.cycle)?;
         self.stage.committed(handover.cycle);

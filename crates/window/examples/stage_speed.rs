@@ -99,7 +99,7 @@ fn run(batches: &[Batch], with_cycles: bool) -> Result<Run, Error> {
             run.markers.push(now.elapsed());
         } else if let Some(handover) = stage.hand_over_some(BUDGET)? {
             run.entries += handover.changes.len();
-            run.bytes += handover.changes.bytes();
+            run.bytes += handover.changes.byte_len();
             stage.committed(handover.cycle);
             run.slices.push(now.elapsed());
         } else {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, Output};
-use thalweg_state::{Backend, Changes, Version};
+use thalweg_state::{Backend, Version};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover};
@@ -176,15 +176,8 @@ impl CyclePart for StagePart {
         let Some(handover) = self.handover.take() else {
             return Err(Error::internal("a part of a cycle was prepared twice"));
         };
-        let mut changes = Changes::new();
-        for (key, value) in handover.changes.iter() {
-            match value {
-                Some(value) => changes.push(key, value),
-                None => changes.remove(key),
-            }
-        }
+        self.backend.write(self.cycle, &handover.changes)?;
         drop(handover.changes);
-        self.backend.write(self.cycle, &changes)?;
         self.progress.written.store(self.cycle, Ordering::Relaxed);
         let version = self.backend.prepare(self.cycle)?;
         handover.sync.wait()?;

@@ -50,7 +50,7 @@ const LOOK_ALWAYS: usize = 1024;
 
 /// Reads back what cycles have handed over.
 pub trait GroupReader: Send + Sync {
-    /// The newest values of keys of [`Changes`](super::Changes), written or committed, in the order of the keys.
+    /// The newest values of keys of [`Changes`](thalweg_state::Changes), written or committed, in the order of the keys.
     ///
     /// # Errors
     /// What the back end says; the stage cannot go on.

@@ -1,69 +1,31 @@
-//! What a cycle changed, as keys and values for a back end, and the keys under which it keeps them.
+//! The keys under which a back end keeps what a cycle changed, and how values are put under them.
 
 use std::fmt;
 
+use thalweg_state::Changes;
+
 use crate::image::{self, Malformed, Reader};
 
-/// Changes of a cycle, each key at most once: its new value, or that it is gone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Keys and values, one after the other.
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
+/// Changes under keys of a stage, values sealed.
+pub(super) trait Sealed {
+    /// A key and its value: what `body` appends, sealed.
+    fn put<E>(&mut self, key: Key, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E>;
+
+    fn drop_key(&mut self, key: Key);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    start: usize,
-    key_end: usize,
-    /// `None`: the key is gone.
-    value_end: Option<usize>,
-}
-
-impl Changes {
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Bytes of all keys and values.
-    pub fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Keys with their new values, `None` for those that are gone; in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.entries.iter().map(|entry| {
-            let key = &self.bytes[entry.start..entry.key_end];
-            (key, entry.value_end.map(|end| &self.bytes[entry.key_end..end]))
+impl Sealed for Changes {
+    fn put<E>(&mut self, key: Key, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        let key = key.to_bytes();
+        self.push_with(&key, |out| {
+            let mut outcome = Ok(());
+            image::seal(&key, out, |out| outcome = body(out));
+            outcome
         })
     }
 
-    /// A key and its value: what `body` appends, sealed.
-    pub(super) fn put<E>(
-        &mut self,
-        key: Key,
-        body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let start = self.bytes.len();
-        let key = key.to_bytes();
-        self.bytes.extend_from_slice(&key);
-        let key_end = self.bytes.len();
-        let mut outcome = Ok(());
-        image::seal(&key, &mut self.bytes, |out| outcome = body(out));
-        if outcome.is_ok() {
-            self.entries.push(Entry { start, key_end, value_end: Some(self.bytes.len()) });
-        }
-        outcome
-    }
-
-    pub(super) fn remove(&mut self, key: Key) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&key.to_bytes());
-        self.entries.push(Entry { start, key_end: self.bytes.len(), value_end: None });
+    fn drop_key(&mut self, key: Key) {
+        self.remove(&key.to_bytes());
     }
 }
 
@@ -81,7 +43,7 @@ pub(super) enum Key {
     Tags { grouping: u32, block: u32 },
 }
 
-/// Whether a key of [`Changes`] is one of a group.
+/// Whether a key that a stage has handed over is one of a group.
 pub fn is_group(key: &[u8]) -> bool {
     key.first() == Some(&1)
 }

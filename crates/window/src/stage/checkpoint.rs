@@ -27,10 +27,11 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_buffer::ScalarBuffer;
+use thalweg_state::Changes;
 use thalweg_storage::{ChunkId, SyncTicket};
 use thalweg_types::{Error, Micros};
 
-use super::changes::{Changes, Key};
+use super::changes::{Key, Sealed};
 use super::stream::Elements;
 use super::{Grouping, LeafNode, Manifest, Stage, StreamId, Window, store_failed};
 use crate::groups::{Groups, TAG_BLOCK};
@@ -83,7 +84,7 @@ impl Checkpoint {
 
     /// Heap bytes of the open cycle.
     pub(super) fn bytes(&self) -> usize {
-        self.open.as_ref().map_or(0, |open| open.changes.bytes() + open.manifest.len())
+        self.open.as_ref().map_or(0, |open| open.changes.byte_len() + open.manifest.len())
     }
 
     pub(super) fn drop_groups(&mut self, grouping: u32, numbers: usize) {
@@ -113,7 +114,7 @@ pub(super) fn save_group(
 ) {
     let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) else { return };
     let key = Key::Group { grouping, group };
-    let Some((slot, group_key, newest)) = entry else { return open.changes.remove(key) };
+    let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
     let Ok(()) = open.changes.put(key, |out| {
         Groups::save((group_key, newest), out);
         let parts = || {
@@ -202,9 +203,9 @@ impl Stage {
         let manifest = self.manifest(cycle, chunks.clone(), &rows, ids, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
-        let mut changes = Changes::default();
+        let mut changes = Changes::new();
         let gone = rows.gone.into_iter().map(Key::Rows).chain(gone_ids.into_iter().map(Key::Ids));
-        gone.chain(checkpoint.gone.drain(..)).for_each(|key| changes.remove(key));
+        gone.chain(checkpoint.gone.drain(..)).for_each(|key| changes.drop_key(key));
         checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
         checkpoint.held.push_back((cycle, chunks.start));
         checkpoint.open = Some(StageHandover { cycle, changes, manifest, chunks, sync });
@@ -308,7 +309,7 @@ impl Stage {
                 checkpoint.dropping.pop();
                 continue;
             };
-            open.changes.remove(Key::Group { grouping: *grouping, group });
+            open.changes.drop_key(Key::Group { grouping: *grouping, group });
             *spent += 1;
             if *spent >= budget {
                 return false;

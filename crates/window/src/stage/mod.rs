@@ -57,7 +57,7 @@ use stream::{Elements, Selection};
 mod tests;
 
 pub use cache::{CacheStats, GroupReader};
-pub use changes::{Changes, is_group};
+pub use changes::is_group;
 pub use checkpoint::StageHandover;
 pub use explain::Explanation;
 pub use manifest::Manifest;

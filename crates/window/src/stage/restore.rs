@@ -305,7 +305,7 @@ impl Restoring {
         outcome
     }
 
-    /// Takes over one entry of the back end, as a [`Changes`](super::Changes) gave it.
+    /// Takes over one entry of the back end, as a [`Changes`](thalweg_state::Changes) gave it.
     ///
     /// # Errors
     /// [`Class::Corrupt`](thalweg_types::Class) where it is not what was written under this key, or the manifest does

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::changes::Key;
+use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
 use super::{Grouping, Stage};
 use crate::groups::{Groups, TAG_BLOCK, save_tags};
@@ -80,7 +80,7 @@ impl Stage {
                 let key = Key::Tags { grouping: *id, block };
                 image.clear();
                 if !save_tags(block, |number| tags.tag(table, number), &mut image) {
-                    changes.remove(key);
+                    changes.drop_key(key);
                     continue;
                 }
                 let Ok(()) = changes.put(key, |out| {

@@ -30,7 +30,8 @@ fn answer(world: &mut World, records: &[Record], count: usize) -> Vec<Vec<Value>
 /// Kinds of the keys that a cycle changes, and whether each is gone.
 fn changed(world: &World) -> Vec<(u8, bool)> {
     let changes = &world.waiting.last().unwrap().changes;
-    let mut kinds: Vec<(u8, bool)> = changes.iter().map(|(key, value)| (key[0], value.is_none())).collect();
+    let mut kinds: Vec<(u8, bool)> =
+        changes.iter().map(|change| (change.key[0], change.value.is_none())).collect();
     kinds.sort_unstable();
     kinds
 }
@@ -199,7 +200,7 @@ fn large_cycles_are_cut_into_frames_and_stay_those_of_the_marker() {
         world.hand_over(1);
         answer(&mut world, &records, 1);
     }
-    let count = |kind: u8| world.waiting[0].changes.iter().filter(|(key, _)| key[0] == kind).count();
+    let count = |kind: u8| world.waiting[0].changes.iter().filter(|change| change.key[0] == kind).count();
     assert!(count(2) >= 3 && count(3) >= 4, "{} frames of rows, {} of ids", count(2), count(3));
     assert!(world.commit());
     world.crash().unwrap();

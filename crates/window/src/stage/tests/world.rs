@@ -155,7 +155,7 @@ impl World {
     pub(super) fn write(&mut self) {
         let Some(handover) = self.waiting.get(self.written_count) else { return };
         let mut entries = self.written.0.lock().unwrap();
-        for (key, value) in handover.changes.iter() {
+        for thalweg_state::Change { key, value } in &handover.changes {
             match value {
                 Some(value) => entries.insert(key.to_vec(), value.to_vec()),
                 None => entries.remove(key),
@@ -210,7 +210,7 @@ impl World {
         let (cycle, position, history) = self.markers.remove(0);
         assert_eq!(cycle, handover.cycle);
         let mut commit = self.commit.take().unwrap_or_default();
-        for (key, value) in handover.changes.iter() {
+        for thalweg_state::Change { key, value } in &handover.changes {
             match value {
                 Some(value) => commit.entries.insert(key.to_vec(), value.to_vec()),
                 None => commit.entries.remove(key),
