@@ -37,6 +37,9 @@ pub(crate) struct Options {
 
 const JOB: &str = "recovery";
 
+/// Of chunks of reservoirs, in MiB: the windows' tails pass nothing here.
+const CHUNK_MEMORY: u64 = 64;
+
 /// Records in one request.
 const BATCH: u64 = 2_000;
 
@@ -50,8 +53,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let seconds = Duration::from_secs(if options.quick { 1 } else { options.seconds });
     let mut report = Report::new("recovery", "More groups than memory, and restarts");
     report.say(&format!(
-        "{} groups with a sum and a count over a day in the `indexed` back end, `state: {{ memory: {memory}MiB }}`; records \
-         come by HTTP in requests of {BATCH}, `ack: synced`; server and load generator share the machine.",
+        "{} groups with a sum and a count over a day in the `indexed` back end, `state: {{ memory: {memory}MiB, \
+         chunk_memory: {CHUNK_MEMORY}MiB }}`; records come by HTTP in requests of {BATCH}, `ack: synced`; server and load generator share the machine.",
         count(groups as f64)
     ));
     let mut server = Server::start(&binary, &job(Some((memory, "lazy"))))?;
@@ -173,7 +176,11 @@ fn job(state: Option<(u64, &str)>) -> Value {
         "sinks": {"answers": {"type": "null", "input": "features"}},
     });
     if let Some((memory, recovery)) = state {
-        job["state"] = json!({"memory": format!("{memory}MiB"), "recovery": recovery});
+        job["state"] = json!({
+            "memory": format!("{memory}MiB"),
+            "chunk_memory": format!("{CHUNK_MEMORY}MiB"),
+            "recovery": recovery,
+        });
     }
     job
 }
