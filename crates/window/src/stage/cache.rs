@@ -45,6 +45,9 @@ const EVICTIONS: usize = 256;
 /// Of the slots, how many must be free for it to be worth giving them back.
 const SLOTS_SHARE: usize = 64;
 
+/// Groups that a scan may bring in before it is known what a group takes.
+const FILL_BLIND: usize = 64;
+
 /// Below so many slots memory is looked at after each batch.
 const LOOK_ALWAYS: usize = 1024;
 
@@ -418,10 +421,12 @@ impl Stage {
     /// Looks for how many groups there is room; whether there is any.
     fn make_room(&mut self, place: usize) -> bool {
         let sizes = self.sizes();
-        let used = self.used_bytes(&sizes);
+        let (used, size) = (self.used_bytes(&sizes), sizes[place]);
         let Some(cache) = &mut self.cache else { return false };
-        // Half of it, as groups differ: the rest is looked at again.
-        cache.room = cache.full_at().saturating_sub(used) / sizes[place].each() / 2;
+        // Half of it, as groups differ, and not many more than there are, which say what one takes: then it is looked at
+        // again.
+        let room = cache.full_at().saturating_sub(used) / size.each() / 2;
+        cache.room = room.min((size.resident / 4).max(FILL_BLIND));
         cache.room > 0
     }
 

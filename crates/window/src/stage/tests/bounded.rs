@@ -116,6 +116,20 @@ fn a_scan_brings_no_value_of_a_group_that_has_changed_and_left_since_it_began() 
 }
 
 #[test]
+fn a_scan_brings_in_no_more_than_memory_takes() {
+    let records: Vec<Record> = (0..5_000).map(|number| record(number % 2_500, 0)).collect();
+    let mut world = world(SUM, usize::MAX);
+    counts(&mut world, &records, 2_500);
+    cycle(&mut world);
+    world.bound = Some(Bound { memory: 200_000, is_lazy: true });
+    world.crash().unwrap();
+    while world.fill(100) {}
+    let now = stats(&world);
+    assert!(now.filled > 100 && now.cold > 100 && world.stage.state_bytes() < 250_000, "{now:?}");
+    assert_eq!(counts(&mut world, &records, 2_500), vec![Value::Int64(2); 2_500]);
+}
+
+#[test]
 fn an_eager_restart_stops_reading_groups_in_when_memory_is_full() {
     let records: Vec<Record> = (0..5_000).map(|number| record(number % 2_500, 0)).collect();
     let mut world = world(SUM, usize::MAX);
