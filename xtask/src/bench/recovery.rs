@@ -25,7 +25,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10_000_000)]
     groups: u64,
     /// `state.memory` of the job, in MiB
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 256)]
     memory: u64,
     /// Records a second before the kill
     #[arg(long, default_value_t = 50_000)]
