@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// `state.memory` of the job, in MiB
     #[arg(long, default_value_t = 256)]
     memory: u64,
+    /// Records a second while groups come, and of uniform keys
+    #[arg(long, default_value_t = 200_000)]
+    load: u64,
     /// Records a second before the kill
     #[arg(long, default_value_t = 50_000)]
     rate: u64,
@@ -58,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         count(groups as f64)
     ));
     let mut server = Server::start(&binary, &job(Some((memory, "lazy"))))?;
-    measure_load(&mut report, &server, groups, seconds)?;
+    measure_load(&mut report, &server, (groups, options.load), seconds)?;
 
     report.heading("Restarts");
     report.say(&format!(
@@ -71,6 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut table = Table::new([
         "restart",
         "first answer",
+        "records done again",
         "groups in memory then",
         "memory then",
         "all back after",
@@ -85,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         modes.insert(1, ("lazy, page cache dropped", Some((memory, "lazy")), true));
     }
     for (name, state, is_cold) in modes {
-        steady(&server, groups, options.rate, seconds / 4)?;
+        steady(&server, groups, options.rate, seconds / 2)?;
         server.kill()?;
         if is_cold {
             drop_page_cache()?;
@@ -94,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         server.start_again(&job(state))?;
         first_answer(&mut server)?;
         let first = began.elapsed();
-        let (then, resident) = (cache(&server)?, server.resident_bytes());
+        let (then, resident) = (look(&server)?, server.resident_bytes());
         let filled = if state.is_some_and(|(_, recovery)| recovery == "eager") {
             Some((wait_until_filled(&server)?, began.elapsed()))
         } else {
@@ -105,7 +109,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         table.row([
             name.to_owned(),
             seconds_of(first),
-            shown(&then),
+            count(then.records - 1.0),
+            shown(&then.cache),
             mebibytes(resident),
             filled.as_ref().map_or("–".to_owned(), |(_, took)| seconds_of(*took)),
             filled.as_ref().map_or("–".to_owned(), |(cache, _)| shown(&Some(cache.clone()))),
@@ -117,7 +122,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// More state than memory: what it costs in records a second, and in bytes a key.
-fn measure_load(report: &mut Report, server: &Server, groups: u64, seconds: Duration) -> Result<()> {
+fn measure_load(
+    report: &mut Report,
+    server: &Server,
+    (groups, load): (u64, u64),
+    seconds: Duration,
+) -> Result<()> {
     let mut table = Table::new(["records", "records/s", "read back", "evicted", "memory", "at most"]);
     let mut row = |name: &str, records: u64, took: Duration, before: &Cache| -> Result<Cache> {
         let now = cache(server)?.context("the job bounds its state")?;
@@ -134,17 +144,24 @@ fn measure_load(report: &mut Report, server: &Server, groups: u64, seconds: Dura
     let mut connection = Connection::open(server.address())?;
     let began = Instant::now();
     for first in (0..groups).step_by(BATCH as usize) {
+        wait_for_turn(began, first, load);
         post(&mut connection, first..groups.min(first + BATCH))?;
     }
     settle(&mut connection)?;
     let loaded = row("each group once", groups, began.elapsed(), &Cache::default())?;
-    let (mut random, mut records, began) = (1, 0, Instant::now());
-    while began.elapsed() < seconds {
-        post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
-        records += BATCH;
-    }
-    settle(&mut connection)?;
-    let now = row("uniform keys", records, began.elapsed(), &loaded)?;
+    let mut random = 1;
+    let mut uniform = |name: &str, rate: u64, before: &Cache| -> Result<Cache> {
+        let (mut records, began) = (0, Instant::now());
+        while began.elapsed() < seconds {
+            wait_for_turn(began, records, rate);
+            post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
+            records += BATCH;
+        }
+        settle(&mut connection)?;
+        row(name, records, began.elapsed(), before)
+    };
+    let paced = uniform("uniform keys", load, &loaded)?;
+    let now = uniform("uniform keys, as fast as they are taken", u64::MAX, &paced)?;
     report.heading("More state than memory");
     report.table(&table);
     report.say(&format!(
@@ -219,14 +236,19 @@ fn settle(connection: &mut Connection) -> Result<()> {
     }
 }
 
+/// Waits until a record is due that comes after so many others at a rate.
+fn wait_for_turn(began: Instant, before: u64, rate: u64) {
+    let due = began + Duration::from_secs_f64(before as f64 / rate as f64);
+    thread::sleep(due.saturating_duration_since(Instant::now()));
+}
+
 /// Posts records of uniform keys on a schedule.
 fn steady(server: &Server, groups: u64, rate: u64, time: Duration) -> Result<()> {
     let mut connection = Connection::open(server.address())?;
     let (mut random, began) = (7, Instant::now());
     let total = (time.as_secs_f64() * rate as f64) as u64;
     for sent in (0..total).step_by(BATCH as usize) {
-        let due = began + Duration::from_secs_f64(sent as f64 / rate as f64);
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        wait_for_turn(began, sent, rate);
         post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
     }
     Ok(())
@@ -254,8 +276,19 @@ struct Cache {
     evictions: f64,
 }
 
-/// `None` where nothing bounds the state.
+/// What the live graph says of the job.
+struct Look {
+    /// Taken by this process, those done again after a start among them.
+    records: f64,
+    /// `None` where nothing bounds the state.
+    cache: Option<Cache>,
+}
+
 fn cache(server: &Server) -> Result<Option<Cache>> {
+    Ok(look(server)?.cache)
+}
+
+fn look(server: &Server) -> Result<Look> {
     // Counts are as of the last tick.
     thread::sleep(Duration::from_millis(300));
     let mut connection = Connection::open(server.address())?;
@@ -265,18 +298,18 @@ fn cache(server: &Server) -> Result<Option<Cache>> {
     }
     let job: Value = serde_json::from_slice(body).context("read the live graph")?;
     let operators = job["operators"].as_array().context("operators of the live graph")?;
-    let Some(cache) = operators.iter().map(|operator| &operator["cache"]).find(|cache| !cache.is_null())
-    else {
-        return Ok(None);
-    };
+    let records = job["records"].as_f64().context("records of the live graph")?;
+    let found = operators.iter().map(|operator| &operator["cache"]).find(|cache| !cache.is_null());
+    let Some(cache) = found else { return Ok(Look { records, cache: None }) };
     let number = |name: &str| cache[name].as_f64().with_context(|| format!("{name} of the live graph"));
-    Ok(Some(Cache {
+    let cache = Cache {
         keys: number("keys")?,
         stored: number("stored")?,
         key_bytes: number("key_bytes")?,
         misses: number("misses")?,
         evictions: number("evictions")?,
-    }))
+    };
+    Ok(Look { records, cache: Some(cache) })
 }
 
 /// Waits until no more groups come in.
