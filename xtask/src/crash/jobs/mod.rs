@@ -11,6 +11,7 @@ mod elements;
 mod files;
 mod grown;
 mod http;
+mod payments;
 mod postgres;
 mod rejects;
 mod windows;

@@ -8,19 +8,18 @@
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::grown::Grown;
+use super::payments::{self, Input, Record};
 use super::{Job, Setting, rejects};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::{Ledger, Step};
 use crate::crash::random::Random;
-use model::{EVERY, HOT, INTERVAL, Interval, LATENESS, Model, Pulse, Record, TTL, WITHIN};
+use model::{EVERY, HOT, INTERVAL, Interval, LATENESS, Model, Pulse, TTL, WITHIN};
 
 /// Operators; each has a sink.
 const OPERATORS: [&str; 5] = ["triples", "pulse", "sums", "pairs", "moves"];
@@ -37,26 +36,10 @@ struct Elements {
     random: Random,
 }
 
-struct Input {
-    name: &'static str,
-    file: Grown,
-    records: Vec<Record>,
-}
-
 pub(super) fn kept(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     let mut random = setting.random.clone();
     let is_split = random.percent(40);
-    let names: &[&str] = if is_split { &["a"] } else { &["a", "b"] };
-    let mut inputs = Vec::new();
-    for name in names {
-        let records = records(&mut random, name, is_split);
-        let mut text = b"ts,id,card,shop,amount\n".to_vec();
-        for Record { ts, id, card, shop, quarters } in &records {
-            writeln!(text, "{ts},{id},{card},{shop},{}.{:02}", quarters / 4, quarters % 4 * 25)?;
-        }
-        let file = Grown::begun(setting.folder.join(format!("{name}.csv")), text)?;
-        inputs.push(Input { name, file, records });
-    }
+    let inputs = payments::inputs(setting, &mut random, is_split, records)?;
     let sink = |name: &str| (sink_of(name), setting.disk.join(format!("{name}.ndjson")));
     Ok(Box::new(Elements {
         inputs,
@@ -110,26 +93,7 @@ fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
 
 impl Job for Elements {
     fn job_file(&self, tuning: &Tuning) -> Value {
-        let source = |input: &Input| {
-            json!({
-                "type": "file",
-                "path": input.file.path,
-                "follow": true,
-                "poll": tuning.poll,
-                "format": "csv",
-                "schema": {
-                    "ts": "timestamp(ms)",
-                    "id": "string",
-                    "card": "string",
-                    "shop": "string",
-                    "amount": "float64",
-                },
-                "time": "ts",
-                "lateness": format!("{LATENESS}ms"),
-            })
-        };
-        let sources: Map<String, Value> =
-            self.inputs.iter().map(|input| (input.name.to_owned(), source(input))).collect();
+        let sources = payments::sources(&self.inputs, tuning, LATENESS, &[]);
         let inputs: Vec<Value> = self.inputs.iter().map(|input| tuning.input(input.name)).collect();
         let element = |kind: &str, more: Value| {
             let mut element = json!({ "type": kind, "input": tuning.input("both"), "key": "card", "partitions": self.partitions });

@@ -5,15 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// A record of the input.
-#[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) ts: i64,
-    pub(super) id: String,
-    pub(super) card: String,
-    pub(super) shop: String,
-    pub(super) quarters: i64,
-}
+use super::super::payments::Record;
 
 /// Milliseconds, as the job file has them.
 pub(super) const LATENESS: i64 = 1_500;

@@ -7,19 +7,18 @@
 mod model;
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::grown::Grown;
+use super::payments::{self, Input, Record};
 use super::{Job, Setting, rejects};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::Ledger;
 use crate::crash::random::Random;
-use model::{DEDUP, LATENESS, Model, QUERIES, Record, Verdict};
+use model::{DEDUP, LATENESS, Model, QUERIES, Verdict};
 
 struct Windows {
     inputs: Vec<Input>,
@@ -29,26 +28,10 @@ struct Windows {
     random: Random,
 }
 
-struct Input {
-    name: &'static str,
-    file: Grown,
-    records: Vec<Record>,
-}
-
 pub(super) fn asked(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     let mut random = setting.random.clone();
     let is_split = random.percent(40);
-    let names: &[&str] = if is_split { &["a"] } else { &["a", "b"] };
-    let mut inputs = Vec::new();
-    for name in names {
-        let records = records(&mut random, name, is_split);
-        let mut text = b"ts,id,card,shop,amount\n".to_vec();
-        for Record { ts, id, card, shop, quarters } in &records {
-            writeln!(text, "{ts},{id},{card},{shop},{}.{:02}", quarters / 4, quarters % 4 * 25)?;
-        }
-        let file = Grown::begun(setting.folder.join(format!("{name}.csv")), text)?;
-        inputs.push(Input { name, file, records });
-    }
+    let inputs = payments::inputs(setting, &mut random, is_split, records)?;
     Ok(Box::new(Windows {
         inputs,
         sinks: [("out".to_owned(), setting.disk.join("out.ndjson"))],
@@ -89,31 +72,8 @@ fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
 
 impl Job for Windows {
     fn job_file(&self, tuning: &Tuning) -> Value {
-        let sources: Map<String, Value> = self
-            .inputs
-            .iter()
-            .map(|input| {
-                let source = json!({
-                    "type": "file",
-                    "path": input.file.path,
-                    "follow": true,
-                    "poll": tuning.poll,
-                    "format": "csv",
-                    "schema": {
-                        "ts": "timestamp(ms)",
-                        "id": "string",
-                        "card": "string",
-                        "shop": "string",
-                        "amount": "float64",
-                    },
-                    "time": "ts",
-                    "id": "id",
-                    "dedup": format!("{DEDUP}ms"),
-                    "lateness": format!("{LATENESS}ms"),
-                });
-                (input.name.to_owned(), source)
-            })
-            .collect();
+        let dedup = [("id", json!("id")), ("dedup", json!(format!("{DEDUP}ms")))];
+        let sources = payments::sources(&self.inputs, tuning, LATENESS, &dedup);
         let inputs: Vec<Value> = self.inputs.iter().map(|input| tuning.input(input.name)).collect();
         let queries: Map<String, Value> =
             QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();

@@ -4,15 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
-/// A record of the input. Amounts are in quarters, so that all sums are exact.
-#[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) ts: i64,
-    pub(super) id: String,
-    pub(super) card: String,
-    pub(super) shop: String,
-    pub(super) quarters: i64,
-}
+use super::super::payments::Record;
 
 /// Milliseconds.
 pub(super) const LATENESS: i64 = 2_000;
