@@ -236,11 +236,15 @@ impl Cached {
 
     /// Gives a number to a group, which is cold.
     pub(crate) fn add(&mut self, number: u32, tag: u32) {
-        self.widen(number as usize + 1);
-        self.tags[number as usize] = tag;
-        self.live[number as usize / 64] |= 1 << (number % 64);
+        self.give(number, tag);
         let tags = &self.tags;
         self.index.insert_unique(spread(tag), number, |other| spread(tags[*other as usize]));
+    }
+
+    fn give(&mut self, number: u32, tag: u32) {
+        self.widen(number as usize + 1);
+        self.tags[number as usize] = tag;
+        set(&mut self.live, number);
     }
 
     /// A scan of the back end begins, which is to fill the table.
@@ -264,9 +268,7 @@ impl Cached {
     /// Gives numbers to groups, all of which are cold; none of them is found before [`Cached::index_cold`].
     pub(crate) fn add_unindexed(&mut self, tags: &[(u32, u32)]) {
         for (number, tag) in tags {
-            self.widen(*number as usize + 1);
-            self.tags[*number as usize] = *tag;
-            self.live[*number as usize / 64] |= 1 << (number % 64);
+            self.give(*number, *tag);
         }
     }
 

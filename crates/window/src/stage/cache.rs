@@ -157,10 +157,7 @@ impl Cache {
         let keys: Vec<Key> = numbers.into_iter().map(|group| Key::Group { grouping, group }).collect();
         self.read(&keys, |key, bytes, value| {
             let Key::Group { group, .. } = key else { return Ok(()) };
-            let mut image = image::open(bytes, value.ok_or_else(|| missing(key))?)?;
-            let (key, newest) = Groups::read(&mut image)?;
-            let slot = table.load(group, key, newest);
-            load_parts(leaves, Some(place), slot, &mut image)?;
+            load_cold(table, leaves, (place, group), bytes, value.ok_or_else(|| missing(key))?)?;
             Ok(())
         })
     }
@@ -170,6 +167,20 @@ impl Cache {
 pub(super) fn missing(key: Key) -> Error {
     Error::corrupt(format!("expected {key} in the back end, got nothing"))
         .with_hint("restore the data directory from a copy, or start the job anew in an empty one")
+}
+
+/// Puts a cold group of a GROUP BY at `place` into a slot, as the back end has it.
+fn load_cold(
+    table: &mut Cached,
+    leaves: &mut [Option<LeafNode>],
+    (place, group): (usize, u32),
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), Malformed> {
+    let mut image = image::open(key, value)?;
+    let (key, newest) = Groups::read(&mut image)?;
+    let slot = table.load(group, key, newest);
+    load_parts(leaves, Some(place), slot, &mut image)
 }
 
 /// Takes over the states that leaves had of a group; what leaves that are gone have left of it is passed over.
@@ -399,10 +410,7 @@ impl Stage {
             if !table.may_fill(group) {
                 continue;
             }
-            let mut image = image::open(key, value)?;
-            let (key, newest) = Groups::read(&mut image)?;
-            let slot = table.load(group, key, newest);
-            load_parts(&mut self.leaves, Some(place), slot, &mut image)?;
+            load_cold(table, &mut self.leaves, (place, group), key, value)?;
             if let Some(cache) = &mut self.cache {
                 cache.room = cache.room.saturating_sub(1);
                 cache.stats.filled += 1;
