@@ -106,6 +106,9 @@ impl DurableStage {
 
     /// Takes over a block of groups from the scan, and others for as long as `time` has not passed.
     fn fill(&mut self, stage: &mut Stage, time: Duration) -> Result<(), Error> {
+        if self.filling.is_none() {
+            return Ok(());
+        }
         let began = Instant::now();
         while let Some(filling) = &mut self.filling {
             let wants_more = match filling.next() {
