@@ -4,6 +4,9 @@ use super::location::Location;
 use super::numbers::{Number, Numbers};
 use super::table::{Fingerprint, Table};
 
+/// Keys whose places in memory are waited for together: some more than a core has loads under way.
+const AT_ONCE: usize = 32;
+
 /// What the index knows a key by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Address {
@@ -47,6 +50,33 @@ impl Index {
         match address {
             Address::Number(number) => self.numbers.put(number, location),
             Address::Fingerprint(fingerprint) => self.table.put(fingerprint, location),
+        }
+    }
+
+    /// Sets the places of the newest entries of keys, the last of a key last; `was` is told the new place and the one
+    /// before.
+    pub(super) fn put_all(
+        &mut self,
+        placed: &[(Address, Location)],
+        mut was: impl FnMut(Location, Option<Location>),
+    ) {
+        for together in placed.chunks(AT_ONCE) {
+            // Loads that do not depend on each other are under way together.
+            let touched = together.iter().fold(0, |sum, (address, _)| sum ^ self.touch(*address));
+            std::hint::black_box(touched);
+            for (address, location) in together {
+                let before = self.put(*address, *location);
+                was(*location, before);
+            }
+        }
+    }
+
+    #[inline]
+    fn touch(&self, address: Address) -> u64 {
+        match address {
+            // Neighbours in an array already.
+            Address::Number(_) => 0,
+            Address::Fingerprint(fingerprint) => self.table.touch(fingerprint),
         }
     }
 

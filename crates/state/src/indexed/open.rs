@@ -157,13 +157,16 @@ fn replay(
     let path = segment::path(&shared.dir, end.number);
     let file = shared.handles.get(end.number)?;
     let mut walk = Walk::new(file, path, shared.identity, start, end);
+    let mut placed = Vec::new();
     while let Some(payload) = walk.next()? {
+        placed.clear();
         for entry in entries(walk.bytes(&payload)) {
             let (at, entry) = entry.map_err(|(at, fault)| walk.entry_damage(&payload, at, fault))?;
             let start = payload.pos + at as u64;
             let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
-            index.put(Address::of(entry.key), location);
+            placed.push((Address::of(entry.key), location));
         }
+        index.put_all(&placed, |_, _| {});
     }
     Ok(())
 }

@@ -23,36 +23,65 @@ pub(super) struct Segment {
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) index: Index,
-    slots: Vec<Option<Segment>>,
+    live: Live,
     by_number: BTreeMap<u64, u16>,
+}
+
+/// What the index names in each segment, and in all of them.
+#[derive(Debug, Default)]
+struct Live {
+    slots: Vec<Option<Segment>>,
     tombstones: u64,
-    live_bytes: u64,
+    /// Bytes of entries with values.
+    bytes: u64,
+}
+
+impl Live {
+    /// The index names `location` in place of `before`.
+    #[inline]
+    fn replace(&mut self, location: Location, before: Option<Location>) {
+        self.count(location, 1);
+        if let Some(before) = before {
+            self.count(before, -1);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, location: Location, by: i64) {
+        if let Some(Some(segment)) = self.slots.get_mut(usize::from(location.slot())) {
+            segment.live_count = segment.live_count.wrapping_add_signed(by);
+        }
+        if location.is_tombstone() {
+            self.tombstones = self.tombstones.wrapping_add_signed(by);
+        } else {
+            self.bytes = self.bytes.wrapping_add_signed(location.len() as i64 * by);
+        }
+    }
 }
 
 impl Places {
     pub(super) fn new() -> Self {
-        let (slots, by_number) = (Vec::new(), BTreeMap::new());
-        Self { index: Index::new(), slots, by_number, tombstones: 0, live_bytes: 0 }
+        Self { index: Index::new(), live: Live::default(), by_number: BTreeMap::new() }
     }
 
     /// Gives a segment a slot.
     pub(super) fn add_segment(&mut self, number: u64, len: u64) -> Result<u16, StateError> {
-        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        let free = self.live.slots.iter().position(Option::is_none).unwrap_or(self.live.slots.len());
         if free >= MAX_SEGMENTS {
             let (bytes, max) = (free as u64 + 1, MAX_SEGMENTS as u64);
             return Err(StateError::TooLarge { what: "the list of segments of one task", bytes, max });
         }
-        if free == self.slots.len() {
-            self.slots.push(None);
+        if free == self.live.slots.len() {
+            self.live.slots.push(None);
         }
-        self.slots[free] = Some(Segment { number, len, live_count: 0 });
+        self.live.slots[free] = Some(Segment { number, len, live_count: 0 });
         self.by_number.insert(number, free as u16);
         Ok(free as u16)
     }
 
     pub(super) fn remove_segment(&mut self, number: u64) {
         if let Some(slot) = self.by_number.remove(&number) {
-            self.slots[usize::from(slot)] = None;
+            self.live.slots[usize::from(slot)] = None;
         }
     }
 
@@ -61,11 +90,11 @@ impl Places {
     }
 
     pub(super) fn segment(&self, slot: u16) -> Option<&Segment> {
-        self.slots.get(usize::from(slot))?.as_ref()
+        self.live.slots.get(usize::from(slot))?.as_ref()
     }
 
     pub(super) fn set_len(&mut self, slot: u16, len: u64) {
-        if let Some(Some(segment)) = self.slots.get_mut(usize::from(slot)) {
+        if let Some(Some(segment)) = self.live.slots.get_mut(usize::from(slot)) {
             segment.len = len;
         }
     }
@@ -81,50 +110,41 @@ impl Places {
 
     #[inline]
     pub(super) fn put(&mut self, address: Address, location: Location) {
-        self.count(location, 1);
-        if let Some(before) = self.index.put(address, location) {
-            self.count(before, -1);
-        }
+        let before = self.index.put(address, location);
+        self.live.replace(location, before);
+    }
+
+    pub(super) fn put_all(&mut self, placed: &[(Address, Location)]) {
+        let Self { index, live, .. } = self;
+        index.put_all(placed, |location, before| live.replace(location, before));
     }
 
     pub(super) fn remove(&mut self, address: Address) {
         if let Some(before) = self.index.get(address) {
             self.index.remove(address);
-            self.count(before, -1);
+            self.live.count(before, -1);
         }
     }
 
     /// Replaces the index, whose locations all point to segments at hand.
     pub(super) fn set_index(&mut self, index: Index) {
-        self.live_bytes = 0;
-        self.tombstones = 0;
-        for segment in self.slots.iter_mut().flatten() {
+        self.live.bytes = 0;
+        self.live.tombstones = 0;
+        for segment in self.live.slots.iter_mut().flatten() {
             segment.live_count = 0;
         }
         for location in index.locations() {
-            self.count(location, 1);
+            self.live.count(location, 1);
         }
         self.index = index;
     }
 
-    #[inline]
-    fn count(&mut self, location: Location, by: i64) {
-        if let Some(Some(segment)) = self.slots.get_mut(usize::from(location.slot())) {
-            segment.live_count = segment.live_count.wrapping_add_signed(by);
-        }
-        if location.is_tombstone() {
-            self.tombstones = self.tombstones.wrapping_add_signed(by);
-        } else {
-            self.live_bytes = self.live_bytes.wrapping_add_signed(location.len() as i64 * by);
-        }
-    }
-
     pub(super) fn keys(&self) -> u64 {
-        self.index.len() as u64 - self.tombstones
+        self.index.len() as u64 - self.live.tombstones
     }
 
     /// Bytes of entries with values.
     pub(super) fn live_bytes(&self) -> u64 {
-        self.live_bytes
+        self.live.bytes
     }
 }

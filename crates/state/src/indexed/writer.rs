@@ -190,10 +190,7 @@ impl Writer {
         active.is_dirty = true;
         self.tail_bytes += bytes;
         for batch in placed.chunks(INDEX_BATCH) {
-            let mut places = shared.places_mut();
-            for (address, location) in batch {
-                places.put(*address, *location);
-            }
+            shared.places_mut().put_all(batch);
         }
         shared.places_mut().set_len(active.slot, len);
         payload.shrink_to(KEPT_BYTES);
