@@ -48,7 +48,7 @@ pub(crate) use committer::Committer;
 pub use committer::CycleFigures;
 
 /// How long the order log of a job without a journal gathers before it is synced.
-const UNHURRIED: Duration = Duration::from_millis(5);
+const UNHURRIED: Duration = Duration::from_millis(10);
 
 /// What a source was given that it cannot give again.
 #[derive(Clone)]

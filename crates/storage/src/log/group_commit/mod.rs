@@ -91,7 +91,7 @@ struct Shared {
 }
 
 /// Why the thread should work.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
     /// Something was appended.
     dirty: bool,
@@ -179,9 +179,16 @@ impl Shared {
         self.failure.get().cloned().map_or(Ok(()), Err)
     }
 
+    /// Tells the thread what it does not know yet: one that gathers is not woken by each record.
     fn wake(&self, change: impl FnOnce(&mut Wake)) {
-        change(&mut lock(&self.wake));
-        self.woken.notify_one();
+        let mut wake = lock(&self.wake);
+        let known = *wake;
+        change(&mut wake);
+        let is_news = *wake != known;
+        drop(wake);
+        if is_news {
+            self.woken.notify_one();
+        }
     }
 
     fn channels(&self) -> MutexGuard<'_, Vec<Arc<Channel>>> {
