@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_flow::JobState;
-use thalweg_node::{CheckedJob, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
+use thalweg_flow::{JobState, JobStats, LatencyCounts};
+use thalweg_node::{CheckedJob, CycleFigures, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
 use thalweg_types::Class;
 
 use crate::Outcome;
@@ -154,6 +154,9 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
                 talk(&format!("sink {name}: records={} digest={digest:016x}", report.records()));
             }
         }
+        if let Some(cycles) = job.cycles() {
+            talk(&format!("commits of job {}: {}", job.name(), told(cycles, &job.stats())));
+        }
         if running.len() > 1 {
             talk(&format!("job {}: {}", job.name(), end.summary));
         }
@@ -170,6 +173,21 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
     let failed = ends.iter().any(|end| end.failure().is_some());
     let aborted = signals > 1 && ends.iter().any(|end| end.state == JobState::Aborted);
     if failed || aborted { Err(Failure::Run(String::new())) } else { Ok(()) }
+}
+
+/// How many commits there were, and for how long their markers stopped a task.
+fn told(cycles: CycleFigures, stats: &JobStats) -> String {
+    let mut markers = LatencyCounts::default();
+    let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
+    tasks.for_each(|task| markers.merge(&task.markers));
+    let milliseconds = |share| markers.quantile(share).unwrap_or_default().as_secs_f64() * 1e3;
+    format!(
+        "last={} held_back={} marker_p99_ms={:.2} marker_max_ms={:.2}",
+        cycles.committed,
+        cycles.held_back,
+        milliseconds(0.99),
+        milliseconds(1.0)
+    )
 }
 
 /// Where the rejects are, and what they are about.

@@ -7,7 +7,8 @@
 //! workers, or as many of them as `parallelism` allows. Groups of one task are cut into as many runs as there
 //! are workers, so that a pipeline crosses from worker to worker as seldom as balance allows.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -25,8 +26,8 @@ use crate::stats::{
 use crate::task::{Beginning, Inlet, Task};
 use crate::worker::{Mailbox, TaskCell};
 use crate::{
-    Clock, DatagramView, Durability, Graph, Input, InputOrder, JobHold, JobOptions, NodeId, Partitioning,
-    Schedule, SourceProgress, TaskInfo, Waker,
+    Clock, DatagramView, Durability, Graph, Input, InputOrder, JobHold, JobOptions, NodeId, OperatorNode,
+    Partitioning, Schedule, SourceProgress, TaskInfo, Waker,
 };
 
 /// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
@@ -50,6 +51,40 @@ pub(crate) fn start(
 ) -> Result<Job, Error> {
     let layout = Layout::of(&graph, durability.order.is_some())?;
     Builder::new(graph, options, layout, site, &durability)?.build(durability, begin)
+}
+
+/// Makes every task of every operator, in their order: a task that has state reads it back from the disk, so as many are
+/// made at once as there are cores. A panic of one is this call's.
+fn make_at_once<T: Send>(
+    operators: &[OperatorNode],
+    make: impl Fn(&OperatorNode, u32) -> T + Sync,
+) -> Vec<T> {
+    let tasks: Vec<(&OperatorNode, u32)> = operators
+        .iter()
+        .flat_map(|operator| (0..operator.tasks).map(move |index| (operator, index)))
+        .collect();
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(tasks.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut made = Vec::new();
+        // Relaxed: it only gives out numbers.
+        while let at = next.fetch_add(1, Ordering::Relaxed)
+            && let Some((operator, index)) = tasks.get(at)
+        {
+            made.push((at, make(operator, *index)));
+        }
+        made
+    };
+    let mut made = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut made = work();
+        for other in others {
+            made.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        made
+    });
+    made.sort_unstable_by_key(|(at, _)| *at);
+    made.into_iter().map(|(_, made)| made).collect()
 }
 
 /// What follows from the graph's shape alone. Nodes are numbered: sources first, then operators.
@@ -283,7 +318,7 @@ impl<'a> Builder<'a> {
             index,
             tasks,
         };
-        for (node, source) in self.graph.sources.iter_mut().enumerate() {
+        for (node, source) in self.graph.sources.iter().enumerate() {
             let mut counters = Vec::new();
             for index in 0..source.parallelism {
                 let decoder = (source.decoder)(&info(&source.name, index, source.parallelism))
@@ -298,14 +333,19 @@ impl<'a> Builder<'a> {
             }
             self.counters.push(counters);
         }
+        let operators = &self.graph.operators;
+        let mut all = make_at_once(operators, |operator, index| {
+            (operator.factory)(&info(&operator.name, index, operator.tasks))
+                .map_err(|error| error.context(format_args!("start operator {:?}", operator.name)))
+        })
+        .into_iter();
         let mut parts = Vec::new();
-        for (number, operator) in self.graph.operators.iter_mut().enumerate() {
+        for (number, operator) in operators.iter().enumerate() {
             let node = self.layout.source_count + number;
             let host = self.layout.host[node];
             let mut counters = Vec::new();
-            for index in 0..operator.tasks {
-                let made = (operator.factory)(&info(&operator.name, index, operator.tasks))
-                    .map_err(|error| error.context(format_args!("start operator {:?}", operator.name)))?;
+            for (index, made) in (0..operator.tasks).zip(all.by_ref()) {
+                let made = made?;
                 if made.takes_part() {
                     parts.push((Arc::clone(&operator.name), index));
                 }
@@ -569,6 +609,7 @@ impl TaskView {
             newest: counters.newest.get(),
             task_time: counters.task_time.get(),
             latency: counters.latency.look(),
+            markers: counters.markers.look(),
         }
     }
 }
@@ -625,5 +666,49 @@ impl LinkView {
             high_watermark_hits: self.flows.iter().map(|flow| flow.gauge.hits()).sum(),
             chained: !self.chained.is_empty(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_come_in_their_order_however_many_are_made_at_once() {
+        let operator = |name: &str, tasks| OperatorNode {
+            name: name.into(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            factory: Box::new(|_| Err(Error::internal("not called"))),
+            tasks,
+            parallelism: None,
+            schedule: Schedule::default(),
+            publishes: false,
+        };
+        let operators = [operator("a", 40), operator("none", 0), operator("b", 60)];
+        let made = make_at_once(&operators, |operator, index| {
+            // The first ones take longest.
+            std::thread::sleep(std::time::Duration::from_micros(u64::from(300 / (index + 1))));
+            (operator.name.to_string(), index)
+        });
+        let names = |name: &'static str, tasks| (0..tasks).map(move |index| (name.to_owned(), index));
+        assert_eq!(made, names("a", 40).chain(names("b", 60)).collect::<Vec<_>>());
+        assert!(make_at_once(&[], |_, index| index).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "planted")]
+    fn a_panic_while_a_task_is_made_is_the_callers() {
+        let task = OperatorNode {
+            name: "a".into(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            factory: Box::new(|_| Err(Error::internal("not called"))),
+            tasks: 8,
+            parallelism: None,
+            schedule: Schedule::default(),
+            publishes: false,
+        };
+        make_at_once(&[task], |_, _| panic!("planted"));
     }
 }

@@ -14,8 +14,8 @@ pub enum NodeId {
     Operator(usize),
 }
 
-/// Makes one task's instance.
-pub type TaskFactory<T> = Box<dyn FnMut(&TaskInfo) -> Result<Box<T>, Error> + Send>;
+/// Makes one task's instance. Instances of several tasks may be made at once, on threads of their own.
+pub type TaskFactory<T> = Box<dyn Fn(&TaskInfo) -> Result<Box<T>, Error> + Send + Sync>;
 
 pub struct SourceNode {
     pub name: Arc<str>,

@@ -4,6 +4,7 @@
 //! stage before it, called directly. Emitted rows go port by port to the links, and to the next stage.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
@@ -193,7 +194,11 @@ impl Stage {
         let mut out = output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core);
         match control {
             Control::Tick(now) => operator.tick(*now, &mut out)?,
-            Control::Cycle(cycle) => operator.cycle(*cycle, &mut out)?,
+            Control::Cycle(cycle) => {
+                let began = Instant::now();
+                operator.cycle(*cycle, &mut out)?;
+                self.counters.markers.add(began.elapsed(), 1);
+            }
             Control::Command(command) if command.operator == self.name => {
                 operator.command(command, &mut out)?;
             }

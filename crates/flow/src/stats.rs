@@ -76,6 +76,8 @@ pub struct TaskStats {
     /// From the numbering of records to the end of the call that they were given to. All records of a batch count
     /// as its oldest; rows that an operator held back count from what set them off.
     pub latency: LatencyCounts,
+    /// For how long each cycle marker stopped the task; counted by marker.
+    pub markers: LatencyCounts,
 }
 
 #[derive(Clone, Debug)]
@@ -153,6 +155,7 @@ pub(crate) struct TaskCounters {
     pub newest: Mark,
     pub task_time: Mark,
     pub latency: Latencies,
+    pub markers: Latencies,
 }
 
 impl TaskCounters {

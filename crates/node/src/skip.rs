@@ -35,7 +35,7 @@ impl std::str::FromStr for Skip {
 
 /// Decoders that leave these records out.
 pub(crate) fn skipping(
-    mut inner: TaskFactory<dyn Decoder>,
+    inner: TaskFactory<dyn Decoder>,
     source: Arc<str>,
     offsets: Vec<Offset>,
     schema: Schema,

@@ -409,7 +409,7 @@ fn schemas() -> Value {
             ("state_bytes", whole()), ("cache", maybe("Cache")), ("blocked", flag()),
             ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
                                  "description": "Largest event time that has moved its windows" })),
-            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("queries", list("Query")),
+            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Latency")), ("queries", list("Query")),
             ("tasks", list("Task")),
         ]),
         "Cache": object(&[

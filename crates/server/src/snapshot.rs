@@ -121,6 +121,8 @@ pub struct OperatorSnapshot {
     pub lag: Option<Duration>,
     /// From the numbering of records to the end of the operator's work on them; of all tasks, since the job's start.
     pub latency: LatencyCounts,
+    /// For how long each cycle marker stopped a task; of all tasks, since the job's start.
+    pub markers: LatencyCounts,
     pub tasks: Vec<TaskSnapshot>,
 }
 
@@ -157,6 +159,14 @@ pub struct LinkSnapshot {
     pub chained: bool,
 }
 
+/// What all tasks have counted together.
+fn all_of(tasks: &[TaskStats], counts: fn(&TaskStats) -> &LatencyCounts) -> LatencyCounts {
+    tasks.iter().fold(LatencyCounts::default(), |mut all, task| {
+        all.merge(counts(task));
+        all
+    })
+}
+
 impl JobSnapshot {
     /// What the runtime itself knows of a job. Types, queries, answers and uptime are for the caller to fill in.
     pub fn from_flow(name: &str, state: &JobState, stats: &JobStats) -> Self {
@@ -183,10 +193,8 @@ impl JobSnapshot {
             name: operator.name.to_string(),
             task_time: operator.tasks.iter().filter_map(|task| task.task_time).max(),
             lag: lag(&operator.tasks),
-            latency: operator.tasks.iter().fold(LatencyCounts::default(), |mut all, task| {
-                all.merge(&task.latency);
-                all
-            }),
+            latency: all_of(&operator.tasks, |task| &task.latency),
+            markers: all_of(&operator.tasks, |task| &task.markers),
             tasks: operator.tasks.iter().map(TaskSnapshot::from).collect(),
             ..OperatorSnapshot::default()
         });

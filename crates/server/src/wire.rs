@@ -163,6 +163,7 @@ struct Operator {
     task_time: Option<String>,
     lag_seconds: Option<f64>,
     latency: Option<Latency>,
+    markers: Option<Latency>,
     queries: Vec<Query>,
     tasks: Vec<Task>,
 }
@@ -349,6 +350,7 @@ impl Since<'_> {
                 Some(then) => operator.latency.since(&then.latency),
                 None => operator.latency.clone(),
             }),
+            markers: Latency::of(&operator.markers),
             queries: operator
                 .queries
                 .iter()

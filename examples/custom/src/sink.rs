@@ -60,13 +60,12 @@ impl SinkPlugin for Summary {
         let device = field("device", &context.schema, &context.options).map_err(wrong)?;
         let value = field("value", &context.schema, &context.options).map_err(wrong)?;
         let path = PathBuf::from(context.options.text("path").unwrap_or_default());
-        let file = File::create(&path);
-        let mut file =
-            Some(file.map_err(|error| Error::external(format!("create {path:?}")).with_source(error))?);
+        let shown = path.clone();
+        let named = move |error| Error::external(format!("create {shown:?}")).with_source(error);
+        let file = File::create(&path).map_err(&named)?;
         let SinkContext { report, schema, .. } = context;
         Ok(Box::new(move |_| {
-            let file =
-                file.take().ok_or_else(|| Error::internal("a summary is one table, written by one task"))?;
+            let file = file.try_clone().map_err(&named)?;
             let report = report.clone();
             let sink = SummarySink { device, value, file, table: BTreeMap::new(), report };
             Ok(Box::new(PerRecord::new(sink, [schema.clone()], [])))

@@ -92,7 +92,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let server = start(&binary, &records, &options.ack)?;
         let idle = server.resident_bytes();
         let posted = fill(&server, &records, *rate, seconds, &history)?;
+        let before = Markers::of(&server)?;
         let outcome = load(&server, &records, *rate, seconds, options.connections)?;
+        let markers = Markers::of(&server)?.since(&before);
         let percentile = |q: f64| milliseconds(outcome.latencies.value_at_quantile(q));
         table.row([
             rate.to_string(),
@@ -104,18 +106,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             milliseconds(outcome.latencies.max()),
             outcome.errors.to_string(),
         ]);
-        details.push((*rate, posted, idle, server.resident_bytes(), outcome));
+        details.push((*rate, posted, idle, server.resident_bytes(), markers, outcome));
         server.stop()?;
     }
     report.heading("Percentiles");
     report.table(&table);
-    for (rate, posted, idle, resident, outcome) in &details {
+    for (rate, posted, idle, resident, markers, outcome) in &details {
         report.heading(&format!("{rate} requests a second"));
         report.say(&format!(
             "{} records of history; resident memory {} when idle and {} after the load.",
             count(*posted as f64),
             mebibytes(*idle),
             mebibytes(*resident)
+        ));
+        report.say(&format!(
+            "Of {} times that a cycle marker stopped a task, {} took less than {:.3} ms.",
+            markers.all,
+            markers.short,
+            WITHIN * 1e3
         ));
         if let Some(error) = &outcome.first_error {
             report.say(&format!("First error: {error}."));
@@ -309,6 +317,40 @@ fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, history: &H
         "posting the history took longer than {POSTING:?}; give a smaller --history"
     );
     Ok(times.len() as u64 + 1)
+}
+
+/// The bound of `/metrics` that is next to a millisecond, in seconds.
+const WITHIN: f64 = 0.001_024;
+
+/// How often cycle markers stopped tasks.
+struct Markers {
+    all: u64,
+    /// Of these, for less than [`WITHIN`].
+    short: u64,
+}
+
+impl Markers {
+    fn of(server: &Server) -> Result<Self> {
+        let (status, text) = {
+            let mut connection = Connection::open(server.address())?;
+            let (status, body) = connection.get("/metrics")?;
+            (status, String::from_utf8_lossy(body).into_owned())
+        };
+        ensure!(status == 200, "/metrics was answered {status}");
+        let series = |end: &str| {
+            let values = text.lines().filter_map(|line| {
+                let (labels, value) =
+                    line.strip_prefix("thalweg_operator_marker_seconds_bucket{")?.split_once("} ")?;
+                labels.ends_with(end).then(|| value.parse::<f64>().ok())?
+            });
+            values.sum::<f64>() as u64
+        };
+        Ok(Self { all: series("le=\"+Inf\""), short: series(&format!("le=\"{WITHIN}\"")) })
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self { all: self.all - earlier.all, short: self.short - earlier.short }
+    }
 }
 
 /// What came of a run of load.

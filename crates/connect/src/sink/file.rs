@@ -6,7 +6,7 @@
 //! tick of an idle stream) and at the end, where the file is also synced.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
@@ -53,10 +53,10 @@ impl SinkPlugin for FilePlugin {
         let path = PathBuf::from(context.options.text("path").unwrap_or_default());
         let tail =
             open(&path, &context).map_err(|error| error.context(format!("sink {:?}", context.name)))?;
-        let mut tail = Some(tail);
+        let tail = Mutex::new(Some(tail));
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
-            let tail = match tail.take() {
+            let tail = match tail.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(tail) => tail,
                 None => open(&path, &context)?,
             };

@@ -60,7 +60,7 @@ impl SourcePlugin for HttpPlugin {
         let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
         let (source, ingress, replies) =
             http_source(context.name.to_string(), Arc::clone(&format), is_json, queue);
-        let mut replies = Some(replies);
+        let replies = Mutex::new(Some(replies));
         let kept = Arc::clone(&format);
         Ok(BuiltSource {
             source: Box::new(source),
@@ -68,7 +68,7 @@ impl SourcePlugin for HttpPlugin {
             schema: context.schema,
             ingress: Some((
                 Arc::new(ingress),
-                Box::new(move |_| match replies.take() {
+                Box::new(move |_| match replies.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     Some(replies) => Ok(Box::new(replies)),
                     None => Err(Error::internal("the replies of an HTTP source are carried by one task")),
                 }),

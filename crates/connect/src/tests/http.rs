@@ -20,7 +20,7 @@ impl Door {
     fn new(format: FormatSpec, entries: &[(&str, OptionValue)]) -> Self {
         let context = context(&schema("card: string; amount: float64"), Some(format), entries);
         let mut built = Registry::builtin().source("http").unwrap().build(context).unwrap();
-        let (ingress, mut replies): (_, TaskFactory<dyn Operator>) = built.ingress.take().unwrap();
+        let (ingress, replies): (_, TaskFactory<dyn Operator>) = built.ingress.take().unwrap();
         built.source.start(Waker::new(|| {})).unwrap();
         let decoder = (built.decoder)(&task()).unwrap();
         Self { built, decoder, ingress, replies: replies(&task()).unwrap(), next: 0 }

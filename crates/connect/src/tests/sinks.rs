@@ -28,7 +28,7 @@ fn sink(
         report: report.clone(),
         durable: None,
     };
-    let mut factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
+    let factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
     (factory(&task()).unwrap(), report)
 }
 

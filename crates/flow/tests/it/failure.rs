@@ -19,7 +19,7 @@ fn failure(state: JobState) -> JobFailure {
 }
 
 /// Runs numbers through an operator of three keyed tasks that does `call` with each row.
-fn fail_in_operator(call: impl Fn(Row) -> Option<Row> + Clone + Send + 'static) -> JobFailure {
+fn fail_in_operator(call: impl Fn(Row) -> Option<Row> + Clone + Send + Sync + 'static) -> JobFailure {
     let mut build = Build::new("fails");
     let source = build.numbers("numbers", Numbers::endless(), 2);
     let input = build.input(source, Partitioning::Key(vec![1]));

@@ -235,7 +235,7 @@ impl Build {
         name: &str,
         source: impl Source + 'static,
         parallelism: u32,
-        mut decoder: impl FnMut(&TaskInfo) -> Box<dyn Decoder> + Send + 'static,
+        decoder: impl Fn(&TaskInfo) -> Box<dyn Decoder> + Send + Sync + 'static,
     ) -> NodeId {
         self.graph.sources.push(SourceNode {
             name: name.into(),
@@ -257,7 +257,7 @@ impl Build {
         name: &str,
         inputs: Vec<Input>,
         tasks: u32,
-        mut make: impl FnMut(&TaskInfo) -> O + Send + 'static,
+        make: impl Fn(&TaskInfo) -> O + Send + Sync + 'static,
     ) -> NodeId {
         self.graph.operators.push(OperatorNode {
             name: name.into(),
@@ -278,7 +278,7 @@ impl Build {
         name: &str,
         inputs: Vec<Input>,
         tasks: u32,
-        map: impl Fn(&TaskInfo, Row) -> Option<Row> + Clone + Send + 'static,
+        map: impl Fn(&TaskInfo, Row) -> Option<Row> + Clone + Send + Sync + 'static,
     ) -> NodeId {
         self.operator(name, inputs, tasks, move |info| {
             let (info, map) = (info.clone(), map.clone());

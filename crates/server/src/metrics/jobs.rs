@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use thalweg_flow::CacheCounts;
+use thalweg_flow::{CacheCounts, LatencyCounts};
 
 use super::text::Text;
 use crate::snapshot::{
@@ -242,8 +242,22 @@ fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
         "histogram",
         "From the numbering of records to the end of the operator's work on them.",
     );
-    for (job, operator) in operators() {
-        let (counts, all) = (&operator.latency, operator.latency.records());
+    histogram(text, operators(), |operator| &operator.latency);
+    text.family(
+        "thalweg_operator_marker_seconds",
+        "histogram",
+        "For how long cycle markers stopped a task of the operator.",
+    );
+    histogram(text, operators(), |operator| &operator.markers);
+}
+
+fn histogram<'a>(
+    text: &mut Text,
+    operators: impl Iterator<Item = (&'a &'a JobSnapshot, &'a OperatorSnapshot)>,
+    counts: fn(&OperatorSnapshot) -> &LatencyCounts,
+) {
+    for (job, operator) in operators {
+        let (counts, all) = (counts(operator), counts(operator).records());
         if all == 0 {
             continue;
         }

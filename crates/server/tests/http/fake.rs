@@ -338,6 +338,8 @@ fn payments() -> JobSnapshot {
     latency.add(Duration::from_micros(300), 980);
     latency.add(Duration::from_millis(2), 15);
     latency.add(Duration::from_millis(9), 5);
+    let mut markers = LatencyCounts::default();
+    markers.add(Duration::from_micros(70), 9);
     let datagrams = DatagramCounts {
         datagrams: 100,
         records: 800,
@@ -390,6 +392,7 @@ fn payments() -> JobSnapshot {
             task_time: Some(1_700_000_000_000_000),
             lag: Some(Duration::from_millis(2_500)),
             latency,
+            markers,
             tasks: vec![task(0), task(1)],
         }],
         links: vec![LinkSnapshot {

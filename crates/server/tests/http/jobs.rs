@@ -32,6 +32,8 @@ fn a_job_shows_its_live_graph() {
     // To the end of the bucket that each is in.
     let latency = json!({ "p50_seconds": 0.00032, "p99_seconds": 0.002048, "max_seconds": 0.009216 });
     assert_eq!(operator["latency"], latency);
+    let markers = json!({ "p50_seconds": 0.000072, "p99_seconds": 0.000072, "max_seconds": 0.000072 });
+    assert_eq!(operator["markers"], markers);
     let lost = json!({ "received": 100, "dropped": 7, "dropped_records": 70, "refused": 3 });
     let mut sender = lost.clone();
     sender["address"] = json!("10.0.0.7");

@@ -330,6 +330,8 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
         "a commit a second, records/s",
         "a commit a second to without",
         "to one commit",
+        "a marker stops a task, 99 %",
+        "at most",
         "peak memory",
     ]);
     for (name, cores, workers) in [("one", ONE, 1), ("two", TWO, 2)] {
@@ -351,6 +353,8 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
             count(with.rate),
             times(with.rate / without.rate),
             times(with.rate / rare.rate),
+            with.markers.map_or_else(|| "–".to_owned(), |(p99, _)| format!("{p99:.2} ms")),
+            with.markers.map_or_else(|| "–".to_owned(), |(_, most)| format!("{most:.2} ms")),
             mebibytes(with.peak_bytes),
         ]);
     }

@@ -15,6 +15,8 @@ pub(super) struct Speed {
     pub(super) seconds: f64,
     pub(super) rate: f64,
     pub(super) peak_bytes: u64,
+    /// For how long a marker stopped a task, in milliseconds: 99 of 100, and at most. None where nothing is committed.
+    pub(super) markers: Option<(f64, f64)>,
     /// The same in all runs.
     pub(super) digest: Option<String>,
 }
@@ -25,7 +27,11 @@ impl Speed {
     pub(super) fn of(runs: &[Speed]) -> Result<Self> {
         let first = runs.first().context("at least one run")?;
         ensure!(runs.iter().all(|run| run.digest == first.digest), "the digest differs between equal runs");
+        let markers: Vec<(f64, f64)> = runs.iter().filter_map(|run| run.markers).collect();
+        let median_of = |figure: fn(&(f64, f64)) -> f64| median(markers.iter().map(figure).collect());
         Ok(Self {
+            markers: (!markers.is_empty())
+                .then(|| (median_of(|(p99, _)| *p99), median_of(|(_, most)| *most))),
             seconds: median(runs.iter().map(|run| run.seconds).collect()),
             rate: median(runs.iter().map(|run| run.rate).collect()),
             peak_bytes: median(runs.iter().map(|run| run.peak_bytes as f64).collect()) as u64,
@@ -102,6 +108,9 @@ impl Ours {
             seconds: figures.number("seconds")?,
             rate: figures.number("rate")?,
             peak_bytes: finished.usage.peak_bytes,
+            markers: finished.figures("marker_max_ms").ok().and_then(|figures| {
+                Some((figures.number("marker_p99_ms").ok()?, figures.number("marker_max_ms").ok()?))
+            }),
             digest: finished
                 .figures("digest")
                 .and_then(|figures| figures.text("digest").map(str::to_owned))

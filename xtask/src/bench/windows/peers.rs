@@ -100,6 +100,7 @@ fn speed(command: Command) -> Result<Speed> {
         seconds: figures.number("seconds")?,
         rate: figures.number("rate")?,
         peak_bytes: finished.usage.peak_bytes,
+        markers: None,
         digest: figures.text("digest").map(str::to_owned).ok(),
     })
 }
