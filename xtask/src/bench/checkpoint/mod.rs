@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Only these stores
     #[arg(long, value_delimiter = ',')]
     stores: Vec<String>,
-    /// Where the server of a store listens, as in redis=redis://127.0.0.1:6379; a store that needs one runs with it alone
+    /// Where the server of a store listens, as in redis=redis://127.0.0.1:6379; without, one is started
     #[arg(long, value_name = "STORE=URL")]
     url: Vec<String>,
     /// A folder on the disk that is to be measured; the build folder if there is none
@@ -80,7 +80,7 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stores = Stores::build(options, Profile::Release)?;
     let mut report = Report::new("checkpoint", "Checkpoints of keyed state");
-    if let Some(reason) = stores.skipped() {
+    for reason in stores.skipped() {
         report.say(reason);
     }
     if options.wants("speed") {

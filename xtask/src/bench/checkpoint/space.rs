@@ -21,7 +21,7 @@ pub(super) fn table(options: &Options, stores: &Stores, report: &mut Report) -> 
     let mut table = Table::new(["store", "live", "at the end", "of live", "most on the way", "of live"]);
     let (keys, writes) = (keys.to_string(), (keys * TIMES).to_string());
     for store in stores.wanted() {
-        if matches!(store.name, "files" | "memory" | "indexed+commit") || store.needs_url {
+        if matches!(store.name, "files" | "memory" | "indexed+commit") || store.scheme.is_some() {
             continue;
         }
         let arguments = ["--keys", &keys, "--sync", "cycle", "--seconds", "600", "--writes", &writes];

@@ -9,6 +9,7 @@ use super::Options;
 use crate::bench::pinned;
 use crate::bench::process::{self, Finished};
 use crate::project::{self, Profile};
+use crate::test::service::Hosted;
 
 /// Cores of all runs.
 const CORES: &str = "0,1";
@@ -28,21 +29,21 @@ pub(super) struct Store {
     pub(super) from: From,
     /// Keys above which it is left out: it would take too long to load them.
     pub(super) most_keys: u64,
-    /// It needs `--url`, and is left out without.
-    pub(super) needs_url: bool,
+    /// How its URL begins, if it has a server.
+    pub(super) scheme: Option<&'static str>,
 }
 
 const fn store(name: &'static str, from: From) -> Store {
-    Store { name, from, most_keys: u64::MAX, needs_url: false }
+    Store { name, from, most_keys: u64::MAX, scheme: None }
 }
 
-/// All of them; one that has a server is a line with `needs_url`.
+/// All of them; one that has a server is a line with its `scheme`.
 pub(super) const STORES: &[Store] = &[
     store("indexed", From::Ours),
     store("indexed+commit", From::Ours),
     Store { most_keys: 100_000, ..store("files", From::Ours) },
-    Store { most_keys: 100_000, needs_url: true, ..store("redis", From::Ours) },
-    Store { most_keys: 10_000, needs_url: true, ..store("hbase", From::Ours) },
+    Store { most_keys: 100_000, scheme: Some("redis"), ..store("redis", From::Ours) },
+    Store { most_keys: 10_000, scheme: Some("http"), ..store("hbase", From::Ours) },
     store("memory", From::Ours),
     store("rocksdb", From::Peers),
     store("fjall", From::Peers),
@@ -52,43 +53,66 @@ pub(super) struct Stores {
     ours: PathBuf,
     peers: Option<PathBuf>,
     wanted: Vec<Store>,
-    skipped: Option<String>,
+    /// Store and URL.
+    urls: Vec<(&'static str, String)>,
+    /// The servers that were started for this.
+    _hosted: Vec<Hosted>,
+    skipped: Vec<String>,
 }
 
 impl Stores {
     pub(super) fn build(options: &Options, profile: Profile) -> Result<Self> {
         let ours = project::build("thalweg-bench-checkpoint", "checkpoint", profile)?;
-        let mut skipped = None;
+        let mut skipped = Vec::new();
         let (mut peers, mut has_rocksdb) = (None, false);
         if !options.no_peers {
             has_rocksdb = rocksdb_folder().is_some();
             if !has_rocksdb {
-                skipped = Some(
+                skipped.push(
                     "Skipped: RocksDB: there is no librocksdb.so (Debian: librocksdb-dev, libclang-dev)."
                         .to_owned(),
                 );
             }
             match build_peers() {
                 Ok(path) => peers = Some(path),
-                Err(error) => skipped = Some(format!("Skipped: RocksDB and fjall: {error:#}.")),
+                Err(error) => skipped.push(format!("Skipped: RocksDB and fjall: {error:#}.")),
             }
         }
-        let is_wanted = |store: &Store| {
+        let is_named =
+            |name: &str| options.stores.is_empty() || options.stores.iter().any(|other| other == name);
+        let (mut wanted, mut urls, mut hosted) = (Vec::new(), Vec::new(), Vec::new());
+        for store in STORES.iter().filter(|store| is_named(store.name)) {
             let is_there = match store.from {
                 From::Ours => true,
                 From::Peers => peers.is_some() && (store.name != "rocksdb" || has_rocksdb),
             };
-            is_there
-                && (!store.needs_url || options.url_of(store.name).is_some())
-                && (options.stores.is_empty() || options.stores.iter().any(|name| name == store.name))
-        };
-        let wanted = STORES.iter().copied().filter(is_wanted).collect();
-        Ok(Self { ours, peers, wanted, skipped })
+            if !is_there {
+                continue;
+            }
+            if let Some(scheme) = store.scheme {
+                match options.url_of(store.name) {
+                    Some(url) => urls.push((store.name, url.to_owned())),
+                    None if options.quick => continue,
+                    None => match Hosted::start(store.name, &options.folder()?) {
+                        Ok(server) => {
+                            urls.push((store.name, format!("{scheme}://{}", server.address())));
+                            hosted.push(server);
+                        }
+                        Err(error) => {
+                            skipped.push(format!("Skipped: {}: {error:#}.", store.name));
+                            continue;
+                        }
+                    },
+                }
+            }
+            wanted.push(*store);
+        }
+        Ok(Self { ours, peers, wanted, urls, _hosted: hosted, skipped })
     }
 
     /// What could not be had, and why.
-    pub(super) fn skipped(&self) -> Option<&str> {
-        self.skipped.as_deref()
+    pub(super) fn skipped(&self) -> &[String] {
+        &self.skipped
     }
 
     pub(super) fn wanted(&self) -> &[Store] {
@@ -107,7 +131,7 @@ impl Stores {
             From::Peers => pinned(Some(CORES), self.peers.as_deref().context("the peers were not built")?),
         };
         command.args(["--store", store.name, "--dir"]).arg(folder.path().join("store")).args(arguments);
-        if let Some(url) = options.url_of(store.name) {
+        if let Some((_, url)) = self.urls.iter().find(|(name, _)| *name == store.name) {
             command.args(["--url", url]);
         }
         process::run(command)

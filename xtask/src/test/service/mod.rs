@@ -81,6 +81,35 @@ const SERVICES: [Service; 4] = [
     Service { name: "hbase", tests: BACK_ENDS, find: hbase::find, start: hbase::start },
 ];
 
+/// A service in a folder of its own, for a benchmark.
+pub(crate) struct Hosted {
+    running: Running,
+    /// Goes after it.
+    _folder: tempfile::TempDir,
+}
+
+impl Hosted {
+    /// Starts the service with this name, with all that it keeps below `parent`; why it cannot be had is the error.
+    pub(crate) fn start(name: &str, parent: &Path) -> Result<Self> {
+        let service = SERVICES.iter().find(|service| service.name == name);
+        let service = service.with_context(|| format!("no service is called {name}"))?;
+        let found = (service.find)()?;
+        if let Found::Missing(reason) = found {
+            bail!(reason);
+        }
+        let folder =
+            tempfile::Builder::new().prefix("service-").tempdir_in(parent).context("make a folder")?;
+        let running =
+            (service.start)(&found, folder.path()).with_context(|| format!("start {}", service.name))?;
+        Ok(Self { running, _folder: folder })
+    }
+
+    /// Host and port: what the service's tests learn first.
+    pub(crate) fn address(&self) -> &str {
+        self.running.environment.first().map_or("", |(_, address)| address)
+    }
+}
+
 pub(super) fn run() -> Result<Tally> {
     let mut tally = Tally::default();
     for service in &SERVICES {
