@@ -94,6 +94,11 @@ impl Changes {
         self.count = 0;
     }
 
+    /// Bytes of memory, used or not.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub fn len(&self) -> usize {
         self.count
     }

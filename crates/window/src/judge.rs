@@ -71,24 +71,22 @@ impl Judge {
         self.ids.as_mut()
     }
 
+    /// The same, to look at.
+    pub(crate) fn known_ids(&self) -> Option<&Ids> {
+        self.ids.as_ref()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.ids.as_ref().map_or(0, Ids::bytes)
     }
 
-    /// Judges records in order. `ids` is the id column where duplicates are looked for.
-    pub(crate) fn judge(&mut self, times: &ScalarBuffer<Micros>, ids: Option<&ArrayRef>) -> Verdicts {
+    /// Judges records in order. `keys` are their ids, where duplicates are looked for.
+    pub(crate) fn judge(&mut self, times: &ScalarBuffer<Micros>, keys: Option<&[Option<Key>]>) -> Verdicts {
         if self.ids.is_none()
             && let Some(verdicts) = self.all_in_order(times)
         {
             return verdicts;
         }
-        let keys = ids.map(|column| {
-            let mut keys: Vec<Option<Key>> = Vec::with_capacity(times.len());
-            for_each_key(std::slice::from_ref(column), times.len(), |row, key| {
-                keys.push((key != KeyRef::Null && column.is_valid(row)).then(|| key.to_key()));
-            });
-            keys
-        });
         let mut one_by_one = OneByOne {
             times: times.to_vec(),
             task_times: Vec::with_capacity(times.len()),
@@ -98,7 +96,7 @@ impl Judge {
             duplicate: Vec::new(),
         };
         for row in 0..times.len() {
-            let key = keys.as_ref().and_then(|keys| keys[row].as_ref());
+            let key = keys.and_then(|keys| keys[row].as_ref());
             self.judge_one(row, key, &mut one_by_one);
         }
         let OneByOne { times, task_times, accepted, out_of_order, late, duplicate } = one_by_one;
@@ -160,6 +158,15 @@ impl Judge {
     }
 }
 
+/// Ids of records; null is none.
+pub(crate) fn id_keys(column: &ArrayRef) -> Vec<Option<Key>> {
+    let mut keys = Vec::with_capacity(column.len());
+    for_each_key(std::slice::from_ref(column), column.len(), |row, key| {
+        keys.push((key != KeyRef::Null && column.is_valid(row)).then(|| key.to_key()));
+    });
+    keys
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -167,6 +174,11 @@ mod tests {
     use arrow_array::StringViewArray;
 
     use super::*;
+
+    fn keys(ids: &[Option<&str>]) -> Vec<Option<Key>> {
+        let column: ArrayRef = Arc::new(StringViewArray::from(ids.to_vec()));
+        id_keys(&column)
+    }
 
     #[test]
     fn late_records_are_refused_or_clamped_and_move_no_time() {
@@ -185,8 +197,7 @@ mod tests {
 
     #[test]
     fn an_id_is_a_duplicate_within_the_span_of_task_time() {
-        let ids: ArrayRef =
-            Arc::new(StringViewArray::from(vec![Some("a"), Some("a"), None, None, Some("a"), Some("a")]));
+        let ids = keys(&[Some("a"), Some("a"), None, None, Some("a"), Some("a")]);
         let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
         let verdicts = judge.judge(&vec![0, 9, 9, 9, 10, 19].into(), Some(&ids));
         assert_eq!(verdicts.duplicate, [1, 5], "at 10 the first is 10 old; at 19 the second is 9 old");
@@ -195,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_repeated_request_is_a_duplicate_even_when_it_has_become_late() {
-        let ids: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "b", "a", "c"]));
+        let ids = keys(&[Some("a"), Some("b"), Some("a"), Some("c")]);
         let mut judge = Judge::new(5, LatePolicy::Reject, Some(1000));
         let verdicts = judge.judge(&vec![0, 100, 0, 0].into(), Some(&ids));
         assert_eq!((verdicts.duplicate, verdicts.late), (vec![2], vec![3]));

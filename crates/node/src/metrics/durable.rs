@@ -5,12 +5,12 @@
 //! waits for the chunks, writes the changes to the back end, and names both.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, Output};
-use thalweg_state::{Backend, Version};
+use thalweg_state::{Backend, Changes, Version};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover};
@@ -26,6 +26,9 @@ const AT_MARKER: usize = 1_000;
 const AFTER_BATCH: usize = 64;
 /// Groups that are written at a tick, when nothing else may come for a while: about a millisecond.
 const AT_TICK: usize = 4_000;
+
+/// Memory of a cycle's changes that is kept for the next.
+const KEPT_CHANGES: usize = 32 << 20;
 
 /// For how long groups of a scan are taken over at a tick, when a record may be about to come.
 const FILL_AT_TICK: Duration = Duration::from_millis(4);
@@ -50,6 +53,14 @@ struct Progress {
     /// The last one whose changes can be read back.
     written: AtomicU64,
     committed: AtomicU64,
+    /// Changes that have been written, for their memory.
+    spare: Mutex<Option<Changes>>,
+}
+
+impl Progress {
+    fn spare(&self) -> MutexGuard<'_, Option<Changes>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A task's groups, read back from its back end.
@@ -63,8 +74,8 @@ impl GroupReader for Groups {
 
 impl DurableStage {
     fn new(backend: Arc<dyn Backend>, cycle: u64) -> Self {
-        let progress = Progress { written: AtomicU64::new(cycle), committed: AtomicU64::new(cycle) };
-        let progress = Arc::new(progress);
+        let (written, committed) = (AtomicU64::new(cycle), AtomicU64::new(cycle));
+        let progress = Arc::new(Progress { written, committed, spare: Mutex::default() });
         Self {
             backend,
             progress,
@@ -144,6 +155,9 @@ impl DurableStage {
         if written > self.told_written {
             self.told_written = written;
             stage.written(written);
+            if let Some(changes) = self.progress.spare().take() {
+                stage.reuse(changes);
+            }
         }
         let committed = self.progress.committed.load(Ordering::Relaxed);
         if committed > self.told_committed {
@@ -180,7 +194,9 @@ impl CyclePart for StagePart {
             return Err(Error::internal("a part of a cycle was prepared twice"));
         };
         self.backend.write(self.cycle, &handover.changes)?;
-        drop(handover.changes);
+        // Before others are told, who look for it then. Memory that a cycle did not fill by half is given up, as is much.
+        let (used, memory) = (handover.changes.byte_len(), handover.changes.capacity());
+        *self.progress.spare() = (memory <= KEPT_CHANGES && used >= memory / 2).then_some(handover.changes);
         self.progress.written.store(self.cycle, Ordering::Relaxed);
         let version = self.backend.prepare(self.cycle)?;
         handover.sync.wait()?;

@@ -217,10 +217,11 @@ impl Operator for StageOperator {
     fn cache_counts(&self) -> Option<CacheCounts> {
         let stats = self.stage.cache_stats()?;
         let index_bytes = self.durable.as_ref().map_or(0, DurableStage::index_bytes);
-        let CacheStats { resident, cold, hits, misses, filled, evictions, key_bytes, .. } = stats;
+        let CacheStats { resident, cold, ids, cold_ids, hits, misses, filled, evictions, key_bytes, .. } =
+            stats;
         Some(CacheCounts {
-            keys: resident,
-            stored: resident + cold,
+            keys: resident + ids,
+            stored: resident + cold + ids + cold_ids,
             key_bytes: key_bytes + index_bytes,
             hits,
             misses,

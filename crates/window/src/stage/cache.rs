@@ -67,25 +67,30 @@ pub struct CacheStats {
     pub resident: u64,
     /// Groups that only the back end has.
     pub cold: u64,
+    /// Ids in memory.
+    pub ids: u64,
+    /// Ids of which only the back end knows more than a hash.
+    pub cold_ids: u64,
     /// Looks at groups that were in memory, since groups left it for the first time.
     pub hits: u64,
-    /// Groups that were read back.
+    /// Groups that were read back, and frames of ids.
     pub misses: u64,
     /// Groups that a scan of the back end has brought in.
     pub filled: u64,
-    /// Groups that left memory.
+    /// Groups and ids that left memory.
     pub evictions: u64,
     /// Times at which memory was above the bound and too few groups were clean.
     pub overruns: u64,
-    /// Bytes that every live group takes in memory, cold or not, for all of them; 0 before the first has left.
+    /// Bytes that every live group takes in memory, cold or not, for all of them, and what cold ids take; 0 before the
+    /// first has left.
     pub key_bytes: u64,
 }
 
 /// The bound and the way back.
 pub(super) struct Cache {
-    memory: usize,
+    pub(super) memory: usize,
     reader: Arc<dyn GroupReader>,
-    stats: CacheStats,
+    pub(super) stats: CacheStats,
     /// What each GROUP BY may have in memory, as of the last look.
     quotas: Vec<Quota>,
     /// Records since memory was last looked at.
@@ -93,6 +98,8 @@ pub(super) struct Cache {
     /// Records' worth of visits to cold groups that are due.
     pub(super) due: usize,
     wants_cycle: bool,
+    /// Memory was full when it was last looked at, so ids beyond their share leave it.
+    is_full: bool,
     /// Groups that a scan may bring in before memory is looked at.
     room: usize,
 }
@@ -107,7 +114,17 @@ struct Quota {
 impl Cache {
     pub(super) fn new(memory: usize, reader: Arc<dyn GroupReader>) -> Self {
         let stats = CacheStats::default();
-        Self { memory, reader, stats, quotas: Vec::new(), unchecked: 0, due: 0, wants_cycle: false, room: 0 }
+        Self {
+            memory,
+            reader,
+            stats,
+            quotas: Vec::new(),
+            unchecked: 0,
+            due: 0,
+            wants_cycle: false,
+            is_full: false,
+            room: 0,
+        }
     }
 
     /// What groups may take for the cache to be filled no more.
@@ -124,22 +141,16 @@ impl Cache {
         self.due += sweep::due_to(groups);
     }
 
-    /// Values of keys, a slice at a time.
+    pub(super) fn reader(&self) -> Arc<dyn GroupReader> {
+        Arc::clone(&self.reader)
+    }
+
     pub(super) fn read(
         &self,
         keys: &[Key],
-        mut visit: impl FnMut(Key, &[u8], Option<&[u8]>) -> Result<(), Error>,
+        visit: impl FnMut(Key, &[u8], Option<&[u8]>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for keys in keys.chunks(FETCH) {
-            let bytes: Vec<[u8; 9]> = keys.iter().map(|key| key.to_bytes()).collect();
-            let slices: Vec<&[u8]> = bytes.iter().map(|key| &key[..]).collect();
-            let values = self.reader.get_many(&slices)?;
-            for ((key, bytes), value) in keys.iter().zip(slices).zip(values) {
-                visit(*key, bytes, value.as_deref())
-                    .map_err(|error| error.context(format_args!("read {key}")))?;
-            }
-        }
-        Ok(())
+        read(self.reader.as_ref(), keys, visit)
     }
 
     /// Brings in those of the groups that are cold.
@@ -161,6 +172,24 @@ impl Cache {
             Ok(())
         })
     }
+}
+
+/// Values of keys, a slice at a time.
+pub(super) fn read(
+    reader: &dyn GroupReader,
+    keys: &[Key],
+    mut visit: impl FnMut(Key, &[u8], Option<&[u8]>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for keys in keys.chunks(FETCH) {
+        let bytes: Vec<[u8; 9]> = keys.iter().map(|key| key.to_bytes()).collect();
+        let slices: Vec<&[u8]> = bytes.iter().map(|key| &key[..]).collect();
+        let values = reader.get_many(&slices)?;
+        for ((key, bytes), value) in keys.iter().zip(slices).zip(values) {
+            visit(*key, bytes, value.as_deref())
+                .map_err(|error| error.context(format_args!("read {key}")))?;
+        }
+    }
+    Ok(())
 }
 
 /// A group that was handed over and is not there.
@@ -220,6 +249,10 @@ impl Stage {
             if let Groups::Cached(table) = &grouping.table {
                 stats.key_bytes += (table.key_bytes() + grouping.dirty.bytes()) as u64;
             }
+        }
+        if let Some(ids) = self.judge.known_ids() {
+            (stats.ids, stats.cold_ids) = (ids.len() as u64, ids.cold_len() as u64);
+            stats.key_bytes += ids.cold_bytes() as u64;
         }
         Some(stats)
     }
@@ -307,6 +340,10 @@ impl Stage {
         let mut excess = if is_due { self.look_at_memory() } else { 0 };
         let Some(cache) = &mut self.cache else { return };
         let most = EVICTIONS_PER_RECORD * records + EVICTIONS;
+        let is_full = cache.is_full && self.checkpoint.is_some();
+        let ids_stay = is_full && self.evict_ids(most);
+        let Some(cache) = &mut self.cache else { return };
+        cache.wants_cycle |= ids_stay;
         let mut is_short = self.checkpoint.is_none();
         for (place, quota) in cache.quotas.iter().enumerate().filter(|_| self.checkpoint.is_some()) {
             let Some(Grouping { table, dirty, .. }) = &mut self.groupings[place] else { continue };
@@ -345,6 +382,7 @@ impl Stage {
         let Some(cache) = &mut self.cache else { return 0 };
         cache.unchecked = 0;
         let full_at = cache.full_at();
+        cache.is_full = used > full_at;
         let (mut changed, mut in_slots) = (0, 0);
         for (grouping, size) in self.groupings.iter().zip(&sizes) {
             let Some(grouping) = grouping else { continue };

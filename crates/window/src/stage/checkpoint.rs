@@ -73,6 +73,10 @@ pub(super) struct Checkpoint {
     gone: Vec<Key>,
     /// Whether the one group of queries without GROUP BY is in a checkpoint.
     has_whole: bool,
+    /// Memory for the changes of the next cycle.
+    spare: Changes,
+    /// The state of one aggregate, before its length is known; memory that is used again.
+    image: Vec<u8>,
 }
 
 impl Checkpoint {
@@ -84,7 +88,8 @@ impl Checkpoint {
 
     /// Heap bytes of the open cycle.
     pub(super) fn bytes(&self) -> usize {
-        self.open.as_ref().map_or(0, |open| open.changes.byte_len() + open.manifest.len())
+        let open = self.open.as_ref().map_or(0, |open| open.changes.byte_len() + open.manifest.len());
+        open + self.spare.capacity()
     }
 
     pub(super) fn drop_groups(&mut self, grouping: u32, numbers: usize) {
@@ -112,7 +117,7 @@ pub(super) fn save_group(
     place: Option<usize>,
     leaves: &[Option<LeafNode>],
 ) {
-    let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) else { return };
+    let Some(Checkpoint { open: Some(open), image, .. }) = checkpoint else { return };
     let key = Key::Group { grouping, group };
     let Some((slot, group_key, newest)) = entry else { return open.changes.drop_key(key) };
     let Ok(()) = open.changes.put(key, |out| {
@@ -122,12 +127,11 @@ pub(super) fn save_group(
             nodes.filter(|node| node.grouping == place && node.leaf.knows(slot))
         };
         put(out, parts().count() as u64);
-        let mut image = Vec::new();
         for node in parts() {
             put(out, u64::from(node.id));
             image.clear();
-            node.leaf.save(slot, &mut image);
-            put_bytes(out, &image);
+            node.leaf.save(slot, image);
+            put_bytes(out, image);
         }
         Ok::<(), std::convert::Infallible>(())
     });
@@ -203,7 +207,7 @@ impl Stage {
         let manifest = self.manifest(cycle, chunks.clone(), &rows, ids, has_whole).to_bytes();
 
         let checkpoint = self.checkpoint.get_or_insert_default();
-        let mut changes = Changes::new();
+        let mut changes = std::mem::take(&mut checkpoint.spare);
         let gone = rows.gone.into_iter().map(Key::Rows).chain(gone_ids.into_iter().map(Key::Ids));
         gone.chain(checkpoint.gone.drain(..)).for_each(|key| changes.drop_key(key));
         checkpoint.dropping = std::mem::take(&mut checkpoint.dropped);
@@ -243,9 +247,10 @@ impl Stage {
             spent += ids.div_ceil(ROWS_PER_GROUP);
             let (judge, checkpoint) = (&mut self.judge, &mut self.checkpoint);
             if let Some(open) = checkpoint.as_mut().and_then(|checkpoint| checkpoint.open.as_mut()) {
+                let cycle = open.cycle;
                 open.changes.put(Key::Ids(number), |out| {
                     if let Some(ids) = judge.ids() {
-                        ids.save_frame(out);
+                        ids.save_frame(cycle, out);
                     }
                     Ok::<(), Error>(())
                 })?;
@@ -268,10 +273,21 @@ impl Stage {
         self.hand_over_some(usize::MAX)
     }
 
+    /// Takes back the memory of changes that nobody needs any more, for those of a later cycle.
+    pub fn reuse(&mut self, mut changes: Changes) {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            changes.clear();
+            checkpoint.spare = changes;
+        }
+    }
+
     /// The cycle's changes can be read back: groups that have not changed since may leave memory.
     pub fn written(&mut self, cycle: u64) {
         for grouping in self.groupings.iter_mut().flatten() {
             grouping.dirty.written(cycle);
+        }
+        if let Some(ids) = self.judge.ids() {
+            ids.written(cycle);
         }
     }
 

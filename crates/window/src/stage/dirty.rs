@@ -13,7 +13,11 @@ use std::collections::VecDeque;
 /// Blocks of groups are kept in the same way.
 #[derive(Default)]
 pub(super) struct Dirty {
+    /// Groups that may be marked.
+    slots: usize,
     changed: Vec<u64>,
+    /// Bits of `changed`.
+    marked: usize,
     frozen: Vec<u64>,
     /// Bits of `frozen`.
     left: usize,
@@ -36,9 +40,9 @@ impl Dirty {
 
     /// Groups below `slots` may be marked.
     pub(super) fn grow(&mut self, slots: usize) {
-        let words = slots.div_ceil(64);
-        if words > self.changed.len() {
-            self.changed.resize(words, 0);
+        if slots > self.slots {
+            self.slots = slots;
+            self.changed.resize(slots.div_ceil(64), 0);
         }
     }
 
@@ -47,16 +51,22 @@ impl Dirty {
         self.grow(slots);
         for (word, marks) in self.changed.iter_mut().enumerate() {
             let here = slots.saturating_sub(word * 64).min(64) as u32;
-            *marks = u64::MAX.checked_shr(64 - here).unwrap_or(0);
+            *marks |= u64::MAX.checked_shr(64 - here).unwrap_or(0);
         }
+        self.marked = self.changed.iter().map(|word| word.count_ones() as usize).sum();
     }
 
     /// Groups have changed. Numbers that nobody has are none.
     #[inline(always)]
     pub(super) fn mark(&mut self, groups: &[u32]) {
-        for group in groups {
+        // Where all are busy, which is where marks cost most, nothing is left to mark soon behind each marker.
+        if self.marked == self.slots {
+            return;
+        }
+        for group in groups.iter().filter(|group| (**group as usize) < self.slots) {
             let (word, bit) = place(*group);
             if let Some(word) = self.changed.get_mut(word) {
+                self.marked += usize::from(*word & bit == 0);
                 *word |= bit;
             }
         }
@@ -67,7 +77,7 @@ impl Dirty {
         debug_assert_eq!(self.left, 0, "the groups of the marker before are written");
         self.frozen.resize(self.changed.len(), 0);
         std::mem::swap(&mut self.changed, &mut self.frozen);
-        self.left = self.frozen.iter().map(|word| word.count_ones() as usize).sum();
+        self.left = std::mem::take(&mut self.marked);
         self.hand = 0;
     }
 
@@ -88,14 +98,14 @@ impl Dirty {
     pub(super) fn is_clean(&self, group: u32) -> bool {
         let (word, bit) = place(group);
         let is_in = |words: &[u64]| words.get(word).is_some_and(|word| word & bit != 0);
-        word < self.changed.len()
+        (group as usize) < self.slots
             && !is_in(&self.changed)
             && !self.unwritten.iter().any(|(_, words)| is_in(words))
     }
 
     /// How many groups have changed since the last marker.
     pub(super) fn changed(&self) -> usize {
-        self.changed.iter().map(|word| word.count_ones() as usize).sum()
+        self.marked
     }
 
     /// How many groups of the marker are still to be written.
@@ -133,6 +143,10 @@ impl Dirty {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -147,5 +161,31 @@ mod tests {
         assert_eq!([dirty.claim_next(), dirty.claim_next(), dirty.claim_next()], [Some(3), Some(199), None]);
         dirty.freeze();
         assert_eq!([dirty.claim_next(), dirty.claim_next(), dirty.claim_next()], [Some(5), Some(64), None]);
+    }
+
+    proptest! {
+        /// Few groups, so that all of them are marked at times, and numbers beyond.
+        #[test]
+        fn what_was_marked_is_frozen_whether_or_not_all_were(
+            rounds in proptest::collection::vec((1_usize..100, proptest::collection::vec(0_u32..140, 0..300), any::<bool>()), 1..6),
+        ) {
+            let (mut dirty, mut slots) = (Dirty::default(), 0);
+            for (more, groups, is_all) in rounds {
+                slots = more.max(slots);
+                dirty.grow(slots);
+                let mut model: BTreeSet<u32> =
+                    groups.iter().copied().filter(|group| (*group as usize) < slots).collect();
+                groups.chunks(7).for_each(|groups| dirty.mark(groups));
+                if is_all {
+                    dirty.mark_all(slots);
+                    model.extend(0..slots as u32);
+                }
+                prop_assert_eq!(dirty.changed(), model.len());
+                dirty.freeze();
+                prop_assert_eq!((dirty.left(), dirty.changed()), (model.len(), 0));
+                let frozen: Vec<u32> = std::iter::from_fn(|| dirty.claim_next()).collect();
+                prop_assert_eq!(frozen, model.into_iter().collect::<Vec<_>>());
+            }
+        }
     }
 }

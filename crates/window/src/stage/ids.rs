@@ -1,46 +1,128 @@
-//! Ids of a checkpoint, given back to the judge.
+//! Ids as a part of the stage's bounded state: which leave memory, how they come back, and how a restart takes them over.
+//!
+//! Ids may have a quarter of the memory to themselves. Beyond that the oldest ones leave it when all that the stage holds
+//! is above its bound (`crate::ids` says what stays of them).
 
 use std::collections::BTreeMap;
 
 use thalweg_types::{Error, Micros};
 
+use super::cache::missing;
 use super::changes::Key;
 use super::restore::contradiction;
 use super::{Manifest, Stage};
-use crate::image::Reader;
+use crate::image::{self, Malformed, Reader};
+use crate::key;
+
+/// Frames that are in memory at once while they are read: a few megabytes.
+pub(super) const FRAMES: usize = 16;
+
+/// Of the memory, what ids may have before they leave it.
+const SHARE: usize = 4;
+
+/// Frames of a checkpoint on their way to the judge: they come in any order and go in that of their numbers.
+#[derive(Default)]
+pub(super) struct ComingIds {
+    /// Those that came before their turn.
+    early: BTreeMap<u64, Vec<u8>>,
+    /// The frame whose turn it is, once one came.
+    next: Option<u64>,
+}
 
 impl Stage {
-    /// Ids of a checkpoint; keys of those that are not looked for any more go to `gone`.
-    pub(super) fn restore_ids(
+    /// Reads back what it takes to know whether ids of a batch were seen, where they may be out of memory.
+    pub(super) fn recall_ids(&mut self, keys: Option<&[Option<key::Key>]>) -> Result<(), Error> {
+        let (Some(keys), Some(cache)) = (keys, &mut self.cache) else { return Ok(()) };
+        let now = self.judge.task_time().unwrap_or(Micros::MIN);
+        let Some(ids) = self.judge.ids() else { return Ok(()) };
+        let frames: Vec<Key> = ids.doubtful(keys.iter().flatten(), now).into_iter().map(Key::Ids).collect();
+        cache.stats.misses += frames.len() as u64;
+        for frames in frames.chunks(FRAMES) {
+            cache.read(frames, |key, bytes, value| {
+                let mut image = image::open(bytes, value.ok_or_else(|| missing(key))?)?;
+                Ok(ids.recall(&mut image)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Lets up to `count` ids leave memory, if they take more than their share of it. Whether they still do.
+    pub(super) fn evict_ids(&mut self, count: usize) -> bool {
+        let (Some(cache), Some(ids)) = (&mut self.cache, self.judge.ids()) else { return false };
+        let evicted = ids.evict(count, cache.memory / SHARE);
+        cache.stats.evictions += evicted as u64;
+        evicted < count && ids.is_above(cache.memory / SHARE)
+    }
+
+    /// Whether ids are looked for as in a checkpoint: in the same column.
+    pub(super) fn has_ids_of(&self, manifest: &Manifest) -> bool {
+        let Some(saved) = &manifest.ids else { return false };
+        let column = self.options.dedup.map(|(column, _)| &self.schema.fields()[column]);
+        column.is_some_and(|field| {
+            (field.name.as_str(), field.data_type.to_string())
+                == (saved.column.0.as_str(), saved.column.1.clone())
+        })
+    }
+
+    /// Takes over a frame of ids that a checkpoint names, in its turn.
+    pub(super) fn load_ids(
         &mut self,
         manifest: &Manifest,
-        frames: &BTreeMap<u64, Vec<u8>>,
+        coming: &mut ComingIds,
+        number: u64,
+        image: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let saved = manifest.ids.as_ref().filter(|saved| saved.frames.contains(&number));
+        let Some(saved) = saved else {
+            return Err(image.malformed("frame of ids", "one that the manifest names", number));
+        };
+        if !self.has_ids_of(manifest) {
+            coming.next = Some(saved.frames.end);
+            return Ok(());
+        }
+        let next = coming.next.get_or_insert(saved.frames.start);
+        if number != *next {
+            coming.early.insert(number, image.rest().to_vec());
+            return Ok(());
+        }
+        let now = manifest.task_time.unwrap_or(Micros::MIN);
+        self.load_frame(number, now, image)?;
+        *next += 1;
+        while let Some(frame) = coming.early.remove(next) {
+            self.load_frame(*next, now, &mut Reader::new(&frame))?;
+            *next += 1;
+        }
+        Ok(())
+    }
+
+    fn load_frame(&mut self, number: u64, now: Micros, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let Some(ids) = self.judge.ids() else { return Ok(()) };
+        ids.load_frame(number, now, image)?;
+        image.finish("frame of ids")?;
+        self.evict_ids(usize::MAX);
+        Ok(())
+    }
+
+    /// All frames have come; keys of those that are not looked for any more go to `gone`.
+    pub(super) fn loaded_ids(
+        &mut self,
+        manifest: &Manifest,
+        coming: &ComingIds,
         gone: &mut Vec<Key>,
     ) -> Result<(), Error> {
         let Some(saved) = &manifest.ids else { return Ok(()) };
-        let column = self.options.dedup.map(|(column, _)| &self.schema.fields()[column]);
-        let is_same = column.is_some_and(|field| {
-            (field.name.as_str(), field.data_type.to_string())
-                == (saved.column.0.as_str(), saved.column.1.clone())
-        });
-        let ids = self.judge.ids();
-        if !is_same {
+        if !self.has_ids_of(manifest) {
             gone.extend(saved.frames.clone().map(Key::Ids));
-        } else if !saved.frames.clone().eq(frames.keys().copied()) {
+        } else if coming.next.unwrap_or(saved.frames.start) != saved.frames.end {
+            let next = coming.next.unwrap_or(saved.frames.start);
             return Err(contradiction(&format_args!(
-                "expected frames of ids {:?}, got {:?}",
-                saved.frames,
-                frames.keys()
+                "expected frames of ids {:?}, got none with number {next}",
+                saved.frames
             )));
         }
-        let Some(ids) = ids else { return Ok(()) };
-        for (number, frame) in frames.iter().filter(|_| is_same) {
-            let mut image = Reader::new(frame);
-            let now = manifest.task_time.unwrap_or(Micros::MIN);
-            ids.load_frame(*number, now, &mut image)?;
-            image.finish("frame of ids")?;
+        if let Some(ids) = self.judge.ids() {
+            ids.loaded(saved.frames.end);
         }
-        ids.loaded(saved.frames.end);
         Ok(())
     }
 }

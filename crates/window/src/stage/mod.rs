@@ -43,7 +43,7 @@ use arrow_select::take::take;
 use thalweg_storage::{ChunkStats, ChunkStore};
 use thalweg_types::{Batch, Error, Micros, Schema};
 
-use crate::judge::{Judge, LatePolicy, Verdicts};
+use crate::judge::{Judge, LatePolicy, Verdicts, id_keys};
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
 use cache::Cache;
 use checkpoint::{Checkpoint, save_group};
@@ -210,8 +210,9 @@ impl Stage {
             None => batch.times().slice(batch.row(0) as usize, count),
             Some(rows) => rows.iter().map(|row| batch.times()[*row as usize]).collect(),
         };
-        let ids = self.options.dedup.map(|(column, _)| dense(batch, column));
-        let verdicts = self.judge.judge(&times, ids.as_ref());
+        let ids = self.options.dedup.map(|(column, _)| id_keys(&dense(batch, column)));
+        self.recall_ids(ids.as_deref())?;
+        let verdicts = self.judge.judge(&times, ids.as_deref());
         let accepted = verdicts.accepted.as_deref();
         self.records += count as u64;
 

@@ -21,9 +21,10 @@ use thalweg_expr::Bound;
 use thalweg_storage::ChunkStore;
 use thalweg_types::{DataType, Error, Schema};
 
-use super::cache::{GroupReader, load_parts};
+use super::cache::{self, GroupReader, load_parts};
 use super::changes::Key;
 use super::checkpoint::Checkpoint;
+use super::ids::{ComingIds, FRAMES};
 use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
@@ -51,7 +52,7 @@ pub struct Restoring {
     order: Vec<String>,
     has_whole: bool,
     rows: BTreeMap<u64, Vec<ArrayRef>>,
-    ids: BTreeMap<u64, Vec<u8>>,
+    ids: ComingIds,
     /// Groups that blocks of tags tell of, by the id of their GROUP BY.
     tagged: BTreeMap<u32, usize>,
     /// Whether groups stay where they are, and only their tags are taken over.
@@ -97,7 +98,7 @@ impl Stage {
         let order = planned.iter().map(|query| query.name.clone()).collect();
         let new = planned.into_iter().zip(&matched).filter(|(_, saved)| saved.is_none());
         let new = new.map(|(query, _)| query).collect();
-        let (rows, ids, tagged) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (rows, ids, tagged) = (BTreeMap::new(), ComingIds::default(), BTreeMap::new());
         Ok(Restoring {
             stage,
             manifest,
@@ -282,13 +283,13 @@ impl Restoring {
     /// As [`Restoring::load`]; what the back end says; [`Class::Internal`](thalweg_types::Class) where nothing bounds
     /// the stage.
     pub fn load_lazily(&mut self) -> Result<(), Error> {
-        let Some(cache) = self.stage.cache.take() else {
+        let Some(cache) = &self.stage.cache else {
             return Err(Error::internal("restore a stage lazily: expected a reader of its groups, got none"));
         };
+        let reader = cache.reader();
         self.is_lazy = true;
         let manifest = &self.manifest;
         let mut keys: Vec<Key> = manifest.frames.iter().map(|(number, _)| Key::Rows(*number)).collect();
-        keys.extend(manifest.ids.iter().flat_map(|ids| ids.frames.clone()).map(Key::Ids));
         keys.extend(manifest.has_whole.then_some(Key::Group { grouping: 0, group: 0 }));
         for saved in &manifest.groupings {
             let blocks = 0..(saved.slots as u32).div_ceil(TAG_BLOCK);
@@ -300,9 +301,13 @@ impl Restoring {
             }
         }
         // One that is not there is missed when all are together.
-        let outcome = cache.read(&keys, |_, key, value| value.map_or(Ok(()), |value| self.load(key, value)));
-        self.stage.cache = Some(cache);
-        outcome
+        let frames: Vec<Key> = manifest.ids.iter().flat_map(|ids| ids.frames.clone()).map(Key::Ids).collect();
+        for keys in std::iter::once(&keys[..]).chain(frames.chunks(FRAMES)) {
+            cache::read(reader.as_ref(), keys, |_, key, value| {
+                value.map_or(Ok(()), |value| self.load(key, value))
+            })?;
+        }
+        Ok(())
     }
 
     /// Takes over one entry of the back end, as a [`Changes`](thalweg_state::Changes) gave it.
@@ -329,14 +334,7 @@ impl Restoring {
                 self.rows.insert(frame, rows);
                 Ok(())
             }
-            Key::Ids(frame) => {
-                let saved = self.manifest.ids.as_ref();
-                if !saved.is_some_and(|saved| saved.frames.contains(&frame)) {
-                    return Err(image.malformed("frame of ids", "one that the manifest names", frame));
-                }
-                self.ids.insert(frame, image.rest().to_vec());
-                Ok(())
-            }
+            Key::Ids(frame) => self.stage.load_ids(&self.manifest, &mut self.ids, frame, &mut image),
         }
     }
 
@@ -425,7 +423,7 @@ impl Restoring {
     pub fn finish(self) -> Result<Stage, Error> {
         let Self { mut stage, manifest, new, order, has_whole, rows, ids, tagged, is_lazy, .. } = self;
         let mut gone = Vec::new();
-        stage.restore_ids(&manifest, &ids, &mut gone)?;
+        stage.loaded_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
         stage.reservoir.load_rows(&rows, &manifest.frames, manifest.next_frame, manifest.rows)?;
         stage.is_stored |= !manifest.frames.is_empty();

@@ -84,6 +84,7 @@ impl Stage {
             };
             let leaves = &mut self.leaves;
             let Grouping { id, table, dirty, tags, .. } = grouping;
+            dirty.grow(table.numbers());
             table.sweep(records * SWEEP_PER_RECORD, bound, |group, slot, (key, newest)| {
                 if self.checkpoint.is_some() {
                     if dirty.claim(group) {

@@ -228,3 +228,101 @@ fn a_restart_whose_tags_are_damaged_or_missing_is_refused() {
         world.crash().unwrap();
     }
 }
+
+fn with_id(id: usize, seconds: i64) -> Record {
+    Record { id: Some(format!("payment number {id}")), ..record(id % 7, seconds) }
+}
+
+/// Duplicates within `seconds`, in memory for few ids.
+fn dedup_world(seconds: i64, memory: usize) -> World {
+    let options =
+        StageOptions { chunk_rows: 16, dedup: Some((ID, seconds * SECOND)), ..StageOptions::default() };
+    let queries = [("q".to_owned(), SUM.to_owned())];
+    World::new(&queries, &options).bounded(Some(Bound { memory, is_lazy: true }))
+}
+
+/// Rows among the next records that are duplicates.
+fn duplicates(world: &mut World, records: &[Record], count: usize) -> Vec<u32> {
+    world.answer(records, count).1.duplicate
+}
+
+#[test]
+fn ids_leave_once_their_frames_are_written_and_are_still_known() {
+    let mut records: Vec<Record> = (0..100).map(|id| with_id(id, 0)).collect();
+    records.extend([3, 500, 99, 501].map(|id| with_id(id, 1)));
+    let mut world = dedup_world(100, 0);
+    assert!(duplicates(&mut world, &records, 100).is_empty());
+    world.begin();
+    world.hand_over(usize::MAX);
+    duplicates(&mut world, &records, 0);
+    assert_eq!((stats(&world).ids, stats(&world).cold_ids), (100, 0), "handed over, and nowhere yet");
+    world.write();
+    duplicates(&mut world, &records, 0);
+    assert_eq!((stats(&world).ids, stats(&world).cold_ids), (0, 100));
+    let before = stats(&world).misses;
+    assert_eq!(duplicates(&mut world, &records, 4), [0, 2]);
+    assert_eq!(stats(&world).ids, 2, "only the new ones came");
+    assert!(stats(&world).misses > before, "the frame was read for what its hashes could not tell");
+}
+
+#[test]
+fn cold_ids_are_forgotten_with_their_span() {
+    let mut records: Vec<Record> = (0..40).map(|id| with_id(id, 0)).collect();
+    // Within the span, at its end, and again after that.
+    records.extend([(5, 9), (5, 10), (5, 11), (6, 11), (5, 30)].map(|(id, seconds)| with_id(id, seconds)));
+    let mut world = dedup_world(10, 0);
+    duplicates(&mut world, &records, 40);
+    cycle(&mut world);
+    duplicates(&mut world, &records, 0);
+    assert_eq!(stats(&world).cold_ids, 40);
+    assert_eq!(duplicates(&mut world, &records, 1), [0]);
+    assert!(duplicates(&mut world, &records, 1).is_empty());
+    cycle(&mut world);
+    duplicates(&mut world, &records, 0);
+    assert_eq!(duplicates(&mut world, &records, 2), [0], "the newest of two cold ones counts");
+    assert!(duplicates(&mut world, &records, 1).is_empty());
+    cycle(&mut world);
+    cycle(&mut world);
+    duplicates(&mut world, &records, 0);
+    assert_eq!((stats(&world).ids, stats(&world).cold_ids), (0, 1), "all others are out of the span");
+}
+
+#[test]
+fn a_restart_takes_no_more_ids_into_memory_than_their_share() {
+    let memory = 400_000;
+    let mut records: Vec<Record> = (0..30_000).map(|id| with_id(id, id as i64 / 1_000)).collect();
+    records.extend((0..30_000).step_by(1_000).map(|id| with_id(id, 30)));
+    for is_lazy in [true, false] {
+        let mut world = dedup_world(1_000, memory);
+        world.bound = Some(Bound { memory, is_lazy });
+        world.bind();
+        while world.position < 30_000 {
+            assert!(duplicates(&mut world, &records, 1_000).is_empty());
+            cycle(&mut world);
+        }
+        let now = stats(&world);
+        assert!(now.cold_ids > 20_000 && now.ids + now.cold_ids == 30_000, "{now:?}");
+        world.crash().unwrap();
+        let after = stats(&world);
+        assert!(after.cold_ids > 20_000 && after.ids + after.cold_ids == 30_000, "{after:?}");
+        let (bytes, cold) = (world.stage.state_bytes() as u64, after.key_bytes);
+        assert!(bytes - cold < memory as u64 / 4 * 5, "{bytes} bytes, {cold} of them for what is cold");
+        assert!((12..=32).contains(&(cold / after.cold_ids)), "{after:?}");
+        assert_eq!(duplicates(&mut world, &records, 30), (0..30).collect::<Vec<_>>(), "{is_lazy}");
+    }
+}
+
+#[test]
+fn a_frame_of_ids_that_the_back_end_lost_or_damaged_ends_the_stage() {
+    let break_it: [fn(&mut Vec<u8>); 2] = [Vec::clear, |value| value[3] ^= 1];
+    for damage in break_it {
+        let records: Vec<Record> = (0..20).chain([3]).map(|id| with_id(id, 0)).collect();
+        let mut world = dedup_world(100, 0);
+        duplicates(&mut world, &records, 20);
+        cycle(&mut world);
+        duplicates(&mut world, &records, 0);
+        world.written.damage(3, damage);
+        let error = world.stage.answer(&batch(&records[20..], 1)).unwrap_err();
+        assert_eq!(error.class(), Class::Corrupt, "{error}");
+    }
+}
