@@ -24,6 +24,9 @@ pub enum ChunkError {
     },
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
     Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
+    /// Written by a newer build; `pos` is where its format stands.
+    #[error("{path:?} has format {found} of {what} at byte {pos}, and this build reads up to {newest}")]
+    NewerFormat { path: PathBuf, pos: u64, what: &'static str, found: u16, newest: u16 },
     #[error("{id} is not in chunk store {dir:?}, which holds {first} up to before {next}")]
     Missing { dir: PathBuf, id: ChunkId, first: ChunkId, next: ChunkId },
     #[error("column {name:?} is stored as {stored} and cannot be read as {wanted}")]
@@ -56,6 +59,10 @@ impl ChunkError {
             CodecError::Damaged { pos, what, expected, got } => {
                 ChunkError::Damaged { path: path.to_owned(), pos: start + pos, what, expected, got }
             }
+            CodecError::NewerFormat { pos, found, newest } => {
+                let (path, pos, what) = (path.to_owned(), start + pos, "a chunk");
+                ChunkError::NewerFormat { path, pos, what, found, newest }
+            }
             CodecError::Type { stored, wanted } => ChunkError::Type { name, stored, wanted },
             CodecError::Overflow { row, value, stored, wanted } => {
                 ChunkError::Overflow { name, row, value, stored, wanted }
@@ -71,9 +78,10 @@ impl ChunkError {
         match self {
             ChunkError::Io { .. } | ChunkError::Poisoned { .. } => Class::External,
             ChunkError::Damaged { .. } => Class::Corrupt,
-            ChunkError::Type { .. } | ChunkError::Overflow { .. } | ChunkError::TooLarge { .. } => {
-                Class::User
-            }
+            ChunkError::NewerFormat { .. }
+            | ChunkError::Type { .. }
+            | ChunkError::Overflow { .. }
+            | ChunkError::TooLarge { .. } => Class::User,
             ChunkError::Missing { .. } | ChunkError::Unsupported { .. } | ChunkError::RowCount { .. } => {
                 Class::Internal
             }
@@ -92,6 +100,7 @@ impl ChunkError {
             ChunkError::Damaged { .. } => Some(
                 "these bytes changed after they were written: check the disk and restore the folder from a copy",
             ),
+            ChunkError::NewerFormat { .. } => Some("run the build that wrote it, or a newer one"),
             ChunkError::Poisoned { .. } => Some("see to the earlier failure, then start again"),
             _ => None,
         }

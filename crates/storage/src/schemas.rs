@@ -18,6 +18,7 @@ use thalweg_types::DataType as FieldType;
 use thalweg_types::TimeUnit as Unit;
 
 use crate::frame::{Chain, FrameError, FrameReader};
+use crate::store::file::{FORMAT_AT, newer_format};
 use crate::store::recover::reads_differ;
 use crate::{ChunkError, File, Fs, OpenMode, publish};
 
@@ -274,6 +275,11 @@ impl Content {
             got,
         };
         let (bytes, expected) = (&self.bytes, header(task));
+        let newer = bytes.get(..HEADER).and_then(|header| newer_format(header, &MAGIC, FORMAT));
+        if let Some(found) = newer {
+            let (path, what) = (path.to_owned(), "a schema file");
+            return Err(ChunkError::NewerFormat { path, pos: FORMAT_AT, what, found, newest: FORMAT });
+        }
         // The file appeared under its name whole: a header that differs is damage, not a torn write.
         if !bytes.starts_with(&expected) {
             let pos = bytes.iter().zip(&expected).take_while(|(byte, expected)| byte == expected).count();

@@ -22,10 +22,16 @@ pub struct Malformed {
     pub what: &'static str,
     pub expected: String,
     pub got: String,
+    /// A newer build wrote them, and they are whole.
+    pub is_newer: bool,
 }
 
 impl From<Malformed> for Error {
     fn from(malformed: Malformed) -> Self {
+        if malformed.is_newer {
+            return Error::user(format!("checkpoint of a newer build: {malformed}"))
+                .with_hint("run the build that wrote it, or a newer one");
+        }
         Error::corrupt(format!("damage in a checkpoint: {malformed}"))
             .with_hint("restore the data directory from a copy, or start the job anew in an empty one")
     }
@@ -83,7 +89,8 @@ impl<'a> Reader<'a> {
         expected: impl std::fmt::Display,
         got: impl std::fmt::Display,
     ) -> Malformed {
-        Malformed { pos: self.at, what, expected: expected.to_string(), got: got.to_string() }
+        let (expected, got) = (expected.to_string(), got.to_string());
+        Malformed { pos: self.at, what, expected, got, is_newer: false }
     }
 
     fn left(&self) -> usize {
@@ -198,7 +205,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// First byte of every sealed value. Persisted: another layout gets another number.
+/// First byte of every sealed value, the last four of which are a checksum whatever its number. Persisted: another layout
+/// gets another number.
 const VERSION: u8 = 1;
 
 /// Appends a value to `out`: the version, what `body` appends, a checksum of `key` and all that.
@@ -217,10 +225,6 @@ pub(crate) fn seal(key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>
 pub(crate) fn open<'a>(key: &[u8], value: &'a [u8]) -> Result<Reader<'a>, Malformed> {
     let mut reader = Reader::new(value);
     let version = reader.byte("format version")?;
-    if version != VERSION {
-        reader.at = 0;
-        return Err(reader.malformed("format version", VERSION, version));
-    }
     let Some((body, crc)) = value.split_last_chunk::<4>().filter(|(body, _)| !body.is_empty()) else {
         return Err(reader.malformed("checksum", "4 bytes", format_args!("{} bytes", reader.left())));
     };
@@ -231,6 +235,11 @@ pub(crate) fn open<'a>(key: &[u8], value: &'a [u8]) -> Result<Reader<'a>, Malfor
             format_args!("{expected:#010x}"),
             format_args!("{got:#010x}"),
         ));
+    }
+    if version != VERSION {
+        reader.at = 0;
+        let malformed = reader.malformed("format version", VERSION, version);
+        return Err(Malformed { is_newer: version > VERSION, ..malformed });
     }
     reader.bytes = body;
     Ok(reader)
@@ -246,6 +255,7 @@ fn checksum(key: &[u8], value: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use thalweg_types::Class;
 
     use super::*;
 
@@ -273,6 +283,21 @@ mod tests {
             out[place] ^= 1 << bit;
             prop_assert!(open(&key, &out).is_err());
         }
+    }
+
+    #[test]
+    fn a_sealed_value_of_a_newer_build_is_told_from_damage() {
+        let mut out = Vec::new();
+        seal(b"key", &mut out, |out| out.push(7));
+        out[0] = VERSION + 1;
+        let class = |out: &[u8]| Error::from(open(b"key", out).unwrap_err()).class();
+        assert_eq!(class(&out), Class::Corrupt);
+        let crc = checksum(b"key", &out[..2]);
+        out[2..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(class(&out), Class::User);
+        let error = Error::from(open(b"key", &out).unwrap_err());
+        assert!(error.to_string().ends_with("format version: expected 1, got 2 (byte 0)"), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("a newer one")));
     }
 
     #[test]

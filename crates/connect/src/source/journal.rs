@@ -74,11 +74,18 @@ impl BlockCodec {
     /// The first offset and the count of the block in a record, without a look at the rest.
     ///
     /// # Errors
-    /// Where it is no record of a block.
+    /// Where it is no record of a block, or one of a newer build.
     pub fn range(record: &[u8]) -> Result<(Offset, u32), Error> {
         let mut head = record.get(..HEAD).ok_or_else(|| damaged("it is too short"))?;
-        if head.get_u8() != VERSION {
-            return Err(damaged("it has another version"));
+        match head.get_u8() {
+            VERSION => {}
+            0 => return Err(damaged("it has no version")),
+            newer => {
+                return Err(Error::user(format!(
+                    "a record of the journal has version {newer}, and this build reads {VERSION}"
+                ))
+                .with_hint("run the build that wrote it, or a newer one"));
+            }
         }
         head.advance(1 + 4);
         Ok((head.get_u64_le(), head.get_u32_le()))

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use thalweg_types::Class;
+
 use super::*;
 use crate::FormatPlugin as _;
 use crate::format::ndjson::Ndjson;
@@ -67,8 +69,10 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
         }
     }
     let mut wrong = bytes.to_vec();
-    wrong[0] = 9;
-    assert!(codec.decode(&wrong.into()).is_err());
+    for (version, class) in [(0, Class::Corrupt), (2, Class::User)] {
+        wrong[0] = version;
+        assert_eq!(codec.decode(&wrong.clone().into()).map(|_| ()).unwrap_err().class(), class, "{version}");
+    }
     let reader = Ndjson.reader(&schema, &Options::default()).unwrap();
     assert_eq!(BlockCodec::new(Some(reader)).decode(&bytes).unwrap().first, 9);
 }

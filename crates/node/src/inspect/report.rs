@@ -12,6 +12,9 @@ use thalweg_types::{Micros, Offset, Seq};
 
 use super::Found;
 
+/// Where files of logs and of keyed state have their format.
+const FORMAT_AT: u64 = 8;
+
 /// Everything that was found at a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -240,7 +243,7 @@ impl Damage {
     pub(super) fn of_log(error: &LogError, path: &Path) -> Self {
         match error {
             LogError::Damaged { path, pos, what, expected, got } => Self::at(path, *pos, what, expected, got),
-            LogError::NewerFormat { path, .. } => Self::newer(path, error),
+            LogError::NewerFormat { path, .. } => Self::newer(path, FORMAT_AT, error),
             _ => Self { path: path.to_owned(), pos: None, message: error.to_string() },
         }
     }
@@ -250,6 +253,7 @@ impl Damage {
             ChunkError::Damaged { path, pos, what, expected, got } => {
                 Self::at(path, *pos, what, expected, got)
             }
+            ChunkError::NewerFormat { path, pos, .. } => Self::newer(path, *pos, error),
             _ => Self { path: path.to_owned(), pos: None, message: error.to_string() },
         }
     }
@@ -259,7 +263,7 @@ impl Damage {
             StateError::Corrupt { path, pos, what, expected, got } => {
                 Self::at(path, *pos, what, expected, got)
             }
-            StateError::NewerFormat { path, .. } => Self::newer(path, error),
+            StateError::NewerFormat { path, .. } => Self::newer(path, FORMAT_AT, error),
             _ => Self { path: path.to_owned(), pos: None, message: error.to_string() },
         }
     }
@@ -270,9 +274,9 @@ impl Damage {
     }
 
     /// The version stands in front of what could show that it has changed.
-    fn newer(path: &Path, error: &impl std::fmt::Display) -> Self {
+    fn newer(path: &Path, pos: u64, error: &impl std::fmt::Display) -> Self {
         let message = format!("{error}; a newer version wrote it, or the bytes have changed");
-        Self { path: path.to_owned(), pos: Some(8), message }
+        Self { path: path.to_owned(), pos: Some(pos), message }
     }
 }
 

@@ -16,6 +16,8 @@
 //! | 8, 8 | first and last event time | the index is rebuilt from heads |
 //! | 12 × columns | type tag 1, precision 1, scale 1, zero 1, length 4, checksum 4 | lengths in order are offsets |
 //! | 4 | checksum of all that | last, so that it covers the rest; covers the columns through theirs |
+//!
+//! Every format has magic, format and head length here and the checksum last, so that a newer one is told from damage.
 
 use arrow_schema::{DataType, TimeUnit};
 use thalweg_types::Micros;
@@ -27,6 +29,8 @@ use super::{CodecError, MAX_ROWS, damaged};
 pub(crate) const MAGIC: [u8; 4] = [0xf7, b'T', b'c', 0xf2];
 
 const FORMAT: u16 = 1;
+/// Where it stands.
+const FORMAT_AT: u64 = 4;
 
 const FIXED: usize = 4 + 2 + 2 + 4 + 8 + 8 + 4 + 4 + 4 + 8 + 8;
 const ENTRY: usize = 12;
@@ -103,11 +107,15 @@ pub(crate) fn head_len(prefix: &[u8]) -> Result<usize, CodecError> {
         return Err(damaged(0, "chunk magic", format_args!("{MAGIC:02x?}"), format_args!("{magic:02x?}")));
     }
     let format = cursor.u16("chunk format")?;
-    if format != FORMAT {
-        return Err(damaged(4, "chunk format", FORMAT, format));
-    }
     let expected = FIXED + ENTRY * usize::from(cursor.u16("column count")?) + 4;
     let len = cursor.u32("head length")?;
+    // How long its head is, a newer format says by itself; whether it is one is told by the checksum at its end.
+    if format > FORMAT && len as usize >= PREFIX + 4 {
+        return Ok(len as usize);
+    }
+    if format != FORMAT {
+        return Err(damaged(FORMAT_AT, "chunk format", FORMAT, format));
+    }
     if len as usize != expected {
         return Err(damaged(8, "head length", expected, len));
     }
@@ -118,7 +126,7 @@ impl ChunkHead {
     /// Parses the head at the start of `bytes`.
     ///
     /// # Errors
-    /// [`CodecError::Damaged`] with what is wrong first.
+    /// [`CodecError::Damaged`] with what is wrong first, [`CodecError::NewerFormat`].
     pub fn parse(bytes: &[u8]) -> Result<Self, CodecError> {
         let head_len = head_len(bytes)?;
         let mut cursor = Cursor::new(bytes, 0);
@@ -132,6 +140,11 @@ impl ChunkHead {
                 format_args!("{crc:#010x}"),
                 format_args!("{actual:#010x}"),
             ));
+        }
+        let mut cursor = Cursor::new(&covered[FORMAT_AT as usize..], FORMAT_AT);
+        let format = cursor.u16("chunk format")?;
+        if format != FORMAT {
+            return Err(CodecError::NewerFormat { pos: FORMAT_AT, found: format, newest: FORMAT });
         }
         let mut cursor = Cursor::new(&covered[PREFIX..], PREFIX as u64);
         let (task, number) = (cursor.u64("task")?, cursor.u64("chunk number")?);

@@ -57,6 +57,8 @@ pub enum CodecError {
     Overflow { row: usize, value: i64, stored: DataType, wanted: DataType },
     #[error("type {data_type} has no stored form")]
     Unsupported { data_type: DataType },
+    #[error("format {found} of a chunk at byte {pos}, and this build reads up to {newest}")]
+    NewerFormat { pos: u64, found: u16, newest: u16 },
     #[error("a chunk holds 1 to {MAX_ROWS} rows, got {rows}")]
     RowCount { rows: usize },
     #[error("a column of a chunk holds at most 2 GiB, got {bytes} bytes")]

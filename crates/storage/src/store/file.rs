@@ -24,6 +24,8 @@ use crate::{ChunkError, ChunkId, File, Fs, OpenMode};
 
 const MAGIC: [u8; 8] = *b"\xf7ThChnk\n";
 const FORMAT: u16 = 1;
+/// Where the format of a file stands.
+pub(crate) const FORMAT_AT: u64 = 8;
 pub(super) const HEADER: u64 = 32;
 
 const PREFIX: &str = "chunks-";
@@ -42,6 +44,14 @@ pub(super) fn header(task: u64, first: ChunkId) -> ([u8; HEADER as usize], u32) 
     let crc = crc32fast::hash(&bytes[..28]);
     bytes[28..].copy_from_slice(&crc.to_le_bytes());
     (bytes, crc)
+}
+
+/// The format of a whole header that is of a newer one: every format has its magic first, then its number, and ends its
+/// header with a checksum at the same place.
+pub(crate) fn newer_format(header: &[u8], magic: &[u8; 8], newest: u16) -> Option<u16> {
+    let (content, checksum) = header.split_last_chunk()?;
+    let format = content.strip_prefix(magic)?.first_chunk().map(|format| u16::from_le_bytes(*format))?;
+    (format > newest && crc32fast::hash(content) == u32::from_le_bytes(*checksum)).then_some(format)
 }
 
 /// The task that a file says it is of; `None` where its header is not whole.
@@ -139,6 +149,10 @@ pub(super) fn scan(
     read(&mut found, 0)?;
     let mut fault = None;
     let mut pos = HEADER;
+    if let Some(found) = newer_format(&found, &MAGIC, FORMAT) {
+        let what = "a chunk file";
+        return Err(ChunkError::NewerFormat { path, pos: FORMAT_AT, what, found, newest: FORMAT });
+    }
     if found != expected {
         let at = found.iter().zip(&expected).take_while(|(byte, expected)| byte == expected).count();
         fault = Some(CodecError::Damaged {
@@ -159,6 +173,9 @@ pub(super) fn scan(
                 pos += place.len;
                 chain.push(head.crc);
                 chunks.push((head, place));
+            }
+            Err(error @ CodecError::NewerFormat { .. }) => {
+                return Err(ChunkError::codec(error, &path, pos, ChunkId(number), ""));
             }
             Err(error) => fault = Some(error),
         }

@@ -18,7 +18,7 @@
 
 mod budget;
 mod cache;
-mod file;
+pub(crate) mod file;
 mod project;
 pub(crate) mod recover;
 mod shared;

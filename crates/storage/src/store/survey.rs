@@ -105,7 +105,9 @@ fn survey(
         None => Ok(()),
     });
     match outcome {
-        Err(damage @ ChunkError::Damaged { .. }) => summary.damage = Some(damage),
+        Err(damage @ (ChunkError::Damaged { .. } | ChunkError::NewerFormat { .. })) => {
+            summary.damage = Some(damage)
+        }
         outcome => outcome?,
     }
     Ok(summary)
