@@ -46,9 +46,29 @@ impl Disk {
 
     /// What runs a program with the disk mounted; `before` is done first, by a shell in its folder.
     fn with(&self, options: &str, before: &str) -> Vec<String> {
-        let script =
-            format!(r#"mount -t ext4 -o {options} "$1" "$2"; (cd "$2"; {before}); shift 2; exec "$@""#);
-        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", &script, "sh"];
+        self.by(&format!(r#"mount -t ext4 -o {options} "$1" "$2"; (cd "$2"; {before}); shift 2; exec "$@""#))
+    }
+
+    /// What runs a program with the disk mounted, until it has written something into `file`: then the disk is told to
+    /// have found an error in itself, and becomes read-only under all that is open, as no remount could make it. The first
+    /// calls may hear of that error instead; so once the program has failed, it is started again.
+    fn failing_behind(&self, file: &Path) -> Vec<String> {
+        self.by(&format!(
+            r#"mount -t ext4 -o loop,errors=remount-ro "$1" "$2"
+            device=$(findmnt --noheadings --output SOURCE "$2")
+            shift 2; "$@" & job=$!; tries=0
+            until [ -s '{}' ]; do tries=$((tries + 1)); [ $tries -lt 6000 ]; sleep 0.01; done
+            echo 1 > "/sys/fs/ext4/${{device##*/}}/trigger_fs_error"
+            code=0; wait $job || code=$?
+            [ $code -eq 1 ] || exit $code
+            exec "$@""#,
+            file.display()
+        ))
+    }
+
+    /// A shell's script in a namespace of its own; behind image and mount point comes a program with its arguments.
+    fn by(&self, script: &str) -> Vec<String> {
+        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", script, "sh"];
         let mut words: Vec<String> = words.map(str::to_owned).to_vec();
         words.extend([&self.image, &self.mount].map(|path| path.display().to_string()));
         words
@@ -125,6 +145,29 @@ pub(super) fn read_only(bench: &Bench) -> Result<()> {
     disk.run("rm filler")?;
     bench.job(&place, &disk.with("loop,ro", "true"))?.ends_with(1, &parts)?;
     bench.recovers(&place, &disk.with("loop", "true"))
+}
+
+pub(super) fn no_disk_that_fails() -> Option<String> {
+    missing().or_else(|| (!project::has("findmnt")).then(|| "there is no findmnt".to_owned()))
+}
+
+pub(super) fn becomes_read_only(bench: &Bench) -> Result<()> {
+    let mut place = bench.place("data-becomes-read-only")?;
+    let disk = Disk::make(&place, 64 << 20)?;
+    place.data = disk.mount.join("data");
+    let parts = ["Read-only file system", "\"", &disk.mount.display().to_string(), "mount"];
+    bench.job(&place, &disk.failing_behind(&place.out.join("answers.ndjson")))?.ends_with(1, &parts)?;
+    bench.recovers(&place, &disk.with("loop", "true")).context("the data directory")?;
+
+    let mut place = bench.place("sink-becomes-read-only")?;
+    let disk = Disk::make(&place, 64 << 20)?;
+    let out = std::mem::replace(&mut place.out, disk.mount.clone());
+    let parts = ["Read-only file system", "\"", &disk.mount.display().to_string()];
+    bench.job(&place, &disk.failing_behind(&disk.mount.join("answers.ndjson")))?.ends_with(1, &parts)?;
+    bench.job(&place, &disk.with("loop", "true"))?.ends_with(0, &[])?;
+    disk.run(&format!("cp *.ndjson {}", out.display()))?;
+    place.out = out;
+    bench.is_whole(&place).context("the sinks")
 }
 
 pub(super) fn not_allowed(bench: &Bench) -> Result<()> {

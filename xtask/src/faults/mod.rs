@@ -33,10 +33,11 @@ struct Check {
     run: fn(&Bench) -> Result<()>,
 }
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check { name: "data-disk-full", missing: disk::missing, run: disk::data_full },
     Check { name: "sink-disk-full", missing: disk::missing, run: disk::sink_full },
     Check { name: "disk-read-only", missing: disk::missing, run: disk::read_only },
+    Check { name: "disk-becomes-read-only", missing: disk::no_disk_that_fails, run: disk::becomes_read_only },
     Check { name: "data-dir-not-allowed", missing: disk::no_other_user, run: disk::not_allowed },
     Check { name: "sync-fails", missing: calls::missing, run: calls::sync_fails },
     Check { name: "write-finds-no-room", missing: calls::missing, run: calls::no_room },
