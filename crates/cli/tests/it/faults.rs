@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command};
+use std::time::Duration;
+
+use socket2::SockRef;
 
 use super::{Ended, Place, place};
 
@@ -219,6 +222,13 @@ impl Served {
         self.until("listening on http://")
     }
 
+    /// Where its source listens.
+    fn tcp_address(&mut self) -> String {
+        let said = self.until("listening on tcp");
+        let address = said.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
+        address.unwrap_or_else(|| panic!("no address in {said}")).to_owned()
+    }
+
     fn ends(mut self, name: &str) -> Ended {
         signal(&self.child, name);
         self.stderr.read_to_string(&mut self.said).expect("the rest");
@@ -270,11 +280,9 @@ fn a_tcp_connection_that_ends_in_a_record_loses_that_record_alone_and_says_so() 
     let place = Place::with(&[]);
     let source = "{ type: tcp, listen: '127.0.0.1:0', format: ndjson, schema: { n: int64 } }";
     let mut served = Served::start(&place, &SERVED.replace("SOURCE", source));
-    let said = served.until("listening on tcp");
-    let address = said.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
-    let address = address.unwrap_or_else(|| panic!("no address in {said}"));
+    let address = served.tcp_address();
     for lines in ["{\"n\":1}\n{\"n\":2}\n{\"n\":3", "{\"n\":4}\n"] {
-        let mut stream = TcpStream::connect(address).unwrap();
+        let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(lines.as_bytes()).unwrap();
         // Its other end closes, too, once it has read everything.
         stream.shutdown(Shutdown::Write).unwrap();
@@ -285,4 +293,42 @@ fn a_tcp_connection_that_ends_in_a_record_loses_that_record_alone_and_says_so() 
     assert_eq!(ended.counts(), (4, 3, 1));
     let rejects = place.read("D/jobs/served/rejects/rejects-0.ndjson");
     assert!(rejects.contains(r#""offset":2"#) && rejects.contains(r#""code":"parse""#), "{rejects}");
+}
+
+#[test]
+fn a_tcp_connection_that_is_reset_in_a_record_loses_that_record_alone_and_says_so() {
+    let place = Place::with(&[]);
+    let source = "{ type: tcp, listen: '127.0.0.1:0', format: csv, schema: { n: int64 } }";
+    let mut served = Served::start(&place, &SERVED.replace("SOURCE", source));
+    let address = served.tcp_address();
+    let mut stdout = BufReader::new(served.child.stdout.take().expect("stdout is piped"));
+    let mut answers = |lines: &str| {
+        for line in lines.lines() {
+            let mut answer = String::new();
+            stdout.read_line(&mut answer).expect("an answer");
+            assert_eq!(answer.trim_end(), line);
+        }
+    };
+    let mut other = TcpStream::connect(&address).unwrap();
+    other.write_all(b"n\n1\n2").unwrap();
+    answers("n\n1");
+    let mut reset = TcpStream::connect(&address).unwrap();
+    // A record by itself, had the connection ended there.
+    reset.write_all(b"n\n3\n4\n55").unwrap();
+    answers("3\n4");
+    SockRef::from(&reset).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(reset);
+    let said = served.until("connection closed early");
+    assert!(said.contains("Connection reset by peer") && said.contains("peer=127.0.0.1:"), "{said}");
+    other.write_all(b"2\n").unwrap();
+    answers("22");
+    let mut later = TcpStream::connect(&address).unwrap();
+    later.write_all(b"n\n6\n").unwrap();
+    answers("6");
+    let ended = served.ends("-TERM").ends_with(0);
+    assert_eq!(ended.counts(), (6, 5, 1));
+    let rejects = place.read("D/jobs/served/rejects/rejects-0.ndjson");
+    for part in [r#""offset":3"#, r#""code":"parse""#, "a connection that broke off", r#""raw":"55""#] {
+        assert!(rejects.contains(part), "{part} is missing in {rejects}");
+    }
 }

@@ -226,6 +226,18 @@ impl Cutter {
         Ok(Cut { data, count: 1, context })
     }
 
+    /// What is left of a stream that broke off in the middle of a record, refused: even where it reads as a record, nobody
+    /// knows what was to follow. `None` where it broke off between two.
+    pub(crate) fn break_off(&mut self) -> Option<Cut> {
+        let is_header = self.has_preamble && self.splitter.preamble().is_none();
+        if self.buffer.is_empty() || self.is_skipping || is_header {
+            return None;
+        }
+        let reason = "expected the rest of the record, got a connection that broke off";
+        let context = self.context(Some((Cow::Borrowed("parse"), Cow::Borrowed(reason))));
+        Some(Cut { data: self.buffer.split().freeze(), count: 1, context })
+    }
+
     fn advance(&mut self, bytes: usize, lines: u64) {
         self.buffer.advance(bytes);
         if let Some(count) = &mut self.lines {

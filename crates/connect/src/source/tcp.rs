@@ -1,7 +1,7 @@
 //! Records over TCP: any number of connections, each a stream of its own (with a header of its own, where the
 //! format has one).
 //!
-//! A last line without a line end counts when the connection closes. When the queue is full connections are
+//! A last line without a line end counts when the connection closes, and is a reject when it breaks off. When the queue is full connections are
 //! not read, so their senders wait. There is no acknowledgement. Drained, the source accepts no connection any
 //! more and reads what has already arrived.
 
@@ -213,10 +213,10 @@ async fn read(
         let wanted = cutter.wanted(READ);
         let buffer = cutter.buffer();
         buffer.reserve(wanted);
-        let count = if is_draining {
+        let result = if is_draining {
             match stream.try_read_buf(buffer) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                result => result.map_err(failed)?,
+                result => result,
             }
         } else {
             tokio::select! {
@@ -225,7 +225,16 @@ async fn read(
                     is_draining = true;
                     continue;
                 }
-                count = stream.read_buf(buffer) => count.map_err(failed)?,
+                result = stream.read_buf(buffer) => result,
+            }
+        };
+        let count = match result {
+            Ok(count) => count,
+            Err(error) => {
+                if let Some(cut) = cutter.break_off() {
+                    handover.send(cut, ()).await;
+                }
+                return Err(failed(error));
             }
         };
         while let Some(cut) = cutter.next(count == 0)? {
