@@ -10,7 +10,10 @@ mod target;
 
 use std::path::PathBuf;
 
-pub use target::{chunk, csv, expression, frame, job_file, line_protocol, log, ndjson, query};
+pub use target::{
+    chunk, csv, expression, frame, hbase_answer, job_file, line_protocol, log, ndjson, query, redis_answer,
+    stored_state,
+};
 
 /// A decoder under test.
 #[derive(Clone, Copy)]
@@ -25,7 +28,7 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 12] = [
     csv::TARGET,
     ndjson::TARGET,
     line_protocol::TARGET,
@@ -35,6 +38,9 @@ pub const TARGETS: [Target; 9] = [
     chunk::TARGET,
     frame::TARGET,
     log::TARGET,
+    redis_answer::TARGET,
+    hbase_answer::TARGET,
+    stored_state::TARGET,
 ];
 
 /// The largest single allocation that an input may cause.

@@ -9,6 +9,8 @@
 //! An outage is waited for, without end, by writes and reads (`wait`); only the start fails. [`Interrupt`] ends the waits
 //! when the job ends.
 //!
+//! The feature `testing` shows the decoders of foreign bytes to fuzz targets.
+//!
 //! Not here: which keys are worth memory, when a cycle ends, TLS (put a proxy beside the job), clusters of Redis.
 
 #![deny(unsafe_code)]
@@ -24,6 +26,8 @@ mod redis;
 mod settings;
 mod space;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod version;

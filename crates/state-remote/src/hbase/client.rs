@@ -40,9 +40,9 @@ pub(super) struct Cell {
 
 /// The only cell of a row.
 #[derive(Debug)]
-pub(super) struct Fetched {
-    pub(super) key: String,
-    pub(super) value: Vec<u8>,
+pub(crate) struct Fetched {
+    pub(crate) key: String,
+    pub(crate) value: Vec<u8>,
 }
 
 /// Rows as the gateway writes them.
@@ -187,18 +187,17 @@ impl Client {
         Trouble::Lasting(StateError::Store { store, fault: StoreFault::Damaged, message, hint: None })
     }
 
-    fn json<T: for<'de> Deserialize<'de>>(&self, answer: Response) -> Outcome<T> {
+    /// What `read` makes of the answer's bytes.
+    fn read<T>(&self, answer: Response, read: impl Fn(&[u8]) -> Result<T, Unexpected>) -> Outcome<T> {
         let bytes = answer.bytes().map_err(passing)?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            self.surprise("JSON", &format!("{error} in {}", String::from_utf8_lossy(&bytes)))
-        })
+        read(&bytes).map_err(|Unexpected { expected, got }| self.surprise(expected, &got))
     }
 
     /// The table's description; `None` where there is no such table.
     pub(super) fn schema(&self) -> Outcome<Option<Value>> {
         let request = self.request(Method::GET, "schema").timeout(self.timeout.max(TABLES));
         let answer = self.send(request, &[200, 404])?;
-        if answer.status() == StatusCode::NOT_FOUND { Ok(None) } else { self.json(answer).map(Some) }
+        if answer.status() == StatusCode::NOT_FOUND { Ok(None) } else { self.read(answer, json).map(Some) }
     }
 
     /// Makes the table, unless somebody else has.
@@ -222,20 +221,7 @@ impl Client {
                 false => Err(self.refused_with(404, &said)),
             };
         }
-        self.rows(answer)
-    }
-
-    fn rows(&self, answer: Response) -> Outcome<Vec<Fetched>> {
-        let set: RowSet = self.json(answer)?;
-        let fetched = |mut row: RowText| {
-            let key = STANDARD.decode(&row.key).ok().and_then(|key| String::from_utf8(key).ok());
-            let value = row.cells.pop().and_then(|cell| STANDARD.decode(cell.value).ok());
-            match (key, value) {
-                (Some(key), Some(value)) => Ok(Fetched { key, value }),
-                _ => Err(self.surprise("a row with a cell, in base64", &row.key)),
-            }
-        };
-        set.rows.into_iter().map(fetched).collect()
+        self.read(answer, rows)
     }
 
     /// Writes cells, each into a row of its own.
@@ -323,7 +309,7 @@ impl Client {
         let request = self.request(Method::GET, &format!("scanner/{scanner}"));
         let answer = self.send(request, &[200, 204, 404, 410])?;
         match answer.status() {
-            StatusCode::OK => self.rows(answer).map(Some),
+            StatusCode::OK => self.read(answer, rows).map(Some),
             StatusCode::NO_CONTENT => Ok(None),
             // It was away for longer than the gateway keeps it, or the gateway was.
             _ => Err(Trouble::Passing("the scanner is gone".to_owned())),
@@ -334,6 +320,33 @@ impl Client {
         // It would end by itself some time.
         let _ = self.do_it(self.request(Method::DELETE, &format!("scanner/{scanner}")), &[200]);
     }
+}
+
+/// Bytes that are not what was asked for.
+pub(crate) struct Unexpected {
+    expected: &'static str,
+    got: String,
+}
+
+pub(crate) fn json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Unexpected> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let got = format!("{error} in {}", String::from_utf8_lossy(bytes));
+        Unexpected { expected: "JSON", got }
+    })
+}
+
+/// The rows of an answer.
+pub(crate) fn rows(bytes: &[u8]) -> Result<Vec<Fetched>, Unexpected> {
+    let set: RowSet = json(bytes)?;
+    let fetched = |mut row: RowText| {
+        let key = STANDARD.decode(&row.key).ok().and_then(|key| String::from_utf8(key).ok());
+        let value = row.cells.pop().and_then(|cell| STANDARD.decode(cell.value).ok());
+        match (key, value) {
+            (Some(key), Some(value)) => Ok(Fetched { key, value }),
+            _ => Err(Unexpected { expected: "a row with a cell, in base64", got: row.key }),
+        }
+    };
+    set.rows.into_iter().map(fetched).collect()
 }
 
 fn first_line(said: &str) -> String {

@@ -10,8 +10,8 @@
 //! The gateway takes many rows in one request to read and to write, but deletes one by one: that is done over several
 //! connections.
 
-mod client;
-mod table;
+pub(crate) mod client;
+pub(crate) mod table;
 
 use std::sync::Arc;
 
@@ -63,6 +63,26 @@ impl Server for Hbase {
     }
 }
 
+/// The row key of a part, behind the space.
+pub(crate) fn part_text(name: PartName) -> String {
+    format!("l{:016x}{:016x}{:08x}", name.cycle, name.owner, name.number)
+}
+
+/// The part whose row key this is, behind the space.
+pub(crate) fn part_name(text: &str) -> Option<PartName> {
+    let hex = text.strip_prefix('l').filter(|hex| hex.len() == 40)?;
+    Some(PartName {
+        cycle: u64::from_str_radix(hex.get(..16)?, 16).ok()?,
+        owner: u64::from_str_radix(hex.get(16..32)?, 16).ok()?,
+        number: u32::from_str_radix(hex.get(32..)?, 16).ok()?,
+    })
+}
+
+/// The key whose row key this is, behind the space.
+pub(crate) fn key_of(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text.strip_prefix('r')?).ok()
+}
+
 #[derive(Debug)]
 struct HbaseSpace {
     client: Arc<Client>,
@@ -81,16 +101,7 @@ impl HbaseSpace {
     }
 
     fn part_key(&self, name: PartName) -> String {
-        format!("{}l{:016x}{:016x}{:08x}", self.prefix, name.cycle, name.owner, name.number)
-    }
-
-    fn part_name(&self, key: &str) -> Option<PartName> {
-        let hex = key.strip_prefix(&self.prefix)?.strip_prefix('l').filter(|hex| hex.len() == 40)?;
-        Some(PartName {
-            cycle: u64::from_str_radix(hex.get(..16)?, 16).ok()?,
-            owner: u64::from_str_radix(hex.get(16..32)?, 16).ok()?,
-            number: u32::from_str_radix(hex.get(32..)?, 16).ok()?,
-        })
+        format!("{}{}", self.prefix, part_text(name))
     }
 
     /// All rows whose keys go on with a letter, some at a time.
@@ -133,7 +144,8 @@ impl Store for HbaseSpace {
         let mut names = Vec::new();
         let mut walk = self.walk('l');
         while let Some(some) = walk.next()? {
-            names.extend(some.iter().filter_map(|fetched| self.part_name(&fetched.key)));
+            names
+                .extend(some.iter().filter_map(|fetched| part_name(fetched.key.strip_prefix(&self.prefix)?)));
         }
         Ok(names)
     }
@@ -214,13 +226,9 @@ struct HbaseRows<'a> {
 impl Rows for HbaseRows<'_> {
     fn next(&mut self) -> Outcome<Option<Vec<Pair>>> {
         let Some(some) = self.walk.next()? else { return Ok(None) };
-        let from = self.space.prefix.len() + 1;
-        let pair = |fetched: Fetched| {
-            let key = fetched.key.get(from..).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
-            match key {
-                Some(key) => Ok((key, fetched.value)),
-                None => Err(self.space.client.surprise("a key in base64", &fetched.key)),
-            }
+        let pair = |fetched: Fetched| match fetched.key.strip_prefix(&self.space.prefix).and_then(key_of) {
+            Some(key) => Ok((key, fetched.value)),
+            None => Err(self.space.client.surprise("a key in base64", &fetched.key)),
         };
         some.into_iter().map(pair).collect::<Outcome<_>>().map(Some)
     }

@@ -37,7 +37,7 @@ fn wanted(name: &str) -> Value {
 }
 
 /// Why the table cannot keep state, and what to do.
-fn unfit(schema: &Value) -> Option<(String, &'static str)> {
+pub(crate) fn unfit(schema: &Value) -> Option<(String, &'static str)> {
     let families = schema["ColumnSchema"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(family) = families.iter().find(|family| family["name"] == FAMILY) else {
         let names: Vec<&str> = families.iter().filter_map(|family| family["name"].as_str()).collect();

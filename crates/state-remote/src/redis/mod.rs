@@ -98,14 +98,14 @@ struct RedisSpace {
 }
 
 /// The field of a part: cycle 8, owner 8, number 4, big-endian.
-fn field(name: PartName) -> Vec<u8> {
+pub(crate) fn field(name: PartName) -> Vec<u8> {
     let mut bytes = name.cycle.to_be_bytes().to_vec();
     bytes.extend_from_slice(&name.owner.to_be_bytes());
     bytes.extend_from_slice(&name.number.to_be_bytes());
     bytes
 }
 
-fn name_of(field: &[u8]) -> Option<PartName> {
+pub(crate) fn name_of(field: &[u8]) -> Option<PartName> {
     let (cycle, rest) = field.split_first_chunk()?;
     let (owner, rest) = rest.split_first_chunk()?;
     let number = rest.try_into().ok()?;
