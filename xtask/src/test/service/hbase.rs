@@ -4,6 +4,7 @@
 //! The jars (112 MB) are kept beside Maven's own, so that they are gathered once per machine.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -113,13 +114,24 @@ pub(super) fn start(found: &Found, folder: &Path) -> Result<Running> {
 
     let port = free_port()?;
     let mut gateway = java("-Xmx384m");
-    gateway.args(["org.apache.hadoop.hbase.rest.RESTServer", "start", "-p", &port.to_string()]);
+    gateway.args(["org.apache.hadoop.hbase.rest.RESTServer", "start", "-p"]);
+    let script = script(&gateway, &folder.join("gateway"))?;
+    gateway.arg(port.to_string());
     let address = format!("127.0.0.1:{port}");
     let is_up = || status(&address).is_some_and(|said| said.starts_with("1 live servers"));
-    let environment = vec![("THALWEG_HBASE", address.clone())];
+    let environment = vec![("THALWEG_HBASE", address.clone()), ("THALWEG_HBASE_GATEWAY", script)];
     let mut running = start_program(gateway, &folder.join("gateway.log"), environment, is_up)?;
     running.upon = Some(Box::new(master));
     Ok(running)
+}
+
+/// Makes a program of a command, for tests that start one of their own; its path.
+fn script(command: &Command, path: &Path) -> Result<String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let quoted: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    fs::write(path, format!("#!/bin/sh\nexec {} \"$@\"\n", quoted.join(" "))).context("write a script")?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).context("make a script a program")?;
+    Ok(path.display().to_string())
 }
 
 /// Everything on the loopback, in files of the folder.

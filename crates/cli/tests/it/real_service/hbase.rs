@@ -1,6 +1,33 @@
 //! State in HBase, through its gateway.
 
-use super::{start_fails, told};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{Server, eventually, start_fails, told};
+
+/// A gateway of a test's own before the HBase of all.
+fn spawn(folder: &Path, port: u16) -> Child {
+    let mut command = Command::new(told("THALWEG_HBASE_GATEWAY"));
+    command.arg(port.to_string()).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the gateway runs");
+    eventually("a gateway", || {
+        assert!(child.try_wait().expect("its state").is_none(), "the gateway ended");
+        status(port).filter(|status| status.contains("1 live servers"))
+    });
+    child
+}
+
+/// What the gateway says of the cluster.
+fn status(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(b"GET /status/cluster HTTP/1.0\r\nAccept: text/plain\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
 
 #[test]
 #[ignore = "needs HBase"]
@@ -9,6 +36,14 @@ fn a_job_that_is_killed_goes_on() {
         "hbase, url: \"http://{}\", table: jobs, timeout: 60s",
         told("THALWEG_HBASE")
     ));
+}
+
+#[test]
+#[ignore = "needs HBase"]
+fn a_job_waits_for_its_gateway_and_loses_nothing() {
+    super::a_job_waits_for_its_store_and_loses_nothing(Server::start(spawn), |gateway| {
+        format!("hbase, url: \"http://127.0.0.1:{}\", table: outages, timeout: 5s", gateway.port)
+    });
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod hbase;
 mod redis;
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Ended, Place};
@@ -100,6 +102,53 @@ impl Drop for Run {
     }
 }
 
+/// A server of a test's own, with files in a folder.
+struct Server {
+    folder: tempfile::TempDir,
+    port: u16,
+    child: Child,
+    /// Starts it and waits until it is up.
+    spawn: fn(&Path, u16) -> Child,
+}
+
+impl Server {
+    fn start(spawn: fn(&Path, u16) -> Child) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let port = lasting_port();
+        let child = spawn(folder.path(), port);
+        Self { folder, port, child, spawn }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it is killed");
+        self.child.wait().expect("it is gone");
+    }
+
+    fn start_again(&mut self) {
+        self.child = (self.spawn)(self.folder.path(), self.port);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that nobody is given while the server is away: systems take those of connections from above, and a client that
+/// tries again and again would in the end be given this one and meet itself.
+fn lasting_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_001 + (std::process::id() % 5_000) as u16 * 2;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill runs");
     assert!(sent.success());
@@ -142,6 +191,36 @@ fn a_job_that_is_killed_goes_on(store: &str) {
         assert!(!run.has_ended(), "it ended before it was killed: {}", place.read("log"));
         run.kill();
     }
+    Run::start(&place).end(&place);
+    assert_same(&place, &expected);
+}
+
+/// Its store hangs, and dies, and dies together with the job.
+fn a_job_waits_for_its_store_and_loses_nothing(mut server: Server, store: fn(&Server) -> String) {
+    let expected = calm();
+    let place = place(&store(&server));
+    let mut run = Run::start(&place);
+    let parts = |number: u64| expected.0.len() as u64 * number / 4;
+    let is_said = |text: &str| place.read("log").contains(text).then_some(());
+    eventually("a quarter", || (answered(&place) >= parts(1)).then_some(()));
+    // It hangs, and goes on.
+    signal(&server.child, "-STOP");
+    eventually("a word of it", || is_said("waiting for the store of state"));
+    signal(&server.child, "-CONT");
+    eventually("a word of its end", || is_said("the store of state is well again"));
+    eventually("a half", || (answered(&place) >= parts(2)).then_some(()));
+    assert!(!run.has_ended());
+    // It dies, and starts again; and so does the job, in another outage.
+    server.kill();
+    eventually("another word", || {
+        (place.read("log").matches("waiting for the store").count() >= 2).then_some(())
+    });
+    server.start_again();
+    eventually("three quarters", || (answered(&place) >= parts(3)).then_some(()));
+    assert!(!run.has_ended());
+    server.kill();
+    run.kill();
+    server.start_again();
     Run::start(&place).end(&place);
     assert_same(&place, &expected);
 }
