@@ -6,7 +6,6 @@
 //! Not here: windows themselves (`thalweg-window`).
 
 pub(crate) mod durable;
-mod fill;
 mod live;
 mod merge;
 mod scatter;

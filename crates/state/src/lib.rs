@@ -7,6 +7,7 @@
 //! * [`memory`]: for tests of what stands above.
 //! * [`registry`]: embedded back ends by the name that job files use. Those on other machines are in `state-remote`.
 //! * [`Keyed`]: the values of a task in memory, a bounded cache over a back end.
+//! * [`Filling`]: a scan of a back end beside the work, to have state in memory again after a restart.
 //!
 //! Keys are bytes of any kind; the caller puts operator, group and subkey into them.
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by a
@@ -21,6 +22,7 @@ mod changes;
 mod cycles;
 mod error;
 pub mod files;
+mod fill;
 pub mod indexed;
 mod keyed;
 pub mod memory;
@@ -33,4 +35,5 @@ pub use backend::{Backend, BackendStats, Version, Visit};
 pub use changes::{Change, Changes};
 pub use cycles::Cycles;
 pub use error::{StateError, StoreFault};
+pub use fill::{Block, Filling};
 pub use keyed::{Codec, HandOver, Keyed, KeyedStats, Slice};

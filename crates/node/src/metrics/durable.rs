@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, Output};
-use thalweg_state::{Backend, Changes, Version};
+use thalweg_state::{Backend, Block, Changes, Filling, Version};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
-use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover};
+use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, is_group};
 
-use super::fill::{Block, Filling};
 use super::{MetricsSpec, StageQuery, plan_stage, stage_options};
 use crate::job_file::Recovery;
 use crate::operator::{TaskContext, TaskResume};
@@ -122,7 +121,7 @@ impl DurableStage {
         }
         let began = Instant::now();
         while let Some(filling) = &mut self.filling {
-            let wants_more = match filling.next() {
+            let wants_more = match filling.poll() {
                 Block::Entries(entries) => {
                     stage.fill(entries.iter().filter_map(|change| Some((change.key, change.value?))))?
                 }
@@ -276,7 +275,7 @@ pub(super) fn open(
         let mut stage = restoring.finish()?;
         if services.state.recovery == Recovery::Eager {
             stage.begin_fill();
-            durable.filling = Some(Filling::begin(backend)?);
+            durable.filling = Some(Filling::begin(backend, is_group)?);
         }
         return Ok((stage, durable));
     }

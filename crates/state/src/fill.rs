@@ -1,33 +1,36 @@
-//! A scan of a stage's back end that runs beside the stage and brings it its groups after a lazy start.
+//! A scan of a task's back end that runs beside the task and brings it its state after a lazy start.
 //!
-//! One thread reads; what it has read and the stage has not taken is at most [`AHEAD`] blocks. It ends with the scan,
+//! One thread reads; what it has read and the task has not taken is at most [`AHEAD`] blocks. It ends with the scan,
 //! or when nobody wants more.
 //!
-//! Not here: which of the groups the stage takes (`thalweg_window::stage`).
+//! Not here: which of it the task takes: [`Keyed::fill`](crate::Keyed::fill), or the stages of windows.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use thalweg_state::{Backend, Changes};
 use thalweg_types::Error;
-use thalweg_window::stage::is_group;
 
-/// Bytes of a block: some hundred groups, a fraction of a millisecond to take over.
+use crate::{Backend, Changes};
+
+/// Bytes of a block: some hundred keys, a fraction of a millisecond to take over.
 const BLOCK: usize = 64 << 10;
 /// Blocks that are read ahead; the scan waits when they are full.
 const AHEAD: usize = 8;
 
 type Read = Result<Changes, Error>;
 
-pub(super) struct Filling {
+/// See the module.
+#[derive(Debug)]
+pub struct Filling {
     /// `None` only while it is dropped.
     blocks: Option<mpsc::Receiver<Read>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What comes next of a scan.
-pub(super) enum Block {
+#[derive(Debug)]
+pub enum Block {
     Entries(Changes),
     NotYet,
     Failed(Error),
@@ -35,18 +38,21 @@ pub(super) enum Block {
 }
 
 impl Filling {
+    /// Reads the keys that `is_wanted`.
+    ///
     /// # Errors
     /// If the system gives no thread.
-    pub(super) fn begin(backend: Arc<dyn Backend>) -> Result<Self, Error> {
+    pub fn begin(backend: Arc<dyn Backend>, is_wanted: fn(&[u8]) -> bool) -> Result<Self, Error> {
         let (send, blocks) = mpsc::sync_channel(AHEAD);
         let thread = std::thread::Builder::new()
             .name("thalweg-fill".to_owned())
-            .spawn(move || read(backend.as_ref(), &send))
-            .map_err(|error| Error::internal(format!("start a thread that reads groups back: {error}")))?;
+            .spawn(move || read(backend.as_ref(), is_wanted, &send))
+            .map_err(|error| Error::internal(format!("start a thread that reads state back: {error}")))?;
         Ok(Self { blocks: Some(blocks), thread: Some(thread) })
     }
 
-    pub(super) fn next(&mut self) -> Block {
+    /// What has been read by now.
+    pub fn poll(&mut self) -> Block {
         let next =
             self.blocks.as_ref().map_or(Err(mpsc::TryRecvError::Disconnected), mpsc::Receiver::try_recv);
         match next {
@@ -65,15 +71,15 @@ impl Drop for Filling {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that reads groups back panicked");
+            tracing::error!("the thread that reads state back panicked");
         }
     }
 }
 
-fn read(backend: &dyn Backend, send: &mpsc::SyncSender<Read>) {
+fn read(backend: &dyn Backend, is_wanted: fn(&[u8]) -> bool, send: &mpsc::SyncSender<Read>) {
     let mut block = Changes::new();
     let outcome = backend.scan(&mut |key, value| {
-        if is_group(key) {
+        if is_wanted(key) {
             block.push(key, value);
         }
         if block.byte_len() >= BLOCK && send.send(Ok(std::mem::take(&mut block))).is_err() {
