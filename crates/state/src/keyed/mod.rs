@@ -9,6 +9,9 @@
 //! When all are saved there is a [`HandOver`], which another thread writes. It says so through a counter, and from
 //! then on its values are clean.
 //!
+//! After a restart values come on their first use, or ahead of it from a scan that runs beside the work, until memory is
+//! full: between [`begin_fill`](Keyed::begin_fill) and [`end_fill`](Keyed::end_fill).
+//!
 //! Memory: recently used values stay, by order of use, up to `memory` bytes. Values that may not leave can make it
 //! more; whoever owns the cache looks at [`dirty_bytes`](Keyed::dirty_bytes) and has the cycle end early. Without a
 //! back end nothing leaves, and `memory` bounds nothing.
@@ -17,6 +20,8 @@
 //! * A slot is in the list of the cycle at hand or of the frozen one as long as its epoch says so, and is not freed.
 //! * An image in a hand-over is the value as it was at its marker.
 //! * A key whose hand-over is not written is in memory, so no miss reads what is older.
+//! * A key that was changed since a scan began is in memory, or among those that left it: the scan may have an old value,
+//!   and is not asked.
 //!
 //! Not here: when a cycle ends, what keys and values mean, where the bytes lie.
 
@@ -28,6 +33,7 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashTable;
 use thalweg_types::Error;
 
 use crate::{Backend, BackendStats, Changes};
@@ -64,6 +70,8 @@ pub struct KeyedStats {
     pub hits: u64,
     /// Keys that were read from the back end.
     pub misses: u64,
+    /// Keys that a scan of the back end brought.
+    pub filled: u64,
     /// Clean values that made room for others.
     pub evictions: u64,
     /// Clean values that left because nothing had touched them for long.
@@ -95,6 +103,8 @@ pub struct Keyed<C: Codec> {
     frozen: Option<Frozen>,
     /// Nothing that the back end has is missing in memory, so what is not here is nowhere.
     is_whole: bool,
+    /// While a scan brings values.
+    fill: Option<Fill>,
     /// Written on slots that are used.
     stamp: i64,
     /// Where the search for room goes on; [`NONE`]: at the oldest.
@@ -109,6 +119,14 @@ struct Store {
     /// The last cycle whose hand-over was written: release there, acquire here. Reads go by the back end's own lock;
     /// this says from when on they find it.
     written: Arc<AtomicU64>,
+}
+
+/// What is known while a scan brings values.
+struct Fill {
+    /// Written on them: as if they were used last when the scan began.
+    stamp: i64,
+    /// Hashes of keys that were changed and have left memory since.
+    left: HashTable<u64>,
 }
 
 /// What was changed up to a marker and is being saved.
@@ -140,6 +158,7 @@ impl<C: Codec> Keyed<C> {
             dirty_bytes: 0,
             frozen: None,
             is_whole: true,
+            fill: None,
             stamp: i64::MIN,
             hand: NONE,
             image: Vec::new(),
@@ -295,24 +314,41 @@ impl<C: Codec> Keyed<C> {
         count
     }
 
-    /// Takes in what a scan of the back end found, where memory has nothing of the key and there is room; whether
-    /// there was.
+    /// A scan of the back end begins now, which [`fill`](Self::fill) is to take values from.
+    pub fn begin_fill(&mut self) {
+        self.fill = Some(Fill { stamp: self.stamp, left: HashTable::new() });
+    }
+
+    /// Takes in what the scan found, where memory has nothing of the key, the key was not changed since the scan began,
+    /// and there is room; whether there was.
+    ///
+    /// What it brings makes room for others before all that was used.
     ///
     /// # Errors
     /// If the bytes are no value.
-    pub fn offer(&mut self, key: &[u8], bytes: &[u8]) -> Result<bool, Error> {
+    pub fn fill(&mut self, key: &[u8], bytes: &[u8]) -> Result<bool, Error> {
+        let Some(fill) = &self.fill else { return Ok(false) };
         let hash = slots::hash(key);
-        if self.slots.find(hash, key).is_some() {
+        if fill.left.find(hash, |left| *left == hash).is_some() || self.slots.find(hash, key).is_some() {
             return Ok(true);
         }
-        if self.slots.bytes() + key.len() + bytes.len() > self.memory {
-            return Ok(false);
-        }
+        let stamp = fill.stamp;
         let value = self.codec.load(bytes)?;
-        let slot = self.slots.add(hash, key, i64::MIN);
+        let slot = self.slots.add_oldest(hash, key, stamp);
         self.slots[slot].value = Some(value);
         self.measure(slot);
+        if self.bytes() > self.memory {
+            self.slots.remove(slot);
+            self.end_fill();
+            return Ok(false);
+        }
+        self.stats.filled += 1;
         Ok(true)
+    }
+
+    /// No more of a scan is taken.
+    pub fn end_fill(&mut self) {
+        self.fill = None;
     }
 
     /// Bytes of the values that were changed since the last marker.
@@ -321,7 +357,7 @@ impl<C: Codec> Keyed<C> {
     }
 
     pub fn bytes(&self) -> usize {
-        self.slots.bytes()
+        self.slots.bytes() + self.fill.as_ref().map_or(0, |fill| fill.left.allocation_size())
     }
 
     /// What its back end holds; `None` where there is none.
@@ -330,7 +366,7 @@ impl<C: Codec> Keyed<C> {
     }
 
     pub fn stats(&self) -> KeyedStats {
-        KeyedStats { keys: self.slots.len() as u64, bytes: self.slots.bytes() as u64, ..self.stats }
+        KeyedStats { keys: self.slots.len() as u64, bytes: self.bytes() as u64, ..self.stats }
     }
 
     /// The slot of a key, from the back end if need be, as the one that was used last.
@@ -422,6 +458,15 @@ impl<C: Codec> Keyed<C> {
     fn leave(&mut self, slot: u32) {
         // A slot without a value says that there is none, and the back end says the same.
         self.is_whole &= self.slots[slot].value.is_none();
+        // What was never handed over is as it was read.
+        if let Some(fill) = &mut self.fill
+            && self.slots[slot].handed > 0
+        {
+            let hash = self.slots[slot].hash;
+            if fill.left.find(hash, |left| *left == hash).is_none() {
+                fill.left.insert_unique(hash, hash, |left| *left);
+            }
+        }
         self.free(slot);
     }
 
@@ -435,9 +480,11 @@ impl<C: Codec> Keyed<C> {
     /// Lets go of clean values, the oldest first, until the rest fits; not of `kept`. Gives up after a few looks: the
     /// next call goes on from there.
     fn make_room(&mut self, kept: u32) {
-        if self.slots.bytes() <= self.memory || self.store.is_none() {
+        if self.bytes() <= self.memory || self.store.is_none() {
             return;
         }
+        // From here on a scan would take room from what is in use.
+        self.end_fill();
         for _ in 0..SEARCH {
             if self.slots.bytes() <= self.memory {
                 break;

@@ -32,7 +32,7 @@ pub(super) struct Slot<V> {
     /// Neighbours in order of use.
     pub(super) newer: u32,
     older: u32,
-    hash: u64,
+    pub(super) hash: u64,
 }
 
 pub(super) struct Slots<V> {
@@ -74,6 +74,19 @@ impl<V> Slots<V> {
 
     /// Adds a key that is not there, without a value, as the newest.
     pub(super) fn add(&mut self, hash: u64, key: &[u8], stamp: i64) -> u32 {
+        let place = self.put(hash, key, stamp);
+        self.link(place);
+        place
+    }
+
+    /// As [`add`](Self::add), but as the oldest.
+    pub(super) fn add_oldest(&mut self, hash: u64, key: &[u8], stamp: i64) -> u32 {
+        let place = self.put(hash, key, stamp);
+        self.link_oldest(place);
+        place
+    }
+
+    fn put(&mut self, hash: u64, key: &[u8], stamp: i64) -> u32 {
         // Of the table: a number and a control byte per slot, seven eighths full at most and half of that at least.
         let bytes = size_of::<Slot<V>>() + key.len() + 8;
         let slot = Slot {
@@ -97,7 +110,6 @@ impl<V> Slots<V> {
         let slots = &self.slots;
         self.table.insert_unique(hash, place, |slot| slots[*slot].hash);
         self.bytes += bytes;
-        self.link(place);
         place
     }
 
@@ -138,6 +150,17 @@ impl<V> Slots<V> {
         match older {
             NONE => self.oldest = place,
             older => self.slots[older].newer = place,
+        }
+    }
+
+    fn link_oldest(&mut self, place: u32) {
+        let newer = self.oldest;
+        let slot = &mut self.slots[place];
+        (slot.older, slot.newer) = (NONE, newer);
+        self.oldest = place;
+        match newer {
+            NONE => self.newest = place,
+            newer => self.slots[newer].older = place,
         }
     }
 

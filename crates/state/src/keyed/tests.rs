@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 use thalweg_types::Error;
 
 use super::*;
 use crate::memory::{Memory, MemoryDisk};
+use crate::testing::scanned;
 use crate::{StateError, Version};
 
 struct Texts;
@@ -42,6 +42,10 @@ enum Step {
     /// The oldest that was written is committed.
     Commit,
     Unload,
+    /// A scan of the back end begins.
+    Scan,
+    /// Some of what it finds is taken over: as it was when it began, or as it is.
+    Fill(usize, bool),
     Crash(usize),
 }
 
@@ -56,7 +60,9 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (1..6_usize).prop_map(Step::Save),
         4 => Just(Step::Write),
         3 => Just(Step::Commit),
-        1 => Just(Step::Unload),
+        2 => Just(Step::Unload),
+        1 => Just(Step::Scan),
+        4 => (1..8_usize, any::<bool>()).prop_map(|(keys, is_old)| Step::Fill(keys, is_old)),
         1 => (0..4000_usize).prop_map(Step::Crash),
     ]
 }
@@ -64,6 +70,10 @@ fn step() -> impl Strategy<Value = Step> {
 /// A cache, what it should hold, and what is on its way to the disk.
 struct Run {
     disk: MemoryDisk,
+    backend: Arc<Memory>,
+    memory: usize,
+    /// What the back end had when the scan began, and is not taken over yet.
+    scan: Vec<(Vec<u8>, Vec<u8>)>,
     keyed: Keyed<Texts>,
     model: Model,
     cycle: u64,
@@ -77,9 +87,12 @@ struct Run {
 impl Run {
     fn new(memory: usize) -> Self {
         let disk = MemoryDisk::new();
-        let keyed = open(&disk, 0, None, memory);
+        let (backend, keyed) = open(&disk, 0, None, memory);
         Self {
             disk,
+            backend,
+            memory,
+            scan: Vec::new(),
             keyed,
             model: Model::new(),
             cycle: 0,
@@ -130,9 +143,16 @@ impl Run {
                 }
             }
             Step::Unload => drop(self.keyed.unload(i64::MAX, 5)),
+            Step::Scan => {
+                self.keyed.begin_fill();
+                self.scan = scanned(self.backend.as_ref()).unwrap().into_iter().collect();
+            }
+            Step::Fill(keys, is_old) => self.fill(*keys, *is_old),
             Step::Crash(memory) => {
                 let (cycle, version, model) = &self.committed;
-                self.keyed = open(&self.disk, *cycle, version.as_ref(), *memory);
+                (self.backend, self.keyed) = open(&self.disk, *cycle, version.as_ref(), *memory);
+                self.memory = *memory;
+                self.scan.clear();
                 (self.cycle, self.model) = (*cycle, model.clone());
                 self.marked.clear();
                 self.handed.clear();
@@ -142,8 +162,38 @@ impl Run {
     }
 }
 
-fn open(disk: &MemoryDisk, cycle: u64, version: Option<&Version>, memory: usize) -> Keyed<Texts> {
-    Keyed::over(Arc::new(Memory::open(disk, version).unwrap()), cycle, memory, Texts)
+impl Run {
+    fn fill(&mut self, keys: usize, is_old: bool) {
+        let before = self.keyed.stats();
+        let mut wants_more = true;
+        for (key, old) in self.scan.split_off(self.scan.len().saturating_sub(keys)) {
+            let value = if is_old { Some(old) } else { self.backend.get(&key).unwrap() };
+            let Some(value) = value else { continue };
+            let is_taken = self.keyed.fill(&key, &value).unwrap();
+            assert!(wants_more || !is_taken, "memory was full");
+            wants_more = is_taken;
+        }
+        let after = self.keyed.stats();
+        assert_eq!((after.hits, after.misses), (before.hits, before.misses));
+        assert_eq!(after.keys - before.keys, after.filled - before.filled);
+        assert!(after.keys == before.keys || after.bytes <= self.memory as u64, "{after:?}");
+    }
+}
+
+fn open(
+    disk: &MemoryDisk,
+    cycle: u64,
+    version: Option<&Version>,
+    memory: usize,
+) -> (Arc<Memory>, Keyed<Texts>) {
+    let backend = Arc::new(Memory::open(disk, version).unwrap());
+    (Arc::clone(&backend), Keyed::over(backend, cycle, memory, Texts))
+}
+
+fn commit(run: &mut Run) {
+    for step in [Step::Mark, Step::Save(1000), Step::Write, Step::Commit] {
+        run.step(&step);
+    }
 }
 
 proptest! {
@@ -164,6 +214,25 @@ proptest! {
         run.step(&Step::Crash(memory));
         for key in 0..24 {
             run.step(&Step::Get(key));
+        }
+    }
+
+    #[test]
+    fn what_is_handed_over_is_the_same_with_a_scan_and_without(
+        memory in 0..4000_usize,
+        steps in proptest::collection::vec(step(), 1..150),
+    ) {
+        let [mut eager, mut lazy] = [Run::new(memory), Run::new(memory)];
+        for step in &steps {
+            eager.step(step);
+            if !matches!(step, Step::Scan | Step::Fill(..)) {
+                lazy.step(step);
+            }
+            prop_assert_eq!(eager.handed.len(), lazy.handed.len());
+            let handed = eager.handed.iter().zip(&lazy.handed);
+            for (one, other) in handed {
+                prop_assert!(one.changes().iter().eq(other.changes().iter()));
+            }
         }
     }
 }
@@ -203,9 +272,8 @@ fn a_batch_of_keys_is_read_once_each() {
     }
     run.step(&Step::Append(1, 1));
     assert_eq!(run.keyed.stats().misses, 0, "what is not here is nowhere");
-    for step in [Step::Mark, Step::Save(1000), Step::Write, Step::Commit, Step::Crash(usize::MAX)] {
-        run.step(&step);
-    }
+    commit(&mut run);
+    run.step(&Step::Crash(usize::MAX));
     run.step(&Step::Prefetch(vec![3, 4, 3, 200, 4, 200]));
     assert_eq!(run.keyed.stats().misses, 3);
     for key in [3, 4, 200] {
@@ -215,25 +283,91 @@ fn a_batch_of_keys_is_read_once_each() {
 }
 
 #[test]
-fn a_scan_fills_what_is_missing_and_keeps_what_is_newer() {
+fn a_scan_fills_what_is_missing_and_counts_it_neither_as_hit_nor_as_miss() {
     let mut run = Run::new(usize::MAX);
     for key in 0..10 {
         run.step(&Step::Append(key, 1));
     }
-    for step in [Step::Mark, Step::Save(1000), Step::Write, Step::Commit, Step::Crash(usize::MAX)] {
-        run.step(&step);
-    }
+    commit(&mut run);
+    run.step(&Step::Crash(usize::MAX));
+    run.step(&Step::Scan);
     run.step(&Step::Append(3, 9));
-    let backend = Memory::open(&run.disk, run.committed.1.as_ref()).unwrap();
-    backend
-        .scan(&mut |key, value| {
-            assert!(run.keyed.offer(key, value).unwrap());
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!(run.keyed.stats().keys, 10);
-    assert_eq!(run.keyed.get(&[3]).unwrap().unwrap(), "1, 9, ");
-    assert_eq!(run.keyed.stats().misses, 1);
+    run.step(&Step::Fill(100, true));
+    let KeyedStats { keys, hits, misses, filled, .. } = run.keyed.stats();
+    assert_eq!((keys, hits, misses, filled), (10, 0, 1, 9));
+    for key in 0..10 {
+        run.step(&Step::Get(key));
+    }
+    assert_eq!((run.keyed.stats().hits, run.keyed.stats().misses), (10, 1));
+    run.keyed.end_fill();
+    assert!(!run.keyed.fill(b"late", b"1").unwrap(), "the scan is over");
+}
+
+#[test]
+fn a_scan_brings_no_value_of_a_key_that_has_changed_and_left_since_it_began() {
+    let mut run = Run::new(usize::MAX);
+    for key in 0..10 {
+        run.step(&Step::Append(key, 1));
+    }
+    commit(&mut run);
+    run.step(&Step::Crash(usize::MAX));
+    run.step(&Step::Scan);
+    run.step(&Step::Append(3, 9));
+    run.step(&Step::Remove(4));
+    run.step(&Step::Get(5));
+    commit(&mut run);
+    assert_eq!(run.keyed.unload(i64::MAX, 100), 3);
+    // Read again it is clean, and so it is when it leaves the second time.
+    run.step(&Step::Get(3));
+    assert_eq!(run.keyed.unload(i64::MAX, 100), 1);
+    run.step(&Step::Fill(100, true));
+    assert_eq!(run.keyed.stats().filled, 8, "all but the two that were changed");
+    for key in 0..10 {
+        run.step(&Step::Get(key));
+    }
+}
+
+#[test]
+fn a_scan_brings_in_no_more_than_memory_takes_and_it_leaves_before_what_was_used() {
+    let mut run = Run::new(usize::MAX);
+    for key in 0..=255 {
+        run.step(&Step::Append(key, key));
+    }
+    commit(&mut run);
+    run.step(&Step::Crash(10_000));
+    for key in 0..20 {
+        run.step(&Step::Get(key));
+    }
+    run.step(&Step::Scan);
+    run.step(&Step::Fill(256, true));
+    let before = run.keyed.stats();
+    assert!(before.filled > 30 && before.keys < 100 && run.keyed.bytes() <= 10_000, "{before:?}");
+    for key in 0..10 {
+        run.step(&Step::Get(255 - key));
+    }
+    for key in 0..20 {
+        run.step(&Step::Get(key));
+    }
+    let after = run.keyed.stats();
+    assert!(after.misses <= before.misses + 10 && after.evictions > 0, "{after:?}");
+}
+
+#[test]
+fn what_a_scan_has_brought_is_unloaded_as_if_it_had_been_used_when_the_scan_began() {
+    let mut run = Run::new(usize::MAX);
+    for key in 0..10 {
+        run.step(&Step::Append(key, 1));
+    }
+    commit(&mut run);
+    run.step(&Step::Crash(usize::MAX));
+    run.keyed.set_stamp(5);
+    run.step(&Step::Scan);
+    run.keyed.set_stamp(7);
+    run.step(&Step::Append(3, 9));
+    run.step(&Step::Fill(100, true));
+    assert_eq!(run.keyed.unload(4, 100), 0);
+    assert_eq!(run.keyed.unload(5, 100), 9);
+    assert_eq!(run.keyed.stats().keys, 1);
 }
 
 #[test]
