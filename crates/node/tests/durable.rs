@@ -402,7 +402,7 @@ fn windows_go_on_with_the_same_answers_to_the_bit() {
     }
 }
 
-/// One count per key, of keys that never come again.
+/// One count per key.
 const KEYS: &str = "
 name: keys
 cycle: { every: 5ms }
@@ -410,60 +410,69 @@ state: { memory: 64MiB, recovery: RECOVERY }
 sources:
   a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64 } }
 operators:
-  m: { type: metrics, input: a, partition_by: [[n]], queries: { q: SELECT count(*) AS n FROM a GROUP BY n OVER INFINITE } }
+  m: OPERATOR
 sinks:
   out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
 ";
+const GROUPS: &str = "{ type: metrics, input: a, partition_by: [[n]], queries: { q: SELECT count(*) AS n FROM a GROUP BY n OVER INFINITE } }";
+const ELEMENTS: &str = "{ type: count, input: a, key: n }";
 
 #[test]
-fn a_restart_reads_groups_back_ahead_of_their_use_or_on_it() {
-    const COUNT: u32 = 3_000;
-    for recovery in ["eager", "lazy"] {
-        let (folder, text) = (Folder::new(), KEYS.replace("RECOVERY", recovery));
-        fs::write(folder.path("a.csv"), "n\n").unwrap();
-        append(&folder.path("a.csv"), 0..COUNT);
-        let start = || {
-            let node = folder.node(2);
-            let job = folder.start(&node, &text).unwrap();
-            (node, job)
-        };
-        let (node, job) = start();
-        eventually("all records", || job.stats().records >= u64::from(COUNT));
-        job.drain();
-        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
-        drop((job, node));
-
-        let (_node, job) = start();
-        let cache = || {
-            let stats = job.stats();
-            let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
-            tasks.filter_map(|task| task.cache).reduce(CacheCounts::plus).unwrap_or_default()
-        };
-        let all = u64::from(COUNT);
-        if recovery == "eager" {
-            eventually("groups are in memory", || cache().keys == all);
-            assert_eq!((cache().filled, cache().misses), (all, 0));
-        } else {
-            let first = job.stats().tick;
-            eventually("ticks", || job.stats().tick > first + 500_000);
-            assert_eq!((cache().keys, cache().filled), (0, 0));
-        }
-        append(&folder.path("a.csv"), 0..100);
-        eventually("new records", || job.stats().records >= 100);
-        job.drain();
-        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
-        let found = folder.read("out.ndjson");
-        assert_eq!(found.lines().filter(|line| line.contains("\"q\":{\"n\":2}")).count(), 100, "{recovery}");
-        let misses = if recovery == "eager" { 0 } else { 100 };
-        assert_eq!(cache().misses, misses, "{recovery}");
+fn a_restart_reads_groups_and_elements_back_ahead_of_their_use_or_on_it() {
+    for (operator, second) in [(GROUPS, "\"q\":{\"n\":2}"), (ELEMENTS, "\"count\":2}")] {
+        let text = KEYS.replace("OPERATOR", operator);
+        let [eager, lazy] = ["eager", "lazy"].map(|recovery| restarted(&text, recovery));
+        assert_eq!(eager.lines().filter(|line| line.contains(second)).count(), 100, "{operator}");
+        assert!(eager == lazy, "{operator}: answers depend on how state comes back");
     }
+}
+
+/// What a job says of 3,000 keys, is ended, and says of 100 of them once more.
+fn restarted(text: &str, recovery: &str) -> String {
+    const COUNT: u32 = 3_000;
+    let (folder, text) = (Folder::new(), text.replace("RECOVERY", recovery));
+    fs::write(folder.path("a.csv"), "n\n").unwrap();
+    append(&folder.path("a.csv"), 0..COUNT);
+    let start = || {
+        let node = folder.node(2);
+        let job = folder.start(&node, &text).unwrap();
+        (node, job)
+    };
+    let (node, job) = start();
+    eventually("all records", || job.stats().records >= u64::from(COUNT));
+    job.drain();
+    assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+    drop((job, node));
+
+    let (_node, job) = start();
+    let cache = || {
+        let stats = job.stats();
+        let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
+        tasks.filter_map(|task| task.cache).reduce(CacheCounts::plus).unwrap_or_default()
+    };
+    let all = u64::from(COUNT);
+    if recovery == "eager" {
+        eventually("state is in memory", || cache().keys == all);
+        assert_eq!((cache().filled, cache().misses), (all, 0));
+    } else {
+        let first = job.stats().tick;
+        eventually("ticks", || job.stats().tick > first + 500_000);
+        assert_eq!((cache().keys, cache().filled), (0, 0));
+    }
+    append(&folder.path("a.csv"), 0..100);
+    eventually("new records", || job.stats().records >= 100);
+    job.drain();
+    assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+    let misses = if recovery == "eager" { 0 } else { 100 };
+    assert_eq!(cache().misses, misses, "{recovery}");
+    folder.read("out.ndjson")
 }
 
 /// Elements over a back end that has little memory for them.
 const COUNTS: &str = "
 name: counts
 cycle: { every: 5ms }
-state: { memory: 64KiB }
+state: { memory: 64KiB, recovery: RECOVERY }
 sources:
   a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64 } }
 operators:
@@ -482,7 +491,8 @@ fn elements_go_on_where_they_stood_however_often_the_job_is_ended_at_once() {
     fs::write(folder.path("a.csv"), "n\n").unwrap();
     for round in 0..ROUNDS {
         let node = folder.node(1 + round as usize % 3);
-        let job = folder.start(&node, COUNTS).unwrap();
+        let recovery = if round % 2 == 0 { "lazy" } else { "eager" };
+        let job = folder.start(&node, &COUNTS.replace("RECOVERY", recovery)).unwrap();
         append(&folder.path("a.csv"), round * 2_000..(round + 1) * 2_000);
         eventually("some records", || job.stats().records >= u64::from(round) * 300);
         let before = job.cycles().unwrap().committed;
@@ -494,7 +504,7 @@ fn elements_go_on_where_they_stood_however_often_the_job_is_ended_at_once() {
         drop(node);
     }
     let node = folder.node(2);
-    let job = folder.start(&node, COUNTS).unwrap();
+    let job = folder.start(&node, &COUNTS.replace("RECOVERY", "eager")).unwrap();
     let is_all = || folder.read("counts.ndjson").lines().count() >= (ROUNDS * 2_000) as usize;
     eventually("all records", is_all);
     job.drain();

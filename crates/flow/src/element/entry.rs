@@ -39,6 +39,13 @@ pub(super) struct Kept<E> {
     pub(super) listed: Option<Micros>,
 }
 
+/// When a record last reached a saved element.
+pub(super) fn touched(bytes: &[u8]) -> Option<Micros> {
+    // Behind what tells elements from pieces, and the flags.
+    let (&[ELEMENT, _], rest) = bytes.split_first_chunk()? else { return None };
+    Some(Micros::from_le_bytes(*rest.first_chunk()?))
+}
+
 pub(super) struct Entries<E: Element> {
     pub(super) shared: Arc<E::Shared>,
 }

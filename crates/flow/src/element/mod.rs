@@ -14,8 +14,8 @@
 //! * Output by time stands at a tick, in the order in which elements were first touched since their last output.
 //!
 //! Invariants
-//! * What is emitted is a function of the order alone. Batches, the size of the cache, what it let go of, where
-//!   cycles end and restarts change nothing: whether an element has expired is decided by its saved time when it is
+//! * What is emitted is a function of the order alone. Batches, the size of the cache, what it let go of, what a scan
+//!   brought, where cycles end and restarts change nothing: whether an element has expired is decided by its saved time when it is
 //!   looked at, and all lists of elements that wait for something are state themselves (`lists`).
 //! * An element that was changed is in the hand-over of its cycle, as it was at the marker.
 //!
@@ -254,12 +254,13 @@ pub struct ElementState {
     manifest: Option<Vec<u8>>,
     /// Bytes of elements in memory.
     memory: usize,
+    is_eager: bool,
 }
 
 impl ElementState {
     /// In memory alone and without a bound: the task takes no part in cycles.
     pub fn in_memory() -> Self {
-        Self { backend: None, cycle: 0, manifest: None, memory: usize::MAX }
+        Self { backend: None, cycle: 0, manifest: None, memory: usize::MAX, is_eager: false }
     }
 
     /// Over a back end. `cycle` is the last one committed, 0 for none, and `position` what the task's part of it said.
@@ -277,6 +278,13 @@ impl ElementState {
         let version = position.map(|(version, _)| Version::from_bytes(version));
         let backend = open(version.as_ref())?;
         let manifest = position.map(|(_, manifest)| manifest.to_vec());
-        Ok(Self { backend: Some(backend.into()), cycle, manifest, memory })
+        Ok(Self { backend: Some(backend.into()), cycle, manifest, memory, is_eager: false })
+    }
+
+    /// A scan of the back end brings elements in beside the work, until memory is full. Otherwise each comes on its first
+    /// use.
+    #[must_use]
+    pub fn eager(self) -> Self {
+        Self { is_eager: true, ..self }
     }
 }

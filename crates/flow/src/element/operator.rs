@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use thalweg_state::{HandOver, KeyedStats, Slice};
+use thalweg_state::{Block, Changes, Filling, HandOver, KeyedStats, Slice};
 use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 
-use super::entry::{Cache, ELEMENT, Entries, Entry, Kept};
+use super::entry::{self, Cache, ELEMENT, Entries, Entry, Kept};
 use super::lists::{self, List, Lists};
 use super::position::{ElementPart, Manifest};
 use super::{
@@ -21,6 +21,10 @@ const SLICE: Slice = Slice { keys: 1024, bytes: 64 * 1024 };
 const LOOKS: usize = 512;
 /// Elements that a tick unloads at most.
 const UNLOADS: usize = 4096;
+/// Blocks of a scan that are taken over after a batch, when answers wait for it.
+const FILL_AFTER_BATCH: usize = 1;
+/// Blocks of a scan that are taken over at a tick, when a record may be about to come: some milliseconds at most.
+const FILL_AT_TICK: usize = 8;
 /// Lists of idle elements within one time to live.
 const IDLE_LISTS: Micros = 32;
 
@@ -38,6 +42,8 @@ pub struct Elements<E: Element> {
     /// The tick before the last marker.
     marked_at: Option<Micros>,
     is_hastened: bool,
+    /// Brings elements in after a restart.
+    pub(super) filling: Option<Filling>,
 }
 
 pub(super) struct Core<E: Element> {
@@ -70,7 +76,8 @@ impl<E: Element> Elements<E> {
     /// make it keyless. `inputs` and `outputs` are the schemas by port.
     ///
     /// # Errors
-    /// If keys do not fit each other, a key field is a list or a struct, or the state is damaged.
+    /// If keys do not fit each other, a key field is a list or a struct, the state is damaged, or there is no thread for
+    /// a scan of it.
     pub fn new(
         shared: Arc<E::Shared>,
         inputs: &[Schema],
@@ -85,17 +92,25 @@ impl<E: Element> Elements<E> {
             .map(|(schema, places)| Packer::new(schema, places))
             .collect::<Result<_, _>>()?;
         check_keys(inputs, &keys)?;
-        let ElementState { backend, cycle, manifest, memory } = state;
+        let ElementState { backend, cycle, manifest, memory, is_eager } = state;
         let manifest = match manifest {
             Some(bytes) => Manifest::decode(&bytes)?,
             None => Manifest::default(),
         };
         let entries = Entries { shared: Arc::clone(&shared) };
-        let cache = match backend {
-            Some(backend) => Cache::over(backend, cycle, memory, entries),
+        let mut cache = match &backend {
+            Some(backend) => Cache::over(Arc::clone(backend), cycle, memory, entries),
             None => Cache::in_memory(entries),
         };
         let Manifest { time, now, lists } = manifest;
+        if let Some(time) = time {
+            cache.set_stamp(time);
+        }
+        let mut filling = None;
+        if let Some(backend) = backend.filter(|_| is_eager && !cache.is_whole()) {
+            cache.begin_fill();
+            filling = Some(Filling::begin(backend, |key| key.first() == Some(&ELEMENT))?);
+        }
         Ok(Self {
             feed: Feed::new(inputs, outputs),
             core: Core {
@@ -118,7 +133,26 @@ impl<E: Element> Elements<E> {
             records: 0,
             marked_at: now,
             is_hastened: false,
+            filling,
         })
+    }
+
+    /// Takes over what a scan of the back end has found: so many blocks, if there are as many by now.
+    pub(super) fn fill(&mut self, blocks: usize) -> Result<(), Error> {
+        for _ in 0..blocks {
+            let Some(filling) = &mut self.filling else { break };
+            let wants_more = match filling.poll() {
+                Block::Entries(entries) => self.core.fill(&entries)?,
+                Block::NotYet => break,
+                Block::Failed(error) => return Err(error),
+                Block::End => false,
+            };
+            if !wants_more {
+                self.filling = None;
+                self.core.cache.end_fill();
+            }
+        }
+        Ok(())
     }
 
     /// Saves a slice of the frozen cycle, and asks for the end of the one at hand if it is time.
@@ -174,7 +208,7 @@ impl<E: Element> Operator for Elements<E> {
     fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         self.feed.complete(&mut self.core, out)?;
         self.keep_pace(out);
-        Ok(())
+        self.fill(FILL_AFTER_BATCH)
     }
 
     fn tick(&mut self, now: Micros, out: &mut Output<'_>) -> Result<(), Error> {
@@ -184,7 +218,7 @@ impl<E: Element> Operator for Elements<E> {
         self.feed.between(out, |emit| core.tick(now, emit))?;
         core.look_at_idle()?;
         self.keep_pace(out);
-        Ok(())
+        self.fill(FILL_AT_TICK)
     }
 
     fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
@@ -228,14 +262,14 @@ impl<E: Element> Operator for Elements<E> {
 
     fn cache_counts(&self) -> Option<CacheCounts> {
         let stored = self.core.cache.backend_stats()?;
-        let KeyedStats { keys, hits, misses, evictions, unloaded, .. } = self.core.cache.stats();
+        let KeyedStats { keys, hits, misses, filled, evictions, unloaded, .. } = self.core.cache.stats();
         Some(CacheCounts {
             keys,
             stored: stored.keys,
             key_bytes: stored.index_bytes,
             hits,
             misses,
-            filled: 0,
+            filled,
             evictions: evictions + unloaded,
         })
     }
@@ -403,6 +437,20 @@ impl<E: Element> Core<E> {
         })?;
         called.map_err(|error| of_element(error, packed))?;
         self.follow_up(key, &Todo::default())
+    }
+
+    /// Takes over elements that a scan found; whether more of them are of use. What would be unloaded again stays away.
+    fn fill(&mut self, found: &Changes) -> Result<bool, Error> {
+        let unloads = self.expiry.filter(|expiry| expiry.on == OnExpiry::Unload);
+        let until = self.time.zip(unloads).map(|(time, expiry)| time.saturating_sub(expiry.after));
+        for change in found {
+            let Some(bytes) = change.value else { continue };
+            let is_idle = until.is_some_and(|until| entry::touched(bytes).is_some_and(|at| at <= until));
+            if !is_idle && !self.cache.fill(change.key, bytes)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Forgets elements whose time to live has passed, or lets them leave memory: some of them, at a tick.

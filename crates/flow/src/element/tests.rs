@@ -2,11 +2,13 @@
 //! cycles and the crashes, the same is emitted for the same order.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, mpsc};
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use proptest::prelude::*;
 use thalweg_state::memory::{Memory, MemoryDisk};
+use thalweg_state::{BackendStats, Changes, Visit};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, Value};
 
 use super::*;
@@ -374,6 +376,15 @@ impl Driver {
         self.call(range, |elements, out| elements.complete(range, out))
     }
 
+    /// Takes over all that a scan finds and memory takes.
+    fn fill(&mut self) -> Result<(), Error> {
+        while self.elements.filling.is_some() {
+            self.elements.fill(1)?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     /// Runs events from one on, records in batches of these sizes; stops when the tape says so.
     fn run(
         &mut self,
@@ -414,6 +425,68 @@ impl Driver {
 
 fn state(disk: &MemoryDisk, cycle: u64, position: Option<&[u8]>, memory: usize) -> ElementState {
     ElementState::open(cycle, position, memory, |version| Ok(Box::new(Memory::open(disk, version)?))).unwrap()
+}
+
+/// A back end whose scan waits until it is let go and finds what was there when it was opened, the oldest that it may.
+#[derive(Debug)]
+struct Late {
+    inner: Memory,
+    gate: Mutex<mpsc::Receiver<()>>,
+    found: Vec<(Vec<u8>, Vec<u8>)>,
+    is_damaged: bool,
+}
+
+impl Backend for Late {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
+        self.inner.get(key)
+    }
+
+    fn write(&self, cycle: u64, changes: &Changes) -> Result<(), StateError> {
+        self.inner.write(cycle, changes)
+    }
+
+    fn prepare(&self, cycle: u64) -> Result<Version, StateError> {
+        self.inner.prepare(cycle)
+    }
+
+    fn committed(&self, cycle: u64) -> Result<(), StateError> {
+        self.inner.committed(cycle)
+    }
+
+    fn scan(&self, visit: &mut Visit<'_>) -> Result<(), StateError> {
+        if self.gate.lock().unwrap().recv().is_ok() {
+            let _ = self.found.iter().try_for_each(|(key, value)| visit(key, value));
+            if self.is_damaged {
+                return Err(StateError::TooLarge { what: "a test", bytes: 1, max: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> BackendStats {
+        self.inner.stats()
+    }
+}
+
+/// As [`state`], with a scan that begins once something is sent, or its end is dropped.
+fn eager(
+    disk: &MemoryDisk,
+    cycle: u64,
+    position: Option<&[u8]>,
+    memory: usize,
+    is_damaged: bool,
+) -> (mpsc::Sender<()>, ElementState) {
+    let (gate, waits) = mpsc::channel();
+    let open = |version: Option<&Version>| {
+        let inner = Memory::open(disk, version)?;
+        let mut found = Vec::new();
+        inner.scan(&mut |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        Ok(Box::new(Late { inner, gate: Mutex::new(waits), found, is_damaged }) as Box<dyn Backend>)
+    };
+    (gate, ElementState::open(cycle, position, memory, open).unwrap().eager())
 }
 
 fn record(ports: usize) -> impl Strategy<Value = Record> {
@@ -467,18 +540,22 @@ fn settings() -> impl Strategy<Value = ElementSettings> {
     })
 }
 
-/// One life of a job's process: where the crash comes, how much memory, and how far cycles get.
+/// One life of a job's process: where the crash comes, how much memory, in which third a scan brings elements, if any
+/// does, and how far cycles get.
 #[derive(Clone, Debug)]
 struct Life {
     memory: usize,
+    fill: Option<usize>,
     events: usize,
     prepared: usize,
     committed: usize,
 }
 
 fn life() -> impl Strategy<Value = Life> {
-    (0..6_000_usize, 1..100_usize, 0..4_usize, 0..4_usize)
-        .prop_map(|(memory, events, prepared, committed)| Life { memory, events, prepared, committed })
+    let fill = proptest::option::of(0..3_usize);
+    (0..6_000_usize, fill, 1..100_usize, 0..4_usize, 0..4_usize).prop_map(
+        |(memory, fill, events, prepared, committed)| Life { memory, fill, events, prepared, committed },
+    )
 }
 
 proptest! {
@@ -501,13 +578,27 @@ proptest! {
 
         let disk = MemoryDisk::new();
         let (mut cycle, mut position, mut from) = (0, None::<Vec<u8>>, 0_usize);
-        for life in lives.iter().chain([&Life { memory: 1_500, events: usize::MAX, prepared: 0, committed: 0 }]) {
-            let state = state(&disk, cycle, position.as_deref(), life.memory);
+        let last = Life { memory: 1_500, fill: Some(1), events: usize::MAX, prepared: 0, committed: 0 };
+        for life in lives.iter().chain([&last]) {
+            let (gate, eager) = eager(&disk, cycle, position.as_deref(), life.memory, false);
+            let state = match life.fill {
+                Some(_) => eager,
+                None => state(&disk, cycle, position.as_deref(), life.memory),
+            };
             let mut driver = Driver::new(elements(ports, settings, state));
+            // Dropped before the driver, which waits for the scan then.
+            let gate = gate;
             let mut now = cycle;
             let until = from.saturating_add(life.events).min(events.len());
-            // In the middle of it some cycles get to the disk, so that values become clean and leave.
-            for stop in [from + (until - from) / 2, until] {
+            let third = (until - from) / 3;
+            // After each third some cycles get to the disk, so that values become clean and leave.
+            for (number, stop) in [from + third, from + 2 * third, until].into_iter().enumerate() {
+                if life.fill == Some(number) {
+                    let before = driver.elements.core.cache.bytes();
+                    gate.send(()).ok();
+                    driver.fill().unwrap();
+                    prop_assert!(driver.elements.core.cache.bytes() <= before.max(life.memory));
+                }
                 driver.run(&events[..stop], from, &mut sizes, &mut now);
                 let starts = expected.iter().filter(|told| told.0 >= from as Seq && told.0 < stop as Seq);
                 prop_assert_eq!(&driver.told.drain(..).collect::<Vec<_>>(), &starts.cloned().collect::<Vec<_>>());
@@ -633,6 +724,55 @@ fn the_forgotten_leave_the_state_and_the_unloaded_only_memory() {
         let lists = u64::from(on == OnExpiry::Forget);
         assert_eq!(keys, left + lists, "{on:?}: the new one is listed");
     }
+}
+
+/// The state of a hundred elements that were touched at 0 to 24 and one that was at 500, committed as cycle 1.
+fn committed(settings: ElementSettings) -> (MemoryDisk, Vec<u8>) {
+    let disk = MemoryDisk::new();
+    let mut driver = Driver::new(elements(1, settings, state(&disk, 0, None, usize::MAX)));
+    let records: Vec<Record> = (0..100).map(|key| one(key, 1, i64::from(key) / 4)).collect();
+    driver.records(0, &records.iter().collect::<Vec<_>>()).unwrap();
+    driver.records(100, &[&one(200, 1, 500)]).unwrap();
+    driver.call(SeqRange::new(101, 102), |elements, out| elements.cycle(1, out)).unwrap();
+    let (_, mut part) = driver.parts.0.lock().unwrap().pop_front().unwrap();
+    let position = part.prepare().unwrap();
+    part.committed().unwrap();
+    (disk, position)
+}
+
+#[test]
+fn a_scan_brings_in_elements_but_those_that_would_be_unloaded_again() {
+    let expiry = |on| Some(Expiry { after: 100, on });
+    for (expiry, filled) in [(None, 101), (expiry(OnExpiry::Forget), 101), (expiry(OnExpiry::Unload), 1)] {
+        let settings = ElementSettings { expiry, ..ElementSettings::default() };
+        let (disk, position) = committed(settings);
+        let (gate, state) = eager(&disk, 1, Some(&position), usize::MAX, false);
+        let mut driver = Driver::new(elements(1, settings, state));
+        gate.send(()).unwrap();
+        driver.fill().unwrap();
+        let counts = driver.elements.cache_counts().unwrap();
+        assert_eq!((counts.filled, counts.keys, counts.hits, counts.misses), (filled, filled, 0, 0));
+        driver.records(102, &[&one(200, 1, 500)]).unwrap();
+        assert_eq!(whats(&driver.told), ["k200 record 2"]);
+        assert_eq!(driver.elements.cache_counts().unwrap().misses, 0);
+    }
+}
+
+#[test]
+fn a_scan_that_fails_stops_the_task() {
+    let (disk, position) = committed(ElementSettings::default());
+    let (gate, state) = eager(&disk, 1, Some(&position), usize::MAX, true);
+    let mut driver = Driver::new(elements(1, ElementSettings::default(), state));
+    gate.send(()).unwrap();
+    let error = loop {
+        let tick = driver.call(SeqRange::new(102, 103), |elements, out| elements.tick(1, out));
+        if let Err(error) = tick {
+            break error;
+        }
+        assert!(driver.elements.filling.is_some(), "the scan has ended well");
+        std::thread::yield_now();
+    };
+    assert!(error.chain().contains("a test"), "{}", error.chain());
 }
 
 #[test]

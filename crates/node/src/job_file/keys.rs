@@ -129,7 +129,7 @@ pub(crate) const STATE: &[KeySpec] = &[
     KeySpec::new(
         "recovery",
         Shape::Option(OptionKind::Choice(RECOVERY)),
-        "with `memory`: whether a restart reads state back ahead of its first use",
+        "whether a restart reads state back ahead of its first use; that of windows with `memory` alone",
     )
     .default("eager"),
     KeySpec::new("chunk_memory", SIZE, "ceiling for chunks of reservoirs in memory"),

@@ -23,7 +23,7 @@ pub struct StateSettings {
     pub retention: Option<Micros>,
 }
 
-/// How groups of windows come back after a restart, where `memory` bounds them.
+/// How elements come back after a restart, and groups of windows where `memory` bounds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recovery {
     /// A scan brings them in while work already goes on.

@@ -23,6 +23,7 @@ use thalweg_flow::{
 use thalweg_types::{Error, Field, Schema, Value};
 
 use crate::diagnostic::nearest;
+use crate::job_file::Recovery;
 use crate::job_file::keys::{KeySpec, Shape};
 
 use super::{NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks};
@@ -227,10 +228,14 @@ fn open_state(context: &TaskContext<'_>, is_durable: bool) -> Result<ElementStat
     let (info, services) = (context.info, context.services);
     let memory = services.state.memory.unwrap_or(DEFAULT_MEMORY) / SHARE / u64::from(info.tasks.max(1));
     let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-    ElementState::open(resume.cycle, resume.position.as_deref(), memory, |version| {
+    let state = ElementState::open(resume.cycle, resume.position.as_deref(), memory, |version| {
         services.backends.open(context, version)
     })
     .map_err(|error| {
         error.context(format!("open the state of operator {:?} task {}", info.operator, info.index))
+    })?;
+    Ok(match services.state.recovery {
+        Recovery::Eager => state.eager(),
+        Recovery::Lazy => state,
     })
 }
