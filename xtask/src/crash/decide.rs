@@ -15,6 +15,8 @@ pub(super) struct Tuning {
     pub(super) cycle: Map<String, Value>,
     /// `state.memory`.
     pub(super) memory: Option<&'static str>,
+    /// `state.recovery`.
+    pub(super) recovery: &'static str,
     /// `state.chunk_memory`.
     pub(super) chunk_memory: Option<&'static str>,
     /// `checkpoint` of elements.
@@ -42,6 +44,7 @@ impl Tuning {
             workers: random.between(1, 4),
             cycle,
             memory: random.percent(50).then(|| random.pick(&["64KiB", "1MiB"])),
+            recovery: random.pick(&["eager", "lazy"]),
             chunk_memory: random.percent(50).then(|| random.pick(&["16KiB", "1MiB"])),
             checkpoint: random.percent(30).then(|| random.pick(&["10 records", "500 records", "20ms"])),
             buffer: random.percent(50).then(|| random.pick(&["1KiB", "16KiB", "1MiB"])),
@@ -64,7 +67,7 @@ impl Tuning {
 
     /// The state section of a job.
     pub(super) fn state(&self) -> Value {
-        let mut state = json!({});
+        let mut state = json!({ "recovery": self.recovery });
         for (key, size) in [("memory", self.memory), ("chunk_memory", self.chunk_memory)] {
             if let Some(size) = size {
                 state[key] = json!(size);
