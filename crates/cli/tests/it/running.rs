@@ -154,7 +154,8 @@ fn without_a_data_directory_the_summary_says_so() {
     let ended = place.thalweg(&["run", "job.yaml"]).ends_with(0);
     assert!(ended.stderr.contains("temporary"), "{}", ended.stderr);
     let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(0);
-    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    let commits = "commits of job demo: last=";
+    assert!(ended.stderr.starts_with(commits) && ended.stderr.lines().count() == 2, "{}", ended.stderr);
 }
 
 #[test]
