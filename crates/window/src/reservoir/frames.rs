@@ -29,8 +29,7 @@ use super::{OpenChunk, Reservoir};
 use crate::columns::times_of;
 use crate::image::{Malformed, Reader, put, put_bytes};
 
-/// A frame has at least as many rows, but for a cycle's last, and a chunk's more at most. Encoding them takes less than
-/// a millisecond.
+/// A frame has as many rows, but for a cycle's last. Encoding them takes less than half a millisecond.
 const FRAME_ROWS: usize = 4096;
 
 /// Which frames there are.
@@ -83,17 +82,29 @@ impl Reservoir {
     pub(crate) fn freeze(&mut self) -> FrozenRows {
         let frames = &mut self.frames;
         for chunk in self.open.iter_mut().filter(|chunk| chunk.is_fresh()) {
-            if frames.frozen.back().is_none_or(|frame| frame.rows >= FRAME_ROWS) {
-                let schema = Arc::clone(&self.layout.schema);
-                frames.frozen.push_back(Frozen { number: frames.next, schema, rows: 0, pieces: Vec::new() });
-                frames.next += 1;
+            let first = frames.frozen.len().saturating_sub(1);
+            let mut parts = Vec::new();
+            // All of a chunk before a frame has a share in it, which makes any further change a copy.
+            let rows_of = Arc::make_mut(chunk);
+            while rows_of.is_fresh() {
+                if frames.frozen.back().is_none_or(|frame| frame.rows >= FRAME_ROWS) {
+                    let (number, schema) = (frames.next, Arc::clone(&self.layout.schema));
+                    frames.frozen.push_back(Frozen { number, schema, rows: 0, pieces: Vec::new() });
+                    frames.next += 1;
+                }
+                let Some(frame) = frames.frozen.back_mut() else { break };
+                let ranges = rows_of.freeze(frame.number, FRAME_ROWS - frame.rows);
+                let rows: usize = ranges.iter().map(Range::len).sum();
+                frame.rows += rows;
+                debug_assert!(rows > 0 && frame.rows <= FRAME_ROWS, "{rows} of {}", frame.rows);
+                *frames.open.entry(frame.number).or_default() += rows as u64;
+                parts.push((frame.number, ranges));
             }
-            let Some(frame) = frames.frozen.back_mut() else { continue };
-            let ranges = Arc::make_mut(chunk).freeze(frame.number);
-            let rows: usize = ranges.iter().map(Range::len).sum();
-            frame.rows += rows;
-            frame.pieces.push((Arc::clone(chunk), ranges));
-            *frames.open.entry(frame.number).or_default() += rows as u64;
+            for frame in frames.frozen.iter_mut().skip(first) {
+                if let Some(at) = parts.iter().position(|(number, _)| *number == frame.number) {
+                    frame.pieces.push((Arc::clone(chunk), parts.swap_remove(at).1));
+                }
+            }
         }
         FrozenRows {
             gone: std::mem::take(&mut frames.gone),

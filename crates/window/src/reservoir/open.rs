@@ -62,17 +62,26 @@ impl OpenChunk {
         self.runs.iter().any(|run| run.frame.is_none())
     }
 
-    /// Puts the rows that are in no frame yet into one, and returns where they are.
-    pub(super) fn freeze(&mut self, frame: u64) -> Vec<Range<usize>> {
+    /// Puts rows that are in no frame yet into one, the first ones and at most so many, and returns where they are.
+    pub(super) fn freeze(&mut self, frame: u64, most: usize) -> Vec<Range<usize>> {
         let mut frozen = Vec::new();
-        let mut start = 0;
-        for run in &mut self.runs {
+        let (mut start, mut left, mut place) = (0, most, 0);
+        while left > 0 && place < self.runs.len() {
+            let run = &mut self.runs[place];
             let end = start + run.rows;
             if run.frame.is_none() {
-                run.frame = Some(frame);
-                frozen.push(start..end);
+                let rows = run.rows.min(left);
+                let rest = run.rows - rows;
+                *run = Run { rows, frame: Some(frame) };
+                frozen.push(start..start + rows);
+                left -= rows;
+                if rest > 0 {
+                    self.runs.insert(place + 1, Run { rows: rest, frame: None });
+                    break;
+                }
             }
             start = end;
+            place += 1;
         }
         frozen
     }

@@ -39,8 +39,8 @@ use crate::image::{put, put_bytes};
 use crate::key;
 use crate::reservoir::CursorId;
 
-/// Rows or ids of a frame that cost as much to write as a group.
-const ROWS_PER_GROUP: usize = 16;
+/// Rows or ids of a frame that cost about as much to write as a group.
+const ROWS_PER_GROUP: usize = 4;
 
 /// Everything of one cycle.
 ///
