@@ -204,7 +204,8 @@ fn table(cells: &[Cell], unit: &str) -> Table {
                     time(rates.sync_p99),
                     time(rates.read_p50),
                     time(rates.read_p99),
-                    times(rates.disk / rates.live),
+                    // A server's bytes are not in the store's folder.
+                    cell.store.scheme.map_or_else(|| times(rates.disk / rates.live), |_| none()),
                     mebibytes(rates.peak_bytes as u64),
                     time(rates.cpu),
                 ]);
