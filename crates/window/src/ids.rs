@@ -173,13 +173,8 @@ impl Ids {
                 place += 1;
                 continue;
             }
-            let Some((at, key)) = self.order.pop_front() else { break };
-            self.heap -= key.heap_bytes();
+            let Some((_, key)) = self.pop() else { break };
             self.cold.insert(self.seen.hasher().hash_one(&key), number);
-            if self.seen.get(&key) == Some(&at) {
-                self.seen.remove(&key);
-            }
-            self.left += 1;
             evicted += 1;
         }
         // Tables that have become much too large are given back.
@@ -193,18 +188,24 @@ impl Ids {
     pub(crate) fn saw(&mut self, key: Key, now: Micros) {
         let bound = now.saturating_sub(self.span);
         while self.order.front().is_some_and(|(at, _)| *at <= bound)
-            && let Some((at, key)) = self.order.pop_front()
+            && let Some(oldest) = self.pop()
         {
-            self.heap -= key.heap_bytes();
-            if self.seen.get(&key) == Some(&at) {
-                self.seen.remove(&key);
+            if self.frozen.contains(&(self.left - 1)) {
+                self.aside.push_back(oldest);
             }
-            if self.frozen.contains(&self.left) {
-                self.aside.push_back((at, key));
-            }
-            self.left += 1;
         }
         self.push(key, now);
+    }
+
+    /// Takes the oldest id out of memory; when it was seen.
+    fn pop(&mut self) -> Option<(Micros, Key)> {
+        let (at, key) = self.order.pop_front()?;
+        self.heap -= key.heap_bytes();
+        if self.seen.get(&key) == Some(&at) {
+            self.seen.remove(&key);
+        }
+        self.left += 1;
+        Some((at, key))
     }
 
     fn push(&mut self, key: Key, at: Micros) {

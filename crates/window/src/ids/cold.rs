@@ -30,6 +30,8 @@ pub(super) struct Cold {
     parts: Vec<HashTable<Tag>>,
     /// Frames before it are gone.
     first: u32,
+    /// The newest frame that a tag has.
+    last: u32,
     len: usize,
 }
 
@@ -40,7 +42,7 @@ fn part_of(hash: u64) -> usize {
 
 impl Cold {
     pub(super) fn new() -> Self {
-        Self { parts: Vec::new(), first: 0, len: 0 }
+        Self { parts: Vec::new(), first: 0, last: 0, len: 0 }
     }
 
     /// Tags, those of frames that are gone and not swept out yet among them.
@@ -62,6 +64,7 @@ impl Cold {
             part.retain(|tag| tag.frame >= self.first);
             self.len -= before - part.len();
         }
+        self.last = self.last.max(frame);
         part.insert_unique(hash, Tag::new(hash, frame), Tag::hash);
         self.len += 1;
     }
@@ -76,7 +79,7 @@ impl Cold {
     /// Frames before this one are gone.
     pub(super) fn forget_before(&mut self, frame: u64) {
         self.first = u32::try_from(frame).unwrap_or(u32::MAX);
-        if self.len > 0 && self.parts.iter().all(|part| part.iter().all(|tag| tag.frame < self.first)) {
+        if self.last < self.first {
             (self.parts, self.len) = (Vec::new(), 0);
         }
     }
