@@ -177,9 +177,8 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
 
 /// How many commits there were, and for how long their markers stopped a task.
 fn told(cycles: CycleFigures, stats: &JobStats) -> String {
-    let mut markers = LatencyCounts::default();
     let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
-    tasks.for_each(|task| markers.merge(&task.markers));
+    let markers: LatencyCounts = tasks.map(|task| &task.markers).sum();
     let milliseconds = |share| markers.quantile(share).unwrap_or_default().as_secs_f64() * 1e3;
     format!(
         "last={} held_back={} marker_p99_ms={:.2} marker_max_ms={:.2}",

@@ -70,6 +70,16 @@ pub struct LatencyCounts {
     micros: u64,
 }
 
+/// What several have counted together.
+impl<'a> std::iter::Sum<&'a LatencyCounts> for LatencyCounts {
+    fn sum<I: Iterator<Item = &'a LatencyCounts>>(counts: I) -> Self {
+        counts.fold(Self::default(), |mut all, more| {
+            all.merge(more);
+            all
+        })
+    }
+}
+
 impl LatencyCounts {
     /// Counts `records` that took this long; longer than 71 minutes counts as that.
     pub fn add(&mut self, took: Duration, records: u64) {

@@ -159,14 +159,6 @@ pub struct LinkSnapshot {
     pub chained: bool,
 }
 
-/// What all tasks have counted together.
-fn all_of(tasks: &[TaskStats], counts: fn(&TaskStats) -> &LatencyCounts) -> LatencyCounts {
-    tasks.iter().fold(LatencyCounts::default(), |mut all, task| {
-        all.merge(counts(task));
-        all
-    })
-}
-
 impl JobSnapshot {
     /// What the runtime itself knows of a job. Types, queries, answers and uptime are for the caller to fill in.
     pub fn from_flow(name: &str, state: &JobState, stats: &JobStats) -> Self {
@@ -193,8 +185,8 @@ impl JobSnapshot {
             name: operator.name.to_string(),
             task_time: operator.tasks.iter().filter_map(|task| task.task_time).max(),
             lag: lag(&operator.tasks),
-            latency: all_of(&operator.tasks, |task| &task.latency),
-            markers: all_of(&operator.tasks, |task| &task.markers),
+            latency: operator.tasks.iter().map(|task| &task.latency).sum(),
+            markers: operator.tasks.iter().map(|task| &task.markers).sum(),
             tasks: operator.tasks.iter().map(TaskSnapshot::from).collect(),
             ..OperatorSnapshot::default()
         });

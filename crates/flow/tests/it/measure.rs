@@ -8,9 +8,7 @@ use thalweg_types::{Batch, Error, Micros};
 use crate::harness::*;
 
 fn latency(operator: &OperatorStats) -> LatencyCounts {
-    let mut all = LatencyCounts::default();
-    operator.tasks.iter().for_each(|task| all.merge(&task.latency));
-    all
+    operator.tasks.iter().map(|task| &task.latency).sum()
 }
 
 fn records_in(operator: &OperatorStats) -> u64 {
