@@ -673,9 +673,8 @@ impl LinkView {
 mod tests {
     use super::*;
 
-    #[test]
-    fn tasks_come_in_their_order_however_many_are_made_at_once() {
-        let operator = |name: &str, tasks| OperatorNode {
+    fn operator(name: &str, tasks: u32) -> OperatorNode {
+        OperatorNode {
             name: name.into(),
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -684,7 +683,11 @@ mod tests {
             parallelism: None,
             schedule: Schedule::default(),
             publishes: false,
-        };
+        }
+    }
+
+    #[test]
+    fn tasks_come_in_their_order_however_many_are_made_at_once() {
         let operators = [operator("a", 40), operator("none", 0), operator("b", 60)];
         let made = make_at_once(&operators, |operator, index| {
             // The first ones take longest.
@@ -699,16 +702,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "planted")]
     fn a_panic_while_a_task_is_made_is_the_callers() {
-        let task = OperatorNode {
-            name: "a".into(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            factory: Box::new(|_| Err(Error::internal("not called"))),
-            tasks: 8,
-            parallelism: None,
-            schedule: Schedule::default(),
-            publishes: false,
-        };
-        make_at_once(&[task], |_, _| panic!("planted"));
+        make_at_once(&[operator("a", 8)], |_, _| panic!("planted"));
     }
 }

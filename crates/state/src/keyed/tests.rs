@@ -282,14 +282,20 @@ fn a_batch_of_keys_is_read_once_each() {
     assert_eq!((run.keyed.stats().misses, run.keyed.stats().hits), (3, 3));
 }
 
-#[test]
-fn a_scan_fills_what_is_missing_and_counts_it_neither_as_hit_nor_as_miss() {
+/// Ten values that only the back end has.
+fn restarted() -> Run {
     let mut run = Run::new(usize::MAX);
     for key in 0..10 {
         run.step(&Step::Append(key, 1));
     }
     commit(&mut run);
     run.step(&Step::Crash(usize::MAX));
+    run
+}
+
+#[test]
+fn a_scan_fills_what_is_missing_and_counts_it_neither_as_hit_nor_as_miss() {
+    let mut run = restarted();
     run.step(&Step::Scan);
     run.step(&Step::Append(3, 9));
     run.step(&Step::Fill(100, true));
@@ -305,12 +311,7 @@ fn a_scan_fills_what_is_missing_and_counts_it_neither_as_hit_nor_as_miss() {
 
 #[test]
 fn a_scan_brings_no_value_of_a_key_that_has_changed_and_left_since_it_began() {
-    let mut run = Run::new(usize::MAX);
-    for key in 0..10 {
-        run.step(&Step::Append(key, 1));
-    }
-    commit(&mut run);
-    run.step(&Step::Crash(usize::MAX));
+    let mut run = restarted();
     run.step(&Step::Scan);
     run.step(&Step::Append(3, 9));
     run.step(&Step::Remove(4));
@@ -354,12 +355,7 @@ fn a_scan_brings_in_no_more_than_memory_takes_and_it_leaves_before_what_was_used
 
 #[test]
 fn what_a_scan_has_brought_is_unloaded_as_if_it_had_been_used_when_the_scan_began() {
-    let mut run = Run::new(usize::MAX);
-    for key in 0..10 {
-        run.step(&Step::Append(key, 1));
-    }
-    commit(&mut run);
-    run.step(&Step::Crash(usize::MAX));
+    let mut run = restarted();
     run.keyed.set_stamp(5);
     run.step(&Step::Scan);
     run.keyed.set_stamp(7);
