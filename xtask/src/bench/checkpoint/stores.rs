@@ -93,7 +93,7 @@ impl Stores {
                 match options.url_of(store.name) {
                     Some(url) => urls.push((store.name, url.to_owned())),
                     None if options.quick => continue,
-                    None => match Hosted::start(store.name, &options.folder()?) {
+                    None => match Hosted::named(store.name, &options.folder()?) {
                         Ok(server) => {
                             urls.push((store.name, format!("{scheme}://{}", server.address())));
                             hosted.push(server);

@@ -81,7 +81,7 @@ const SERVICES: [Service; 4] = [
     Service { name: "hbase", tests: BACK_ENDS, find: hbase::find, start: hbase::start },
 ];
 
-/// A service in a folder of its own, for a benchmark.
+/// A service in a folder of its own.
 pub(crate) struct Hosted {
     running: Running,
     /// Goes after it.
@@ -90,17 +90,21 @@ pub(crate) struct Hosted {
 
 impl Hosted {
     /// Starts the service with this name, with all that it keeps below `parent`; why it cannot be had is the error.
-    pub(crate) fn start(name: &str, parent: &Path) -> Result<Self> {
+    pub(crate) fn named(name: &str, parent: &Path) -> Result<Self> {
         let service = SERVICES.iter().find(|service| service.name == name);
         let service = service.with_context(|| format!("no service is called {name}"))?;
         let found = (service.find)()?;
         if let Found::Missing(reason) = found {
             bail!(reason);
         }
-        let folder =
-            tempfile::Builder::new().prefix("service-").tempdir_in(parent).context("make a folder")?;
+        Self::start(service, &found, parent)
+    }
+
+    fn start(service: &Service, found: &Found, parent: &Path) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("thalweg-service-").tempdir_in(parent);
+        let folder = folder.context("make a folder")?;
         let running =
-            (service.start)(&found, folder.path()).with_context(|| format!("start {}", service.name))?;
+            (service.start)(found, folder.path()).with_context(|| format!("start {}", service.name))?;
         Ok(Self { running, _folder: folder })
     }
 
@@ -129,14 +133,13 @@ pub(super) fn run() -> Result<Tally> {
 }
 
 fn test(service: &Service, found: &Found) -> Result<Tally> {
-    let folder = tempfile::Builder::new().prefix("thalweg-service-").tempdir().context("make a folder")?;
-    let running = (service.start)(found, folder.path()).with_context(|| format!("start {}", service.name))?;
+    let hosted = Hosted::start(service, found, &std::env::temp_dir())?;
     let mut tally = Tally::default();
     for tests in service.tests {
         let mut command = project::cargo();
         command.args(["test", "--quiet", "--no-fail-fast"]).args(*tests);
         command.args(["--", "--ignored", "--format", "pretty", &format!("{REAL_SERVICE}::{}", service.name)]);
-        command.envs(running.environment.iter().map(|(name, value)| (*name, value)));
+        command.envs(hosted.running.environment.iter().map(|(name, value)| (*name, value)));
         let tested = libtest::run(command)?;
         tally.add(&tested);
         tally.notes.extend(tested.notes);
