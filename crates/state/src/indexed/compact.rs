@@ -4,10 +4,14 @@
 //! oldest one a tombstone hides nothing and may go; and every segment gets its turn, so that a single old live key
 //! keeps no file. Segments in which nothing is live leave without being read.
 //!
-//! When: sealed segments take more than 7/4 of the live bytes. How fast: for each byte written, four bytes of the
-//! oldest segment are read. A whole round then copies each live byte once while at most a quarter of its bytes are
-//! written, so segments stay below twice the live bytes, plus the active one and what a commit still needs; and a
-//! byte written costs less than two bytes copied.
+//! When: segments, the active one among them, take more than 8/5 of the live bytes. How fast: for each byte written,
+//! four bytes of the oldest segment are read. The oldest is then live by at most five eighths on average, so more
+//! leaves than comes; where all keys are as busy it is live by a little more than a third, and a byte written costs
+//! little more than half a byte copied. What has been copied stays on the disk until the next commit does without it;
+//! what is left up to twice the live bytes is for that and for the segment that is being emptied.
+//!
+//! Segments are as large as a sixteenth of the live bytes (see the writer), within bounds: a large one
+//! would keep as much dead data until its turn comes.
 //!
 //! The work is done by the thread that writes, in slices. Nothing is compacted while a scan is under way.
 
@@ -47,27 +51,30 @@ impl Writer {
             return Ok(());
         }
         self.compaction.allowance += (written * PACE) as i64;
+        match self.spend_allowance(shared) {
+            // After a failed sync nobody knows what is on the disk, whatever it says of its reason.
+            Err(error @ StateError::Full { action: "sync", .. }) => return Err(error),
+            // Nothing was copied and nothing lost; writing goes on as long as it can.
+            Err(error) if error.is_full() => self.compaction.allowance = 0,
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    fn spend_allowance(&mut self, shared: &Shared) -> Result<(), StateError> {
         while self.compaction.allowance > 0 {
             if self.compaction.victim.is_none() && !self.choose_victim(shared)? {
                 self.compaction.allowance = 0;
                 return Ok(());
             }
             let Some((extent, slot, mut walk)) = self.compaction.victim.take() else { return Ok(()) };
-            match self.compact_frame(shared, extent, slot, &mut walk) {
-                Ok(false) => {
-                    Counters::add(&shared.counters.compactions, 1);
-                }
-                Ok(true) => self.compaction.victim = Some((extent, slot, walk)),
-                Err(error) => {
-                    self.compaction.victim = Some((extent, slot, walk));
-                    if error.is_full() {
-                        // Nothing was copied and nothing lost; writing goes on as long as it can.
-                        self.compaction.allowance = 0;
-                        return Ok(());
-                    }
-                    return Err(error);
-                }
+            let outcome = self.compact_frame(shared, extent, slot, &mut walk);
+            if let Ok(false) = outcome {
+                Counters::add(&shared.counters.compactions, 1);
+                continue;
             }
+            self.compaction.victim = Some((extent, slot, walk));
+            outcome?;
         }
         Ok(())
     }
@@ -77,8 +84,9 @@ impl Writer {
             let places = shared.places();
             // Those without live entries leave with the next version.
             let holding = |extent: &&Extent| places.live_count(extent.number) > 0;
-            let sealed_bytes: u64 = self.sealed.values().filter(holding).map(|extent| extent.len).sum();
-            if sealed_bytes * 4 <= places.live_bytes() * 7 {
+            let sealed: u64 = self.sealed.values().filter(holding).map(|extent| extent.len).sum();
+            let active = self.active.as_ref().map_or(0, |active| active.extent.len);
+            if (sealed + active) * 5 <= places.live_bytes() * 8 {
                 return Ok(false);
             }
             let oldest = self.sealed.values().find(holding).copied();

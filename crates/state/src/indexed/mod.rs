@@ -58,7 +58,8 @@ use crate::{Backend, BackendStats, Changes, StateError, Version, Visit};
 /// Sizes of an [`Indexed`] back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexedOptions {
-    /// Bytes after which a segment is sealed; at most 256 MiB. One write stays in one segment.
+    /// Bytes after which a segment is sealed; at most 256 MiB. Of little state it is sealed earlier, at a sixteenth of
+    /// the live bytes, but not below 1 MiB. One write stays in one segment.
     pub segment_bytes: u64,
     /// Segments that are open for reading at once.
     pub open_segments: usize,

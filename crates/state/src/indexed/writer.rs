@@ -32,6 +32,13 @@ const INDEX_BATCH: usize = 256;
 /// one: reading so much again takes about as long as reading the index file.
 const DUMP_RATIO: u64 = 2;
 
+/// Segments have this share of the live bytes: while one fills, its share of them can be dead without being
+/// compacted.
+const SEGMENT_SHARE: u64 = 16;
+
+/// Segments of little state have so many bytes: smaller ones would cost more syncs than they save space.
+const MIN_SEGMENT_BYTES: u64 = 1 << 20;
+
 /// Zeros that a sync of little data lays out ahead of it, so that those which follow change neither length nor extents
 /// of the file: see `docs/decisions/2026-11-20-journal-writes.md`. Fewer than a log lays out, as each task has its own.
 const AHEAD_BYTES: u64 = 256 << 10;
@@ -201,7 +208,7 @@ impl Writer {
 
     /// Makes the active segment, or seals it and makes its successor.
     fn make_room(&mut self, shared: &Shared) -> Result<(), StateError> {
-        if self.active.as_ref().is_some_and(|active| active.extent.len < shared.options.segment_bytes) {
+        if self.active.as_ref().is_some_and(|active| active.extent.len < segment_bytes(shared)) {
             return Ok(());
         }
         self.sync_active(shared)?;
@@ -229,7 +236,7 @@ impl Writer {
             && active.is_dirty
         {
             let path = segment::path(&shared.dir, active.extent.number);
-            active.lay_ahead(shared.options.segment_bytes).map_err(StateError::io("extend", &path))?;
+            active.lay_ahead(segment_bytes(shared)).map_err(StateError::io("extend", &path))?;
             active.file.sync_data().map_err(StateError::io("sync", &path))?;
             active.synced = active.extent.len;
             active.is_dirty = false;
@@ -348,6 +355,12 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Bytes after which a segment is sealed: a share of the live bytes, at most what the options say.
+fn segment_bytes(shared: &Shared) -> u64 {
+    let wanted = (shared.places().live_bytes() / SEGMENT_SHARE).max(MIN_SEGMENT_BYTES);
+    wanted.min(shared.options.segment_bytes)
 }
 
 /// Unlinks a file that no version needs; one that is gone is as good.

@@ -11,8 +11,12 @@ use crate::harness::{DIR, Disk, IDENTITY, commit, small};
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
+/// Few keys that come and go, above many that rest: without those nothing would be worth more than one segment.
 fn changes_of(cycle: u64) -> Changes {
     let mut changes = Changes::new();
+    for number in 0..4 {
+        changes.push(format!("rests{cycle}-{number}").as_bytes(), &[9; 24]);
+    }
     for number in 0..6_u64 {
         changes.push(format!("k{}", (cycle * 2 + number) % 9).as_bytes(), &[cycle as u8; 24]);
     }

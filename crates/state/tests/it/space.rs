@@ -49,7 +49,7 @@ fn in_segments(disk: &Disk) -> u64 {
 type Pattern = fn(u64, u64) -> u64;
 
 #[test]
-fn overwrites_take_twice_the_live_bytes_and_a_segment() {
+fn overwrites_take_less_than_twice_the_live_bytes() {
     // Random keys; all keys in turn; many hot keys and in each cycle one that then rests for long.
     let patterns: [(&str, Pattern); 3] = [
         ("random", |cycle, number| mixed(cycle * 100 + number) % 2000),
@@ -66,16 +66,15 @@ fn overwrites_take_twice_the_live_bytes_and_a_segment() {
         };
         let (backend, version) = run(&disk, 1..1500, fill, |backend, cycle| {
             if cycle > 300 && cycle.is_multiple_of(7) {
-                let (live, disk) = (backend.stats().live_bytes, in_segments(&disk));
-                // The active segment and the one that was emptied for the next commit.
-                most = most.max((disk - 2 * SEGMENT) as f64 / live as f64);
+                most = most.max(in_segments(&disk) as f64 / backend.stats().live_bytes as f64);
             }
         });
         let stats = backend.stats();
         assert!(most <= 2.0, "{name}: {most} times the live bytes");
         assert!(name == "in turn" || stats.compactions > 10, "{name}: {stats:?}");
         let written = 1500 * 20 * 90;
-        assert!(stats.copied_bytes <= 2 * written, "{name}: {} bytes copied", stats.copied_bytes);
+        // What is copied out of a frame is one again, so that frames of few small entries become costly ones.
+        assert!(stats.copied_bytes * 2 <= 5 * written, "{name}: {} bytes copied", stats.copied_bytes);
         let state = scanned(backend.as_ref()).unwrap();
         drop(backend);
         disk.power_cut(None);
