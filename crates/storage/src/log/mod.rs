@@ -27,6 +27,7 @@ mod scan;
 mod segment;
 mod survey;
 mod window;
+mod writeback;
 mod writer;
 
 use std::fmt;
@@ -38,6 +39,7 @@ use thalweg_types::Micros;
 
 use crate::Fs;
 use group::GroupBuffer;
+use writeback::Writeback;
 use writer::Active;
 
 pub use error::LogError;
@@ -94,6 +96,9 @@ pub struct LogOptions {
     /// Bytes of zeros that a sync of little data lays out ahead of it, so that later syncs change no length and no
     /// extent; 0 for none. See `docs/decisions/2026-11-20-journal-writes.md`.
     pub ahead_bytes: u64,
+    /// After so many bytes that no sync has covered the disk is told to take them, beside the work, so that the sync
+    /// at the end of a segment finds little left; 0 for never.
+    pub writeback_bytes: u64,
     /// What a commit names: every record before it must be there.
     pub promised: LogPosition,
     pub clock: LogClock,
@@ -107,6 +112,7 @@ impl LogOptions {
             segment_bytes: 64 << 20,
             buffer_bytes: 1 << 20,
             ahead_bytes: 4 << 20,
+            writeback_bytes: 8 << 20,
             promised: LogPosition(0),
             clock: LogClock::system(),
         }
@@ -128,6 +134,8 @@ pub struct Log {
     buffer: GroupBuffer,
     written: LogPosition,
     synced: LogPosition,
+    /// The sync of the active segment that is under way beside the work.
+    writeback: Writeback,
     /// What made the log unusable.
     failed: Option<String>,
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::group::GroupBuffer;
 use super::segment::{self, Header};
 use super::survey::Survey;
+use super::writeback::Writeback;
 use super::writer::{self, Active};
 use super::{Log, LogError, LogOptions, LogPosition, TornTail};
 use crate::{Fs, OpenMode};
@@ -91,6 +92,7 @@ impl Log {
             buffer: GroupBuffer::default(),
             written,
             synced: written,
+            writeback: Writeback::default(),
             failed: None,
         };
         Ok(Opened { log, torn })

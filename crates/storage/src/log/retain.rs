@@ -95,6 +95,7 @@ impl Log {
         if position < self.first() {
             return Err(self.missing(position));
         }
+        self.settle()?;
         self.cut(position).map_err(|error| self.poison(error))
     }
 

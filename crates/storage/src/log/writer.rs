@@ -58,7 +58,7 @@ impl Log {
             let outcome = match self.write_run(buffer, done) {
                 Ok(Some(count)) => {
                     done += count;
-                    Ok(())
+                    self.write_back()
                 }
                 Ok(None) => self.rotate(),
                 Err(error) => Err(error),
@@ -134,13 +134,46 @@ impl Log {
     }
 
     fn sync_file(&mut self) -> Result<(), LogError> {
+        self.settle()?;
         if let Err(error) = self.active.file.sync_data() {
-            let error = LogError::io("sync", &self.active.path)(error);
-            return Err(self.poison(error));
+            return Err(self.failed_sync(error));
         }
         self.active.synced = self.active.end;
         self.synced = self.written;
         Ok(())
+    }
+
+    /// Has the disk take what many writes have gathered, beside the work.
+    fn write_back(&mut self) -> Result<(), LogError> {
+        match self.writeback.poll() {
+            Ok(Some(end)) => self.active.synced = end,
+            Ok(None) => {}
+            Err(error) => return Err(self.failed_sync(error)),
+        }
+        let wanted = self.options.writeback_bytes;
+        if wanted > 0
+            && self.active.end - self.active.synced >= wanted
+            && let Err(error) = self.writeback.begin(&self.active.file, self.active.end)
+        {
+            // The sync at the end of the segment does it all.
+            tracing::debug!(%error, "no thread for syncs of a log");
+        }
+        Ok(())
+    }
+
+    /// Waits for a sync that is under way beside the work: what it says is said once.
+    pub(super) fn settle(&mut self) -> Result<(), LogError> {
+        match self.writeback.wait() {
+            Ok(Some(end)) => self.active.synced = end,
+            Ok(None) => {}
+            Err(error) => return Err(self.failed_sync(error)),
+        }
+        Ok(())
+    }
+
+    fn failed_sync(&mut self, error: io::Error) -> LogError {
+        let error = LogError::io("sync", &self.active.path)(error);
+        self.poison(error)
     }
 
     /// Cuts zeros that were laid out ahead.

@@ -144,6 +144,34 @@ fn a_failed_sync_is_final() {
 }
 
 #[test]
+fn a_sync_beside_the_work_covers_what_it_found_and_its_failure_is_as_final() {
+    let disk = MemFs::new();
+    let beside = LogOptions { writeback_bytes: 100, ..options() };
+    let mut log = Log::open(Arc::new(disk.clone()), DIR, beside.clone()).unwrap().log;
+    append(&mut log, 5);
+    log.flush().unwrap();
+    assert_eq!(log.synced(), LogPosition(0), "nothing is promised");
+    log.settle().unwrap();
+    disk.crash();
+    assert_holds(&open(&disk).unwrap().log, 0, 5);
+
+    // The first call is the write, the second the sync beside it.
+    let fault = Fault { call: calls_to_open(&disk) + 2, kind: FaultKind::Eio, stays: false };
+    let faulty = FaultyFs::new(Arc::new(disk.clone()), Some(fault));
+    let mut log = Log::open(Arc::new(faulty.clone()), DIR, beside).unwrap().log;
+    append(&mut log, 5);
+    log.flush().unwrap();
+    // The next sync would succeed: it must not be believed.
+    let error = log.sync().unwrap_err();
+    assert!(matches!(&error, LogError::Io { action: "sync", .. }), "{error}");
+    assert_eq!((faulty.hits(), log.synced()), (1, LogPosition(5)));
+    assert!(matches!(log.sync().unwrap_err(), LogError::Poisoned { .. }));
+    assert!(matches!(log.append(&[b"x"]), Err(LogError::Poisoned { .. })));
+    disk.crash();
+    assert_holds(&open(&disk).unwrap().log, 0, 5);
+}
+
+#[test]
 fn opening_and_inspecting_change_nothing_where_nothing_is_wrong() {
     let disk = MemFs::new();
     let mut log = open(&disk).unwrap().log;

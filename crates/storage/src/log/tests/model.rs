@@ -55,11 +55,12 @@ fn compare(log: &Log, from: u64, model: &[Vec<u8>]) {
     assert_eq!(reader.position(), log.written());
 }
 
-fn run(steps: &[Step], ahead_bytes: u64) {
+fn run(steps: &[Step], ahead_bytes: u64, writeback_bytes: u64) {
     let fs = MemFs::new();
     let open = |promised: usize| {
         let promised = LogPosition(promised as u64);
-        Log::open(Arc::new(fs.clone()), DIR, LogOptions { ahead_bytes, promised, ..options() }).unwrap().log
+        let options = LogOptions { ahead_bytes, writeback_bytes, promised, ..options() };
+        Log::open(Arc::new(fs.clone()), DIR, options).unwrap().log
     };
     let mut log = open(0);
     let mut model: Vec<Vec<u8>> = Vec::new();
@@ -135,11 +136,16 @@ fn run(steps: &[Step], ahead_bytes: u64) {
 proptest! {
     #[test]
     fn any_steps(steps in proptest::collection::vec(step(), 1..80)) {
-        run(&steps, 0);
+        run(&steps, 0, 0);
     }
 
     #[test]
     fn any_steps_with_zeros_ahead(steps in proptest::collection::vec(step(), 1..80)) {
-        run(&steps, 1024);
+        run(&steps, 1024, 0);
+    }
+
+    #[test]
+    fn any_steps_with_syncs_beside_the_work(steps in proptest::collection::vec(step(), 1..80)) {
+        run(&steps, 0, 100);
     }
 }
