@@ -25,7 +25,11 @@ const ITEM_BYTES: usize = 64;
 #[derive(Clone)]
 pub(crate) enum Control {
     Tick(Micros),
-    Cycle(u64),
+    Cycle {
+        number: u64,
+        /// The input has ended: no record comes behind it.
+        is_last: bool,
+    },
     Command(Arc<Command>),
     End,
 }

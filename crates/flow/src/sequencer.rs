@@ -266,7 +266,7 @@ impl Sequencer {
             }
             let is_due = self.is_due(self.cycle, self.options.cycle.every, time) || self.core.is_hastened();
             if is_due && self.may_mark() {
-                self.make_cycle(time)?;
+                self.make_cycle(time, false)?;
             }
             more = self.ask_once(time)?;
             time = Instant::now();
@@ -279,7 +279,7 @@ impl Sequencer {
         }
         if self.feeds.iter().all(|feed| feed.state == FeedState::Ended) && !self.is_stuck() {
             if self.core.seal() {
-                self.make_cycle(time)?;
+                self.make_cycle(time, true)?;
                 if let Some(cycles) = &self.core.cycles {
                     cycles.end();
                 }
@@ -385,7 +385,7 @@ impl Sequencer {
         let is_full = settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
             || settings.records.is_some_and(|limit| self.cycle_records >= limit);
         if is_full && self.may_mark() {
-            self.make_cycle(now)?;
+            self.make_cycle(now, false)?;
         }
         Ok(())
     }
@@ -425,13 +425,13 @@ impl Sequencer {
         self.control(&Control::Tick(self.now));
     }
 
-    fn make_cycle(&mut self, at: Instant) -> Result<(), Error> {
+    fn make_cycle(&mut self, at: Instant, is_last: bool) -> Result<(), Error> {
         self.write_down(OrderEvent::Cycle { number: self.cycle_number + 1 })?;
-        self.send_cycle(at);
+        self.send_cycle(at, is_last);
         Ok(())
     }
 
-    fn send_cycle(&mut self, at: Instant) {
+    fn send_cycle(&mut self, at: Instant, is_last: bool) {
         self.core.cycle_begins();
         self.cycle = Pace { at, clock: self.now };
         (self.cycle_bytes, self.cycle_records) = (0, 0);
@@ -445,7 +445,7 @@ impl Sequencer {
                 sources: self.feeds.iter().map(|feed| feed.source.position()).collect(),
             });
         }
-        self.control(&Control::Cycle(self.cycle_number));
+        self.control(&Control::Cycle { number: self.cycle_number, is_last });
     }
 
     fn make_command(&mut self, command: Arc<Command>) -> Result<(), Error> {

@@ -194,10 +194,12 @@ impl Stage {
         let mut out = output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core);
         match control {
             Control::Tick(now) => operator.tick(*now, &mut out)?,
-            Control::Cycle(cycle) => {
+            Control::Cycle { number, is_last } => {
                 let began = Instant::now();
-                operator.cycle(*cycle, &mut out)?;
-                self.counters.markers.add(began.elapsed(), 1);
+                operator.cycle(*number, &mut out)?;
+                if !is_last {
+                    self.counters.markers.add(began.elapsed(), 1);
+                }
             }
             Control::Command(command) if command.operator == self.name => {
                 operator.command(command, &mut out)?;

@@ -76,7 +76,8 @@ pub struct TaskStats {
     /// From the numbering of records to the end of the call that they were given to. All records of a batch count
     /// as its oldest; rows that an operator held back count from what set them off.
     pub latency: LatencyCounts,
-    /// For how long each cycle marker stopped the task; counted by marker.
+    /// For how long each cycle marker stopped the task; counted by marker. Not the last one, behind which no record
+    /// comes.
     pub markers: LatencyCounts,
 }
 

@@ -112,7 +112,7 @@ impl Sequencer {
                         self.cycle_number + 1
                     )));
                 }
-                self.send_cycle(time);
+                self.send_cycle(time, false);
             }
             OrderEvent::Command { record } => {
                 let command = match (&record, &self.replay) {

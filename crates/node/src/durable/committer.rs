@@ -159,11 +159,17 @@ impl Cycles for Committer {
 
     fn part(&self, operator: &Arc<str>, task: u32, cycle: u64, part: Box<dyn CyclePart>) {
         let mut inner = self.lock();
+        let expected = inner.expected.len();
+        let mut is_whole = false;
         if let Some(open) = inner.open.iter_mut().find(|open| open.start.cycle == cycle) {
             open.parts.insert((Arc::clone(operator), task), part);
+            is_whole = open.parts.len() == expected;
         }
         drop(inner);
-        self.changed.notify_all();
+        // The task that hands over has records to work on: the thread is woken when there is something to do.
+        if is_whole {
+            self.changed.notify_all();
+        }
     }
 
     fn end(&self) {

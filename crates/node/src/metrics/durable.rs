@@ -189,9 +189,11 @@ struct StagePart {
 
 impl CyclePart for StagePart {
     fn prepare(&mut self) -> Result<Vec<u8>, Error> {
-        let Some(handover) = self.handover.take() else {
+        let Some(mut handover) = self.handover.take() else {
             return Err(Error::internal("a part of a cycle was prepared twice"));
         };
+        // Beside what follows, which waits for the disk, too.
+        handover.sync.begin();
         self.backend.write(self.cycle, &handover.changes)?;
         // Before others are told, who look for it then. Memory that a cycle did not fill by half is given up, as is much.
         let (used, memory) = (handover.changes.byte_len(), handover.changes.capacity());

@@ -5,7 +5,7 @@
 //! [`IoPool`] ([`shared`]).
 //!
 //! Life of a chunk: *pending* (sealed, in memory, readable) -> *written* (in a file; out of memory unless kept or
-//! read) -> *synced* (by [`ChunkStore::begin_sync`], or because its file was rolled) -> *deleted* with its whole file.
+//! read) -> *synced* (by a [`SyncTicket`], or because its file was rolled) -> *deleted* with its whole file.
 //!
 //! Invariants
 //! * Chunks are numbered without gaps; numbers are never reused, as the last file is never unlinked.
@@ -142,25 +142,32 @@ impl Drop for Keeper {
     }
 }
 
-/// A sync under way. It comes to its end also where the store is dropped before.
+/// A sync of what was sealed before it was drawn. It can be done also where the store is dropped before.
 #[derive(Debug)]
 #[must_use]
 pub struct SyncTicket {
     state: Arc<SyncState>,
-    _keeper: Arc<Keeper>,
+    has_begun: bool,
+    pool: Arc<IoPool>,
+    keeper: Arc<Keeper>,
 }
 
 impl SyncTicket {
-    /// Whether [`SyncTicket::wait`] would return at once.
-    pub fn is_done(&self) -> bool {
-        self.state.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Starts the sync, behind the writes that wait, on whatever thread: the store's owner draws the ticket at a moment
+    /// at which it should not wake another thread.
+    pub fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let shared = &self.keeper.0;
+            shared.submit(self.pool.lanes(), shared.lock(), Operation::Sync(Arc::clone(&self.state)));
+        }
     }
 
     /// Waits until every chunk sealed before the ticket was drawn survives power loss; the first id after them.
     ///
     /// # Errors
     /// The failed write or sync. The store is poisoned by it.
-    pub fn wait(self) -> Result<ChunkId, ChunkError> {
+    pub fn wait(mut self) -> Result<ChunkId, ChunkError> {
+        self.begin();
         let mut outcome = self.state.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match &*outcome {
@@ -436,15 +443,15 @@ impl ChunkStore {
         Ok(count as u64)
     }
 
-    /// Starts a sync of everything sealed so far, behind the writes that wait.
+    /// Draws a ticket for a sync of everything sealed so far. Nothing is done before [`SyncTicket::begin`].
     ///
     /// # Errors
     /// An earlier failure of the background writer.
-    pub fn begin_sync(&mut self) -> Result<SyncTicket, ChunkError> {
+    pub fn draw_sync(&mut self) -> Result<SyncTicket, ChunkError> {
         self.check()?;
-        let sync = Arc::new(SyncState { next: self.next, outcome: Mutex::new(None), done: Condvar::new() });
-        self.shared.submit(self.pool.lanes(), self.shared.lock(), Operation::Sync(Arc::clone(&sync)));
-        Ok(SyncTicket { state: sync, _keeper: Arc::clone(&self.keeper) })
+        let state = Arc::new(SyncState { next: self.next, outcome: Mutex::new(None), done: Condvar::new() });
+        let (pool, keeper) = (Arc::clone(&self.pool), Arc::clone(&self.keeper));
+        Ok(SyncTicket { state, has_begun: false, pool, keeper })
     }
 
     /// Waits until everything sealed so far survives power loss; the first id after it.
@@ -452,7 +459,7 @@ impl ChunkStore {
     /// # Errors
     /// The failed write or sync, now or earlier. The store is poisoned by it.
     pub fn sync(&mut self) -> Result<ChunkId, ChunkError> {
-        let outcome = self.begin_sync()?.wait();
+        let outcome = self.draw_sync()?.wait();
         if outcome.is_err() {
             // The owner hears of it here; the same error again on the next call would look like another.
             let _ = self.check();

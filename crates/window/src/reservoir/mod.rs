@@ -217,12 +217,12 @@ impl Reservoir {
         self.held = Some(id);
     }
 
-    /// Starts a sync of everything sealed so far.
+    /// A ticket for a sync of everything sealed so far.
     ///
     /// # Errors
     /// What the store says of an earlier write.
-    pub(crate) fn begin_sync(&mut self) -> Result<SyncTicket, ChunkError> {
-        self.store.begin_sync()
+    pub(crate) fn draw_sync(&mut self) -> Result<SyncTicket, ChunkError> {
+        self.store.draw_sync()
     }
 }
 

@@ -44,7 +44,7 @@ const ROWS_PER_GROUP: usize = 4;
 
 /// Everything of one cycle.
 ///
-/// To commit it: wait for `sync`, apply `changes` to a back end and sync that, name `manifest` in a commit record, then
+/// To commit it: begin `sync` and wait for it, apply `changes` to a back end and sync that, name `manifest` in a commit record, then
 /// tell the stage by [`Stage::committed`].
 #[derive(Debug)]
 #[must_use]
@@ -172,7 +172,7 @@ impl Stage {
                 open.cycle
             )));
         }
-        let sync = self.reservoir.begin_sync().map_err(store_failed)?;
+        let sync = self.reservoir.draw_sync().map_err(store_failed)?;
         let is_first = self.checkpoint.is_none();
         for grouping in self.groupings.iter_mut().flatten() {
             let numbers = grouping.table.numbers();

@@ -99,7 +99,7 @@ fn a_failed_write_poisons_the_store_and_reading_goes_on() {
     assert!(matches!(&error, ChunkError::Io { action: "write", .. }), "{error}");
     let error = store.seal(next, batch).unwrap_err();
     assert!(matches!(&error, ChunkError::Poisoned { .. }), "{error}");
-    assert!(store.begin_sync().is_err() && store.delete_before(ChunkId(1)).is_err());
+    assert!(store.draw_sync().is_err() && store.delete_before(ChunkId(1)).is_err());
     assert_whole(&mut store);
     assert_eq!(store.index().len(), 4, "what was sealed before the failure is readable");
 }
@@ -134,12 +134,15 @@ fn an_interrupted_deletion_leaves_no_gap() {
 }
 
 #[test]
-fn a_sync_under_way_ends_well_though_the_store_is_dropped() {
-    for _ in 0..50 {
+fn a_sync_that_is_drawn_ends_well_though_the_store_is_dropped() {
+    for round in 0..50 {
         let (fs, pool) = (disk(), IoPool::new(2));
         let mut store = open(&fs, &pool, None).unwrap();
         seal(&mut store, 3);
-        let ticket = store.begin_sync().unwrap();
+        let mut ticket = store.draw_sync().unwrap();
+        if round % 2 == 0 {
+            ticket.begin();
+        }
         drop(store);
         assert_eq!(ticket.wait().unwrap(), ChunkId(3));
         fs.crash();
