@@ -59,7 +59,11 @@ impl Filling {
             Ok(Ok(entries)) => Block::Entries(entries),
             Ok(Err(error)) => Block::Failed(error),
             Err(mpsc::TryRecvError::Empty) => Block::NotYet,
-            Err(mpsc::TryRecvError::Disconnected) => Block::End,
+            // The thread has ended: as it should, or by a panic, behind which entries would be missing.
+            Err(mpsc::TryRecvError::Disconnected) => match self.thread.take().map(JoinHandle::join) {
+                Some(Err(_)) => Block::Failed(Error::internal("the thread that reads state back panicked")),
+                _ => Block::End,
+            },
         }
     }
 }
@@ -92,4 +96,44 @@ fn read(backend: &dyn Backend, is_wanted: fn(&[u8]) -> bool, send: &mpsc::SyncSe
         Ok(()) => send.send(Ok(block)),
         Err(error) => send.send(Err(error.into())),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, MemoryDisk};
+
+    /// Everything that comes out of a scan of one key.
+    fn all(is_wanted: fn(&[u8]) -> bool) -> Vec<Block> {
+        let backend = Memory::open(&MemoryDisk::new(), None).unwrap();
+        let mut changes = Changes::new();
+        changes.push(b"key", b"value");
+        backend.write(1, &changes).unwrap();
+        let mut filling = Filling::begin(Arc::new(backend), is_wanted).unwrap();
+        let mut blocks = Vec::new();
+        loop {
+            match filling.poll() {
+                Block::NotYet => std::thread::yield_now(),
+                last @ (Block::End | Block::Failed(_)) => {
+                    blocks.push(last);
+                    return blocks;
+                }
+                entries => blocks.push(entries),
+            }
+        }
+    }
+
+    #[test]
+    fn a_scan_ends_with_its_last_block_and_a_panic_in_it_is_a_failure() {
+        let blocks = all(|_| true);
+        assert!(
+            matches!(blocks.as_slice(), [Block::Entries(entries), Block::End] if entries.len() == 1),
+            "{blocks:?}"
+        );
+        let blocks = all(|_| panic!("of the test"));
+        assert!(
+            matches!(blocks.as_slice(), [Block::Failed(error)] if error.to_string().contains("panicked")),
+            "{blocks:?}"
+        );
+    }
 }

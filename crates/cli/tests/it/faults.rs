@@ -119,7 +119,7 @@ const KEPT: [Format; 6] = [
     Format { begin: "chunks-", end: ".thc", at: CHUNK_AT + 4, seal: seal_chunk, what: "a chunk" },
 ];
 
-/// What it keeps in one back end or the other. Lists of sealed segments come with 64 MiB of state: of those the back
+/// What it keeps in one back end or the other. Lists of sealed segments come with a MiB of state: of those the back
 /// end's own tests tell.
 const SEGMENT: Format =
     Format { begin: "segment-", end: ".ths", at: 8, seal: |bytes| seal(bytes, 28), what: "a segment" };

@@ -64,7 +64,9 @@ impl Journalled {
             self.earlier = None;
             return Ok(None);
         };
-        let block = self.codec.decode(&Bytes::copy_from_slice(record))?;
+        let block = self.codec.decode(&Bytes::copy_from_slice(record)).map_err(|error| {
+            error.context(format!("{position} of the journal in {}", self.log.dir().display()))
+        })?;
         if block.first != self.next {
             return Err(Error::corrupt(format!(
                 "the journal goes on with offset {}, expected {}",

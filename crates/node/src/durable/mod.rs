@@ -47,8 +47,9 @@ use record::{CommitRecord, CommittedSource, Position};
 pub(crate) use committer::Committer;
 pub use committer::CycleFigures;
 
-/// How long the order log of a job without a journal gathers before it is synced.
-const UNHURRIED: Duration = Duration::from_millis(10);
+/// How long the order log of a job without a journal gathers before it is synced: sinks wait for it, and nobody who
+/// would notice waits for them.
+const UNHURRIED: Duration = Duration::from_millis(25);
 
 /// What a source was given that it cannot give again.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 //! with no other lock held.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -270,6 +270,11 @@ impl LogHandle {
                 queue = channel.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
         }
+    }
+
+    /// The log's folder.
+    pub fn dir(&self) -> &Path {
+        &self.0.dir
     }
 
     /// Number that the next record gets, unless somebody else appends first.
