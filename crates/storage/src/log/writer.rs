@@ -145,11 +145,8 @@ impl Log {
 
     /// Has the disk take what many writes have gathered, beside the work.
     fn write_back(&mut self) -> Result<(), LogError> {
-        match self.writeback.poll() {
-            Ok(Some(end)) => self.active.synced = end,
-            Ok(None) => {}
-            Err(error) => return Err(self.failed_sync(error)),
-        }
+        let outcome = self.writeback.poll();
+        self.note_synced(outcome)?;
         let wanted = self.options.writeback_bytes;
         if wanted > 0
             && self.active.end - self.active.synced >= wanted
@@ -163,7 +160,12 @@ impl Log {
 
     /// Waits for a sync that is under way beside the work: what it says is said once.
     pub(super) fn settle(&mut self) -> Result<(), LogError> {
-        match self.writeback.wait() {
+        let outcome = self.writeback.wait();
+        self.note_synced(outcome)
+    }
+
+    fn note_synced(&mut self, outcome: io::Result<Option<u64>>) -> Result<(), LogError> {
+        match outcome {
             Ok(Some(end)) => self.active.synced = end,
             Ok(None) => {}
             Err(error) => return Err(self.failed_sync(error)),
