@@ -1,0 +1,154 @@
+//! How errors of outputs look: their aggregates, arguments and aliases.
+
+use expect_test::expect;
+
+use super::refused;
+
+#[test]
+fn outputs_that_are_no_aggregates() {
+    refused(
+        &[
+            "SELECT * FROM s OVER SLIDING 1h",
+            "SELECT card, count(*) FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) / count(*) FROM s OVER SLIDING 1h",
+            "SELECT 1 + sum(amount) FROM s OVER SLIDING 1h",
+            "SELECT abs(amount) FROM s OVER SLIDING 1h",
+            "SELECT smu(amount) FROM s OVER SLIDING 1h",
+            "SELECT mean(amount) FROM s OVER SLIDING 1h",
+            "SELECT median(amount) FROM s OVER SLIDING 1h",
+            "SELECT frobnicate(amount) FROM s OVER SLIDING 1h",
+            "SELECT sum(*) FROM s OVER SLIDING 1h",
+            "SELECT count() FROM s OVER SLIDING 1h",
+            "SELECT sum() FROM s OVER SLIDING 1h",
+            "SELECT sum(amount, cents) FROM s OVER SLIDING 1h",
+            "SELECT sum(DISTINCT amount) FROM s OVER SLIDING 1h",
+            "SELECT sum(max(amount)) FROM s OVER SLIDING 1h",
+            "SELECT sum(amount +) FROM s OVER SLIDING 1h",
+            "SELECT sum(amount FROM s OVER SLIDING 1h",
+            "SELECT quantile(amount) FROM s OVER SLIDING 1h",
+            "SELECT quantile(amount, 99) FROM s OVER SLIDING 1h",
+            "SELECT quantile(amount, cents) FROM s OVER SLIDING 1h",
+            "SELECT sum(amount), sum(amount) FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) AS FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) AS 'x' FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) AS x y FROM s OVER SLIDING 1h",
+        ],
+        expect![[r#"
+            error: an output is an aggregate
+            1 | SELECT * FROM s OVER SLIDING 1h
+              |        ^
+            hint: the record's own fields are in its answer already; select aggregates such as count(*)
+
+            error: an output is an aggregate
+            1 | SELECT card, count(*) FROM s OVER SLIDING 1h
+              |        ^^^^
+            hint: the record's own fields are in its answer already; select aggregates such as last(card)
+
+            error: an output is one aggregate
+            1 | SELECT sum(amount) / count(*) FROM s OVER SLIDING 1h
+              |                    ^
+            hint: arithmetic stands inside an aggregate, as in sum(a * b), or in an operator after
+
+            error: an output is an aggregate
+            1 | SELECT 1 + sum(amount) FROM s OVER SLIDING 1h
+              |        ^^^^^^^^^^^^^^^
+            hint: expressions stand inside an aggregate: sum(amount * 2)
+
+            error: there is no aggregate abs
+            1 | SELECT abs(amount) FROM s OVER SLIDING 1h
+              |        ^^^
+            hint: functions of one record stand inside an aggregate: sum(abs(amount))
+
+            error: there is no aggregate smu
+            1 | SELECT smu(amount) FROM s OVER SLIDING 1h
+              |        ^^^
+            hint: did you mean sum?
+
+            error: there is no aggregate mean
+            1 | SELECT mean(amount) FROM s OVER SLIDING 1h
+              |        ^^^^
+            hint: write avg(x)
+
+            error: there is no aggregate median
+            1 | SELECT median(amount) FROM s OVER SLIDING 1h
+              |        ^^^^^^
+            hint: write quantile(x, 0.5)
+
+            error: there is no aggregate frobnicate
+            1 | SELECT frobnicate(amount) FROM s OVER SLIDING 1h
+              |        ^^^^^^^^^^
+            expected: count, sum, avg, min, max, first, last, prev, stddev, stddev_pop, var, var_pop or quantile
+
+            error: sum takes one expression
+            1 | SELECT sum(*) FROM s OVER SLIDING 1h
+              |            ^
+            hint: only count takes *
+
+            error: count takes an argument
+            1 | SELECT count() FROM s OVER SLIDING 1h
+              |              ^
+            hint: count(*) counts records
+
+            error: sum takes an argument
+            1 | SELECT sum() FROM s OVER SLIDING 1h
+              |            ^
+
+            error: sum takes one argument
+            1 | SELECT sum(amount, cents) FROM s OVER SLIDING 1h
+              |                    ^^^^^
+
+            error: sum(DISTINCT …) is not part of queries
+            1 | SELECT sum(DISTINCT amount) FROM s OVER SLIDING 1h
+              |            ^^^^^^^^
+            hint: count(DISTINCT x) is; min and max do not need it
+
+            error: the aggregate max cannot stand inside an expression
+            1 | SELECT sum(max(amount)) FROM s OVER SLIDING 1h
+              |            ^^^
+            hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
+
+            error: the expression is incomplete
+            1 | SELECT sum(amount +) FROM s OVER SLIDING 1h
+              |                    ^
+            expected: an expression
+
+            error: this parenthesis is never closed
+            1 | SELECT sum(amount FROM s OVER SLIDING 1h
+              |           ^
+
+            error: quantile takes two arguments
+            1 | SELECT quantile(amount) FROM s OVER SLIDING 1h
+              |                       ^
+            expected: quantile(amount, 0.99)
+
+            error: the rank of a quantile is a constant
+            1 | SELECT quantile(amount, 99) FROM s OVER SLIDING 1h
+              |                         ^^
+            expected: a number from 0 to 1, such as 0.99
+
+            error: the rank of a quantile is a constant
+            1 | SELECT quantile(amount, cents) FROM s OVER SLIDING 1h
+              |                         ^^^^^
+            expected: a number from 0 to 1, such as 0.99
+
+            error: two outputs are named "sum_amount"
+            1 | SELECT sum(amount), sum(amount) FROM s OVER SLIDING 1h
+              |                     ^^^^^^^^^^^
+            hint: give one of them another name: AS …
+
+            error: the alias is missing after AS
+            1 | SELECT sum(amount) AS FROM s OVER SLIDING 1h
+              |                    ^^
+
+            error: an alias is a name
+            1 | SELECT sum(amount) AS 'x' FROM s OVER SLIDING 1h
+              |                       ^^^
+            hint: write "x"
+
+            error: an output ends with its alias
+            1 | SELECT sum(amount) AS x y FROM s OVER SLIDING 1h
+              |                         ^
+            expected: a comma or FROM
+        "#]],
+    );
+}
