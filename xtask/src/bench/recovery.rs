@@ -81,12 +81,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "groups then",
     ]);
     let mut modes = vec![
+        // What the load at full speed has left to be committed is done again, too.
+        ("lazy, soon after the load", Some((memory, "lazy")), false),
         ("lazy", Some((memory, "lazy")), false),
         ("eager", Some((memory, "eager")), false),
         ("all in memory", None, false),
     ];
     if drop_page_cache().is_ok() {
-        modes.insert(1, ("lazy, page cache dropped", Some((memory, "lazy")), true));
+        modes.insert(2, ("lazy, page cache dropped", Some((memory, "lazy")), true));
     }
     for (name, state, is_cold) in modes {
         steady(&server, groups, options.rate, seconds / 2)?;
