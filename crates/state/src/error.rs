@@ -89,8 +89,15 @@ impl StateError {
         StateError::Corrupt { path: path.to_owned(), pos, what, expected, got }
     }
 
+    /// Whether the disk was full and nothing has changed by that: the same may be tried again.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, StateError::Full { .. })
+        matches!(self, StateError::Full { .. }) && !self.leaves_doubt()
+    }
+
+    /// Whether nobody knows what has arrived on the disk: after a failed sync, whatever its reason, and after a write of
+    /// which a part may be there.
+    pub(crate) fn leaves_doubt(&self) -> bool {
+        matches!(self, StateError::Io { .. } | StateError::Full { action: "sync", .. })
     }
 
     /// Whether a file was not there: it may have been unlinked between looking up its name and opening it.
@@ -179,5 +186,7 @@ mod tests {
         let other = StateError::io("sync", path)(io::Error::from_raw_os_error(5));
         assert!(!other.is_full() && other.hint().unwrap().contains("look for the cause"));
         assert_eq!(Error::from(other).retry(), Retry::OutcomeUnknown);
+        let lost = StateError::io("sync", path)(io::ErrorKind::StorageFull.into());
+        assert!(lost.leaves_doubt() && !lost.is_full() && lost.hint().unwrap().contains("free space"));
     }
 }

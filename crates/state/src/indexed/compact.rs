@@ -52,13 +52,13 @@ impl Writer {
         }
         self.compaction.allowance += (written * PACE) as i64;
         match self.spend_allowance(shared) {
-            // After a failed sync nobody knows what is on the disk, whatever it says of its reason.
-            Err(error @ StateError::Full { action: "sync", .. }) => return Err(error),
             // Nothing was copied and nothing lost; writing goes on as long as it can.
-            Err(error) if error.is_full() => self.compaction.allowance = 0,
-            outcome => return outcome,
+            Err(error) if error.is_full() => {
+                self.compaction.allowance = 0;
+                Ok(())
+            }
+            outcome => outcome,
         }
-        Ok(())
     }
 
     fn spend_allowance(&mut self, shared: &Shared) -> Result<(), StateError> {

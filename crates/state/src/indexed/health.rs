@@ -46,7 +46,7 @@ impl Health {
         if let Err(error) = &result {
             let state = match error {
                 StateError::Full { action: "publish", .. } => READS_GO_ON,
-                StateError::Full { action: "sync", .. } | StateError::Io { .. } => STOPPED,
+                error if error.leaves_doubt() => STOPPED,
                 _ => WELL,
             };
             if state > WELL {
