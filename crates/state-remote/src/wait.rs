@@ -174,6 +174,8 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_testing::logs::said_here;
+
     use super::*;
 
     fn patience() -> Patience {
@@ -197,27 +199,9 @@ mod tests {
         assert!(refused.is_err() && calls == 1);
     }
 
-    /// What was logged.
-    #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Kept {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            lock(&self.0).extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn an_outage_is_told_once_and_its_end_once() {
-        let kept = Kept::default();
-        let writer = kept.clone();
-        let log = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-        tracing::subscriber::with_default(log, || {
+        let said = said_here(|| {
             let patience = patience();
             for _ in 0..2 {
                 // A read that works in between is no end of an outage of writes.
@@ -231,7 +215,6 @@ mod tests {
                 patience.until_done(Work::Write, "write", || Ok(())).unwrap();
             }
         });
-        let said = String::from_utf8(lock(&kept.0).clone()).unwrap();
         let count = |text: &str| said.matches(text).count();
         assert_eq!((count("waiting for the store"), count("is well again")), (2, 2), "{said}");
         assert!(said.contains("no memory") && said.contains("store at here"), "{said}");

@@ -130,7 +130,7 @@ impl Retry {
 mod tests {
     use super::*;
     use crate::OptionValue;
-    use crate::tests::logs::said_here;
+    use thalweg_testing::logs::said_here;
 
     fn retry(entries: &[(&str, OptionValue)], seed: u64) -> Retry {
         let options =

@@ -184,7 +184,7 @@ fn a_cycle_is_durable_once_its_points_have_been_taken() {
 #[test]
 fn secrets_are_sent_and_neither_told_nor_logged() {
     const CANARY: &str = "canary-5f1c9d";
-    let _ = super::logs::all();
+    let _ = thalweg_testing::logs::all();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
     std::fs::write(&path, CANARY).unwrap();
@@ -228,7 +228,7 @@ fn secrets_are_sent_and_neither_told_nor_logged() {
         told +=
             &format!("{:?}", Driven::try_new("influx", context(&numbers(), &entries, None)).err().unwrap());
     }
-    let logged = super::logs::all();
+    let logged = thalweg_testing::logs::all();
     assert!(logged.contains("waiting for what the sink writes to"), "nothing was logged");
     assert!(!logged.contains(CANARY) && !told.contains(CANARY), "{told}\n{logged}");
 }

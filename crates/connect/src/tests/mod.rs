@@ -9,7 +9,6 @@ mod http;
 mod influx;
 mod journal;
 mod line_protocol;
-pub(crate) mod logs;
 mod ndjson;
 mod real_service;
 mod replay;

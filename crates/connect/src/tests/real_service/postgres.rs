@@ -362,7 +362,7 @@ fn what_will_not_pass_stops_the_job_and_tells_no_secret() {
     let path = folder.path().join("password");
     std::fs::write(&path, canary).unwrap();
     let wrong = ("password", text(&format!("file:{}", path.display())));
-    let _ = super::super::logs::all();
+    let _ = thalweg_testing::logs::all();
     let failure = |durable: bool, more: &[(&str, OptionValue)], rows: u64| {
         let resume = durable.then(SinkResume::default);
         let mut sink = Driven::new("postgres", case.context(resume, more));
@@ -373,7 +373,7 @@ fn what_will_not_pass_stops_the_job_and_tells_no_secret() {
     };
     let told = failure(true, &[wrong], 0);
     assert!(told.contains("28P01") && !told.contains(canary), "{told}");
-    assert!(!super::super::logs::all().contains(canary));
+    assert!(!thalweg_testing::logs::all().contains(canary));
     let told = failure(true, &[("table", text("nowhere"))], 0);
     assert!(told.contains("has no table \\\"nowhere\\\""), "{told}");
     sql("CREATE TABLE narrow (host text, n boolean)");
