@@ -1,0 +1,1 @@
+//! Names by address, in files larger than memory.

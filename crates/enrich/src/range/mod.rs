@@ -1,0 +1,1 @@
+//! Ranges of addresses, sorted, in memory.
