@@ -37,6 +37,7 @@ pub(crate) fn run(batches: Vec<Batch>, by_key: bool, workers: usize, time: Durat
             decoder: Box::new(move |_| Ok(Box::new(Ready(Arc::clone(&batches))))),
             parallelism: tasks,
             schema: messages::schema(),
+            others: Vec::new(),
         }],
         operators: vec![OperatorNode {
             name: "receiver".into(),
@@ -105,7 +106,7 @@ impl Decoder for Ready {
         let batch = &self.0[turn];
         let times = batch.times().clone();
         let records = Batch::new(range, batch.records().clone(), times, Seqs::Dense(range.start));
-        Ok(Decoded { records, rejects: None })
+        Ok(Decoded::new(records))
     }
 }
 

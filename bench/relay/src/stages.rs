@@ -57,6 +57,7 @@ pub(crate) fn graph<const P: usize>(name: &str, arguments: &Arguments, meter: &A
             decoder: Box::new(|_| Ok(Box::new(Make::<P>(Columns::new())))),
             parallelism: tasks,
             schema: packets::schema(),
+            others: Vec::new(),
         }],
         operators: vec![
             operator(
@@ -118,7 +119,7 @@ impl<const P: usize> Decoder for Make<P> {
             packets::write(number, packet);
         }
         let records = self.0.batch::<P>(data, count, range, Seqs::Dense(range.start))?;
-        Ok(Decoded { records, rejects: None })
+        Ok(Decoded::new(records))
     }
 }
 

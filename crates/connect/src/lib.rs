@@ -11,6 +11,7 @@ pub mod registry;
 mod report;
 mod schema;
 pub mod secret;
+pub mod sflow;
 pub mod sink;
 pub mod source;
 #[cfg(test)]
@@ -18,7 +19,8 @@ mod tests;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    Replay, Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourcePlugin, SourceTime, SubmitError,
+    Replay, Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin,
+    SourceTime, SubmitError,
 };
 pub use registry::Registry;
 pub use report::SinkReport;

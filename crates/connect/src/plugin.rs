@@ -223,6 +223,8 @@ pub struct BuiltSource {
     pub decoder: TaskFactory<dyn Decoder>,
     /// Schema of the records.
     pub schema: Schema,
+    /// Schemas of records of other kinds: [`SourcePlugin::outputs`] but for the first.
+    pub others: Vec<Schema>,
     /// For HTTP sources: the door, and the sink that carries answers and rejects back through it.
     /// Its input 0 takes answers, its input 1 rejects.
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
@@ -239,6 +241,13 @@ pub enum Replay {
     Itself,
     /// Blocks go through a journal of ours as they come, before they are numbered.
     Journal(BlockCodec),
+}
+
+/// One kind of records of a source.
+#[derive(Clone, Debug)]
+pub struct SourceOutput {
+    pub name: &'static str,
+    pub schema: Schema,
 }
 
 pub trait SourcePlugin: Send + Sync {
@@ -268,8 +277,14 @@ pub trait SourcePlugin: Send + Sync {
     /// # Errors
     /// Where the options do not fit together.
     fn own_schema(&self, options: &Options) -> Result<Option<Schema>, Error> {
+        Ok(self.outputs(options).into_iter().next().map(|output| output.schema))
+    }
+
+    /// The kinds of records of a source that makes several, each an output of its own: `input: SOURCE.NAME`. The name of the
+    /// source alone means the first.
+    fn outputs(&self, options: &Options) -> Vec<SourceOutput> {
         let _ = options;
-        Ok(None)
+        Vec::new()
     }
 
     /// Looks at its options, each of which is as its [`OptionSpec`] says, without opening anything. Every mistake is

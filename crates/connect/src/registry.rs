@@ -24,6 +24,8 @@ impl Registry {
         registry.add_source(source::http::HttpPlugin);
         registry.add_source(source::tcp::TcpPlugin);
         registry.add_source(source::udp::UdpPlugin);
+        registry.add_source(source::sflow::SflowPlugin);
+        registry.add_source(source::pcap::PcapPlugin);
         registry.add_source(source::generator::GeneratorPlugin);
         registry.add_sink(sink::file::FilePlugin);
         registry.add_sink(sink::stdout::StdoutPlugin);

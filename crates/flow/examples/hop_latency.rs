@@ -73,10 +73,7 @@ impl Decoder for Make {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![block.first as i64]));
         let records = RecordBatch::try_new(Arc::clone(schema().arrow()), vec![column])
             .map_err(|cause| Error::internal("one number").with_source(cause))?;
-        Ok(Decoded {
-            records: Batch::new(range, records, vec![0].into(), Seqs::Dense(range.start)),
-            rejects: None,
-        })
+        Ok(Decoded::new(Batch::new(range, records, vec![0].into(), Seqs::Dense(range.start))))
     }
 }
 
@@ -129,6 +126,7 @@ fn graph(probe: &Arc<Probe>) -> Graph {
             decoder: Box::new(|_| Ok(Box::new(Make))),
             parallelism: 1,
             schema: schema(),
+            others: Vec::new(),
         }],
         operators,
     }

@@ -86,7 +86,7 @@ impl Decoder for Make {
         ];
         let records = RecordBatch::try_new(Arc::clone(schema().arrow()), columns)
             .map_err(|cause| Error::internal("a batch").with_source(cause))?;
-        Ok(Decoded { records: Batch::new(range, records, times, Seqs::Dense(range.start)), rejects: None })
+        Ok(Decoded::new(Batch::new(range, records, times, Seqs::Dense(range.start))))
     }
 }
 
@@ -149,6 +149,7 @@ fn graph(records: u64, total: &Arc<Total>) -> Graph {
             decoder: Box::new(|_| Ok(Box::new(Make))),
             parallelism: 1,
             schema: schema(),
+            others: Vec::new(),
         }],
         operators: vec![
             stage("card", NodeId::Source(0), 1),

@@ -116,7 +116,8 @@ impl Layout {
         }
 
         // Readers of every output.
-        let mut readers: Vec<Vec<u32>> = vec![vec![0; 2]; source_count];
+        let mut readers: Vec<Vec<u32>> =
+            graph.sources.iter().map(|source| vec![0; 2 + source.others.len()]).collect();
         readers.extend(graph.operators.iter().map(|operator| vec![0; operator.outputs.len()]));
         for (index, operator) in graph.operators.iter().enumerate() {
             if operator.inputs.is_empty() {
@@ -325,7 +326,7 @@ impl<'a> Builder<'a> {
                     .map_err(|error| error.context(format_args!("start source {:?}", source.name)))?;
                 let counter = Arc::<TaskCounters>::default();
                 counters.push(Arc::clone(&counter));
-                let ports = vec![Port::default(), Port::default()];
+                let ports = (0..2 + source.others.len()).map(|_| Port::default()).collect();
                 let name = Arc::clone(&source.name);
                 let stage =
                     Stage::new(Arc::clone(&self.core), name, index, Body::Decoder(decoder), ports, counter);

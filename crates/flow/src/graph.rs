@@ -25,13 +25,15 @@ pub struct SourceNode {
     pub parallelism: u32,
     /// Schema of output 0, the records; output 1 carries [`thalweg_types::rejects_schema`].
     pub schema: Schema,
+    /// Schemas of the outputs from 2 on, for records of other kinds.
+    pub others: Vec<Schema>,
 }
 
 /// One link into an operator.
 #[derive(Clone, Debug)]
 pub struct Input {
     pub from: NodeId,
-    /// Output of the upstream node: for sources 0 = records, 1 = rejects.
+    /// Output of the upstream node: for sources 0 = records, 1 = rejects, then [`SourceNode::others`].
     pub output: usize,
     pub partitioning: Partitioning,
     /// A buffer leaves when it holds this many bytes …

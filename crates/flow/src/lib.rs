@@ -72,7 +72,7 @@ pub use record::{
 };
 pub use runtime::Runtime;
 pub use source::{
-    DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun,
+    AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun,
     Source, SourceProgress, Waker,
 };
 pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

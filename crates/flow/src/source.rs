@@ -116,6 +116,37 @@ pub struct DatagramStats {
     pub senders: usize,
     /// Those of whom most datagrams were lost (dropped or refused), then those who sent most; a few.
     pub worst: Vec<(IpAddr, DatagramCounts)>,
+    /// Datagrams that the kernel dropped before anyone read them, of all senders; where it says so.
+    pub kernel_drops: Option<u64>,
+    /// For sources of packet samples.
+    pub agents: Option<AgentStats>,
+}
+
+/// Counts of one agent that samples packets, since the start of its source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentCounts {
+    /// Datagrams received.
+    pub datagrams: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Datagrams that never came, by the gaps between sequence numbers.
+    pub lost: u64,
+    /// Datagrams, samples and records that ended too early or were none; what was there of them was taken.
+    pub malformed: u64,
+    /// Samples and records of kinds that are not known here.
+    pub unknown: u64,
+    /// Datagrams of NetFlow or IPFIX.
+    pub netflow: u64,
+}
+
+/// What a source of packet samples shows of the agents that send them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentStats {
+    pub total: AgentCounts,
+    /// How many agents are counted apart.
+    pub agents: usize,
+    /// Those of whom most was lost or malformed, then those who sent most; a few.
+    pub worst: Vec<(IpAddr, AgentCounts)>,
 }
 
 /// Looks at the datagrams of a source while it runs, and after.
@@ -183,6 +214,21 @@ pub struct Decoded {
     pub records: Batch,
     /// The rejects (output 1), with the schema of [`thalweg_types::rejects_schema`]; `None` where there are none.
     pub rejects: Option<Batch>,
+    /// Records of other kinds, for the source's outputs 2 and on ([`crate::SourceNode::others`]): as many batches as there
+    /// are such outputs, or none at all where nothing of the block is for them.
+    pub others: Vec<Batch>,
+}
+
+impl Decoded {
+    /// Records of a source that has one kind of them, all of them good.
+    pub fn new(records: Batch) -> Self {
+        Self { records, rejects: None, others: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn with_rejects(self, rejects: Option<Batch>) -> Self {
+        Self { rejects, ..self }
+    }
 }
 
 /// Makes records of a block. One instance per task; keeps no state that changes results.

@@ -115,6 +115,10 @@ impl Stage {
             self.counters.rejects.add(rejects.len() as u64);
             self.emitted.push((1, rejects));
         }
+        for (place, records) in decoded.others.into_iter().enumerate() {
+            self.counters.note_newest(&records);
+            self.emitted.push((2 + place, records));
+        }
         self.first = None;
         Ok(())
     }

@@ -175,7 +175,8 @@ impl Builder<'_> {
                 .map_err(|error| error.context(format!("open source {:?}", source.name)))?;
             let mut decoder = built.decoder;
             if !offsets.is_empty() {
-                decoder = skipping(decoder, Arc::clone(&source.name), offsets, built.schema.clone());
+                let schemas = std::iter::once(&built.schema).chain(&built.others).cloned().collect();
+                decoder = skipping(decoder, Arc::clone(&source.name), offsets, schemas);
             }
             if let Some((ingress, replies)) = built.ingress {
                 self.ingresses.insert(Arc::clone(&source.name), ingress);
@@ -208,6 +209,7 @@ impl Builder<'_> {
                 decoder,
                 parallelism: source.tasks,
                 schema: built.schema,
+                others: built.others,
             });
         }
         Ok(nodes)

@@ -38,15 +38,16 @@ pub(crate) fn skipping(
     inner: TaskFactory<dyn Decoder>,
     source: Arc<str>,
     offsets: Vec<Offset>,
-    schema: Schema,
+    schemas: Vec<Schema>,
 ) -> TaskFactory<dyn Decoder> {
     let offsets: Arc<[Offset]> = offsets.into();
+    let schemas: Arc<[Schema]> = schemas.into();
     Box::new(move |info| {
         Ok(Box::new(SkippingDecoder {
             inner: inner(info)?,
             source: Arc::clone(&source),
             offsets: Arc::clone(&offsets),
-            schema: schema.clone(),
+            schemas: Arc::clone(&schemas),
         }))
     })
 }
@@ -55,7 +56,8 @@ struct SkippingDecoder {
     inner: Box<dyn Decoder>,
     source: Arc<str>,
     offsets: Arc<[Offset]>,
-    schema: Schema,
+    /// Of each kind of records.
+    schemas: Arc<[Schema]>,
 }
 
 impl Decoder for SkippingDecoder {
@@ -71,17 +73,28 @@ impl Decoder for SkippingDecoder {
         if seqs.is_empty() {
             return Ok(decoded);
         }
-        let (skipped, kept): (Vec<u32>, Vec<u32>) =
-            decoded.records.row_numbers().partition(|row| seqs.contains(&decoded.records.seq(*row)));
-        if skipped.is_empty() {
-            return Ok(decoded);
+        let mut lines: Vec<(Seq, Offset, Vec<u8>)> = Vec::new();
+        let mut without = |records: Batch, schema: &Schema| {
+            let (skipped, kept): (Vec<u32>, Vec<u32>) =
+                records.row_numbers().partition(|row| seqs.contains(&records.seq(*row)));
+            if skipped.is_empty() {
+                return records;
+            }
+            lines.extend(skipped.iter().map(|row| {
+                let seq = records.seq(*row);
+                (seq, block.first + (seq - range.start), as_json(&records, *row, schema))
+            }));
+            records.with_rows(kept.into())
+        };
+        let records = without(decoded.records, &self.schemas[0]);
+        let others = decoded.others.into_iter().zip(&self.schemas[1..]);
+        let others = others.map(|(records, schema)| without(records, schema)).collect();
+        if lines.is_empty() {
+            return Ok(Decoded { records, rejects: decoded.rejects, others });
         }
-        let lines = skipped.iter().map(|row| {
-            let seq = decoded.records.seq(*row);
-            (seq, block.first + (seq - range.start), as_json(&decoded.records, *row, &self.schema))
-        });
-        let rejects = merge(&self.source, range, arrival, decoded.rejects.as_ref(), lines.collect())?;
-        Ok(Decoded { records: decoded.records.with_rows(kept.into()), rejects: Some(rejects) })
+        lines.sort_by_key(|(seq, ..)| *seq);
+        let rejects = merge(&self.source, range, arrival, decoded.rejects.as_ref(), lines)?;
+        Ok(Decoded { records, rejects: Some(rejects), others })
     }
 
     fn working_on(&self) -> Option<Seq> {

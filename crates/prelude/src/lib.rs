@@ -24,7 +24,7 @@ pub use thalweg_connect::format::{
 pub use thalweg_connect::source::{BlockCodec, BlockContext, SourceDecoder};
 pub use thalweg_connect::{
     BuiltSource, FormatPlugin, FormatSpec, Mistake, OptionKind, OptionSpec, OptionValue, Options, Replay,
-    SinkContext, SinkPlugin, SinkReport, SinkResume, SourceContext, SourcePlugin, SourceTime,
+    SinkContext, SinkPlugin, SinkReport, SinkResume, SourceContext, SourceOutput, SourcePlugin, SourceTime,
 };
 pub use thalweg_flow::{
     CheckpointPace, Element, ElementSettings, Expiry, OnExpiry, OutputPolicy, Packed, Packer, Turn,

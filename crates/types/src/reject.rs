@@ -41,10 +41,16 @@ pub fn reject_hint(code: &str) -> Option<&'static str> {
 }
 
 /// Every code that is ours.
-const HINTS: [(&str, &str); 7] = [
+const HINTS: [(&str, &str); 10] = [
     (
         "parse",
         "mend the record; where it is right, change the source's `schema`: a trailing `?` makes a field nullable",
+    ),
+    ("netflow", "let the device export sFlow version 5 to this port, and NetFlow to a collector of its own"),
+    ("sflow_version", "let the agent export version 5"),
+    (
+        "malformed",
+        "look at the datagram with tshark; where an agent sends many of these, its software is to be updated",
     ),
     ("too_long", "send smaller records, or raise `max_record` of the source"),
     (

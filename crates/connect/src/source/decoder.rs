@@ -46,11 +46,11 @@ pub(crate) struct EventClock {
 }
 
 /// A record without a line in the columns.
-struct Refused {
-    index: u32,
-    raw: Range<usize>,
-    code: Cow<'static, str>,
-    reason: Cow<'static, str>,
+pub(crate) struct Refused {
+    pub(crate) index: u32,
+    pub(crate) raw: Range<usize>,
+    pub(crate) code: Cow<'static, str>,
+    pub(crate) reason: Cow<'static, str>,
 }
 
 impl SourceDecoder {
@@ -83,7 +83,7 @@ impl SourceDecoder {
         if let Some((code, reason)) = context.and_then(|context| context.refused.clone()) {
             let refused = Refused { index: 0, raw: 0..data.len(), code, reason };
             let rejects = place.rejects(&[refused], data)?;
-            return Ok(Decoded { records: Batch::empty(range, self.schema.arrow()), rejects: Some(rejects) });
+            return Ok(Decoded::new(Batch::empty(range, self.schema.arrow())).with_rejects(Some(rejects)));
         }
         let preamble = context.and_then(|context| context.preamble.as_ref());
         let Columns { mut columns, mut rows, bad } =
@@ -127,7 +127,7 @@ impl SourceDecoder {
             Some(kept) => Seqs::Each(kept.iter().map(|index| range.start + Seq::from(*index)).collect()),
         };
         let rejects = if refused.is_empty() { None } else { Some(place.rejects(&refused, data)?) };
-        Ok(Decoded { records: Batch::new(range, records, times.into(), seqs), rejects })
+        Ok(Decoded::new(Batch::new(range, records, times.into(), seqs)).with_rejects(rejects))
     }
 }
 
@@ -293,17 +293,17 @@ fn rows_without(rows: usize, without: impl Iterator<Item = u32>) -> Vec<u32> {
 }
 
 /// Where a block stands, for its rejects.
-struct Place<'a> {
-    source: &'a str,
-    first: u64,
-    range: SeqRange,
-    arrival: Micros,
-    context: Option<&'a BlockContext>,
+pub(crate) struct Place<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) first: u64,
+    pub(crate) range: SeqRange,
+    pub(crate) arrival: Micros,
+    pub(crate) context: Option<&'a BlockContext>,
 }
 
 impl Place<'_> {
     /// The stream of rejects for records that are refused, in ascending order.
-    fn rejects(&self, refused: &[Refused], data: &Bytes) -> Result<Batch, Error> {
+    pub(crate) fn rejects(&self, refused: &[Refused], data: &Bytes) -> Result<Batch, Error> {
         let mut source = StringViewBuilder::new();
         let mut offset = UInt64Builder::new();
         let mut line = UInt64Builder::new();

@@ -103,6 +103,7 @@ impl SourcePlugin for GeneratorPlugin {
             source: Box::new(source),
             decoder: decoders(generator, &context),
             schema,
+            others: Vec::new(),
             ingress: None,
             address: None,
             replay: Replay::Itself,
@@ -225,6 +226,6 @@ impl Decoder for GeneratorDecoder {
             .with_hint("set max_ahead: none, or a smaller gap"));
         }
         let batch = Batch::new(range, records, times.into(), Seqs::Dense(range.start));
-        Ok(Decoded { records: batch, rejects: None })
+        Ok(Decoded::new(batch))
     }
 }

@@ -46,6 +46,7 @@ pub(crate) async fn drained(drain: &mut watch::Receiver<bool>) {
 
 /// A queue of pieces, each with a tag that the source gets back.
 pub(crate) struct Handover<T> {
+    joint: Joint,
     /// Held for moments only, never across an await.
     queue: Mutex<Queue<T>>,
     room: Semaphore,
@@ -67,6 +68,14 @@ struct Piece<T> {
     cost: u32,
 }
 
+/// What stands between pieces that leave as one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joint {
+    /// A line end, unless there is one: each record is on lines of its own.
+    LineEnd,
+    Nothing,
+}
+
 /// What a look into the queue gives.
 pub(crate) enum Taken<T> {
     /// One block, and per piece in it how many records it holds and its tag.
@@ -82,11 +91,17 @@ impl<T> Handover<T> {
     pub(crate) fn new(bound: usize) -> Self {
         let bound = bound.clamp(1 << 10, 1 << 30);
         Self {
+            joint: Joint::LineEnd,
             queue: Mutex::new(Queue { pieces: VecDeque::new(), is_closed: false, failure: None }),
             room: Semaphore::new(bound),
             bound,
             waker: OnceLock::new(),
         }
+    }
+
+    #[must_use]
+    pub(crate) fn joined_by(self, joint: Joint) -> Self {
+        Self { joint, ..self }
     }
 
     pub(crate) fn bound(&self) -> usize {
@@ -183,7 +198,7 @@ impl<T> Handover<T> {
         }
         drop(queue);
         self.room.add_permits(freed);
-        Ok(Taken::Block(join(first, more), tags))
+        Ok(Taken::Block(join(first, more, self.joint), tags))
     }
 
     /// Throws away what is queued.
@@ -263,8 +278,8 @@ impl Drop for Filler {
     }
 }
 
-/// Pieces as one, each record on lines of its own.
-fn join(first: Cut, more: Vec<Cut>) -> Cut {
+/// Pieces as one.
+fn join(first: Cut, more: Vec<Cut>, joint: Joint) -> Cut {
     if more.is_empty() {
         return first;
     }
@@ -273,7 +288,7 @@ fn join(first: Cut, more: Vec<Cut>) -> Cut {
     let mut count = first.count;
     data.extend_from_slice(&first.data);
     for cut in more {
-        if data.last() != Some(&b'\n') {
+        if joint == Joint::LineEnd && data.last() != Some(&b'\n') {
             data.extend_from_slice(b"\n");
         }
         data.extend_from_slice(&cut.data);

@@ -5,13 +5,15 @@
 //! Sources that talk to the network do so on the I/O runtime and hand over through a bounded queue.
 
 pub(crate) mod cut;
-mod decoder;
+pub(crate) mod decoder;
 pub mod file;
 pub mod generator;
 pub(crate) mod handover;
 pub mod http;
 mod journal;
+pub mod pcap;
 mod poison;
+pub mod sflow;
 pub mod stdin;
 pub mod tcp;
 pub mod udp;

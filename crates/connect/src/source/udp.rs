@@ -91,6 +91,7 @@ impl SourcePlugin for UdpPlugin {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
+            others: Vec::new(),
             ingress: None,
             address: Some(address),
             replay: Replay::Journal(BlockCodec::new(Some(kept))),
@@ -131,10 +132,15 @@ impl UdpCounters {
                 worst.truncate(SHOWN_SENDERS);
             }
         }
-        DatagramStats { total: counted.total, senders: counted.by_sender.len(), worst }
+        DatagramStats {
+            total: counted.total,
+            senders: counted.by_sender.len(),
+            worst,
+            ..DatagramStats::default()
+        }
     }
 
-    fn update(&self, sender: IpAddr, change: impl Fn(&mut DatagramCounts)) {
+    pub(crate) fn update(&self, sender: IpAddr, change: impl Fn(&mut DatagramCounts)) {
         let mut counted = self.counted();
         change(&mut counted.total);
         let senders = &mut counted.by_sender;
@@ -177,7 +183,7 @@ impl Network {
         Ok(Self { address: as_v6(address), bits: bits + 128 - width })
     }
 
-    fn parse_all(texts: &[String]) -> Result<Vec<Self>, Error> {
+    pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, Error> {
         texts.iter().map(|text| Self::parse(text)).collect()
     }
 

@@ -189,7 +189,7 @@ impl Decoder for DecodeNumbers {
             .collect();
         let (bad, good): (Vec<Row>, Vec<Row>) = all.into_iter().partition(|row| row.n % 100 == 99);
         let rejects = (!bad.is_empty()).then(|| reject_batch(&bad, range));
-        Ok(Decoded { records: batch_of(&good, range), rejects })
+        Ok(Decoded::new(batch_of(&good, range)).with_rejects(rejects))
     }
 }
 
@@ -243,6 +243,7 @@ impl Build {
             decoder: Box::new(move |info| Ok(decoder(info))),
             parallelism,
             schema: schema(),
+            others: Vec::new(),
         });
         NodeId::Source(self.graph.sources.len() - 1)
     }

@@ -70,15 +70,15 @@ pub(super) struct Context<'a> {
     pub(super) options: &'a CheckOptions,
     /// Streams by name of the source or operator and number of the output.
     pub(super) streams: BTreeMap<(String, usize), Stream>,
-    /// Names of an operator's outputs.
+    /// Names of the outputs of a source or operator.
     pub(super) outputs: BTreeMap<String, Vec<String>>,
     /// Names of everything above an operator.
     pub(super) above: BTreeMap<String, Vec<String>>,
 }
 
 impl Context<'_> {
-    pub(super) fn output_names(&self, operator: &str) -> Vec<String> {
-        self.outputs.get(operator).cloned().unwrap_or_default()
+    pub(super) fn output_names(&self, node: &str) -> Vec<String> {
+        self.outputs.get(node).cloned().unwrap_or_default()
     }
 
     /// The inputs by name, and everything that is above them.

@@ -432,16 +432,13 @@ pub(super) fn resolve(
         Target::Source(place) => NodeRef::Source(place),
         Target::Operator(place) => NodeRef::Operator(places[place]?),
     };
-    let outputs: Vec<(usize, String)> = match target {
-        Target::Source(_) => vec![(0, "records".to_owned()), (1, "rejects".to_owned())],
-        Target::Operator(_) => context.output_names(raw.node()).into_iter().enumerate().collect(),
-    };
+    let outputs = context.output_names(raw.node());
     let output = match raw.output() {
         None => 0,
-        Some(wanted) => match outputs.iter().find(|(_, name)| name == wanted) {
-            Some((number, _)) => *number,
+        Some(wanted) => match outputs.iter().position(|name| name == wanted) {
+            Some(number) => number,
             None => {
-                let names = || outputs.iter().map(|(_, name)| name.as_str());
+                let names = || outputs.iter().map(String::as_str);
                 context
                     .report
                     .at(raw.from_span, format!("{:?} has no output {wanted:?}", raw.node()))

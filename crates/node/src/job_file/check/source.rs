@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_connect::{FormatSpec, Options, SourcePlugin, SourceTime};
+use thalweg_connect::{FormatSpec, Options, SourceOutput, SourcePlugin, SourceTime};
 use thalweg_storage::log::RetentionPolicy;
 use thalweg_types::{DataType, Field, Micros, Schema, rejects_schema};
 
@@ -146,9 +146,14 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
             _ => None,
         },
     };
-    let rejects = Stream { schema: rejects_schema(), dedup: None, ..stream.clone() };
+    let kinds = plugin.outputs(&options);
+    let others = kinds.iter().skip(1).map(|kind| kind.schema.clone());
+    for (place, schema) in std::iter::once(rejects_schema()).chain(others).enumerate() {
+        let other = Stream { schema, dedup: None, ..stream.clone() };
+        context.streams.insert((name.to_owned(), 1 + place), other);
+    }
     context.streams.insert((name.to_owned(), 0), stream);
-    context.streams.insert((name.to_owned(), 1), rejects);
+    context.outputs.insert(name.to_owned(), output_names(&kinds));
     Some(CheckedSource {
         name: name.into(),
         plugin,
@@ -191,6 +196,14 @@ fn check_untyped(context: &mut Context<'_>, name: &str, section: &Section<'_>) {
     let rejects = Stream { schema: rejects_schema(), ..stream.clone() };
     context.streams.insert((name.to_owned(), 0), stream);
     context.streams.insert((name.to_owned(), 1), rejects);
+    context.outputs.insert(name.to_owned(), output_names(&[]));
+}
+
+/// What the outputs of a source are called, by number.
+fn output_names(kinds: &[SourceOutput]) -> Vec<String> {
+    let first = kinds.first().map_or("records", |kind| kind.name);
+    let others = kinds.iter().skip(1).map(|kind| kind.name);
+    [first, "rejects"].into_iter().chain(others).map(str::to_owned).collect()
 }
 
 /// The format that a section names, or the default, with its options.

@@ -1,0 +1,59 @@
+//! What the sources of samples have in common in a job file.
+
+use thalweg_types::Error;
+
+use super::agents::Agents;
+use super::decode::Settings;
+use super::packet::Tunnels;
+use super::rates::Rates;
+use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
+
+pub(crate) const SAMPLING_RATES: OptionSpec = OptionSpec {
+    key: "sampling_rates",
+    kind: OptionKind::TextList,
+    required: false,
+    default: None,
+    doc: "AGENT=RATE, for agents (addresses or networks) that say another rate than they sample at",
+};
+
+pub(crate) const TUNNELS: OptionSpec = OptionSpec {
+    key: "tunnels",
+    kind: OptionKind::TextList,
+    required: false,
+    default: None,
+    doc: "vxlan, gre: look into these, and set the fields inner_* of packets that they carry",
+};
+
+fn tunnels(options: &Options) -> Result<Tunnels, Error> {
+    let mut tunnels = Tunnels::default();
+    for name in options.list("tunnels").into_iter().flatten() {
+        match name.as_str() {
+            "vxlan" => tunnels.vxlan = true,
+            "gre" => tunnels.gre = true,
+            other => return Err(Error::user(format!("expected vxlan or gre, got {other:?}"))),
+        }
+    }
+    Ok(tunnels)
+}
+
+fn rates(options: &Options) -> Result<Rates, Error> {
+    Rates::parse(options.list("sampling_rates").unwrap_or_default())
+}
+
+/// Mistakes in these options.
+pub(crate) fn check_samples(options: &Options) -> impl Iterator<Item = Mistake> {
+    let rates = rates(options).err().map(|error| Mistake::new("sampling_rates", error));
+    let tunnels = tunnels(options).err().map(|error| Mistake::new("tunnels", error));
+    rates.into_iter().chain(tunnels)
+}
+
+/// # Errors
+/// As [`check_samples`] tells them.
+pub(crate) fn settings(context: &SourceContext) -> Result<Settings, Error> {
+    Ok(Settings {
+        source: std::sync::Arc::clone(&context.name),
+        tunnels: tunnels(&context.options)?,
+        rates: rates(&context.options)?,
+        agents: Agents::default(),
+    })
+}

@@ -1,0 +1,540 @@
+//! What the first bytes of a packet say of it: link, network and transport headers, as far as they are there.
+//!
+//! A sampled header is cut after 64 to 256 bytes, so every layer may end early; what was read before stays. Ethernet with
+//! its tags, MPLS and PPPoE are read here, IP with options and extension headers by `etherparse`.
+
+use etherparse::{Ipv6ExtensionSlice, LaxIpSlice, LaxIpv4Slice, LaxIpv6Slice};
+
+use super::xdr::{Address, from_v4};
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const MPLS: [u16; 2] = [0x8847, 0x8848];
+const PPPOE_SESSION: u16 = 0x8864;
+const VLAN_TAGS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
+/// A bridged Ethernet frame inside GRE.
+const BRIDGED: u16 = 0x6558;
+
+pub(super) const TCP: u8 = 6;
+const UDP: u8 = 17;
+const GRE: u8 = 47;
+const ICMP: [u8; 2] = [1, 58];
+
+const VXLAN_PORT: u16 = 4_789;
+
+/// Tags, labels and tunnels that are followed at most, so that a crafted packet costs no time.
+const MAX_TAGS: usize = 4;
+const MAX_LABELS: usize = 16;
+
+/// A packet as far as its headers are there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packet<'a> {
+    pub(super) macs: Option<Macs>,
+    /// EtherType behind the tags.
+    pub(super) ethertype: Option<u16>,
+    /// Tags from the outermost on: VLAN id and priority.
+    pub(super) vlan: Option<Vlan>,
+    pub(super) inner_vlan: Option<Vlan>,
+    /// The label stack, four bytes a label.
+    pub(super) labels: &'a [u8],
+    pub(super) pppoe_session: Option<u16>,
+    pub(crate) ip: Option<Ip>,
+    pub(super) ports: Option<(u16, u16)>,
+    pub(super) tcp_flags: Option<u8>,
+    /// Type and code.
+    pub(super) icmp: Option<(u8, u8)>,
+    /// What follows the last header that was read.
+    rest: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Macs {
+    pub(super) destination: [u8; 6],
+    pub(super) source: [u8; 6],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Vlan {
+    pub(super) id: u16,
+    pub(super) priority: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ip {
+    pub(crate) source: Address,
+    pub(super) destination: Address,
+    /// Behind all extension headers.
+    pub(super) protocol: u8,
+    /// Type of service, or traffic class: all eight bits.
+    pub(super) tos: u8,
+    pub(super) ttl: u8,
+    /// Of the packet, header and all; an IPv6 packet that leaves it open has none.
+    pub(super) length: Option<u64>,
+    /// IPv6 only.
+    pub(super) flow_label: Option<u32>,
+    pub(super) fragment: Option<Fragment>,
+}
+
+/// What IPv4 always says, and IPv6 of fragments only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fragment {
+    pub(super) id: u32,
+    /// In units of eight bytes.
+    pub(super) offset: u16,
+    pub(super) more: bool,
+    pub(super) dont: bool,
+}
+
+/// A packet that another one carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Inner<'a> {
+    pub(super) tunnel: &'static str,
+    /// VNI of VXLAN, key of GRE.
+    pub(super) id: Option<u32>,
+    pub(super) packet: Packet<'a>,
+}
+
+/// Which tunnels are looked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tunnels {
+    pub(super) vxlan: bool,
+    pub(super) gre: bool,
+}
+
+/// Whether the protocol's header begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+pub(super) fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | 33 | 132 | 136)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).map(|four| u32::from_be_bytes([four[0], four[1], four[2], four[3]]))
+}
+
+impl<'a> Packet<'a> {
+    /// A frame from its destination address on.
+    pub(super) fn ethernet(frame: &'a [u8]) -> Self {
+        let mut packet = Self::default();
+        let (Some(destination), Some(source)) = (frame.first_chunk(), frame.get(6..12)) else {
+            return packet;
+        };
+        let source = [source[0], source[1], source[2], source[3], source[4], source[5]];
+        packet.macs = Some(Macs { destination: *destination, source });
+        let mut at = 12;
+        let mut tags = 0;
+        while let Some(kind) = u16_at(frame, at) {
+            at += 2;
+            if VLAN_TAGS.contains(&kind) && tags < MAX_TAGS {
+                let Some(tag) = u16_at(frame, at) else { break };
+                let vlan = Vlan { id: tag & 0xfff, priority: (tag >> 13) as u8 };
+                if tags == 0 {
+                    packet.vlan = Some(vlan);
+                } else if tags == 1 {
+                    packet.inner_vlan = Some(vlan);
+                }
+                tags += 1;
+                at += 2;
+                continue;
+            }
+            packet.typed(kind, &frame[at..]);
+            break;
+        }
+        packet
+    }
+
+    /// A packet that begins with its IP header.
+    pub(super) fn ip(bytes: &'a [u8]) -> Self {
+        let mut packet = Self::default();
+        packet.network(bytes);
+        packet
+    }
+
+    /// A packet that begins with its label stack.
+    pub(super) fn mpls(bytes: &'a [u8]) -> Self {
+        let mut packet = Self::default();
+        packet.label_stack(bytes);
+        packet
+    }
+
+    /// What stands behind an EtherType, or the length of a frame of IEEE 802.3.
+    fn typed(&mut self, kind: u16, rest: &'a [u8]) {
+        const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
+        let (kind, rest) = match (kind < 0x600, rest.strip_prefix(&SNAP)) {
+            (false, _) => (kind, rest),
+            (true, Some(inner)) => match u16_at(inner, 0) {
+                Some(kind) => (kind, &inner[2..]),
+                None => return,
+            },
+            (true, None) => return,
+        };
+        self.ethertype = Some(kind);
+        if kind == IPV4 || kind == IPV6 {
+            self.network(rest);
+        } else if MPLS.contains(&kind) {
+            self.label_stack(rest);
+        } else if kind == PPPOE_SESSION {
+            self.pppoe(rest);
+        }
+    }
+
+    fn label_stack(&mut self, bytes: &'a [u8]) {
+        const BOTTOM: u32 = 0x100;
+        let mut labels = 0;
+        while let Some(label) = u32_at(bytes, labels * 4)
+            && labels < MAX_LABELS
+        {
+            labels += 1;
+            if label & BOTTOM != 0 {
+                let payload = &bytes[labels * 4..];
+                // Nothing says what it is. Its first four bits tell IP from what begins with a control word.
+                if matches!(payload.first().map(|byte| byte >> 4), Some(4 | 6)) {
+                    self.network(payload);
+                }
+                break;
+            }
+        }
+        self.labels = &bytes[..labels * 4];
+    }
+
+    fn pppoe(&mut self, bytes: &'a [u8]) {
+        self.pppoe_session = u16_at(bytes, 2);
+        match (u16_at(bytes, 6), bytes.get(8..)) {
+            (Some(0x0021 | 0x0057), Some(payload)) => self.network(payload),
+            (Some(0x0281), Some(payload)) => self.label_stack(payload),
+            _ => {}
+        }
+    }
+
+    fn network(&mut self, bytes: &'a [u8]) {
+        let Ok((slice, _)) = LaxIpSlice::from_slice(bytes) else { return };
+        let ip = match &slice {
+            LaxIpSlice::Ipv4(v4) => ipv4(v4),
+            LaxIpSlice::Ipv6(v6) => ipv6(v6),
+        };
+        self.ip = Some(ip);
+        let payload = slice.payload().payload;
+        self.rest = payload;
+        // What follows in a later fragment is no header.
+        if ip.fragment.is_none_or(|fragment| fragment.offset == 0) {
+            self.transport(ip.protocol, payload);
+        }
+    }
+
+    fn transport(&mut self, protocol: u8, payload: &'a [u8]) {
+        if has_ports(protocol) {
+            self.ports = u16_at(payload, 0).zip(u16_at(payload, 2));
+            if protocol == TCP {
+                self.tcp_flags = payload.get(13).copied();
+            }
+        } else if ICMP.contains(&protocol) {
+            self.icmp = payload.first().copied().zip(payload.get(1).copied());
+        }
+    }
+
+    /// Destination port and payload of a datagram, as far as it is there.
+    pub(crate) fn udp(&self) -> Option<(u16, &'a [u8])> {
+        let ip = self.ip?;
+        let is_first = ip.fragment.is_none_or(|fragment| fragment.offset == 0);
+        if ip.protocol != UDP || !is_first {
+            return None;
+        }
+        let length = usize::from(u16_at(self.rest, 4)?);
+        let datagram = &self.rest[..self.rest.len().min(length.max(8))];
+        Some((self.ports?.1, datagram.get(8..)?))
+    }
+
+    /// The packet inside, where this one is a tunnel of a wanted kind.
+    pub(super) fn inner(&self, tunnels: Tunnels) -> Option<Inner<'a>> {
+        let ip = self.ip?;
+        if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
+            return None;
+        }
+        match ip.protocol {
+            UDP if tunnels.vxlan && self.ports?.1 == VXLAN_PORT => vxlan(self.rest.get(8..)?),
+            GRE if tunnels.gre => gre(self.rest),
+            _ => None,
+        }
+    }
+}
+
+/// A packet of a capture with this link type; `None` where that is not known here.
+pub(crate) fn link_packet(link: i32, bytes: &[u8]) -> Option<Packet<'_>> {
+    const ETHERNET: i32 = 1;
+    const LINUX_COOKED: i32 = 113;
+    const LINUX_COOKED_2: i32 = 276;
+    /// A header, and where in it the EtherType is.
+    fn typed(bytes: &[u8], kind_at: usize, header: usize) -> Packet<'_> {
+        let mut packet = Packet::default();
+        if let (Some(kind), Some(rest)) = (u16_at(bytes, kind_at), bytes.get(header..)) {
+            packet.typed(kind, rest);
+        }
+        packet
+    }
+    Some(match link {
+        ETHERNET => Packet::ethernet(bytes),
+        // Raw IP, and loopback with four bytes of address family before it.
+        12 | 14 | 101 | 228 | 229 => Packet::ip(bytes),
+        0 | 108 => Packet::ip(bytes.get(4..).unwrap_or_default()),
+        LINUX_COOKED => typed(bytes, 14, 16),
+        LINUX_COOKED_2 => typed(bytes, 0, 20),
+        _ => return None,
+    })
+}
+
+fn ipv4(slice: &LaxIpv4Slice<'_>) -> Ip {
+    let header = slice.header();
+    Ip {
+        source: from_v4(header.source()),
+        destination: from_v4(header.destination()),
+        protocol: slice.payload_ip_number().0,
+        tos: header.dcp().value() << 2 | header.ecn().value(),
+        ttl: header.ttl(),
+        length: Some(u64::from(header.total_len())),
+        flow_label: None,
+        fragment: Some(Fragment {
+            id: u32::from(header.identification()),
+            offset: header.fragments_offset().value(),
+            more: header.more_fragments(),
+            dont: header.dont_fragment(),
+        }),
+    }
+}
+
+fn ipv6(slice: &LaxIpv6Slice<'_>) -> Ip {
+    let header = slice.header();
+    let fragment = slice.extensions().clone().into_iter().find_map(|extension| match extension {
+        Ipv6ExtensionSlice::Fragment(fragment) => Some(Fragment {
+            id: fragment.identification(),
+            offset: fragment.fragment_offset().value(),
+            more: fragment.more_fragments(),
+            dont: false,
+        }),
+        _ => None,
+    });
+    Ip {
+        source: header.source(),
+        destination: header.destination(),
+        protocol: slice.payload().ip_number.0,
+        tos: header.traffic_class(),
+        ttl: header.hop_limit(),
+        // Zero stands for a length that a hop-by-hop option tells.
+        length: (header.payload_length() > 0).then(|| 40 + u64::from(header.payload_length())),
+        flow_label: Some(header.flow_label().value()),
+        fragment,
+    }
+}
+
+/// RFC 7348, section 5.
+fn vxlan(header: &[u8]) -> Option<Inner<'_>> {
+    const HAS_VNI: u8 = 0x08;
+    let id = u32_at(header, 4)? >> 8;
+    let is_valid = header[0] & HAS_VNI != 0;
+    is_valid.then(|| Inner { tunnel: "vxlan", id: Some(id), packet: Packet::ethernet(&header[8..]) })
+}
+
+/// RFC 2784 and 2890. Of version 1 (PPTP) and with source routes nothing is read.
+fn gre(header: &[u8]) -> Option<Inner<'_>> {
+    const CHECKSUM: u16 = 0x8000;
+    const ROUTING: u16 = 0x4000;
+    const KEY: u16 = 0x2000;
+    const SEQUENCE: u16 = 0x1000;
+    let flags = u16_at(header, 0)?;
+    let kind = u16_at(header, 2)?;
+    if flags & 7 != 0 || flags & ROUTING != 0 {
+        return None;
+    }
+    let mut at = if flags & CHECKSUM != 0 { 8 } else { 4 };
+    let id = if flags & KEY != 0 {
+        at += 4;
+        Some(u32_at(header, at - 4)?)
+    } else {
+        None
+    };
+    if flags & SEQUENCE != 0 {
+        at += 4;
+    }
+    let payload = header.get(at..)?;
+    let packet = if kind == BRIDGED {
+        Packet::ethernet(payload)
+    } else {
+        let mut packet = Packet::default();
+        packet.typed(kind, payload);
+        packet
+    };
+    Some(Inner { tunnel: "gre", id, packet })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACS: [u8; 12] = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2];
+    const BOTH: Tunnels = Tunnels { vxlan: true, gre: true };
+
+    fn ethernet(parts: &[&[u8]]) -> Vec<u8> {
+        [&[&MACS[..]], parts].concat().concat()
+    }
+
+    /// An IPv4 packet of a protocol from 10.0.0.1 to 10.0.0.2 with this payload; flags and offset as they stand.
+    fn v4(protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+        let length = (20 + payload.len() as u16).to_be_bytes();
+        let fragment = fragment.to_be_bytes();
+        let head = [0x45, 0xb8, length[0], length[1], 0, 7, fragment[0], fragment[1], 63, protocol];
+        [&head, &[0, 0, 10, 0, 0, 1, 10, 0, 0, 2][..], payload].concat()
+    }
+
+    fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u16).to_be_bytes();
+        let mut packet = vec![0x6a, 0xb1, 0x23, 0x45, length[0], length[1], next, 61];
+        packet.extend([[0xfe; 16], [0xfd; 16]].concat());
+        packet.extend(payload);
+        packet
+    }
+
+    fn udp(to: u16, payload: &[u8]) -> Vec<u8> {
+        let length = (8 + payload.len() as u16).to_be_bytes();
+        let to = to.to_be_bytes();
+        [&[0, 99, to[0], to[1], length[0], length[1], 0, 0], payload].concat()
+    }
+
+    fn addresses(packet: &Packet<'_>) -> Option<(u8, u8)> {
+        packet.ip.map(|ip| (ip.source[15], ip.destination[15]))
+    }
+
+    #[test]
+    fn tags_are_read_from_the_outermost_on() {
+        let ip = v4(17, 0, &udp(53, b""));
+        let untagged = ethernet(&[&[8, 0], &ip]);
+        let packet = Packet::ethernet(&untagged);
+        assert_eq!((packet.vlan, packet.ethertype), (None, Some(0x800)));
+        assert_eq!(packet.macs, Some(Macs { destination: [1; 6], source: [2; 6] }));
+        let tagged = ethernet(&[&[0x81, 0, 0x60, 100, 8, 0], &ip]);
+        let packet = Packet::ethernet(&tagged);
+        assert_eq!(packet.vlan, Some(Vlan { id: 100, priority: 3 }));
+        assert_eq!((packet.inner_vlan, packet.ports), (None, Some((99, 53))));
+        let stacked = ethernet(&[&[0x88, 0xa8, 0, 200, 0x81, 0, 0xe0, 7, 0x81, 0, 0, 8, 8, 0], &ip]);
+        let packet = Packet::ethernet(&stacked);
+        assert_eq!(packet.vlan, Some(Vlan { id: 200, priority: 0 }));
+        assert_eq!(packet.inner_vlan, Some(Vlan { id: 7, priority: 7 }));
+        assert_eq!((packet.ethertype, addresses(&packet)), (Some(0x800), Some((1, 2))));
+        let too_many = ethernet(&[&[0x81, 0, 0, 1].repeat(20)[..]]);
+        assert_eq!(Packet::ethernet(&too_many).ethertype, Some(0x8100), "a tag too many is a type");
+    }
+
+    #[test]
+    fn frames_of_802_3_have_a_type_behind_their_length() {
+        let ip = v4(6, 0, &[0; 20]);
+        let snap = ethernet(&[&[0, 60, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &ip]);
+        assert_eq!(addresses(&Packet::ethernet(&snap)), Some((1, 2)));
+        let spanning_tree = ethernet(&[&[0, 38, 0x42, 0x42, 3], &[0; 35]]);
+        let packet = Packet::ethernet(&spanning_tree);
+        assert_eq!((packet.ethertype, packet.ip), (None, None));
+    }
+
+    #[test]
+    fn labels_and_sessions_lead_to_the_packet_inside() {
+        let ip = v4(17, 0, &udp(53, b""));
+        let labels = [0, 1, 0, 64, 0, 2, 1, 64];
+        let mpls = ethernet(&[&[0x88, 0x47], &labels, &ip]);
+        let packet = Packet::ethernet(&mpls);
+        assert_eq!((packet.labels, packet.ports), (&labels[..], Some((99, 53))));
+        assert_eq!(
+            addresses(&Packet::mpls(&[&labels[..], &v6(17, &udp(53, b""))].concat())),
+            Some((0xfe, 0xfd))
+        );
+        let control_word = [&labels[..], &[0, 0, 0, 0], &ip].concat();
+        assert_eq!(Packet::mpls(&control_word).ip, None);
+        let endless = [0, 1, 0, 64].repeat(40);
+        assert_eq!(Packet::mpls(&endless).labels.len(), MAX_LABELS * 4);
+        let session = ethernet(&[&[0x88, 0x64, 0x11, 0, 0, 5, 0, 30, 0, 0x21], &ip]);
+        let packet = Packet::ethernet(&session);
+        assert_eq!((packet.pppoe_session, packet.ports), (Some(5), Some((99, 53))));
+    }
+
+    #[test]
+    fn ip_says_all_that_its_header_says() {
+        let bytes = v4(6, 0x4000, &[1, 187, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x18]);
+        let packet = Packet::ip(&bytes);
+        let ip = packet.ip.unwrap();
+        assert_eq!((ip.tos, ip.ttl, ip.length, ip.protocol), (0xb8, 63, Some(34), 6));
+        assert_eq!(ip.fragment, Some(Fragment { id: 7, offset: 0, more: false, dont: true }));
+        assert_eq!((packet.ports, packet.tcp_flags), (Some((443, 80)), Some(0x18)));
+        // Header of 24 bytes: ports stand behind the options.
+        let mut options = v4(6, 0, &[7, 4, 0, 0, 1, 187, 0, 80]);
+        options[0] = 0x46;
+        assert_eq!(Packet::ip(&options).ports, Some((443, 80)));
+        let echo = v4(1, 0, &[8, 0, 0, 0]);
+        assert_eq!((Packet::ip(&echo).icmp, Packet::ip(&echo).ports), (Some((8, 0)), None));
+        let bytes = v6(58, &[135, 0, 0, 0]);
+        let packet = Packet::ip(&bytes);
+        let ip = packet.ip.unwrap();
+        assert_eq!((ip.tos, ip.ttl, ip.flow_label, ip.length), (0xab, 61, Some(0x12345), Some(44)));
+        assert_eq!((packet.icmp, ip.fragment), (Some((135, 0)), None));
+    }
+
+    #[test]
+    fn later_fragments_have_no_ports_and_extension_headers_are_passed_over() {
+        let ports = [0, 53, 0, 54, 0, 8, 0, 0];
+        assert_eq!(Packet::ip(&v4(17, 0x2000, &ports)).ports, Some((53, 54)), "the first one");
+        let later = v4(17, 0x2003, &ports);
+        let fragment = Packet::ip(&later).ip.unwrap().fragment.unwrap();
+        assert_eq!((Packet::ip(&later).ports, fragment.offset, fragment.more), (None, 3, true));
+        // Hop-by-hop, then fragment, then UDP.
+        let first = [&[44, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0, 1, 0, 0, 0, 9][..], &ports].concat();
+        let packet = v6(0, &first);
+        let packet = Packet::ip(&packet);
+        assert_eq!((packet.ip.unwrap().protocol, packet.ports), (17, Some((53, 54))));
+        assert_eq!(packet.ip.unwrap().fragment.map(|fragment| (fragment.id, fragment.more)), Some((9, true)));
+        let later = [&[17, 0, 0, 8, 0, 0, 0, 9][..], &ports].concat();
+        let later = v6(44, &later);
+        assert_eq!((Packet::ip(&later).ports, Packet::ip(&later).ip.unwrap().protocol), (None, 17));
+    }
+
+    #[test]
+    fn tunnels_are_looked_into_on_request() {
+        let inside = ethernet(&[&[8, 0], &v4(6, 0, &[0, 1, 0, 2])]);
+        let vxlan = v4(17, 0, &udp(VXLAN_PORT, &[&[8, 0, 0, 0, 0, 0, 42, 0], &inside[..]].concat()));
+        let outside = Packet::ip(&vxlan);
+        let inner = outside.inner(BOTH).unwrap();
+        assert_eq!((inner.tunnel, inner.id, inner.packet.ports), ("vxlan", Some(42), Some((1, 2))));
+        assert_eq!(outside.inner(Tunnels { gre: true, vxlan: false }), None);
+        assert_eq!(outside.inner(Tunnels::default()), None);
+        let gre = v4(47, 0, &[&[0x20, 0, 8, 0, 0, 0, 0, 7][..], &v4(6, 0, &[0, 3, 0, 4])].concat());
+        let inner = Packet::ip(&gre).inner(BOTH).unwrap();
+        assert_eq!((inner.tunnel, inner.id, inner.packet.ports), ("gre", Some(7), Some((3, 4))));
+        let bridged = v4(47, 0, &[&[0, 0, 0x65, 0x58][..], &inside].concat());
+        assert_eq!(Packet::ip(&bridged).inner(BOTH).unwrap().packet.ports, Some((1, 2)));
+        let pptp = v4(47, 0, &[0x30, 1, 0x88, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Packet::ip(&pptp).inner(BOTH), None);
+    }
+
+    #[test]
+    fn a_datagram_of_a_capture_ends_where_its_length_says() {
+        // Short frames are padded.
+        let frame = ethernet(&[&[8, 0], &v4(17, 0, &udp(6_343, b"sflow")), &[0; 20]]);
+        assert_eq!(link_packet(1, &frame).unwrap().udp(), Some((6_343, &b"sflow"[..])));
+        let cooked = [&[0; 14][..], &[0x86, 0xdd], &v6(17, &udp(6_343, b"sflow"))].concat();
+        assert_eq!(link_packet(113, &cooked).unwrap().udp(), Some((6_343, &b"sflow"[..])));
+        assert_eq!(link_packet(101, &v4(6, 0, &[0; 20])).unwrap().udp(), None);
+        assert!(link_packet(105, &frame).is_none(), "802.11 is not known");
+    }
+
+    #[test]
+    fn every_truncation_is_survived() {
+        let inside = ethernet(&[&[8, 0], &v4(6, 0, &[0, 1, 0, 2])]);
+        let vxlan = v6(
+            0,
+            &[&[17, 0, 1, 4, 0, 0, 0, 0], &udp(VXLAN_PORT, &[&[8; 8], &inside[..]].concat())[..]].concat(),
+        );
+        let frame = ethernet(&[&[0x81, 0, 0, 1, 0x88, 0x47, 0, 1, 1, 64], &vxlan]);
+        for length in 0..frame.len() {
+            let packet = Packet::ethernet(&frame[..length]);
+            let _ = (packet.inner(BOTH), packet.udp());
+        }
+        let whole = Packet::ethernet(&frame);
+        assert_eq!(whole.inner(BOTH).unwrap().packet.ports, Some((1, 2)));
+    }
+}

@@ -1,0 +1,364 @@
+//! Columns of wide rows of which each row fills few: what is not set costs nothing.
+//!
+//! A column is as long as the last row that was set; the rows between are padded with nulls when a later one is set, or at
+//! the end. A column that no row set shares one block of zeros with all others like it.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::builder::make_view;
+use arrow_array::{
+    ArrayRef, BooleanArray, FixedSizeBinaryArray, Float64Array, Int64Array, StringViewArray, UInt64Array,
+};
+use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use thalweg_types::{DataType, TimeUnit};
+
+use super::xdr::Address;
+
+/// Bytes of zeros that empty columns share.
+const ZEROS: usize = 1 << 20;
+
+static SHARED_ZEROS: LazyLock<Buffer> = LazyLock::new(|| Buffer::from_vec(vec![0_u8; ZEROS]));
+
+fn zeros(bytes: usize) -> Buffer {
+    if bytes <= ZEROS {
+        SHARED_ZEROS.slice_with_length(0, bytes)
+    } else {
+        Buffer::from_vec(vec![0_u8; bytes])
+    }
+}
+
+fn all_null(rows: usize) -> NullBuffer {
+    NullBuffer::new(BooleanBuffer::new(zeros(rows.div_ceil(8)), 0, rows))
+}
+
+/// Which rows of a column are set. Rows come in ascending order.
+#[derive(Debug, Default)]
+struct Rows {
+    /// One bit a row, from the first null on; empty where all rows so far are set.
+    bits: Vec<u64>,
+}
+
+impl Rows {
+    /// The rows `from..to` are null.
+    #[cold]
+    fn skip(&mut self, from: usize, to: usize) {
+        if self.bits.is_empty() {
+            self.bits = vec![u64::MAX; from / 64];
+            self.bits.push((1 << (from % 64)) - 1);
+        }
+        self.bits.resize(to / 64 + 1, 0);
+    }
+
+    /// Row `row` is set; rows before it were set or skipped.
+    #[inline]
+    fn set(&mut self, row: usize) {
+        if !self.bits.is_empty() {
+            if row / 64 == self.bits.len() {
+                self.bits.push(0);
+            }
+            self.bits[row / 64] |= 1 << (row % 64);
+        }
+    }
+
+    fn finish(&mut self, rows: usize) -> Option<NullBuffer> {
+        if self.bits.is_empty() {
+            return None;
+        }
+        let bits = std::mem::take(&mut self.bits);
+        Some(NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(bits), 0, rows)))
+    }
+}
+
+/// A column of values of one width.
+#[derive(Debug)]
+pub(super) struct Sparse<T> {
+    values: Vec<T>,
+    rows: Rows,
+}
+
+impl<T> Default for Sparse<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), rows: Rows::default() }
+    }
+}
+
+impl<T: Copy + Default> Sparse<T> {
+    /// Sets a row, unless it is set already: the first to know a value says it.
+    #[inline]
+    pub(super) fn set(&mut self, row: usize, value: T) {
+        let len = self.values.len();
+        if row < len {
+            return;
+        }
+        if row > len {
+            self.pad(row);
+        }
+        self.values.push(value);
+        self.rows.set(row);
+    }
+
+    #[inline]
+    pub(super) fn set_some(&mut self, row: usize, value: Option<T>) {
+        if let Some(value) = value {
+            self.set(row, value);
+        }
+    }
+
+    /// What the row was set to.
+    pub(super) fn get(&self, row: usize) -> Option<T> {
+        // Only the last row is ever asked for, and the last one of a column is set.
+        (row + 1 == self.values.len()).then(|| self.values[row])
+    }
+
+    fn pad(&mut self, rows: usize) {
+        self.rows.skip(self.values.len(), rows);
+        self.values.resize(rows, T::default());
+    }
+
+    /// The values of all rows and the nulls among them.
+    fn take(&mut self, rows: usize) -> (Vec<T>, Option<NullBuffer>) {
+        if self.values.len() < rows {
+            self.pad(rows);
+        }
+        (std::mem::take(&mut self.values), self.rows.finish(rows))
+    }
+}
+
+/// A column of a row's struct.
+pub(super) trait Column {
+    fn data_type() -> DataType;
+
+    /// The column with so many rows; it is empty after that.
+    fn finish(&mut self, rows: usize) -> ArrayRef;
+}
+
+macro_rules! numbers {
+    ($native:ty, $data_type:expr, $array:ty) => {
+        impl Column for Sparse<$native> {
+            fn data_type() -> DataType {
+                $data_type
+            }
+
+            fn finish(&mut self, rows: usize) -> ArrayRef {
+                let (values, nulls) = self.buffers(rows);
+                Arc::new(<$array>::new(ScalarBuffer::new(values, 0, rows), nulls))
+            }
+        }
+    };
+}
+
+numbers!(u64, DataType::UInt64, UInt64Array);
+numbers!(i64, DataType::Int64, Int64Array);
+numbers!(f64, DataType::Float64, Float64Array);
+
+impl<T: Copy + Default + ArrowNativeType> Sparse<T> {
+    fn buffers(&mut self, rows: usize) -> (Buffer, Option<NullBuffer>) {
+        if self.values.is_empty() {
+            return (zeros(rows * size_of::<T>()), Some(all_null(rows)));
+        }
+        let (values, nulls) = self.take(rows);
+        (Buffer::from_vec(values), nulls)
+    }
+}
+
+macro_rules! timestamps {
+    ($(#[$doc:meta])* $name:ident, $unit:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub(super) struct $name(pub(super) Sparse<i64>);
+
+        impl Column for $name {
+            fn data_type() -> DataType {
+                DataType::Timestamp($unit)
+            }
+
+            fn finish(&mut self, rows: usize) -> ArrayRef {
+                let (values, nulls) = self.0.buffers(rows);
+                $unit.column(ScalarBuffer::new(values, 0, rows), nulls)
+            }
+        }
+    };
+}
+
+timestamps!(
+    /// Microseconds since the epoch.
+    MicroTimes,
+    TimeUnit::Micro
+);
+timestamps!(
+    /// Nanoseconds since the epoch.
+    NanoTimes,
+    TimeUnit::Nano
+);
+
+/// A column of addresses.
+#[derive(Debug, Default)]
+pub(super) struct Addresses(Sparse<u128>);
+
+impl Addresses {
+    #[inline]
+    pub(super) fn set(&mut self, row: usize, address: Address) {
+        self.0.set(row, u128::from_ne_bytes(address));
+    }
+
+    #[inline]
+    pub(super) fn set_some(&mut self, row: usize, address: Option<Address>) {
+        if let Some(address) = address {
+            self.set(row, address);
+        }
+    }
+}
+
+impl Column for Addresses {
+    fn data_type() -> DataType {
+        DataType::Ip
+    }
+
+    fn finish(&mut self, rows: usize) -> ArrayRef {
+        let (values, nulls) = self.0.buffers(rows);
+        Arc::new(FixedSizeBinaryArray::new(16, values, nulls))
+    }
+}
+
+/// A column of yes and no.
+#[derive(Debug, Default)]
+pub(super) struct Flags(Sparse<u8>);
+
+impl Flags {
+    #[inline]
+    pub(super) fn set(&mut self, row: usize, flag: bool) {
+        self.0.set(row, u8::from(flag));
+    }
+}
+
+impl Column for Flags {
+    fn data_type() -> DataType {
+        DataType::Bool
+    }
+
+    fn finish(&mut self, rows: usize) -> ArrayRef {
+        let (values, nulls) = self.0.buffers(rows);
+        let flags = BooleanBuffer::collect_bool(rows, |row| values[row] != 0);
+        Arc::new(BooleanArray::new(flags, nulls))
+    }
+}
+
+/// A column of texts; those up to 12 bytes lie in their views.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    views: Sparse<u128>,
+    data: Vec<u8>,
+}
+
+impl Texts {
+    #[inline]
+    pub(super) fn set(&mut self, row: usize, text: &str) {
+        if row < self.views.values.len() {
+            return;
+        }
+        // Blocks are far below 4 GiB, so the place fits.
+        let view = make_view(text.as_bytes(), 0, self.data.len() as u32);
+        if text.len() > 12 {
+            self.data.extend_from_slice(text.as_bytes());
+        }
+        self.views.set(row, view);
+    }
+
+    /// Sets a text from outside, which may be no UTF-8: what is wrong in it is replaced.
+    pub(super) fn set_bytes(&mut self, row: usize, text: &[u8]) {
+        self.set(row, &String::from_utf8_lossy(text));
+    }
+}
+
+impl Column for Texts {
+    fn data_type() -> DataType {
+        DataType::String
+    }
+
+    fn finish(&mut self, rows: usize) -> ArrayRef {
+        let (views, nulls) = self.views.buffers(rows);
+        let data = Buffer::from_vec(std::mem::take(&mut self.data));
+        Arc::new(StringViewArray::new(ScalarBuffer::new(views, 0, rows), vec![data], nulls))
+    }
+}
+
+/// Makes the struct of a wide row: a column for each field, its schema, and its columns as arrays.
+///
+/// `rare` fields are left out of NDJSON where they are null.
+macro_rules! wide_row {
+    ($(#[$doc:meta])* $name:ident { $($field:ident : $kind:ty $(= $mark:ident)?,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub(super) struct $name {
+            $(pub(super) $field: $kind,)*
+        }
+
+        impl $name {
+            /// The fields in the order of the columns.
+            pub(super) fn fields() -> Vec<thalweg_types::Field> {
+                vec![$({
+                    let field = thalweg_types::Field::new(
+                        stringify!($field),
+                        <$kind as $crate::sflow::sparse::Column>::data_type(),
+                    );
+                    $crate::sflow::sparse::wide_row!(@mark field $($mark)?)
+                },)*]
+            }
+
+            /// The columns with so many rows; all are empty after that.
+            pub(super) fn finish(&mut self, rows: usize) -> Vec<arrow_array::ArrayRef> {
+                vec![$($crate::sflow::sparse::Column::finish(&mut self.$field, rows),)*]
+            }
+        }
+    };
+    (@mark $field:ident) => { $field.nullable() };
+    (@mark $field:ident always) => { $field };
+    (@mark $field:ident rare) => { $field.omit_null() };
+}
+
+pub(super) use wide_row;
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::UInt64Type;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_column_holds_what_was_set_and_nulls_elsewhere(
+            rows in proptest::collection::vec(proptest::option::of((any::<u64>(), ".{0,20}")), 0..300),
+        ) {
+            let (mut numbers, mut texts) = (Sparse::<u64>::default(), Texts::default());
+            for round in 0..2 {
+                for (row, value) in rows.iter().enumerate() {
+                    if let Some((number, text)) = value {
+                        numbers.set(row, number ^ round);
+                        numbers.set(row, 7);
+                        texts.set(row, text);
+                        texts.set(row, "the second to know");
+                        prop_assert_eq!(numbers.get(row), Some(number ^ round));
+                    }
+                }
+                let (numbers, texts) = (numbers.finish(rows.len()), texts.finish(rows.len()));
+                let got = numbers.as_primitive::<UInt64Type>().iter().zip(texts.as_string_view().iter());
+                let got: Vec<_> = got.map(|(number, text)| number.zip(text.map(str::to_owned))).collect();
+                let expected: Vec<_> =
+                    rows.iter().map(|row| row.clone().map(|(number, text)| (number ^ round, text))).collect();
+                prop_assert_eq!(got, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn columns_that_nobody_set_share_their_bytes() {
+        let [mut one, mut other] = [Sparse::<u64>::default(), Sparse::<u64>::default()];
+        let (one, other) = (one.finish(1_000), other.finish(1_000));
+        assert_eq!((one.len(), one.null_count()), (1_000, 1_000));
+        let place = |column: &ArrayRef| column.as_primitive::<UInt64Type>().values().as_ptr();
+        assert_eq!(place(&one), place(&other));
+    }
+}

@@ -1,0 +1,472 @@
+//! Packet samples out of a capture (pcap or pcapng): what agents sent to a collector, replayed at once or at its own pace.
+//!
+//! Event time is the capture's. Its place is the number of datagrams that were given: after a restart the capture is read again
+//! from its beginning to there. Datagrams in several IP fragments are not put together: the first fragment counts as the
+//! datagram, cut.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
+use thalweg_flow::{
+    DatagramStats, DatagramView, Payload, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress,
+};
+use thalweg_types::{Error, Micros, Offset, hash_bytes};
+use tracing::{info, warn};
+
+use crate::sflow::agents::Agents;
+use crate::sflow::decode::{outputs, sflow_decoders};
+use crate::sflow::frame::push;
+use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
+use crate::sflow::packet::{Packet, link_packet};
+use crate::{
+    BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput, SourcePlugin,
+};
+
+/// The port that collectors of sFlow listen on.
+const SFLOW_PORT: i64 = 6_343;
+
+/// Bytes read at a time, and the longest packet.
+const BUFFER: usize = 1 << 20;
+
+/// Bytes at the beginning of a capture that tell it from others.
+const FINGERPRINT: u64 = 4_096;
+
+/// The plug-in.
+pub struct PcapPlugin;
+
+impl SourcePlugin for PcapPlugin {
+    fn name(&self) -> &'static str {
+        "pcap"
+    }
+
+    fn doc(&self) -> &'static str {
+        "packet samples out of a capture: sFlow version 5 in pcap or pcapng"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        const OPTIONS: &[OptionSpec] = &[
+            OptionSpec {
+                key: "path",
+                kind: OptionKind::Path,
+                required: true,
+                default: None,
+                doc: "the capture",
+            },
+            OptionSpec {
+                key: "port",
+                kind: OptionKind::Integer { min: 1, max: 65_535 },
+                required: false,
+                default: Some("6343"),
+                doc: "destination port of the datagrams that are taken",
+            },
+            OptionSpec {
+                key: "speed",
+                kind: OptionKind::Number,
+                required: false,
+                default: None,
+                doc: "1: at the pace of the capture, 10: ten times as fast; without it at once",
+            },
+            SAMPLING_RATES,
+            TUNNELS,
+        ];
+        OPTIONS
+    }
+
+    fn takes_format(&self) -> bool {
+        false
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    fn outputs(&self, _: &Options) -> Vec<SourceOutput> {
+        outputs()
+    }
+
+    fn check(&self, options: &Options) -> Vec<Mistake> {
+        let wrong = options.number("speed").filter(|speed| !(speed.is_finite() && *speed > 0.0));
+        let wrong = wrong.map(|speed| {
+            let error = Error::user(format!("expected a number above 0, got {speed}"));
+            Mistake::new("speed", error.with_hint("leave it out to have the capture at once"))
+        });
+        wrong.into_iter().chain(check_samples(options)).collect()
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
+        let options = &context.options;
+        let settings = settings(&context).map_err(in_source)?;
+        let path = PathBuf::from(options.text("path").unwrap_or_default());
+        let mut source = PcapSource {
+            capture: Capture::open(&path).map_err(in_source)?,
+            path,
+            port: options.integer("port").unwrap_or(SFLOW_PORT) as u16,
+            pace: options.number("speed").map(|speed| Pace { speed, began: None }),
+            agents: settings.agents.clone(),
+            next: 0,
+            done: 0,
+            ahead: None,
+            passed_over: 0,
+            is_draining: false,
+        };
+        // So that a file which is no capture is found before the start.
+        source.ahead = source.read().map_err(in_source)?;
+        Ok(BuiltSource {
+            source: Box::new(source),
+            decoder: sflow_decoders(settings),
+            schema: context.schema,
+            others: outputs().into_iter().skip(1).map(|output| output.schema).collect(),
+            ingress: None,
+            address: None,
+            replay: Replay::Itself,
+        })
+    }
+}
+
+/// The packets of a capture, one after the other.
+struct Capture {
+    reader: Box<dyn PcapReaderIterator + Send>,
+    /// Link type, units of time a second and offset in seconds, by interface.
+    interfaces: Vec<Interface>,
+    /// Of the file, for the place and the progress.
+    file: File,
+    total: u64,
+    packets: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Interface {
+    link: i32,
+    resolution: u64,
+    offset: i64,
+}
+
+/// A packet of a capture.
+struct Captured {
+    time: Micros,
+    link: i32,
+    data: Vec<u8>,
+}
+
+impl Capture {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let unreadable = |error: std::io::Error| {
+            let hint = "relative paths start at the current directory";
+            Error::user(format!("open capture {path:?}")).with_hint(hint).with_source(error)
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        let total = file.metadata().map_err(unreadable)?.len();
+        let reader = create_reader(BUFFER, file.try_clone().map_err(unreadable)?).map_err(|error| {
+            Error::user(format!("{path:?} is no capture: expected pcap or pcapng, got {}", why(&error)))
+                .with_hint("`tcpdump -w FILE udp port 6343` writes one")
+        })?;
+        Ok(Self { reader, interfaces: Vec::new(), file, total, packets: 0, bytes: 0 })
+    }
+
+    /// The next packet; `None` at the end. A packet that is cut is the end: whoever wrote the capture was stopped there.
+    fn next(&mut self) -> Result<Option<Captured>, Error> {
+        loop {
+            let read = match self.reader.next() {
+                Ok((consumed, block)) => Some((consumed, self.interfaces.packet(block))),
+                Err(PcapError::Eof) => return Ok(None),
+                Err(PcapError::Incomplete(_)) => None,
+                Err(PcapError::UnexpectedEof) => {
+                    warn!(packets = self.packets, "the capture ends within a packet, which is left out");
+                    return Ok(None);
+                }
+                Err(error) => {
+                    let error = why(&error);
+                    return Err(self.damaged(&error));
+                }
+            };
+            let Some((consumed, packet)) = read else {
+                if let Err(error) = self.reader.refill() {
+                    let error = why(&error);
+                    return Err(self.damaged(&error));
+                }
+                continue;
+            };
+            self.reader.consume(consumed);
+            self.bytes += consumed as u64;
+            if let Some(packet) = packet {
+                self.packets += 1;
+                return Ok(Some(packet));
+            }
+        }
+    }
+
+    fn damaged(&self, why: &str) -> Error {
+        Error::corrupt(format!("the capture is damaged behind packet {}: {why}", self.packets))
+            .with_hint("`tcpdump -r FILE -w OTHER` saves what comes before")
+    }
+
+    /// A hash of how the file begins.
+    fn fingerprint(&self) -> u64 {
+        let mut begin = vec![0; self.total.min(FINGERPRINT) as usize];
+        // A file that cannot be read at its beginning fails where it stands, too.
+        let _ = self.file.read_exact_at(&mut begin, 0);
+        hash_bytes(&begin)
+    }
+}
+
+trait Interfaces {
+    /// The packet in a block, where it holds one; notes interfaces.
+    fn packet(&mut self, block: PcapBlockOwned<'_>) -> Option<Captured>;
+}
+
+impl Interfaces for Vec<Interface> {
+    fn packet(&mut self, block: PcapBlockOwned<'_>) -> Option<Captured> {
+        const MICROS: u64 = 1_000_000;
+        const NANOS: u64 = 1_000_000_000;
+        match block {
+            PcapBlockOwned::LegacyHeader(header) => {
+                let resolution = if header.is_nanosecond_precision() { NANOS } else { MICROS };
+                *self = vec![Interface { link: header.network.0, resolution, offset: 0 }];
+                None
+            }
+            PcapBlockOwned::Legacy(packet) => {
+                let interface = self.first()?;
+                let fraction = u64::from(packet.ts_usec) * MICROS / interface.resolution;
+                let time = i64::from(packet.ts_sec) * 1_000_000 + fraction.min(MICROS) as i64;
+                Some(Captured { time, link: interface.link, data: packet.data.to_vec() })
+            }
+            // Interfaces are numbered from the beginning of their section.
+            PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+                self.clear();
+                None
+            }
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                self.push(Interface {
+                    link: interface.linktype.0,
+                    resolution: interface.ts_resolution().unwrap_or(MICROS).max(1),
+                    offset: interface.ts_offset(),
+                });
+                None
+            }
+            PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                let interface = self.get(packet.if_id as usize)?;
+                let units = u128::from(packet.ts_high) << 32 | u128::from(packet.ts_low);
+                let micros = units * u128::from(MICROS) / u128::from(interface.resolution);
+                let time =
+                    i64::try_from(micros).ok()?.checked_add(interface.offset.checked_mul(1_000_000)?)?;
+                let data = packet.data.get(..packet.caplen as usize)?.to_vec();
+                Some(Captured { time, link: interface.link, data })
+            }
+            // It has no time; nothing of ours writes such.
+            PcapBlockOwned::NG(_) => None,
+        }
+    }
+}
+
+fn why(error: &PcapError<&[u8]>) -> String {
+    match error {
+        PcapError::BufferTooSmall => format!("a packet of more than {BUFFER} bytes"),
+        PcapError::UnexpectedEof | PcapError::Incomplete(_) => "it ends within a packet".to_owned(),
+        PcapError::HeaderNotRecognized => "another beginning".to_owned(),
+        PcapError::ReadError => "it cannot be read".to_owned(),
+        PcapError::Eof => "nothing".to_owned(),
+        _ => "what is no packet".to_owned(),
+    }
+}
+
+/// How fast a capture is replayed.
+struct Pace {
+    speed: f64,
+    /// Time in the capture and in the job at which it began.
+    began: Option<(Micros, Micros)>,
+}
+
+impl Pace {
+    /// Microseconds until a packet is due.
+    fn wait(&mut self, time: Micros, now: Micros) -> Micros {
+        let (capture, job) = *self.began.get_or_insert((time, now));
+        let due = job + ((time - capture) as f64 / self.speed) as Micros;
+        (due - now).max(0)
+    }
+}
+
+/// A datagram of a capture.
+struct Datagram {
+    time: Micros,
+    sender: IpAddr,
+    payload: Vec<u8>,
+}
+
+struct PcapSource {
+    path: PathBuf,
+    capture: Capture,
+    port: u16,
+    pace: Option<Pace>,
+    agents: Agents,
+    next: Offset,
+    /// Datagrams that were given.
+    done: u64,
+    /// The datagram that comes next.
+    ahead: Option<Datagram>,
+    /// Packets that are no datagrams to the port.
+    passed_over: u64,
+    is_draining: bool,
+}
+
+impl PcapSource {
+    /// The next datagram to the port.
+    fn read(&mut self) -> Result<Option<Datagram>, Error> {
+        while let Some(captured) =
+            self.capture.next().map_err(|error| error.context(format!("read {:?}", self.path)))?
+        {
+            let packet = link_packet(captured.link, &captured.data).ok_or_else(|| {
+                Error::user(format!("{:?} has packets of link type {}", self.path, captured.link))
+                    .with_hint("Ethernet, raw IP, Linux cooked and loopback captures can be read")
+            })?;
+            match datagram(&packet, self.port) {
+                Some((sender, payload)) => {
+                    return Ok(Some(Datagram { time: captured.time, sender, payload: payload.to_vec() }));
+                }
+                None => self.passed_over += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Datagrams of about `max_bytes` and at most `max_records` records, where `is_due` lets them.
+    fn block(
+        &mut self,
+        max_bytes: usize,
+        max_records: u64,
+        mut is_due: impl FnMut(Micros) -> bool,
+    ) -> Result<Option<RawBlock>, Error> {
+        let (mut data, mut count) = (Vec::new(), 0);
+        while let Some(datagram) = self.ahead.take_if(|datagram| is_due(datagram.time)) {
+            let records = push(&mut data, datagram.time, datagram.sender, &datagram.payload);
+            self.agents.look_at(&datagram.payload, datagram.sender, records);
+            count += records;
+            self.done += 1;
+            self.ahead = self.read()?;
+            if data.len() >= max_bytes || u64::from(count) >= max_records {
+                break;
+            }
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let first = self.next;
+        self.next += u64::from(count);
+        let payload = Payload::Bytes { data: Bytes::from(data), context: None };
+        Ok(Some(RawBlock { partition: 0, first, count, payload }))
+    }
+}
+
+fn not_the_same(path: &Path) -> Error {
+    Error::user(format!("{path:?} is not the capture that was read before"))
+        .with_hint("put the file back, or begin anew with another job name or --data-dir")
+}
+
+/// Sender and payload of a datagram to a port.
+fn datagram<'a>(packet: &Packet<'a>, port: u16) -> Option<(IpAddr, &'a [u8])> {
+    let (to, payload) = packet.udp()?;
+    let sender = Ipv6Addr::from(packet.ip?.source).to_canonical();
+    (to == port).then_some((sender, payload))
+}
+
+impl Source for PcapSource {
+    fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
+        let Some(ahead) = &self.ahead else { return Ok(Poll::End) };
+        if self.is_draining {
+            return Ok(Poll::End);
+        }
+        let block = match self.pace.take() {
+            None => self.block(max_bytes, u64::MAX, |_| true)?,
+            Some(mut pace) => {
+                let wait = pace.wait(ahead.time, now);
+                if wait > 0 {
+                    self.pace = Some(pace);
+                    let wait = Duration::from_micros(wait.unsigned_abs().min(1_000_000));
+                    return Ok(Poll::PendingUntil(Instant::now() + wait));
+                }
+                let block = self.block(max_bytes, u64::MAX, |time| pace.wait(time, now) == 0)?;
+                self.pace = Some(pace);
+                block
+            }
+        };
+        Ok(block.map_or(Poll::Pending, Poll::Block))
+    }
+
+    fn position(&self) -> SourcePosition {
+        let place = [self.done, self.capture.fingerprint()];
+        let place = place.iter().flat_map(|word| word.to_le_bytes()).collect();
+        SourcePosition { next: self.next, place }
+    }
+
+    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
+        let words: Vec<u64> =
+            position.place.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let [done, fingerprint] = *words.as_slice() else {
+            return Err(Error::corrupt(format!(
+                "the commit record holds no place in capture {:?}",
+                self.path
+            )));
+        };
+        if self.capture.fingerprint() != fingerprint {
+            return Err(not_the_same(&self.path));
+        }
+        self.next = position.next;
+        for _ in 0..done {
+            if self.ahead.is_none() {
+                return Err(not_the_same(&self.path));
+            }
+            self.done += 1;
+            self.ahead = self.read()?;
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
+        self.block(max_bytes, run.count, |_| true)?.ok_or_else(|| {
+            Error::user(format!(
+                "{:?} ends with record {}, but {} more were read from it before",
+                self.path, self.next, run.count
+            ))
+            .with_hint("put the file back, or begin anew with another job name or --data-dir")
+        })
+    }
+
+    fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    fn progress(&self) -> Option<SourceProgress> {
+        Some(SourceProgress { done: self.capture.bytes, total: Some(self.capture.total) })
+    }
+
+    fn datagrams(&self) -> Option<DatagramView> {
+        let agents = self.agents.clone();
+        Some(std::sync::Arc::new(move || {
+            let agents = agents.stats();
+            let mut stats = DatagramStats::default();
+            stats.total.datagrams = agents.total.datagrams;
+            stats.total.records = agents.total.samples;
+            stats.agents = Some(agents);
+            stats
+        }))
+    }
+}
+
+impl Drop for PcapSource {
+    fn drop(&mut self) {
+        info!(
+            path = %self.path.display(),
+            packets = self.capture.packets,
+            passed_over = self.passed_over,
+            datagrams = self.done,
+            "capture ended"
+        );
+    }
+}
