@@ -99,7 +99,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let (replying, replies) = channel();
         let watcher = Watcher { name: name.into(), files, seen, load };
         thread::Builder::new()
-            .name(format!("watch:{}", watcher.name))
+            .name(format!("watch:{}", watcher.name.replace('\0', "")))
             .spawn(move || watcher.run(&wanted, &replying))
             .map_err(|error| Error::external("start a thread that watches a table").with_source(error))?;
         let state = State {

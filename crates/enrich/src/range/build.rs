@@ -12,6 +12,9 @@ use super::slots::Slots;
 use super::span::{Bounds, Span};
 use crate::watch::FileIdentity;
 
+/// Most ranges of a table: each becomes at most two pieces, and pieces are counted in 32 bits.
+const MOST_RANGES: u32 = (1 << 31) - 1;
+
 /// A table while it is loaded.
 pub(super) struct Builder {
     schema: Schema,
@@ -41,7 +44,7 @@ impl Builder {
     /// The number of the row with these values, one for each field of the schema.
     ///
     /// # Errors
-    /// Where there are more rows than numbers.
+    /// Where there are more rows than ranges may be.
     pub(super) fn row(&mut self, cells: &[Cell<'_>]) -> Result<u32, Error> {
         self.rows.number(cells).ok_or_else(too_many)
     }
@@ -51,7 +54,8 @@ impl Builder {
     /// # Errors
     /// Where the limit of memory is passed.
     pub(super) fn add(&mut self, span: Span, row: u32) -> Result<(), Error> {
-        let order = u32::try_from(self.given()).map_err(|_| too_many())?;
+        let order =
+            u32::try_from(self.given()).ok().filter(|order| *order < MOST_RANGES).ok_or_else(too_many)?;
         match span {
             Span::V4(bounds) => self.v4.push(Given { bounds, row, order }),
             Span::V6(bounds) => self.v6.push(Given { bounds, row, order }),
@@ -81,7 +85,8 @@ impl Builder {
 }
 
 fn too_many() -> Error {
-    Error::user("the table has more than 4294967294 ranges or rows").with_hint("split it into several tables")
+    Error::user(format!("the table has more than {MOST_RANGES} ranges"))
+        .with_hint("split it into several tables")
 }
 
 /// All addresses of IPv4.

@@ -19,6 +19,12 @@ use super::open::{open, read_error};
 use super::options::{Column, ValueColumn};
 use super::span::Span;
 
+/// How many ways may lead to a place in the tree, on average.
+///
+/// A well-formed tree has one for each, aliases aside; one in which all nodes lead to the next one twice would
+/// never be walked to its end.
+const WAYS: u64 = 64;
+
 /// Adds all networks of a file.
 ///
 /// # Errors
@@ -70,10 +76,13 @@ impl Networks<'_> {
         };
         let before = builder.given();
         let mut known = String::new();
-        for network in reader.networks(options).map_err(not_a_database)? {
+        // A tree has one leaf more than it has nodes.
+        let mut leaves = WAYS * (u64::from(reader.metadata().node_count) + 1);
+        for network in reader.networks(options.include_networks_without_data()).map_err(not_a_database)? {
             let network = network.map_err(not_a_database)?;
-            let prefix = network.network().map_err(not_a_database)?;
+            leaves = leaves.checked_sub(1).ok_or_else(tangled)?;
             let Some(offset) = network.offset() else { continue };
+            let prefix = network.network().map_err(not_a_database)?;
             let in_network = |error: Error| error.context(format!("network {prefix}"));
             let row = match self.rows.get(&offset) {
                 Some(row) => *row,
@@ -89,11 +98,12 @@ impl Networks<'_> {
             let length = u32::from(prefix.prefix());
             let span = match prefix.ip() {
                 IpAddr::V4(address) => Span::v4_network(address.to_bits(), length),
-                IpAddr::V6(address) if address.is_unspecified() && length <= 96 => {
-                    builder.add(ALL_V4, row).map_err(in_network)?;
-                    Span::v6_network(0, length)
+                IpAddr::V6(address) => {
+                    if address.is_unspecified() && length <= 96 {
+                        builder.add(ALL_V4, row).map_err(in_network)?;
+                    }
+                    Span::v6_network(address.to_bits(), length)
                 }
-                IpAddr::V6(_) => Span::network(&prefix.to_string()),
             };
             let span = span.map_err(|problem| {
                 in_network(Error::user(format!("expected {}", problem.expected)).with_hint(problem.hint))
@@ -168,6 +178,11 @@ fn not_a_database(error: MaxMindDbError) -> Error {
     Error::user("expected a database in MaxMind's format")
         .with_hint("unpack it if it is packed (.tar.gz), or fetch it again")
         .with_source(error)
+}
+
+fn tangled() -> Error {
+    Error::user(format!("expected a tree, got one with over {WAYS} ways to each place"))
+        .with_hint("fetch the file again, from whom you trust")
 }
 
 /// A value as text, which is then read as what the column is to be.

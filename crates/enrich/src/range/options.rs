@@ -29,11 +29,21 @@ impl RangeOptions {
     }
 
     /// # Errors
-    /// Where no file is named, a value has a type that tables do not keep, or two have one name.
+    /// Where no file is named, the delimiter is no mark between cells, a value has a type that tables do not
+    /// keep, or two have one name.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.files.is_empty() {
             return Err(Error::user("range table: expected at least one file, got none")
                 .with_hint("name the files that hold the ranges"));
+        }
+        if let Layout::Delimited(Delimited { delimiter: Some(delimiter), .. }) = &self.layout
+            && (!delimiter.is_ascii() || matches!(delimiter, b'"' | b'\n' | b'\r'))
+        {
+            return Err(Error::user(format!(
+                "range table: expected an ASCII delimiter other than quotation mark and line break, got {:?}",
+                char::from(*delimiter)
+            ))
+            .with_hint("such as a comma, a semicolon or a tab"));
         }
         for (index, value) in self.values.iter().enumerate() {
             if self.values[..index].iter().any(|other| other.name == value.name) {

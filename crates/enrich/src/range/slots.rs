@@ -26,8 +26,7 @@ impl<A: Bits> Slots<A> {
     /// `None` where no piece has a row.
     ///
     /// # Panics
-    /// If there are 2^32 pieces or more; with as many ranges as there are numbers for rows, that is at most
-    /// what memory could hold.
+    /// If there are 2^32 pieces or more, which is more than a builder's ranges can become.
     pub(super) fn new(pieces: &[Piece<A>]) -> Option<Self> {
         if pieces.iter().all(|piece| piece.row == NO_ROW) {
             return None;
@@ -37,7 +36,8 @@ impl<A: Bits> Slots<A> {
             begins[piece.start.slot() + 1] += 1;
         }
         for slot in 0..SLOT_COUNT {
-            begins[slot + 1] = begins[slot + 1].checked_add(begins[slot]).expect("fewer than 2^32 pieces");
+            begins[slot + 1] =
+                begins[slot + 1].checked_add(begins[slot]).expect("a builder takes fewer than 2^31 ranges");
         }
         Some(Self {
             begins,

@@ -111,11 +111,6 @@ impl Span {
                 Address::V6(bits) | Address::Number(bits) => bits,
             },
         };
-        if length >= 96
-            && let Address::V4(bits) = Address::sixteen_bytes(bits)
-        {
-            return Self::v4_network(bits, length - 96);
-        }
         Self::v6_network(bits, length)
     }
 
@@ -130,7 +125,13 @@ impl Span {
         Ok(Span::V4(Bounds { first: bits, last: bits | host }))
     }
 
+    /// Of IPv4 where the network lies in `::ffff:0:0/96`.
     pub(super) fn v6_network(bits: u128, length: u32) -> Result<Self, Problem> {
+        if length >= 96
+            && let Address::V4(bits) = Address::sixteen_bytes(bits)
+        {
+            return Self::v4_network(bits, length - 96);
+        }
         let host = u128::MAX.checked_shr(length).unwrap_or(0);
         if length > 128 {
             return Err(problem("a prefix length of at most 128", NO_ADDRESS));

@@ -112,6 +112,15 @@ fn options_that_fit_no_file() {
         "column 0: expected a position from 1, got 0",
         "the first column has position 1",
     );
+    let mut quotation = prefixes();
+    let Layout::Delimited(layout) = &mut quotation.layout else { unreachable!("lines") };
+    layout.delimiter = Some(b'"');
+    refused(
+        quotation,
+        ("a.csv", b"1.0.0.0,a\n"),
+        "range table: expected an ASCII delimiter other than quotation mark and line break, got '\"'",
+        "such as a comma, a semicolon or a tab",
+    );
     let mut bytes = prefixes();
     bytes.values[0].data_type = DataType::Bytes;
     refused(

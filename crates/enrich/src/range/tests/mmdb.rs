@@ -155,6 +155,13 @@ fn what_is_no_database_or_has_other_values() {
         refused(number_and_country(), &MmdbFile::v4().bytes()),
         "read \"a.mmdb\": expected at least one network with a record, got none | fetch the file again"
     );
+    let mut tangled = MmdbFile::v6();
+    tangled.tangle();
+    assert_eq!(
+        refused(number_and_country(), &tangled.bytes()),
+        "read \"a.mmdb\": expected a tree, got one with over 64 ways to each place | \
+         fetch the file again, from whom you trust"
+    );
     for cut in 0..bytes.len() {
         refused(number_and_country(), &bytes[..cut]);
     }

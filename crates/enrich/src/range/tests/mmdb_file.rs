@@ -98,6 +98,12 @@ impl MmdbFile {
         self.set(network, Target::Node(node));
     }
 
+    /// Leads both sides of each of many nodes to the next one.
+    pub(super) fn tangle(&mut self) {
+        self.nodes = (1..120).map(|next| [Target::Node(next); 2]).collect();
+        self.nodes.push([Target::Nothing; 2]);
+    }
+
     fn set(&mut self, network: &str, target: Target) {
         let (address, length) = network.split_once('/').expect("a network");
         let bits = address.parse::<Ipv6Addr>().expect("an address").to_bits();
