@@ -5,11 +5,15 @@
 //! The files have lines of first address, last address, AS number, country and name, without header.
 
 use std::env;
+use std::fs::File;
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::io::{self, BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use arrow_array::{Array, FixedSizeBinaryArray};
+use flate2::bufread::MultiGzDecoder;
 use thalweg_enrich::range::{Column, Delimited, Layout, RangeColumns, RangeOptions, RangeTable, ValueColumn};
 use thalweg_types::{DataType, Error, format_size};
 
@@ -19,6 +23,10 @@ const BATCHES: usize = 512;
 
 fn main() -> Result<(), Error> {
     let files: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
+    let mut ranges = Vec::new();
+    for path in &files {
+        ranges.extend(read_ranges(path)?);
+    }
     let options = RangeOptions {
         files,
         layout: Layout::Delimited(Delimited {
@@ -39,30 +47,43 @@ fn main() -> Result<(), Error> {
     println!("memory: {}", format_size(table.stats().memory_bytes));
 
     let mut random = Random(1);
-    let mut v4 = || 0xffff_0000_0000 | u128::from(random.next() as u32);
-    let uniform: Vec<u128> = (0..BATCH * BATCHES).map(|_| v4()).collect();
-    report("IPv4, uniformly random", &table, &uniform);
-
-    // Mostly between two ranges there is nothing: draw until it is in one.
-    let within = |mut draw: Box<dyn FnMut(&mut Random) -> u128>| -> Vec<u128> {
-        let mut random = Random(2);
-        let hits = std::iter::repeat_with(|| draw(&mut random))
-            .filter(|address| table.find(address.to_be_bytes()).is_some());
-        hits.take(BATCH * BATCHES).collect()
+    let mut draw = |address: &dyn Fn(&mut Random) -> u128| -> Vec<u128> {
+        (0..BATCH * BATCHES).map(|_| address(&mut random)).collect()
     };
-    if table.stats().v4_count > 0 {
-        let hits = within(Box::new(|random| 0xffff_0000_0000 | u128::from(random.next() as u32)));
-        report("IPv4, within ranges", &table, &hits);
-    }
-    if table.stats().v6_count > 0 {
-        // 2000::/3 is what is given out; ranges are dense where /32 networks are, up to 2c00::.
-        let hits = within(Box::new(|random| {
-            let high = 0x2001_0000_0000_0000 + random.next() % 0x0fff_0000_0000_0000;
-            (u128::from(high) << 64) | u128::from(random.next())
-        }));
-        report("IPv6, within ranges", &table, &hits);
+    let uniform = draw(&|random| V4 | u128::from(random.next() as u32));
+    report("IPv4, uniformly random", &table, &uniform);
+    let (v4, v6): (Vec<_>, Vec<_>) = ranges.into_iter().partition(|range| range.0 >> 32 == V4 >> 32);
+    for (what, ranges) in [("IPv4, within random ranges", v4), ("IPv6, within random ranges", v6)] {
+        if !ranges.is_empty() {
+            report(what, &table, &draw(&|random| random.within(&ranges)));
+        }
     }
     Ok(())
+}
+
+/// `::ffff:0:0`, under which IPv4 stands.
+const V4: u128 = 0xffff_0000_0000;
+
+/// First and last address of each line.
+fn read_ranges(path: &Path) -> Result<Vec<(u128, u128)>, Error> {
+    let failed = |error: io::Error| Error::external(format!("read {path:?}")).with_source(error);
+    let file = BufReader::new(File::open(path).map_err(failed)?);
+    let input: Box<dyn BufRead> = match path.extension() {
+        Some(name) if name == "gz" => Box::new(BufReader::new(MultiGzDecoder::new(file))),
+        _ => Box::new(file),
+    };
+    let address = |text: &str| match text.parse() {
+        Ok(IpAddr::V4(address)) => Ok(address.to_ipv6_mapped().to_bits()),
+        Ok(IpAddr::V6(address)) => Ok(address.to_bits()),
+        Err(error) => Err(Error::user(format!("expected an address, got {text:?}")).with_source(error)),
+    };
+    let mut ranges = Vec::new();
+    for line in input.lines() {
+        let line = line.map_err(failed)?;
+        let mut cells = line.split(['\t', ',']);
+        ranges.push((address(cells.next().unwrap_or(""))?, address(cells.next().unwrap_or(""))?));
+    }
+    Ok(ranges)
 }
 
 /// Prints the median of some rounds over all batches.
@@ -94,6 +115,14 @@ fn report(what: &str, table: &RangeTable, addresses: &[u128]) {
 struct Random(u64);
 
 impl Random {
+    /// An address of one of the ranges, each as likely as the others.
+    fn within(&mut self, ranges: &[(u128, u128)]) -> u128 {
+        let (first, last) = ranges[self.next() as usize % ranges.len()];
+        let any = u128::from(self.next()) << 64 | u128::from(self.next());
+        // Only a range of all addresses has a width that fits no number.
+        (last - first).checked_add(1).map_or(any, |width| first + any % width)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
