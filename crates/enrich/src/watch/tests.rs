@@ -6,9 +6,11 @@ use super::*;
 const SECOND: Micros = 1_000_000;
 
 impl<T: Send + Sync + 'static> Watched<T> {
-    /// Polls, and waits for the thread where it was asked to look.
+    /// Polls, and waits for the thread where it was asked to look; says whether there is another table now.
     fn settle(&self, now: Micros) -> bool {
-        self.poll(now);
+        if self.poll(now) {
+            return true;
+        }
         let mut state = self.lock();
         if !state.is_checking {
             return false;
