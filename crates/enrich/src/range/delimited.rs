@@ -1,0 +1,206 @@
+//! Loads lines of cells.
+
+use std::path::Path;
+
+use thalweg_types::Error;
+
+use super::build::Builder;
+use super::cell::Cell;
+use super::open::{Text, is_of_packing, open_text, read_error};
+use super::options::{Column, Delimited, RangeColumns, ValueColumn};
+use super::records::{Failure, LINE_BYTES, LINE_CELLS, Record, Records};
+use super::span::Span;
+
+/// Adds all ranges of a file.
+///
+/// # Errors
+/// Where the file is not what the layout says, with path and line.
+pub(super) fn load(
+    path: &Path,
+    layout: &Delimited,
+    values: &[ValueColumn],
+    builder: &mut Builder,
+) -> Result<(), Error> {
+    let Text { input, is_packed, identity } = open_text(path)?;
+    let delimiter = layout.delimiter.unwrap_or_else(|| guess_delimiter(path));
+    let mut records = Records::new(input, delimiter);
+    let before = builder.given();
+
+    let mut places = (!layout.header).then(|| Places::find(layout, values, None)).transpose()?;
+    while let Some(record) = records.next().map_err(|failure| failure.into_error(path, is_packed))? {
+        let in_line = |error: Error| error.context(format!("read {path:?}, line {}", record.line));
+        match &places {
+            None => places = Some(Places::find(layout, values, Some(&record)).map_err(in_line)?),
+            Some(places) => {
+                let (span, cells) = places.read(&record, values, delimiter).map_err(in_line)?;
+                let row = builder.row(&cells).map_err(in_line)?;
+                builder.add(span, row).map_err(in_line)?;
+            }
+        }
+    }
+    if builder.given() == before {
+        return Err(Error::user(format!("read {path:?}: expected at least one range, got none"))
+            .with_hint("check whether the file was written to its end; leave it out if it has no ranges"));
+    }
+    builder.add_file(path.to_owned(), identity);
+    Ok(())
+}
+
+/// A tab for `.tsv` and `.tab`, packed or not, else a comma.
+fn guess_delimiter(path: &Path) -> u8 {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    if name.ends_with(".tsv") || name.ends_with(".tab") { b'\t' } else { b',' }
+}
+
+/// Where the cells of a line are, from 0.
+struct Places<'a> {
+    range: RangePlaces<'a>,
+    values: Vec<usize>,
+    /// Cells that a line has to have.
+    needed: usize,
+}
+
+enum RangePlaces<'a> {
+    FirstLast([(usize, &'a Column); 2]),
+    Prefix(usize, &'a Column),
+}
+
+impl<'a> Places<'a> {
+    fn find(
+        layout: &'a Delimited,
+        values: &[ValueColumn],
+        header: Option<&Record<'_>>,
+    ) -> Result<Self, Error> {
+        let names: Option<Vec<String>> = header.map(|header| {
+            let name = |index| String::from_utf8_lossy(header.cell(index)).trim().to_owned();
+            (0..header.len()).map(name).collect()
+        });
+        let find = |column: &Column| place(column, names.as_deref());
+        let range = match &layout.range {
+            RangeColumns::FirstLast { first, last } => {
+                RangePlaces::FirstLast([(find(first)?, first), (find(last)?, last)])
+            }
+            RangeColumns::Prefix(prefix) => RangePlaces::Prefix(find(prefix)?, prefix),
+        };
+        let values = values.iter().map(|value| find(&value.from)).collect::<Result<Vec<_>, _>>()?;
+        let last = match range {
+            RangePlaces::FirstLast([(first, _), (last, _)]) => first.max(last),
+            RangePlaces::Prefix(prefix, _) => prefix,
+        };
+        let needed = values.iter().copied().fold(last, usize::max) + 1;
+        Ok(Self { range, values, needed })
+    }
+
+    fn read<'t>(
+        &self,
+        record: &'t Record<'_>,
+        values: &[ValueColumn],
+        delimiter: u8,
+    ) -> Result<(Span, Vec<Cell<'t>>), Error> {
+        if record.len() < self.needed {
+            return Err(Error::user(format!(
+                "expected at least {} columns, got {}",
+                self.needed,
+                record.len()
+            ))
+            .with_hint(format!("check the delimiter, which is {:?} here", char::from(delimiter))));
+        }
+        let mut cells = Vec::with_capacity(values.len());
+        for (value, place) in values.iter().zip(&self.values) {
+            let text = text(record, *place, &value.from)?;
+            cells.push(Cell::parse(text, &value.data_type).ok_or_else(|| {
+                Error::user(format!(
+                    "{}: expected {}, got {}",
+                    value.from,
+                    Cell::expected(&value.data_type),
+                    quoted(text)
+                ))
+                .with_hint("take it as string where not all of its values are such")
+            })?);
+        }
+        Ok((self.span(record)?, cells))
+    }
+
+    fn span(&self, record: &Record<'_>) -> Result<Span, Error> {
+        match &self.range {
+            RangePlaces::FirstLast([first, last]) => {
+                let first_text = text(record, first.0, first.1)?.trim_ascii();
+                let last_text = text(record, last.0, last.1)?.trim_ascii();
+                Span::between(first_text, last_text).map_err(|problem| {
+                    let got = format!("{} and {}", quoted(first_text), quoted(last_text));
+                    let message =
+                        format!("{} and {}: expected {}, got {got}", first.1, last.1, problem.expected);
+                    Error::user(message).with_hint(problem.hint)
+                })
+            }
+            RangePlaces::Prefix(place, column) => {
+                let text = text(record, *place, column)?.trim_ascii();
+                Span::network(text).map_err(|problem| {
+                    Error::user(format!("{column}: expected {}, got {}", problem.expected, quoted(text)))
+                        .with_hint(problem.hint)
+                })
+            }
+        }
+    }
+}
+
+fn place(column: &Column, header: Option<&[String]>) -> Result<usize, Error> {
+    match (column, header) {
+        (Column::Position(0), _) => Err(Error::user("column 0: expected a position from 1, got 0")
+            .with_hint("the first column has position 1")),
+        (Column::Position(position), _) => Ok(position - 1),
+        (Column::Name(_), None) => {
+            Err(Error::user(format!("{column}: expected a position, as the file has no header, got a name"))
+                .with_hint("give positions from 1, or say that the file has a header"))
+        }
+        (Column::Name(name), Some(header)) => {
+            let mut found = header.iter().enumerate().filter(|(_, other)| *other == name);
+            match (found.next(), found.next()) {
+                (Some((place, _)), None) => Ok(place),
+                (Some(_), Some(_)) => Err(Error::user(format!("the header names {column} twice"))
+                    .with_hint("give the column by its position from 1")),
+                (None, _) => {
+                    let names: Vec<String> = header.iter().map(|name| quoted(name)).collect();
+                    Err(Error::user(format!("the header lacks {column}: it has {}", names.join(", ")))
+                        .with_hint("name a column of the header, or say that the file has none"))
+                }
+            }
+        }
+    }
+}
+
+fn text<'t>(record: &'t Record<'_>, place: usize, column: &Column) -> Result<&'t str, Error> {
+    let bytes = record.cell(place);
+    std::str::from_utf8(bytes).map_err(|_| {
+        Error::user(format!("{column}: expected UTF-8, got {}", quoted(&String::from_utf8_lossy(bytes))))
+            .with_hint("convert the file, as with iconv -f latin1 -t utf-8")
+    })
+}
+
+/// A text for a message: in quotes, and its beginning alone where it is long.
+fn quoted(text: &str) -> String {
+    const SHOWN: usize = 60;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+impl Failure {
+    fn into_error(self, path: &Path, is_packed: bool) -> Error {
+        let line = self.line;
+        match self.error {
+            None => Error::user(format!(
+                "read {path:?}, line {line}: expected at most {LINE_BYTES} bytes in {LINE_CELLS} cells, got more"
+            ))
+            .with_hint("look for a quotation mark that is never closed, or check that this is a text file"),
+            Some(error) if is_packed && is_of_packing(&error) => {
+                Error::user(format!("read {path:?}, line {line}: expected gzip data to its end"))
+                    .with_hint("fetch the file again, and rename it into place when it is whole")
+                    .with_source(error)
+            }
+            Some(error) => read_error(path, error),
+        }
+    }
+}
