@@ -62,7 +62,8 @@ pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{
-    CacheCounts, Command, InputId, InputOrder, Operator, Output, Parts, TaskInfo, collect, collect_with_parts,
+    CacheCounts, Command, InputId, InputOrder, Operator, Output, Parts, TableCounts, TaskInfo, collect,
+    collect_with_parts,
 };
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
@@ -72,7 +73,7 @@ pub use record::{
 };
 pub use runtime::Runtime;
 pub use source::{
-    AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun,
-    Source, SourceProgress, Waker,
+    AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll,
+    RawBlock, ReplayRun, Source, SourceProgress, Waker,
 };
 pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

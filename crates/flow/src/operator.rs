@@ -147,6 +147,39 @@ pub trait Operator: Send {
     fn cache_counts(&self) -> Option<CacheCounts> {
         None
     }
+
+    /// What the task has asked of a table, for the live graph.
+    fn table_counts(&self) -> Option<TableCounts> {
+        None
+    }
+}
+
+/// What a join with a table has asked, and how old the table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCounts {
+    /// Keys that were asked for.
+    pub lookups: u64,
+    /// Keys that were there, but not in the table.
+    pub misses: u64,
+    /// Since the table was put in place; `None` for one that is never loaded again.
+    pub age_seconds: Option<u64>,
+    pub reloads: u64,
+    /// Files that could not be taken for the table.
+    pub failed_reloads: u64,
+}
+
+impl TableCounts {
+    /// Of two tasks, which share one table.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            lookups: self.lookups + other.lookups,
+            misses: self.misses + other.misses,
+            age_seconds: self.age_seconds.min(other.age_seconds),
+            reloads: self.reloads.max(other.reloads),
+            failed_reloads: self.failed_reloads.max(other.failed_reloads),
+        }
+    }
 }
 
 /// State as a cache over a back end: keys by where they are, and what has happened since the start.

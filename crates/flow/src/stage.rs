@@ -216,6 +216,9 @@ impl Stage {
             if let Some(counts) = operator.cache_counts() {
                 *self.counters.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
             }
+            if let Some(counts) = operator.table_counts() {
+                *self.counters.table.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
+            }
         }
         for (_, batch) in &mut self.emitted {
             *batch = renumber(batch, seq);

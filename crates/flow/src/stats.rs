@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_types::{Batch, Micros};
 
-use crate::operator::CacheCounts;
+use crate::operator::{CacheCounts, TableCounts};
 
 use crate::latency::Latencies;
 use crate::{DatagramStats, LatencyCounts, SourceProgress};
@@ -65,6 +65,8 @@ pub struct TaskStats {
     pub state_bytes: u64,
     /// As of the last tick; `None` where all state is in memory.
     pub cache: Option<CacheCounts>,
+    /// As of the last tick; `None` for a task that asks no table.
+    pub table: Option<TableCounts>,
     /// Held up because a ring that it writes to is full.
     pub blocked: bool,
     pub worker: usize,
@@ -150,6 +152,7 @@ pub(crate) struct TaskCounters {
     pub busy_nanos: Counter,
     pub state_bytes: Counter,
     pub cache: Mutex<Option<CacheCounts>>,
+    pub table: Mutex<Option<TableCounts>>,
     pub blocked: AtomicBool,
     /// Rows on output 1, for decoders.
     pub rejects: Counter,

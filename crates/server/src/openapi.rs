@@ -395,7 +395,18 @@ fn schemas() -> Value {
             ("dropped", json!({ "type": "integer", "minimum": 0, "description": "They found the queue full" })),
             ("dropped_records", whole()),
             ("refused", json!({ "type": "integer", "minimum": 0, "description": "Their sender may not send" })),
-            ("senders", whole()), ("worst_senders", list("Sender")),
+            ("kernel_drops", json!({ "type": ["integer", "null"], "minimum": 0,
+                                     "description": "The kernel dropped them before anyone read them" })),
+            ("senders", whole()), ("worst_senders", list("Sender")), ("agents", maybe("Agents")),
+        ]),
+        "Agents": object(&[
+            ("count", whole()), ("received", whole()), ("samples", whole()), ("lost", whole()),
+            ("malformed", whole()), ("unknown", whole()), ("netflow", whole()), ("worst", list("Agent")),
+        ]),
+        "Agent": object(&[
+            ("address", text()), ("received", whole()), ("samples", whole()),
+            ("lost", json!({ "type": "integer", "minimum": 0, "description": "Datagrams, by gaps between their numbers" })),
+            ("malformed", whole()), ("unknown", whole()), ("netflow", whole()),
         ]),
         "Sender": object(&[
             ("address", text()), ("received", whole()), ("dropped", whole()), ("dropped_records", whole()),
@@ -406,7 +417,8 @@ fn schemas() -> Value {
             ("name", text()), ("type", text()), ("role", json!({ "type": "string", "enum": ["operator", "sink"] })),
             ("records_in", whole()), ("records_out", whole()), ("records_in_per_second", number()),
             ("records_out_per_second", number()), ("busy_share", share()), ("queued_bytes", whole()),
-            ("state_bytes", whole()), ("cache", maybe("Cache")), ("blocked", flag()),
+            ("state_bytes", whole()), ("cache", maybe("Cache")), ("table", maybe("Table")),
+            ("blocked", flag()),
             ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
                                  "description": "Largest event time that has moved its windows" })),
             ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Latency")), ("queries", list("Query")),
@@ -414,6 +426,10 @@ fn schemas() -> Value {
         ]),
         "Cache": object(&[
             ("keys", whole()), ("stored", whole()), ("key_bytes", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
+        ]),
+        "Table": object(&[
+            ("lookups", whole()), ("misses", whole()), ("age_seconds", json!({ "type": ["integer", "null"] })),
+            ("reloads", whole()), ("failed_reloads", whole()),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
         "Latency": {

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use thalweg_flow::{CacheCounts, DatagramStats, JobState, JobStats, LatencyCounts, TaskStats};
+use thalweg_flow::{CacheCounts, DatagramStats, JobState, JobStats, LatencyCounts, TableCounts, TaskStats};
 use thalweg_types::Micros;
 
 /// A look at a job.
@@ -143,6 +143,8 @@ pub struct TaskSnapshot {
     pub state_bytes: u64,
     /// `None` where all state is in memory.
     pub cache: Option<CacheCounts>,
+    /// `None` for a task that asks no table.
+    pub table: Option<TableCounts>,
     pub blocked: bool,
     pub worker: usize,
 }
@@ -256,6 +258,7 @@ impl From<&TaskStats> for TaskSnapshot {
             queued_bytes: task.queued_bytes,
             state_bytes: task.state_bytes,
             cache: task.cache,
+            table: task.table,
             blocked: task.blocked,
             worker: task.worker,
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use thalweg_flow::{CacheCounts, DatagramStats, LatencyCounts};
+use thalweg_flow::{AgentCounts, AgentStats, CacheCounts, DatagramStats, LatencyCounts, TableCounts};
 use thalweg_types::format_timestamp;
 
 use crate::control;
@@ -126,8 +126,37 @@ struct Datagrams {
     dropped: u64,
     dropped_records: u64,
     refused: u64,
+    /// What the kernel dropped before anyone read it, where it says so.
+    kernel_drops: Option<u64>,
     senders: usize,
     worst_senders: Vec<Sender>,
+    /// For sources of packet samples.
+    agents: Option<Agents>,
+}
+
+#[derive(Serialize)]
+struct Agents {
+    count: usize,
+    #[serde(flatten)]
+    total: AgentTotals,
+    worst: Vec<Agent>,
+}
+
+#[derive(Serialize)]
+struct Agent {
+    address: String,
+    #[serde(flatten)]
+    totals: AgentTotals,
+}
+
+#[derive(Serialize)]
+struct AgentTotals {
+    received: u64,
+    samples: u64,
+    lost: u64,
+    malformed: u64,
+    unknown: u64,
+    netflow: u64,
 }
 
 #[derive(Serialize)]
@@ -159,6 +188,7 @@ struct Operator {
     queued_bytes: u64,
     state_bytes: u64,
     cache: Option<Cache>,
+    table: Option<Table>,
     blocked: bool,
     task_time: Option<String>,
     lag_seconds: Option<f64>,
@@ -166,6 +196,16 @@ struct Operator {
     markers: Option<Latency>,
     queries: Vec<Query>,
     tasks: Vec<Task>,
+}
+
+/// What a join has asked of its table.
+#[derive(Serialize)]
+struct Table {
+    lookups: u64,
+    misses: u64,
+    age_seconds: Option<u64>,
+    reloads: u64,
+    failed_reloads: u64,
 }
 
 #[derive(Serialize)]
@@ -343,6 +383,13 @@ impl Since<'_> {
                 filled: cache.filled,
                 evictions: cache.evictions,
             }),
+            table: operator.table().map(|table| Table {
+                lookups: table.lookups,
+                misses: table.misses,
+                age_seconds: table.age_seconds,
+                reloads: table.reloads,
+                failed_reloads: table.failed_reloads,
+            }),
             blocked: tasks.iter().any(|task| task.blocked),
             task_time: operator.task_time.map(format_timestamp),
             lag_seconds: operator.lag.map(|lag| rounded(lag.as_secs_f64())),
@@ -389,6 +436,10 @@ impl OperatorSnapshot {
         self.tasks.iter().filter_map(|task| task.cache).reduce(CacheCounts::plus)
     }
 
+    pub(crate) fn table(&self) -> Option<TableCounts> {
+        self.tasks.iter().filter_map(|task| task.table).reduce(TableCounts::plus)
+    }
+
     pub(crate) fn records_out(&self) -> u64 {
         self.tasks.iter().map(|task| task.records_out).sum()
     }
@@ -416,9 +467,28 @@ impl From<&DatagramStats> for Datagrams {
             dropped: total.dropped_datagrams,
             dropped_records: total.dropped_records,
             refused: total.refused_datagrams,
+            kernel_drops: datagrams.kernel_drops,
             senders: datagrams.senders,
             worst_senders: senders.collect(),
+            agents: datagrams.agents.as_ref().map(Agents::from),
         }
+    }
+}
+
+impl From<&AgentStats> for Agents {
+    fn from(agents: &AgentStats) -> Self {
+        let worst = agents.worst.iter().map(|(address, counts)| Agent {
+            address: address.to_string(),
+            totals: AgentTotals::from(counts),
+        });
+        Self { count: agents.agents, total: AgentTotals::from(&agents.total), worst: worst.collect() }
+    }
+}
+
+impl From<&AgentCounts> for AgentTotals {
+    fn from(counts: &AgentCounts) -> Self {
+        let AgentCounts { datagrams: received, samples, lost, malformed, unknown, netflow } = *counts;
+        Self { received, samples, lost, malformed, unknown, netflow }
     }
 }
 

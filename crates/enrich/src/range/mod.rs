@@ -15,6 +15,7 @@ mod bits;
 mod build;
 mod cell;
 mod delimited;
+mod join;
 mod mmdb;
 mod open;
 mod options;
@@ -33,6 +34,7 @@ use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use thalweg_types::{Error, Schema};
 
+pub use join::RangeJoin;
 pub use options::{Column, Delimited, Layout, RangeColumns, RangeOptions, ValueColumn};
 
 use crate::watch::FileIdentity;

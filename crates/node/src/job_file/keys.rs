@@ -24,6 +24,8 @@ pub enum Shape {
     Expression,
     /// Names and SQL expressions.
     Expressions,
+    /// Names, and for each a field of the input or a list of them.
+    Keys,
     /// Field names; an entry that is a list itself is a key of several fields.
     PartitionBy,
     /// Names and queries.

@@ -3,7 +3,7 @@
 //! The one place that knows what may be written is [`keys`]; checks and schema are made from it and from the
 //! plug-ins' own tables.
 
-mod check;
+pub(crate) mod check;
 pub mod keys;
 mod overrides;
 mod schema;

@@ -166,6 +166,7 @@ fn shape(shape: Shape) -> Value {
                 { "type": "array", "items": { "anyOf": [{ "type": "string" }, texts] } },
             ]
         }),
+        Shape::Keys => named(json!({ "anyOf": [{ "type": "string" }, texts] })),
         Shape::Queries => named(json!({ "type": "string" })),
         Shape::Pace(words) => json!({
             "anyOf": [

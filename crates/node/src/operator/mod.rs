@@ -12,6 +12,7 @@ mod map;
 mod metrics;
 mod relay;
 mod split;
+mod table_join;
 pub(crate) mod union;
 
 use std::cell::Cell;
@@ -28,6 +29,7 @@ use thalweg_types::{DataType, Error, Micros, Schema};
 
 use crate::backends::Backends;
 use crate::job_file::StateSettings;
+use crate::job_file::check::source::read_schema;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
@@ -305,6 +307,48 @@ impl<'a> OperatorCheck<'a> {
         (!self.failed.get()).then_some(bound)
     }
 
+    /// Field names and types behind the key `schema`.
+    pub fn fields(&self, key: &str) -> Option<Schema> {
+        let node =
+            self.require(key, "field names and types, such as { first: ip, last: ip, asn: uint64 }")?;
+        let schema = read_schema(&self.section, node);
+        if schema.is_none() {
+            self.failed.set(true);
+        }
+        schema
+    }
+
+    /// Names behind a key, and for each the places of the fields that it gives, in order.
+    pub fn keys(&self, key: &str, schema: &Schema) -> Option<Vec<(String, Vec<usize>)>> {
+        const EXPECTED: &str = "names and fields, such as { src: src_addr }";
+        let node = self.require(key, EXPECTED)?;
+        let what = format!("{key:?} of {}", self.section.what);
+        let section = Section::of(self.report(), what, self.section.key_span(key), node);
+        let entries = section.as_ref().map_or(&[][..], Section::entries);
+        if section.is_some() && entries.is_empty() {
+            self.error(key, format!("{key:?} of {} is empty, expected {EXPECTED}", self.section.what), None);
+        }
+        let mut found = Vec::new();
+        for (name, node) in entries {
+            if !is_name(&name.text) {
+                self.error(key, format!("{:?} is no name", name.text), None);
+            }
+            let one = std::slice::from_ref(node);
+            let nodes = if let Value::List(nodes) = &node.value { nodes } else { one };
+            let places = nodes.iter().map(|node| field_place(&self.section, key, node, schema));
+            match places.collect::<Option<Vec<_>>>() {
+                Some(places) => {
+                    found.push((name.text.clone(), places.into_iter().map(|(place, _)| place).collect()))
+                }
+                None => self.failed.set(true),
+            }
+        }
+        if section.is_none() {
+            self.failed.set(true);
+        }
+        (!self.failed.get()).then_some(found)
+    }
+
     /// Place of the field that a key names.
     pub fn field(&self, key: &str, schema: &Schema) -> Option<usize> {
         let node = self.require(key, "the name of a field")?;
@@ -432,6 +476,8 @@ impl Operators {
         operators.add(Aggregate);
         operators.add(Join);
         operators.add(Changes);
+        operators.add(table_join::RangeJoinPlugin);
+        operators.add(table_join::MemberJoinPlugin);
         operators
     }
 

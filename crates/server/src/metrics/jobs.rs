@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use thalweg_flow::{CacheCounts, LatencyCounts};
+use thalweg_flow::{AgentCounts, CacheCounts, LatencyCounts, TableCounts};
 
 use super::text::Text;
 use crate::snapshot::{
@@ -139,6 +139,57 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
     for (job, source, counts) in datagrams() {
         text.series(&[("job", &job.name), ("source", &source.name)], counts.dropped_records);
     }
+    per_agent(jobs, text);
+}
+
+/// Of sources of packet samples, by agent: those that lost most.
+fn per_agent(jobs: &[&JobSnapshot], text: &mut Text) {
+    const FAMILIES: [Family<AgentCounts>; 6] = [
+        ("thalweg_agent_datagrams_total", "counter", "Datagrams of an agent that were received.", |counts| {
+            counts.datagrams as f64
+        }),
+        ("thalweg_agent_samples_total", "counter", "Samples in them.", |counts| counts.samples as f64),
+        ("thalweg_agent_lost_datagrams_total", "counter", "Datagrams that never came.", |counts| {
+            counts.lost as f64
+        }),
+        (
+            "thalweg_agent_malformed_total",
+            "counter",
+            "Datagrams, samples and records that end too early.",
+            |counts| counts.malformed as f64,
+        ),
+        (
+            "thalweg_agent_unknown_total",
+            "counter",
+            "Samples and records of kinds that are not known.",
+            |counts| counts.unknown as f64,
+        ),
+        ("thalweg_agent_netflow_total", "counter", "Datagrams of NetFlow or IPFIX.", |counts| {
+            counts.netflow as f64
+        }),
+    ];
+    let datagrams = || {
+        let sources = jobs.iter().flat_map(|job| job.sources.iter().map(move |source| (job, source)));
+        sources.filter_map(|(job, source)| Some((job, source, source.datagrams.as_ref()?)))
+    };
+    text.family("thalweg_source_kernel_drops_total", "counter", "Datagrams that the kernel dropped.");
+    for (job, source, datagrams) in datagrams() {
+        if let Some(drops) = datagrams.kernel_drops {
+            text.series(&[("job", &job.name), ("source", &source.name)], drops);
+        }
+    }
+    for (name, kind, help, value) in FAMILIES {
+        text.family(name, kind, help);
+        for (job, source, datagrams) in datagrams() {
+            for (agent, counts) in datagrams.agents.iter().flat_map(|agents| &agents.worst) {
+                let agent = agent.to_string();
+                text.series(
+                    &[("job", &job.name), ("source", &source.name), ("agent", &agent)],
+                    value(counts),
+                );
+            }
+        }
+    }
 }
 
 fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
@@ -177,7 +228,42 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
         }
     }
     per_operator_caches(jobs, text);
+    per_operator_tables(jobs, text);
     per_operator_times(jobs, text);
+}
+
+/// Of operators that ask a table.
+fn per_operator_tables(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<TableCounts>; 4] = [
+        ("thalweg_operator_table_lookups_total", "counter", "Keys that were asked for.", |table| {
+            table.lookups as f64
+        }),
+        ("thalweg_operator_table_misses_total", "counter", "Keys that are not in the table.", |table| {
+            table.misses as f64
+        }),
+        ("thalweg_operator_table_reloads_total", "counter", "Tables that were loaded anew.", |table| {
+            table.reloads as f64
+        }),
+        ("thalweg_operator_table_failed_reloads_total", "counter", "Files that were no table.", |table| {
+            table.failed_reloads as f64
+        }),
+    ];
+    let tables = || {
+        let operators = jobs.iter().flat_map(|job| job.operators.iter().map(move |operator| (job, operator)));
+        operators.filter_map(|(job, operator)| Some((job, operator, operator.table()?)))
+    };
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for (job, operator, table) in tables() {
+            text.series(&[("job", &job.name), ("operator", &operator.name)], value(&table));
+        }
+    }
+    text.family("thalweg_operator_table_age_seconds", "gauge", "Since the table was put in place.");
+    for (job, operator, table) in tables() {
+        if let Some(age) = table.age_seconds {
+            text.series(&[("job", &job.name), ("operator", &operator.name)], age);
+        }
+    }
 }
 
 /// Of operators whose state may be out of memory.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use thalweg_connect::{Ingress, Reply, SubmitError};
-use thalweg_flow::{CacheCounts, DatagramCounts, DatagramStats, LatencyCounts};
+use thalweg_flow::{
+    AgentCounts, AgentStats, CacheCounts, DatagramCounts, DatagramStats, LatencyCounts, TableCounts,
+};
 use thalweg_server::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
     StopSummary, TextKind,
@@ -331,6 +333,13 @@ fn payments() -> JobSnapshot {
             filled: 20,
             evictions: 10,
         }),
+        table: Some(TableCounts {
+            lookups: 700,
+            misses: 60,
+            age_seconds: Some(50),
+            reloads: 4,
+            failed_reloads: 3,
+        }),
         blocked: worker == 1,
         worker,
     };
@@ -347,6 +356,7 @@ fn payments() -> JobSnapshot {
         dropped_records: 70,
         refused_datagrams: 3,
     };
+    let agent = AgentCounts { datagrams: 90, samples: 800, lost: 6, malformed: 5, unknown: 4, netflow: 2 };
     JobSnapshot {
         name: "payments".to_owned(),
         state: State::Running,
@@ -381,6 +391,12 @@ fn payments() -> JobSnapshot {
                 total: datagrams,
                 senders: 2,
                 worst: vec![("10.0.0.7".parse().unwrap(), datagrams)],
+                kernel_drops: Some(11),
+                agents: Some(AgentStats {
+                    total: agent,
+                    agents: 1,
+                    worst: vec![("10.0.0.8".parse().unwrap(), agent)],
+                }),
             }),
             tasks: vec![task(0)],
         }],

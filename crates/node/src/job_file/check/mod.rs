@@ -7,7 +7,7 @@
 mod input;
 mod operator;
 mod sink;
-mod source;
+pub(crate) mod source;
 mod spread;
 mod state;
 

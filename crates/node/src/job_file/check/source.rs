@@ -260,7 +260,7 @@ fn check_schema(section: &Section<'_>, plugin: &dyn SourcePlugin, options: &Opti
     }
 }
 
-fn read_schema(section: &Section<'_>, node: &Node) -> Option<Schema> {
+pub(crate) fn read_schema(section: &Section<'_>, node: &Node) -> Option<Schema> {
     let what = format!("\"schema\" of {}", section.what);
     let schema = Section::of(section.report, &what, section.key_span("schema"), node)?;
     let mut fields = Vec::new();

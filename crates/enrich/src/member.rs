@@ -1,0 +1,383 @@
+//! Small tables by one or several exact keys, in memory: which member of an exchange a MAC address on a VLAN is.
+//!
+//! The table is a CSV file with a header. An empty cell in a key column but the first stands for any value, and a row that says
+//! a value goes before one that leaves it open. Keys of type `string` that are MAC addresses are the same in every spelling
+//! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`).
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    ArrayBuilder, BooleanBuilder, Float64Builder, Int64Builder, StringViewBuilder, UInt64Builder,
+};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_select::take::take;
+use hashbrown::HashMap;
+use thalweg_types::{DataType, Error, Field, Micros};
+
+use crate::join::{Found, JoinShape, JoinTable, Key};
+use crate::watch::{WatchMetrics, Watched};
+
+/// Rows of a table; more are a mistake, and would better be a lookup table.
+const MAX_ROWS: usize = 10_000_000;
+
+/// Between the parts of a key; the length before each part keeps parts apart.
+type KeyBytes = Box<[u8]>;
+
+struct MemberTable {
+    rows: HashMap<KeyBytes, u32>,
+    columns: Vec<ArrayRef>,
+    /// Which keys are open in some row: as many tries as there are combinations of them.
+    open_sets: Vec<Vec<bool>>,
+}
+
+/// A table of members that follows its file.
+pub struct MemberJoin {
+    table: Watched<MemberTable>,
+    shape: JoinShape,
+}
+
+impl MemberJoin {
+    /// # Errors
+    /// Where the file cannot be read, or is not what `shape` says: with line, what was expected and what was there.
+    pub fn open(name: &str, path: PathBuf, shape: JoinShape, now: Micros) -> Result<Self, Error> {
+        let (files, own) = (vec![path.clone()], shape.clone());
+        let table = Watched::open(name, files, move || load(&path, &own), now)?;
+        Ok(Self { table, shape })
+    }
+}
+
+fn load(path: &Path, shape: &JoinShape) -> Result<MemberTable, Error> {
+    let reading = |error: Error| error.context(format!("read {path:?}"));
+    let mut reader = csv::Reader::from_path(path).map_err(|error| {
+        Error::user(format!("open {path:?}"))
+            .with_hint("relative paths start at the current directory")
+            .with_source(error)
+    })?;
+    let header =
+        reader.headers().map_err(|error| reading(Error::user("read the header").with_source(error)))?.clone();
+    let place = |name: &str| {
+        header.iter().position(|cell| cell.trim() == name).ok_or_else(|| {
+            let there = header.iter().collect::<Vec<_>>().join(", ");
+            reading(Error::user(format!("expected a column {name:?} in the header, got {there}")))
+        })
+    };
+    let keys: Vec<usize> = shape.keys.iter().map(|key| place(&key.name)).collect::<Result<_, _>>()?;
+    let values: Vec<usize> = shape.values.iter().map(|field| place(&field.name)).collect::<Result<_, _>>()?;
+    let mut columns: Vec<Column> = shape.values.iter().map(Column::new).collect();
+    let mut rows = HashMap::new();
+    let mut open_sets: Vec<Vec<bool>> = Vec::new();
+    let mut key = Vec::new();
+    for (number, record) in reader.records().enumerate() {
+        let record =
+            record.map_err(|error| reading(Error::user("expected a line of CSV").with_source(error)))?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let in_line = |error: Error| error.context(format!("read {path:?}, line {line}"));
+        if number == MAX_ROWS {
+            return Err(in_line(
+                Error::user(format!("expected at most {MAX_ROWS} rows, got more"))
+                    .with_hint("`thalweg table build-lookup` makes tables of any size"),
+            ));
+        }
+        key.clear();
+        let mut open = Vec::with_capacity(keys.len());
+        for (place, spec) in keys.iter().zip(&shape.keys) {
+            let cell = record.get(*place).unwrap_or_default().trim();
+            let is_open = cell.is_empty();
+            if is_open && open.is_empty() {
+                return Err(in_line(Error::user(format!(
+                    "expected a value for key {:?}, got none",
+                    spec.name
+                ))));
+            }
+            open.push(is_open);
+            if !is_open {
+                push_part(&mut key, &part_of_text(cell, spec).map_err(in_line)?);
+            } else {
+                push_open(&mut key);
+            }
+        }
+        if !open_sets.contains(&open) {
+            open_sets.push(open);
+        }
+        if rows.insert(KeyBytes::from(key.as_slice()), number as u32).is_some() {
+            let cells: Vec<&str> = keys.iter().filter_map(|place| record.get(*place)).collect();
+            return Err(in_line(Error::user(format!(
+                "expected one row for each key, got {} twice",
+                cells.join(", ")
+            ))));
+        }
+        for (place, column) in values.iter().zip(&mut columns) {
+            column.push(record.get(*place).unwrap_or_default().trim()).map_err(in_line)?;
+        }
+    }
+    // Those that leave less open are tried first.
+    open_sets.sort_by_key(|open| open.iter().filter(|is_open| **is_open).count());
+    Ok(MemberTable { rows, columns: columns.into_iter().map(Column::finish).collect(), open_sets })
+}
+
+fn push_part(key: &mut Vec<u8>, part: &[u8]) {
+    // Parts of a key are far below 4 GiB.
+    key.extend_from_slice(&(part.len() as u32).to_le_bytes());
+    key.extend_from_slice(part);
+}
+
+fn push_open(key: &mut Vec<u8>) {
+    key.extend_from_slice(&u32::MAX.to_le_bytes());
+}
+
+/// A key's part, from its text.
+fn part_of_text<'a>(text: &'a str, key: &Key) -> Result<Cow<'a, [u8]>, Error> {
+    let wrong = || Error::user(format!("expected {} for key {:?}, got {text:?}", key.data_type, key.name));
+    Ok(match key.data_type {
+        DataType::UInt64 => Cow::Owned(text.parse::<u64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
+        DataType::Int64 => Cow::Owned(text.parse::<i64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
+        _ => mac(text).map_or(Cow::Borrowed(text.as_bytes()), |mac| Cow::Owned(mac.to_vec())),
+    })
+}
+
+/// The six bytes of a MAC address: twelve hexadecimal digits, in pairs or fours with the same separator between.
+fn mac(text: &str) -> Option<[u8; 6]> {
+    let separator = match text.len() {
+        17 => text.as_bytes()[2],
+        14 => text.as_bytes()[4],
+        _ => return None,
+    };
+    let group = if text.len() == 17 { 3 } else { 5 };
+    let mut mac = [0; 6];
+    let mut digits = 0;
+    for (place, byte) in text.bytes().enumerate() {
+        if place % group == group - 1 {
+            if byte != separator || !matches!(byte, b':' | b'-' | b'.') {
+                return None;
+            }
+            continue;
+        }
+        let digit = (byte as char).to_digit(16)? as u8;
+        mac[digits / 2] = mac[digits / 2] << 4 | digit;
+        digits += 1;
+    }
+    (digits == 12).then_some(mac)
+}
+
+/// A key's part in a row of a stream; `None` where it is null.
+fn part_in_column(column: &ArrayRef, row: usize) -> Option<Cow<'_, [u8]>> {
+    if column.is_null(row) {
+        return None;
+    }
+    Some(match column.data_type() {
+        arrow_schema::DataType::UInt64 => {
+            Cow::Owned(column.as_primitive::<UInt64Type>().value(row).to_le_bytes().to_vec())
+        }
+        arrow_schema::DataType::Int64 => {
+            Cow::Owned(column.as_primitive::<Int64Type>().value(row).to_le_bytes().to_vec())
+        }
+        _ => {
+            let text = column.as_string_view().value(row);
+            mac(text).map_or(Cow::Borrowed(text.as_bytes()), |mac| Cow::Owned(mac.to_vec()))
+        }
+    })
+}
+
+impl MemberTable {
+    fn find(&self, parts: &[Option<Cow<'_, [u8]>>], key: &mut Vec<u8>) -> Option<u32> {
+        self.open_sets.iter().find_map(|open| {
+            key.clear();
+            for (part, is_open) in parts.iter().zip(open) {
+                match part {
+                    _ if *is_open => push_open(key),
+                    Some(part) => push_part(key, part),
+                    None => return None,
+                }
+            }
+            self.rows.get(key.as_slice()).copied()
+        })
+    }
+}
+
+impl JoinTable for MemberJoin {
+    fn look_up(&self, keys: &[ArrayRef]) -> Result<Found, Error> {
+        if keys.len() != self.shape.keys.len() {
+            let (expected, got) = (self.shape.keys.len(), keys.len());
+            return Err(Error::internal(format!("the table has {expected} keys, got {got}")));
+        }
+        let table = self.table.current();
+        let count = keys.first().map_or(0, |key| key.len());
+        let (mut misses, mut key) = (0, Vec::new());
+        let rows: UInt32Array = (0..count)
+            .map(|row| {
+                let parts: Vec<_> = keys.iter().map(|column| part_in_column(column, row)).collect();
+                parts[0].as_ref()?;
+                let found = table.find(&parts, &mut key);
+                misses += u64::from(found.is_none());
+                found
+            })
+            .collect();
+        let columns = table.columns.iter().map(|column| {
+            take(column, &rows, None)
+                .map_err(|error| Error::internal("take the values of a member table").with_source(error))
+        });
+        Ok(Found { columns: columns.collect::<Result<_, _>>()?, misses })
+    }
+
+    fn poll(&self, now: Micros) {
+        self.table.poll(now);
+    }
+
+    fn metrics(&self, now: Micros) -> Option<WatchMetrics> {
+        Some(self.table.metrics(now))
+    }
+}
+
+/// A column of values on its way. Empty cells are null.
+enum Column {
+    Text(StringViewBuilder),
+    UInt64(UInt64Builder, String),
+    Int64(Int64Builder, String),
+    Float64(Float64Builder, String),
+    Bool(BooleanBuilder, String),
+}
+
+impl Column {
+    fn new(field: &Field) -> Self {
+        let name = field.name.clone();
+        match field.data_type {
+            DataType::UInt64 => Self::UInt64(UInt64Builder::new(), name),
+            DataType::Int64 => Self::Int64(Int64Builder::new(), name),
+            DataType::Float64 => Self::Float64(Float64Builder::new(), name),
+            DataType::Bool => Self::Bool(BooleanBuilder::new(), name),
+            _ => Self::Text(StringViewBuilder::new()),
+        }
+    }
+
+    fn push(&mut self, cell: &str) -> Result<(), Error> {
+        fn parsed<T: std::str::FromStr>(cell: &str, name: &str, expected: &str) -> Result<Option<T>, Error> {
+            if cell.is_empty() {
+                return Ok(None);
+            }
+            let wrong = || Error::user(format!("expected {expected} for {name:?}, got {cell:?}"));
+            cell.parse().map(Some).map_err(|_| wrong())
+        }
+        match self {
+            Self::Text(builder) => builder.append_option((!cell.is_empty()).then_some(cell)),
+            Self::UInt64(builder, name) => builder.append_option(parsed(cell, name, "uint64")?),
+            Self::Int64(builder, name) => builder.append_option(parsed(cell, name, "int64")?),
+            Self::Float64(builder, name) => builder.append_option(parsed(cell, name, "float64")?),
+            Self::Bool(builder, name) => builder.append_option(parsed(cell, name, "true or false")?),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> ArrayRef {
+        match self {
+            Self::Text(mut builder) => Arc::new(builder.finish()),
+            Self::UInt64(mut builder, _) => ArrayBuilder::finish(&mut builder),
+            Self::Int64(mut builder, _) => ArrayBuilder::finish(&mut builder),
+            Self::Float64(mut builder, _) => ArrayBuilder::finish(&mut builder),
+            Self::Bool(mut builder, _) => ArrayBuilder::finish(&mut builder),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{StringViewArray, UInt64Array};
+
+    use super::*;
+
+    fn shape() -> JoinShape {
+        let key = |name: &str, data_type| Key { name: name.to_owned(), data_type };
+        JoinShape {
+            keys: vec![key("mac", DataType::String), key("vlan", DataType::UInt64)],
+            values: vec![
+                Field::new("member", DataType::String).nullable(),
+                Field::new("asn", DataType::UInt64).nullable(),
+            ],
+        }
+    }
+
+    fn open(text: &str) -> Result<MemberJoin, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("members.csv");
+        std::fs::write(&path, text).unwrap();
+        MemberJoin::open("members", path, shape(), 0)
+    }
+
+    const MEMBERS: &str = "mac,vlan,member,asn,port\n\
+        00:1c:c4:47:d3:f9,10,Alpha,64500,1\n\
+        001c.c447.d3f9,,Alpha elsewhere,,2\n\
+        00-1F-29-7A-D1-32,20,Beta,64501,3\n";
+
+    fn found(join: &MemberJoin, keys: &[(Option<&str>, Option<u64>)]) -> (Vec<Option<String>>, u64) {
+        let macs: StringViewArray = keys.iter().map(|(mac, _)| *mac).collect();
+        let vlans: UInt64Array = keys.iter().map(|(_, vlan)| *vlan).collect();
+        let found = join.look_up(&[Arc::new(macs), Arc::new(vlans)]).unwrap();
+        let members = found.columns[0].as_string_view().iter().map(|text| text.map(str::to_owned));
+        (members.collect(), found.misses)
+    }
+
+    #[test]
+    fn a_mac_on_a_vlan_is_a_member_in_every_spelling() {
+        let join = open(MEMBERS).unwrap();
+        let keys = [
+            (Some("00:1c:c4:47:d3:f9"), Some(10)),
+            (Some("00:1C:C4:47:D3:F9"), Some(11)),
+            (Some("00:1c:c4:47:d3:f9"), None),
+            (Some("00:1f:29:7a:d1:32"), Some(20)),
+            (Some("00:1f:29:7a:d1:32"), Some(21)),
+            (Some("00:1f:29:7a:d1:32"), None),
+            (None, Some(10)),
+        ];
+        let (members, misses) = found(&join, &keys);
+        let members: Vec<&str> = members.iter().map(|member| member.as_deref().unwrap_or("-")).collect();
+        assert_eq!(members, ["Alpha", "Alpha elsewhere", "Alpha elsewhere", "Beta", "-", "-", "-"]);
+        assert_eq!(misses, 2, "a record without a MAC address asks for nobody");
+    }
+
+    #[test]
+    fn values_have_their_types_and_empty_cells_are_null() {
+        let join = open(MEMBERS).unwrap();
+        let keys: [ArrayRef; 2] = [
+            Arc::new(StringViewArray::from(vec!["00:1c:c4:47:d3:f9"; 2])),
+            Arc::new(UInt64Array::from(vec![10, 99])),
+        ];
+        let found = join.look_up(&keys).unwrap();
+        assert_eq!(
+            found.columns[1].as_primitive::<UInt64Type>().iter().collect::<Vec<_>>(),
+            [Some(64_500), None]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let check = |text: &str, expected: &str| {
+            let error = open(text).err().map(|error| error.chain().to_string()).unwrap_or_default();
+            assert!(error.contains(expected), "{error}");
+        };
+        check("mac,member,asn\n", "expected a column \"vlan\" in the header, got mac, member, asn");
+        check(
+            "mac,vlan,member,asn\n00:1c:c4:47:d3:f9,ten,A,1\n",
+            "line 2: expected uint64 for key \"vlan\", got \"ten\"",
+        );
+        check("mac,vlan,member,asn\n,10,A,1\n", "line 2: expected a value for key \"mac\", got none");
+        check("mac,vlan,member,asn\na,1,A,x\n", "line 2: expected uint64 for \"asn\", got \"x\"");
+        check(
+            "mac,vlan,member,asn\na,1,A,1\na,1,B,2\n",
+            "line 3: expected one row for each key, got a, 1 twice",
+        );
+        check("mac,vlan,member,asn\na,1\n", "expected a line of CSV");
+    }
+
+    #[test]
+    fn what_only_looks_like_a_mac_is_a_text() {
+        assert_eq!(mac("00:1c:c4:47:d3:f9"), Some([0, 0x1c, 0xc4, 0x47, 0xd3, 0xf9]));
+        for text in
+            ["", "00:1c:c4:47:d3", "00:1c:c4-47:d3:f9", "00:1c:c4:47:d3:fg", "001c:c447:d3f9:", "äää:äää:äää"]
+        {
+            assert_eq!(mac(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `member_join`: the values of the row with the same keys, such as who of an exchange is behind a MAC address on a VLAN.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_connect::OptionKind;
+use thalweg_enrich::join::{JoinShape, JoinTable, Key};
+use thalweg_enrich::member::MemberJoin;
+use thalweg_flow::{Clock, SystemClock};
+use thalweg_types::DataType;
+
+use super::{ON, Plan, SCHEMA, TAKE, prepare, split_columns};
+use crate::job_file::keys::{KeySpec, Shape};
+use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+
+pub(in crate::operator) struct MemberJoinPlugin;
+
+const OPTIONS: &[KeySpec] = &[
+    KeySpec::new("table", Shape::Option(OptionKind::Path), "the table: a CSV file with a header").required(),
+    SCHEMA,
+    KeySpec::new("keys", TEXTS, "the columns by which the table is asked").default("[mac, vlan]"),
+    ON,
+    TAKE,
+];
+
+impl OperatorPlugin for MemberJoinPlugin {
+    fn name(&self) -> &'static str {
+        "member_join"
+    }
+
+    fn doc(&self) -> &'static str {
+        "adds the values of the row with the same keys, from a small table in memory"
+    }
+
+    fn options(&self) -> &'static [KeySpec] {
+        OPTIONS
+    }
+
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+        let columns = check.fields("schema")?;
+        let keys = check
+            .options()
+            .list("keys")
+            .map_or_else(|| vec!["mac", "vlan"], |keys| keys.iter().map(String::as_str).collect());
+        let (keys, values) = split_columns(check, &columns, &keys)?;
+        for field in &keys {
+            if !matches!(field.data_type, DataType::String | DataType::UInt64 | DataType::Int64) {
+                let message = format!("key {:?} is of type {}", field.name, field.data_type);
+                check.error("schema", message, Some("keys are string, uint64 or int64".to_owned()));
+                return None;
+            }
+        }
+        let keys = keys.into_iter().map(|field| Key { name: field.name, data_type: field.data_type });
+        let shape = JoinShape { keys: keys.collect(), values };
+        let path = PathBuf::from(check.options().text("table").unwrap_or_default());
+        let (name, opened) = (check.name().to_string(), shape.clone());
+        let open = move || {
+            let table = MemberJoin::open(&name, path.clone(), opened.clone(), SystemClock.now())?;
+            Ok(Arc::new(table) as Arc<dyn JoinTable>)
+        };
+        prepare(check, Plan { shape, open: Box::new(open) })
+    }
+}

@@ -1,0 +1,226 @@
+//! Joins with tables in flight: records go on with the values of the rows that some of their fields lead to.
+//!
+//! `on: { src: src_addr, dst: dst_addr }` asks the table twice for each record, and adds its fields under the names
+//! `src_FIELD` and `dst_FIELD`; a table with several keys takes a list of fields. Every record goes on; where the table has no
+//! row for it, the added fields are null. A kind of table is a plug-in in one file: it reads its own keys, says what the table
+//! holds, and opens it.
+//!
+//! Tables are loaded again when their files change. The new one is put in place at a tick, so it never changes within a batch;
+//! it is not part of the order, and what is computed again after a crash is joined with the table of that time.
+
+mod member;
+mod range;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use thalweg_enrich::join::{Found, JoinShape, JoinTable};
+use thalweg_flow::{InputId, Operator, Output, TableCounts};
+use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema};
+
+use crate::job_file::keys::{KeySpec, Shape};
+
+use super::{NamedOutput, OperatorCheck, Prepared, TEXTS, Tasks};
+
+pub(super) use member::MemberJoinPlugin;
+pub(super) use range::RangeJoinPlugin;
+
+const ON: KeySpec = KeySpec::new(
+    "on",
+    Shape::Keys,
+    "a prefix for the added fields, and the field or fields whose values the table is asked for",
+)
+.required();
+
+const SCHEMA: KeySpec = KeySpec::new(
+    "schema",
+    Shape::Fields,
+    "the columns of the table and their types, in the order of the file",
+)
+.required();
+
+const TAKE: KeySpec = KeySpec::new("take", TEXTS, "which of the table's fields to add; without it all");
+
+/// Opens a table for all tasks of an operator.
+type OpenTable = Box<dyn Fn() -> Result<Arc<dyn JoinTable>, Error> + Send + Sync>;
+
+/// What a plug-in has read of its keys.
+struct Plan {
+    shape: JoinShape,
+    open: OpenTable,
+}
+
+/// Keys of the records under one prefix.
+struct Side {
+    /// Places of the key fields.
+    keys: Vec<usize>,
+}
+
+/// Checks `on`, and makes the operator.
+fn prepare(check: &OperatorCheck<'_>, plan: Plan) -> Option<Prepared> {
+    let input = &check.input().schema;
+    let mut fields = input.fields().to_vec();
+    let mut sides = Vec::new();
+    let mut is_fine = true;
+    for (prefix, keys) in check.keys("on", input)? {
+        if keys.len() != plan.shape.keys.len() {
+            let names: Vec<&str> = plan.shape.keys.iter().map(|key| key.name.as_str()).collect();
+            let message = format!(
+                "\"on\" gives {prefix:?} {} fields, and the table has the keys {}",
+                keys.len(),
+                names.join(", ")
+            );
+            check.error(
+                "on",
+                message,
+                Some(format!("{prefix}: [{}]", vec!["field"; names.len()].join(", "))),
+            );
+            is_fine = false;
+            continue;
+        }
+        for (place, key) in keys.iter().zip(&plan.shape.keys) {
+            let field = &input.fields()[*place];
+            if field.data_type != key.data_type {
+                let message = format!(
+                    "\"on\" asks for {:?} of type {}, and key {:?} of the table is of type {}",
+                    field.name, field.data_type, key.name, key.data_type
+                );
+                check.error("on", message, Some("a `map` before this gives it the right type".to_owned()));
+                is_fine = false;
+            }
+        }
+        for value in &plan.shape.values {
+            let name = format!("{prefix}_{}", value.name.replace('.', "_"));
+            if fields.iter().any(|field| field.name == name) {
+                let message = format!("the join adds the field {name:?}, which is there already");
+                check.error("on", message, Some("choose another prefix, or what to `take`".to_owned()));
+                is_fine = false;
+            }
+            fields.push(Field { name, ..value.clone() }.nullable());
+        }
+        sides.push(Side { keys });
+    }
+    if !is_fine {
+        return None;
+    }
+    let schema = Schema::new(fields);
+    let outputs = vec![NamedOutput { name: "records".to_owned(), schema: schema.clone() }];
+    let sides: Arc<[Side]> = sides.into();
+    // Tasks are made at once, and share the table.
+    let shared: Mutex<Option<Arc<dyn JoinTable>>> = Mutex::new(None);
+    Some(Prepared::one(1, outputs, Tasks::Declared, move |_| {
+        let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = match &*shared {
+            Some(table) => Arc::clone(table),
+            None => Arc::clone(shared.insert((plan.open)()?)),
+        };
+        let (schema, sides) = (schema.clone(), Arc::clone(&sides));
+        Ok(Box::new(JoinOperator { table, schema, sides, now: 0, lookups: 0, misses: 0 }))
+    }))
+}
+
+/// The table's columns, `keys` apart from the values that are taken. `None` after a mistake.
+fn split_columns(
+    check: &OperatorCheck<'_>,
+    columns: &Schema,
+    keys: &[&str],
+) -> Option<(Vec<Field>, Vec<Field>)> {
+    let mut found = Vec::new();
+    for key in keys {
+        match columns.field(key) {
+            Some((_, field)) => found.push(field.clone()),
+            None => {
+                let names = columns.names().collect::<Vec<_>>().join(", ");
+                let message =
+                    format!("\"schema\" has no column {key:?}, by which the table is asked; it has {names}");
+                check.error("schema", message, None);
+                return None;
+            }
+        }
+    }
+    let mut values: Vec<Field> =
+        columns.fields().iter().filter(|field| !keys.contains(&field.name.as_str())).cloned().collect();
+    if let Some(wanted) = check.options().list("take") {
+        let mut taken = Vec::new();
+        for name in wanted {
+            match values.iter().find(|field| field.name == *name) {
+                Some(field) => taken.push(field.clone()),
+                None => {
+                    let near =
+                        crate::diagnostic::nearest(name, values.iter().map(|field| field.name.as_str()));
+                    let hint = near.map(|near| format!("did you mean {near:?}?"));
+                    check.error("take", format!("\"take\" names no value of the table: {name:?}"), hint);
+                    return None;
+                }
+            }
+        }
+        values = taken;
+    }
+    if values.is_empty() {
+        check.error("schema", "the table has no column beside its keys, so the join would add nothing", None);
+        return None;
+    }
+    const KINDS: [DataType; 5] =
+        [DataType::String, DataType::UInt64, DataType::Int64, DataType::Float64, DataType::Bool];
+    for field in &values {
+        if !KINDS.contains(&field.data_type) {
+            let message = format!("column {:?} is of type {}", field.name, field.data_type);
+            check.error(
+                "schema",
+                message,
+                Some("a table's values are string, uint64, int64, float64 or bool".to_owned()),
+            );
+            return None;
+        }
+    }
+    Some((found, values))
+}
+
+struct JoinOperator {
+    table: Arc<dyn JoinTable>,
+    schema: Schema,
+    sides: Arc<[Side]>,
+    /// The last tick.
+    now: Micros,
+    lookups: u64,
+    misses: u64,
+}
+
+impl Operator for JoinOperator {
+    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        let batch = batch.compact();
+        let mut columns = batch.records().columns().to_vec();
+        for side in self.sides.iter() {
+            let keys: Vec<ArrayRef> =
+                side.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
+            let Found { columns: added, misses } = self.table.look_up(&keys)?;
+            self.lookups += batch.len() as u64;
+            self.misses += misses;
+            columns.extend(added);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
+        let records = RecordBatch::try_new_with_options(Arc::clone(self.schema.arrow()), columns, &options)
+            .map_err(|error| {
+            Error::internal("a table gave other columns than it should").with_source(error)
+        })?;
+        out.emit(0, batch.with_records(records));
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Micros, _: &mut Output<'_>) -> Result<(), Error> {
+        self.now = now;
+        self.table.poll(now);
+        Ok(())
+    }
+
+    fn table_counts(&self) -> Option<TableCounts> {
+        let metrics = self.table.metrics(self.now);
+        Some(TableCounts {
+            lookups: self.lookups,
+            misses: self.misses,
+            age_seconds: metrics.map(|metrics| metrics.age_seconds as u64),
+            reloads: metrics.map_or(0, |metrics| metrics.reload_count),
+            failed_reloads: metrics.map_or(0, |metrics| metrics.failed_reload_count),
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! `range_join`: the values of the most specific range that an address is in, from CSV, TSV or MMDB files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_connect::OptionKind;
+use thalweg_enrich::join::{JoinShape, JoinTable, Key};
+use thalweg_enrich::range::{Column, Delimited, Layout, RangeColumns, RangeJoin, RangeOptions, ValueColumn};
+use thalweg_flow::{Clock, SystemClock};
+use thalweg_types::{DataType, Schema};
+
+use super::{ON, Plan, SCHEMA, TAKE, prepare, split_columns};
+use crate::job_file::keys::{KeySpec, Shape};
+use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+
+pub(in crate::operator) struct RangeJoinPlugin;
+
+const TEXT: Shape = Shape::Option(OptionKind::Text);
+
+const OPTIONS: &[KeySpec] = &[
+    KeySpec::new("table", TEXTS, "the files of the table: CSV or TSV, plain or gzip, or MMDB").required(),
+    SCHEMA,
+    ON,
+    TAKE,
+    KeySpec::new(
+        "header",
+        Shape::Option(OptionKind::Bool),
+        "whether the files begin with the names of their columns; else they are in the order of `schema`",
+    )
+    .default("false"),
+    KeySpec::new("delimiter", TEXT, "between two cells; without it a tab for .tsv, else a comma"),
+    KeySpec::new("first", TEXT, "the column with the first address of a range").default("first"),
+    KeySpec::new("last", TEXT, "the column with the last address of a range").default("last"),
+    KeySpec::new(
+        "prefix",
+        TEXT,
+        "the column with the range as a network (10.0.0.0/8), instead of first and last",
+    ),
+];
+
+impl OperatorPlugin for RangeJoinPlugin {
+    fn name(&self) -> &'static str {
+        "range_join"
+    }
+
+    fn doc(&self) -> &'static str {
+        "adds the values of the range that an address is in, the most specific one, from a table in memory"
+    }
+
+    fn options(&self) -> &'static [KeySpec] {
+        OPTIONS
+    }
+
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+        let columns = check.fields("schema");
+        let files: Vec<PathBuf> =
+            check.options().list("table").unwrap_or_default().iter().map(PathBuf::from).collect();
+        let columns = columns?;
+        let (layout, shape) = if files.iter().all(|file| is_mmdb(file)) && !files.is_empty() {
+            let (_, values) = split_columns(check, &columns, &[])?;
+            (Layout::Mmdb, JoinShape { keys: vec![key("network")], values })
+        } else {
+            delimited(check, &columns)?
+        };
+        let is_mmdb = matches!(layout, Layout::Mmdb);
+        let has_header = check.options().flag("header").unwrap_or(false);
+        let values = shape.values.iter().map(|field| {
+            let from = match columns.field(&field.name) {
+                Some((place, _)) if !is_mmdb && !has_header => Column::Position(place + 1),
+                _ => Column::Name(field.name.clone()),
+            };
+            ValueColumn::string(from, field.name.clone()).with_type(field.data_type.clone())
+        });
+        let options = RangeOptions {
+            files,
+            layout,
+            values: values.collect(),
+            memory_limit: RangeOptions::MEMORY_LIMIT,
+        };
+        let name = check.name().to_string();
+        let open = move || {
+            let table = RangeJoin::open(&name, options.clone(), SystemClock.now())?;
+            Ok(Arc::new(table) as Arc<dyn JoinTable>)
+        };
+        prepare(check, Plan { shape, open: Box::new(open) })
+    }
+}
+
+fn is_mmdb(path: &std::path::Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mmdb"))
+}
+
+fn key(name: &str) -> Key {
+    Key { name: name.to_owned(), data_type: DataType::Ip }
+}
+
+fn delimited(check: &OperatorCheck<'_>, columns: &Schema) -> Option<(Layout, JoinShape)> {
+    let options = check.options();
+    let has_header = options.flag("header").unwrap_or(false);
+    let column = |name: &str| match columns.field(name) {
+        Some((place, _)) if !has_header => Column::Position(place + 1),
+        _ => Column::Name(name.to_owned()),
+    };
+    let delimiter = match options.text("delimiter").map(str::as_bytes) {
+        None => None,
+        Some([byte]) => Some(*byte),
+        Some(b"\\t") => Some(b'\t'),
+        Some(_) => {
+            check.error("delimiter", "expected one character for \"delimiter\"", None);
+            return None;
+        }
+    };
+    let (name, range, values) = match options.text("prefix") {
+        Some(prefix) => {
+            let (_, values) = split_columns(check, columns, &[prefix])?;
+            (prefix.to_owned(), RangeColumns::Prefix(column(prefix)), values)
+        }
+        None => {
+            let first = options.text("first").unwrap_or("first");
+            let last = options.text("last").unwrap_or("last");
+            let (_, values) = split_columns(check, columns, &[first, last])?;
+            (first.to_owned(), RangeColumns::FirstLast { first: column(first), last: column(last) }, values)
+        }
+    };
+    let layout = Layout::Delimited(Delimited { delimiter, header: has_header, range });
+    Some((layout, JoinShape { keys: vec![key(&name)], values }))
+}
