@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 pub use target::{
     chunk, csv, expression, frame, hbase_answer, job_file, line_protocol, log, ndjson, query, redis_answer,
-    stored_state,
+    sflow, stored_state,
 };
 
 /// A decoder under test.
@@ -28,7 +28,7 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     csv::TARGET,
     ndjson::TARGET,
     line_protocol::TARGET,
@@ -40,6 +40,7 @@ pub const TARGETS: [Target; 12] = [
     log::TARGET,
     redis_answer::TARGET,
     hbase_answer::TARGET,
+    sflow::TARGET,
     stored_state::TARGET,
 ];
 

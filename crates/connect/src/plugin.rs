@@ -280,6 +280,11 @@ pub trait SourcePlugin: Send + Sync {
         Ok(self.outputs(options).into_iter().next().map(|output| output.schema))
     }
 
+    /// The field in which a source that makes its own records has their event time, so that the job file may name no other.
+    fn own_time(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The kinds of records of a source that makes several, each an output of its own: `input: SOURCE.NAME`. The name of the
     /// source alone means the first.
     fn outputs(&self, options: &Options) -> Vec<SourceOutput> {

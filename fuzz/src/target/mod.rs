@@ -12,4 +12,5 @@ pub mod ndjson;
 pub mod query;
 mod records;
 pub mod redis_answer;
+pub mod sflow;
 pub mod stored_state;

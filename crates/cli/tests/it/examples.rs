@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Place;
 
 /// Folder of real data: where `THALWEG_DATA` says, or beside the project.
-fn data() -> PathBuf {
+pub(super) fn data() -> PathBuf {
     let named = std::env::var_os("THALWEG_DATA").map(PathBuf::from);
     named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"))
 }

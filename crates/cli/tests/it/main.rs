@@ -8,6 +8,7 @@ mod generating;
 mod inspecting;
 mod real_service;
 mod running;
+mod samples;
 mod windows;
 
 use std::path::Path;
@@ -46,6 +47,10 @@ impl Place {
 
     fn thalweg(&self, args: &[&str]) -> Ended {
         Ended::of(self.command(args).output().expect("the binary runs"))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path().join(name), bytes).expect("a file in it");
     }
 
     fn read(&self, name: &str) -> String {

@@ -86,6 +86,10 @@ impl SourcePlugin for PcapPlugin {
         false
     }
 
+    fn own_time(&self) -> Option<&'static str> {
+        Some("time")
+    }
+
     fn outputs(&self, _: &Options) -> Vec<SourceOutput> {
         outputs()
     }

@@ -94,6 +94,10 @@ impl SourcePlugin for SflowPlugin {
         true
     }
 
+    fn own_time(&self) -> Option<&'static str> {
+        Some("time")
+    }
+
     fn outputs(&self, _: &Options) -> Vec<SourceOutput> {
         outputs()
     }

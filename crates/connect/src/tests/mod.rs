@@ -13,6 +13,7 @@ mod ndjson;
 mod real_service;
 mod replay;
 mod round_trip;
+mod samples;
 mod sinks;
 mod sources;
 
@@ -194,6 +195,15 @@ fn poll_to_end(source: &mut dyn Source) -> u64 {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "20 s, and not yet: {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

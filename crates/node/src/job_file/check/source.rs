@@ -133,7 +133,10 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     {
         section.report_error("format", &error);
     }
-    let time = check_time(&section, &schema);
+    let time = match plugin.own_time() {
+        None => check_time(&section, &schema),
+        Some(own) => check_own_time(&section, &schema, own),
+    };
     let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
 
@@ -346,6 +349,21 @@ fn meant_type(text: &str) -> Option<&'static str> {
         "decimal" | "numeric" => "decimal(18,2)",
         _ => return None,
     })
+}
+
+/// The event time of a source that sets it by itself.
+fn check_own_time(section: &Section<'_>, schema: &Schema, own: &str) -> Option<SourceTime> {
+    if section.get("time").is_some() {
+        section
+            .report
+            .at(
+                section.key_span("time"),
+                format!("{} sets event time by itself and takes no \"time\"", section.what),
+            )
+            .hint(format!("it is in the field {own:?}"))
+            .report();
+    }
+    schema.field(own).map(|(place, _)| SourceTime::Field(place))
 }
 
 fn check_time(section: &Section<'_>, schema: &Schema) -> Option<SourceTime> {

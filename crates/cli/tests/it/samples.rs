@@ -1,0 +1,312 @@
+//! Packet samples out of captures, through the real program.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::Place;
+use super::examples::data;
+
+const JOB: &str = "\
+name: samples
+sources:
+  switches: { type: pcap, path: capture.pcap }
+sinks:
+  flows: { type: file, input: switches.flows, path: flows.ndjson, format: ndjson }
+  counters: { type: file, input: switches.counters, path: counters.ndjson, format: ndjson }
+  rejects: { type: file, input: switches.rejects, path: rejects.ndjson, format: ndjson }
+";
+
+/// What a capture became.
+struct Samples {
+    flows: Vec<Value>,
+    counters: Vec<Value>,
+    rejects: Vec<Value>,
+    stderr: String,
+}
+
+fn samples(capture: PathBuf) -> Samples {
+    let place = Place::with(&[("job.yaml", JOB)]);
+    let path = format!("sources.switches.path={}", capture.display());
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet", "--set", &path]).ends_with(0);
+    let lines =
+        |name: &str| place.read(name).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    Samples {
+        flows: lines("flows.ndjson"),
+        counters: lines("counters.ndjson"),
+        rejects: lines("rejects.ndjson"),
+        stderr: ended.stderr,
+    }
+}
+
+/// Counts by the text of a field.
+fn by(rows: &[Value], field: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        let value = row[field].as_str().map_or_else(|| row[field].to_string(), str::to_owned);
+        *counts.entry(value).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+#[ignore = "reads real data that is no part of the project: cargo xtask test runs it where it is there"]
+fn real_data_a_switch_says_who_talks_to_whom() {
+    let samples = samples(data().join("sflow/overflowd-sflow.pcap"));
+    assert_eq!((samples.flows.len(), samples.counters.len(), samples.rejects.len()), (5_855, 502, 0));
+    assert_eq!(by(&samples.flows, "sampling_rate"), [("300".to_owned(), 5_855)].into());
+    let talk: std::collections::BTreeSet<_> = samples
+        .flows
+        .iter()
+        .map(|flow| (flow["src_addr"].to_string(), flow["dst_addr"].to_string()))
+        .collect();
+    assert_eq!(talk.len(), 2, "two hosts, both ways: {talk:?}");
+    for flow in &samples.flows {
+        let number = |field: &str| flow[field].as_u64().unwrap();
+        assert_eq!(number("bytes"), number("frame_length") * 300);
+        // Ethernet's header and checksum go with the packet, but for what pads the shortest frames.
+        let frame = number("ip_length") + 18;
+        assert!(number("frame_length") == frame || frame < 70, "{flow}");
+        assert_eq!((number("ethertype"), number("protocol"), number("in_vlan")), (0x800, 6, 1));
+    }
+    for counters in &samples.counters {
+        assert_eq!(counters["if_index"], counters["source_index"]);
+    }
+}
+
+/// What tcpdump calls a counter, and what we do, in its order.
+const COUNTERS: [(&str, &str); 31] = [
+    ("align errors", "eth_alignment_errors"),
+    ("fcs errors", "eth_fcs_errors"),
+    ("single collision", "eth_single_collision_frames"),
+    ("multiple collision", "eth_multiple_collision_frames"),
+    ("test error", "eth_sqe_test_errors"),
+    ("deferred", "eth_deferred_transmissions"),
+    ("late collision", "eth_late_collisions"),
+    ("excessive collision", "eth_excessive_collisions"),
+    ("mac trans error", "eth_internal_mac_transmit_errors"),
+    ("carrier error", "eth_carrier_sense_errors"),
+    ("frames too long", "eth_frames_too_long"),
+    ("mac receive errors", "eth_internal_mac_receive_errors"),
+    ("symbol errors", "eth_symbol_errors"),
+    ("ifindex", "if_index"),
+    ("iftype", "if_type"),
+    ("ifspeed", "if_speed"),
+    ("ifdirection", "if_direction"),
+    ("ifstatus", "if_status"),
+    ("In octets", "if_in_octets"),
+    ("In unicast pkts", "if_in_ucast_packets"),
+    ("In multicast pkts", "if_in_multicast_packets"),
+    ("In broadcast pkts", "if_in_broadcast_packets"),
+    ("In discards", "if_in_discards"),
+    ("In errors", "if_in_errors"),
+    ("In unknown protos", "if_in_unknown_protocols"),
+    ("Out octets", "if_out_octets"),
+    ("Out unicast pkts", "if_out_ucast_packets"),
+    ("Out multicast pkts", "if_out_multicast_packets"),
+    ("Out broadcast pkts", "if_out_broadcast_packets"),
+    ("Out discards", "if_out_discards"),
+    ("Out errors", "if_out_errors"),
+];
+
+/// A datagram or a sample as tcpdump prints it: what it calls a number, and the number.
+type Printed = BTreeMap<String, u64>;
+
+/// `label number` pairs between commas; a label of the second and later pairs of an In or Out line gets that word before it.
+fn pairs(line: &str, into: &mut Printed) {
+    let direction = ["In ", "Out "].into_iter().find(|word| line.starts_with(word)).unwrap_or_default();
+    for (place, part) in line.split(", ").enumerate() {
+        // A word behind the number says it in words.
+        let part = part.split(" (").next().unwrap_or_default();
+        let Some((label, number)) = part.rsplit_once(' ') else { continue };
+        let Ok(number) = number.parse() else { continue };
+        let word = if place > 0 { direction } else { "" };
+        into.insert(format!("{word}{label}"), number);
+    }
+}
+
+/// The samples that tcpdump saw, each with the numbers of its datagram, and how many datagrams it could not read.
+fn printed(text: &str) -> (Vec<Printed>, usize) {
+    let (mut samples, mut unread, mut datagram) = (Vec::<Printed>::new(), 0, Printed::new());
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        if let Some((_, head)) = trimmed.split_once("sFlowv5, ") {
+            datagram.clear();
+            let mut numbers = Printed::new();
+            pairs(head, &mut numbers);
+            datagram.extend(numbers.into_iter().map(|(label, number)| (format!("datagram {label}"), number)));
+        } else if trimmed.contains("(invalid)") || trimmed.contains("packet not supported") {
+            unread += 1;
+        } else if trimmed.contains(" sample (") {
+            let mut sample = datagram.clone();
+            sample.insert("is flow".to_owned(), u64::from(trimmed.contains("flow sample")));
+            // `input 29001 (0)`: the format is told behind the interface.
+            pairs(trimmed, &mut sample);
+            samples.push(sample);
+        } else if let Some(sample) = samples.last_mut() {
+            pairs(trimmed, sample);
+        }
+    }
+    (samples, unread)
+}
+
+#[test]
+#[ignore = "reads real data that is no part of the project: cargo xtask test runs it where it is there"]
+fn real_data_captures_agree_with_what_tcpdump_prints() {
+    let names = ["sflow-print-v6", "sflow_expanded", "sflow_multiple_counter_30_pdus", "sflow_print-segv"];
+    let mut compared = 0;
+    for name in names {
+        let folder = data().join("sflow");
+        let text = std::fs::read_to_string(folder.join(format!("expected/tcpdump-{name}.out"))).unwrap();
+        let (printed, unread) = printed(&text);
+        let ours = samples(folder.join(format!("tcpdump-{name}.pcap")));
+        assert_eq!(ours.rejects.len(), unread, "{name}: {}", ours.stderr);
+        let (mut flows, mut counters) = (ours.flows.iter(), ours.counters.iter());
+        for sample in &printed {
+            let row = if sample["is flow"] == 1 { flows.next() } else { counters.next() };
+            let row = row.unwrap_or_else(|| panic!("{name}: no row for {sample:?}"));
+            let head = [
+                ("datagram agent-id", "sub_agent"),
+                ("datagram seqnum", "datagram"),
+                ("datagram uptime", "uptime"),
+                ("seqnum", "sequence"),
+                ("type", "source_class"),
+                ("idx", "source_index"),
+                ("rate", "sampling_rate"),
+                ("pool", "sample_pool"),
+                ("drops", "drops"),
+                ("input", "in_if"),
+            ];
+            for (label, field) in head.iter().chain(&COUNTERS) {
+                if let Some(number) = sample.get(*label) {
+                    assert_eq!(row[field].as_u64(), Some(*number), "{name}: {label} of {sample:?} in {row}");
+                    compared += 1;
+                }
+            }
+        }
+        assert_eq!((flows.next(), counters.next()), (None, None), "{name} has more rows than samples");
+    }
+    assert!(compared > 5_000, "only {compared} numbers were compared");
+}
+
+#[test]
+#[ignore = "reads real data that is no part of the project: cargo xtask test runs it where it is there"]
+fn real_data_single_datagrams_of_other_collectors_are_decoded() {
+    let mut decoded = 0;
+    for entry in std::fs::read_dir(data().join("sflow/raw")).unwrap() {
+        let path = entry.unwrap().path();
+        let place = Place::with(&[("job.yaml", JOB)]);
+        place.write("capture.pcap", &capture(&std::fs::read(&path).unwrap()));
+        let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+        let rows = ["flows.ndjson", "counters.ndjson"].map(|name| place.read(name).lines().count());
+        assert!(rows[0] + rows[1] > 0, "{}: {}", path.display(), ended.stderr);
+        assert_eq!(place.read("rejects.ndjson"), "", "{}", path.display());
+        decoded += 1;
+    }
+    assert_eq!(decoded, 19);
+}
+
+/// A capture of one datagram from 192.0.2.1 to port 6343, raw IP.
+fn capture(datagram: &[u8]) -> Vec<u8> {
+    const RAW_IP: u32 = 101;
+    let udp_length = (8 + datagram.len() as u16).to_be_bytes();
+    let ip_length = (28 + datagram.len() as u16).to_be_bytes();
+    let mut packet = vec![0x45, 0, ip_length[0], ip_length[1], 0, 0, 0, 0, 64, 17, 0, 0];
+    packet.extend([192, 0, 2, 1, 192, 0, 2, 2, 0x30, 0x39, 0x18, 0xc7, udp_length[0], udp_length[1], 0, 0]);
+    packet.extend(datagram);
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, RAW_IP, 1_700_000_000, 250_000] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    file.extend([(packet.len() as u32).to_le_bytes(); 2].concat());
+    file.extend(packet);
+    file
+}
+
+#[test]
+fn a_capture_gives_its_own_times_and_what_is_no_sflow_is_named() {
+    let place = Place::with(&[("job.yaml", JOB)]);
+    // Head of agent 10.0.0.1, and a counters sample without records.
+    let head = [5, 1, 0x0a00_0001, 0, 9, 100, 1, 2, 12, 1, 7, 0];
+    place.write("capture.pcap", &capture(&head.map(u32::to_be_bytes).concat()));
+    place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert!(place.read("counters.ndjson").starts_with(r#"{"time":1700000000250000,"agent":"10.0.0.1""#));
+    place.write("capture.pcap", &capture(&[0, 5, 0, 30, 0, 0, 0, 0]));
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert_eq!(ended.counts(), (1, 1, 1));
+    assert!(ended.stderr.contains("rejects of source switches: netflow: 1"), "{}", ended.stderr);
+    let ended =
+        place.thalweg(&["check", "job.yaml", "--set", "sources.switches.time=packet_time"]).ends_with(2);
+    assert!(ended.stderr.contains("sets event time by itself and takes no \"time\""), "{}", ended.stderr);
+    place.write("capture.pcap", b"no capture at all");
+    let ended = place.thalweg(&["run", "job.yaml"]).ends_with(2);
+    assert!(ended.stderr.contains("is no capture: expected pcap or pcapng"), "{}", ended.stderr);
+}
+
+const JOINS: &str = "\
+operators:
+  as:
+    type: range_join
+    input: payments
+    table: networks.csv
+    header: true
+    prefix: network
+    schema: { network: ip, asn: uint64, name: string }
+    on: { from: address }
+  who:
+    type: member_join
+    input: as
+    table: members.csv
+    keys: [name]
+    schema: { name: string, member: string }
+    on: { from: from_name }
+sinks:
+  out: { type: file, input: who, path: out.csv, format: csv }
+";
+
+fn joins() -> Place {
+    let job = format!(
+        "name: joins\nsources:\n  payments: {{ type: file, path: in.csv, format: csv, schema: {{ address: ip? }} }}\n{JOINS}"
+    );
+    Place::with(&[
+        ("job.yaml", &job),
+        ("in.csv", "address\n192.0.2.1\n192.0.2.200\n198.51.100.1\n2001:db8::1\n\"\"\n"),
+        (
+            "networks.csv",
+            "network,asn,name\n192.0.2.0/24,1,wide\n192.0.2.128/25,2,narrow\n2001:db8::/32,3,six\n",
+        ),
+        ("members.csv", "name,member\nwide,Alpha\nsix,Beta\n"),
+    ])
+}
+
+#[test]
+fn joins_add_the_values_of_the_rows_that_keys_lead_to() {
+    let place = joins();
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert_eq!(
+        place.read("out.csv"),
+        "address,from_asn,from_name,from_member\n192.0.2.1,1,wide,Alpha\n192.0.2.200,2,narrow,\n198.51.100.1,,,\n\
+         2001:db8::1,3,six,Beta\n,,,\n"
+    );
+    assert_eq!(ended.counts(), (5, 5, 0));
+}
+
+#[test]
+fn mistakes_in_joins_are_told_with_their_places() {
+    let check = |path: &str, expected: &str| {
+        let ended = joins().thalweg(&["check", "job.yaml", "--set", path]).ends_with(2);
+        assert!(ended.stderr.contains(expected), "{path}: {}", ended.stderr);
+    };
+    check("operators.as.on.from=adress", "names no field: \"adress\"");
+    check("operators.as.prefix=range", "\"schema\" has no column \"range\"");
+    check(
+        "operators.who.on.from=from_asn",
+        "\"from_asn\" of type uint64, and key \"name\" of the table is of type string",
+    );
+    check("operators.as.take=nam", "did you mean \"name\"?");
+    let place = joins();
+    place.write("networks.csv", b"network,asn,name\nhere,1,x\n");
+    let ended = place.thalweg(&["run", "job.yaml"]).ends_with(2);
+    assert!(ended.stderr.contains("networks.csv") && ended.stderr.contains("line 2"), "{}", ended.stderr);
+}

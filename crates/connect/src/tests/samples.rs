@@ -1,0 +1,289 @@
+//! Sources of packet samples: sockets and captures.
+
+use std::net::UdpSocket;
+use std::path::Path;
+
+use thalweg_flow::{Poll, ReplayRun, Waker};
+use thalweg_types::{Error, SeqRange};
+
+use super::{context, options, poll_all, poll_to_end, text};
+use crate::sflow::decode::outputs;
+use crate::{BuiltSource, OptionValue, Registry, SourcePlugin};
+
+fn plugin(name: &str) -> std::sync::Arc<dyn SourcePlugin> {
+    Registry::builtin().source(name).cloned().expect("a source of this build")
+}
+
+fn build(name: &str, entries: &[(&str, OptionValue)]) -> Result<BuiltSource, Error> {
+    plugin(name).build(context(&outputs()[0].schema, None, entries))
+}
+
+/// A datagram of agent 10.0.0.1, number `sequence`, with so many flow samples.
+fn datagram(sequence: u32, samples: u32) -> Vec<u8> {
+    let mut words = vec![5, 1, 0x0a00_0001, 0, sequence, 1_000, samples];
+    for sample in 0..samples {
+        words.extend([1, 32, sequence * 100 + sample, 3, 100, 0, 0, 3, 4, 0]);
+    }
+    words.into_iter().flat_map(u32::to_be_bytes).collect()
+}
+
+/// The sequence numbers of the flow samples in what a source gives.
+fn sequences(built: &mut BuiltSource, samples: u64) -> Vec<u64> {
+    let decoder = (built.decoder)(&super::task()).unwrap();
+    let mut decoder = decoder;
+    let mut found = Vec::new();
+    for block in poll_all(&mut *built.source, samples) {
+        let range = SeqRange::new(block.first, block.first + u64::from(block.count));
+        let decoded = decoder.decode(&block, range, 0).unwrap();
+        let column = decoded.records.records().column_by_name("sequence").unwrap().clone();
+        let column =
+            arrow_array::cast::AsArray::as_primitive::<arrow_array::types::UInt64Type>(&column).clone();
+        found.extend(column.values().iter().copied());
+    }
+    found
+}
+
+fn listening(entries: &[(&str, OptionValue)]) -> (BuiltSource, UdpSocket) {
+    let listen = [("listen", text("127.0.0.1:0"))];
+    let mut built = build("sflow", &[&listen, entries].concat()).unwrap();
+    built.source.start(Waker::new(|| {})).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(built.address.unwrap()).unwrap();
+    (built, socket)
+}
+
+#[test]
+fn datagrams_are_taken_as_they_come_and_what_is_missing_is_counted() {
+    let (mut built, socket) = listening(&[]);
+    let view = built.source.datagrams().unwrap();
+    for (sequence, samples) in [(1, 2), (2, 1), (5, 3)] {
+        socket.send(&datagram(sequence, samples)).unwrap();
+    }
+    socket.send(&[0, 9, 0, 1]).unwrap();
+    assert_eq!(sequences(&mut built, 7), [100, 101, 200, 500, 501, 502]);
+    let stats = view();
+    assert_eq!((stats.total.datagrams, stats.total.records, stats.kernel_drops), (4, 7, Some(0)));
+    let agents = stats.agents.unwrap();
+    assert_eq!((agents.total.samples, agents.total.lost, agents.total.netflow), (6, 2, 1));
+    assert_eq!(agents.worst[0].0, "10.0.0.1".parse::<std::net::IpAddr>().unwrap());
+    built.source.drain();
+    assert_eq!(poll_to_end(&mut *built.source), 0);
+}
+
+#[test]
+fn several_sockets_share_a_port() {
+    let (mut built, _) = listening(&[("sockets", OptionValue::Integer(4))]);
+    let address = built.address.unwrap();
+    // Each sender has a port of its own, by which the kernel chooses the socket.
+    for sequence in 0..40 {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&datagram(sequence, 1), address).unwrap();
+    }
+    let mut found = sequences(&mut built, 40);
+    found.sort_unstable();
+    assert_eq!(found, (0..40).map(|sequence| sequence * 100).collect::<Vec<_>>());
+    built.source.drain();
+    assert_eq!(poll_to_end(&mut *built.source), 0, "all threads have ended");
+}
+
+#[test]
+fn senders_that_may_not_send_and_full_queues_are_counted() {
+    let allow = OptionValue::List(vec!["192.0.2.0/24".to_owned()]);
+    let (mut built, socket) = listening(&[("allow", allow)]);
+    let view = built.source.datagrams().unwrap();
+    socket.send(&datagram(1, 1)).unwrap();
+    super::until("it is refused", || view().total.refused_datagrams == 1);
+    built.source.drain();
+    assert_eq!(poll_to_end(&mut *built.source), 0);
+
+    let (mut built, socket) = listening(&[("queue", OptionValue::Size(1_024))]);
+    let view = built.source.datagrams().unwrap();
+    let mut sequence = 0;
+    super::until("the queue is full", || {
+        sequence += 1;
+        socket.send(&datagram(sequence, 10)).unwrap();
+        view().total.dropped_datagrams > 2
+    });
+    built.source.drain();
+    let got = poll_to_end(&mut *built.source);
+    let total = view().total;
+    assert_eq!((got, total.records + total.dropped_records), (total.records, total.datagrams * 10));
+    assert_eq!(view().agents.unwrap().total.lost, 0, "what was dropped here has arrived");
+}
+
+#[test]
+fn mistakes_in_options_are_told() {
+    let check = |name: &str, key: &str, value: OptionValue, expected: &str| {
+        let mistakes = plugin(name).check(&options(&[(key, value)]));
+        let told: Vec<String> = mistakes.iter().map(|mistake| mistake.error.to_string()).collect();
+        assert!(told.iter().any(|text| text.contains(expected)), "{told:?}");
+    };
+    let list = |text: &str| OptionValue::List(vec![text.to_owned()]);
+    check("sflow", "tunnels", list("ipip"), "expected vxlan or gre, got \"ipip\"");
+    check("sflow", "sampling_rates", list("10.0.0.1"), "expected AGENT=RATE");
+    check("sflow", "listen", text("6343"), "expected address and port");
+    check("pcap", "speed", OptionValue::Number(0.0), "expected a number above 0, got 0");
+    let error = build("sflow", &[("listen", text("203.0.113.1:6343"))]).err().unwrap();
+    assert!(error.hint().is_some_and(|hint| hint.contains("address of this machine")), "{error}");
+}
+
+/// How a capture is laid out.
+#[derive(Clone, Copy)]
+enum Kind {
+    Little,
+    /// Big-endian, with nanoseconds.
+    BigNano,
+    Pcapng,
+}
+
+/// An IPv4 packet to port 6343 with this payload.
+fn packet(payload: &[u8], port: u16) -> Vec<u8> {
+    let udp = (8 + payload.len() as u16).to_be_bytes();
+    let ip = (28 + payload.len() as u16).to_be_bytes();
+    let port = port.to_be_bytes();
+    let head = [0x45, 0, ip[0], ip[1], 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9, 10, 0, 0, 8];
+    [&head[..], &[0, 7, port[0], port[1], udp[0], udp[1], 0, 0], payload].concat()
+}
+
+/// A capture of raw IP packets, one every half second from second 1,000 on.
+fn capture(kind: Kind, packets: &[Vec<u8>]) -> Vec<u8> {
+    const RAW_IP: u32 = 101;
+    let word = |word: u32| match kind {
+        Kind::BigNano => word.to_be_bytes(),
+        _ => word.to_le_bytes(),
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|number| word(*number)).collect::<Vec<u8>>();
+    let mut file = match kind {
+        Kind::Little => words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, RAW_IP]),
+        Kind::BigNano => words(&[0xa1b2_3c4d, 0x0002_0004, 0, 0, 65_535, RAW_IP]),
+        // Section header, interface with the default resolution.
+        Kind::Pcapng => {
+            words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28, 1, 20, RAW_IP, 65_535, 20])
+        }
+    };
+    for (number, packet) in packets.iter().enumerate() {
+        let length = packet.len() as u32;
+        let micros = number as u64 * 500_000 + 1_000_000_000;
+        let (second, rest) = ((micros / 1_000_000) as u32, (micros % 1_000_000) as u32);
+        match kind {
+            Kind::Little => file.extend(words(&[second, rest, length, length])),
+            Kind::BigNano => file.extend(words(&[second, rest * 1_000, length, length])),
+            Kind::Pcapng => {
+                let total = 32 + length.next_multiple_of(4);
+                file.extend(words(&[6, total, 0, (micros >> 32) as u32, micros as u32, length, length]));
+                file.extend(packet);
+                file.resize(file.len().next_multiple_of(4), 0);
+                file.extend(words(&[total]));
+                continue;
+            }
+        }
+        file.extend(packet);
+    }
+    file
+}
+
+fn replaying(path: &Path, entries: &[(&str, OptionValue)]) -> Result<BuiltSource, Error> {
+    let path = [("path", text(path.to_str().unwrap()))];
+    build("pcap", &[&path, entries].concat())
+}
+
+fn three() -> Vec<Vec<u8>> {
+    vec![
+        packet(&datagram(1, 2), 6_343),
+        packet(b"a question", 53),
+        packet(&datagram(2, 1), 6_343),
+        packet(&datagram(3, 3), 6_343),
+    ]
+}
+
+#[test]
+fn captures_of_every_kind_give_the_datagrams_to_the_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture");
+    for kind in [Kind::Little, Kind::BigNano, Kind::Pcapng] {
+        std::fs::write(&path, capture(kind, &three())).unwrap();
+        let mut built = replaying(&path, &[]).unwrap();
+        assert_eq!(sequences(&mut built, u64::MAX), [100, 101, 200, 300, 301, 302]);
+        let progress = built.source.progress().unwrap();
+        assert_eq!(Some(progress.done), progress.total);
+        let mut again = replaying(&path, &[]).unwrap();
+        let Poll::Block(block) = again.source.poll(1, 0).unwrap() else { panic!("there is a block") };
+        let mut decoder = (again.decoder)(&super::task()).unwrap();
+        let decoded = decoder.decode(&block, SeqRange::new(0, 2), 0).unwrap();
+        assert_eq!(decoded.records.times().to_vec(), [1_000_000_000; 2], "the capture's own time");
+    }
+}
+
+#[test]
+fn a_capture_has_a_pace_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap");
+    std::fs::write(&path, capture(Kind::Little, &three())).unwrap();
+    let mut built = replaying(&path, &[("speed", OptionValue::Number(10.0))]).unwrap();
+    // Datagrams stand at 0, 1 and 1.5 s; ten times as fast at 0, 100 and 150 ms.
+    let mut counts = Vec::new();
+    for now in [5_000_000, 5_099_000, 5_100_000, 5_100_000, 5_150_000, 5_151_000] {
+        counts.push(match built.source.poll(1 << 18, now).unwrap() {
+            Poll::Block(block) => i64::from(block.count),
+            Poll::PendingUntil(_) => 0,
+            Poll::End => -1,
+            Poll::Pending => panic!("it knows when"),
+        });
+    }
+    assert_eq!(counts, [2, 0, 1, 0, 3, -1]);
+}
+
+#[test]
+fn a_capture_goes_on_where_it_stood_and_gives_again_what_it_gave() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap");
+    std::fs::write(&path, capture(Kind::Little, &three())).unwrap();
+    let mut first = replaying(&path, &[]).unwrap();
+    let Poll::Block(block) = first.source.poll(1, 0).unwrap() else { panic!("there is a block") };
+    assert_eq!((block.first, block.count), (0, 2));
+    let position = first.source.position();
+
+    let mut second = replaying(&path, &[]).unwrap();
+    second.source.restore(&position).unwrap();
+    let run = ReplayRun { partition: 0, first: 2, count: 1 };
+    let again = second.source.replay(run, 1 << 18).unwrap();
+    assert_eq!((again.first, again.count), (2, 1), "no more than the order names");
+    let Poll::Block(rest) = second.source.poll(1 << 18, 0).unwrap() else { panic!("there is a block") };
+    assert_eq!((rest.first, rest.count), (3, 3));
+    let missing = second.source.replay(ReplayRun { partition: 0, first: 6, count: 1 }, 1).unwrap_err();
+    assert!(missing.to_string().contains("ends with record 6"), "{missing}");
+
+    std::fs::write(&path, capture(Kind::Little, &three()[1..])).unwrap();
+    let mut other = replaying(&path, &[]).unwrap();
+    let error = other.source.restore(&position).unwrap_err();
+    assert!(error.to_string().contains("is not the capture that was read before"), "{error}");
+}
+
+#[test]
+fn a_capture_that_was_cut_ends_before_the_packet_and_what_is_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap");
+    let whole = capture(Kind::Little, &three());
+    std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+    let said = thalweg_testing::logs::said_here(|| {
+        let mut built = replaying(&path, &[]).unwrap();
+        assert_eq!(sequences(&mut built, u64::MAX), [100, 101, 200]);
+    });
+    assert!(said.contains("the capture ends within a packet"), "{said}");
+    for length in 0..whole.len() {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        if let Ok(mut built) = replaying(&path, &[]) {
+            let _ = sequences(&mut built, u64::MAX);
+        }
+    }
+    for text in ["", "no capture", "\u{a}\r\r\nand so on"] {
+        std::fs::write(&path, text).unwrap();
+        let error = replaying(&path, &[]).err().unwrap().chain().to_string();
+        assert!(error.contains("is no capture: expected pcap or pcapng"), "{error}");
+    }
+    let mut wifi = whole.clone();
+    wifi[20] = 105;
+    std::fs::write(&path, wifi).unwrap();
+    let error = replaying(&path, &[]).err().unwrap().to_string();
+    assert!(error.contains("link type 105"), "{error}");
+}
