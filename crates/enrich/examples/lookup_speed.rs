@@ -1,0 +1,229 @@
+//! Size and speed of lookup tables on made-up reverse-DNS rows.
+//!
+//! `cargo run --release -p thalweg-enrich --example lookup_speed -- ROWS FOLDER [RESIDENT_MIB]`
+//!
+//! Builds a table of about ROWS rows in FOLDER (rows come scattered, so they are sorted), or takes the one that is
+//! there, and prints: rows built in a second, bytes a row by section, what 1.2 billion rows would take, the heap, and
+//! lookups in a second. *Hits* are uniform over the rows, *random* ones over all IPv4 addresses. *Cold* batches
+//! begin with nothing of the file in the page cache, which `mincore` confirms.
+
+#![expect(unsafe_code, reason = "mincore, which says what is in the page cache, is called directly")]
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use arrow_array::{Array, FixedSizeBinaryArray};
+use thalweg_enrich::lookup::made_up::{FULL_ROWS, MadeUp};
+use thalweg_enrich::lookup::{
+    BuildOptions, Found, LookupTable, OpenOptions, Scratch, SectionKind, TableBuilder,
+};
+
+const SEED: u64 = 7;
+const BATCH: usize = 1 << 16;
+const WARM_KEYS: usize = 1 << 22;
+const COLD_KEYS: usize = 1 << 17;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let rows: u64 = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(1_000_000);
+    let folder: PathBuf = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let resident = arguments.next().and_then(|mib| mib.parse().ok()).map_or(1 << 30, |mib: u64| mib << 20);
+    let path = folder.join(format!("lookup-{rows}.tbl"));
+    let set = MadeUp::new(SEED, rows);
+    if !path.exists() {
+        build(set, &path);
+    }
+    sizes(&path);
+
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let hits = keys(&mut random, WARM_KEYS, |address| set.has(address), set);
+    let misses: Vec<[u8; 16]> = (0..WARM_KEYS).map(|_| mapped(random.next() as u32)).collect();
+
+    let options = OpenOptions { resident };
+    drop_cache(&path);
+    let table = LookupTable::open_with(&path, options).expect("open");
+    speed("cold, hits, batches", &table, &hits[..COLD_KEYS.min(hits.len())], set);
+    drop(table);
+
+    let before = heap();
+    let table = LookupTable::open_with(&path, options).expect("open");
+    println!("heap: table says {} KiB, process grew by {} KiB", table.heap_bytes() >> 10, (heap() - before) >> 10);
+    speed("warming", &table, &hits, set);
+    speed("warm, hits, batches", &table, &hits, set);
+    speed("warm, random, batches", &table, &misses, set);
+    singly("warm, hits, one by one", &table, &hits);
+    singly("warm, random, one by one", &table, &misses);
+    println!("{:?}", table.stats());
+    println!("process: anonymous {} MiB, mapped files {} MiB", heap() >> 20, status("RssFile:") >> 20);
+}
+
+fn build(set: MadeUp, path: &Path) {
+    let started = Instant::now();
+    let mut writing = None;
+    let mut builder = TableBuilder::new(path, BuildOptions::default()).with_progress(|progress| {
+        if matches!(progress.stage, thalweg_enrich::lookup::Stage::Writing) {
+            writing.get_or_insert_with(Instant::now);
+        }
+        ControlFlow::Continue(())
+    });
+    let (mut name, mut bytes) = (Vec::new(), 0);
+    for address in set.scattered_rows() {
+        set.name(address, &mut name);
+        bytes += name.len() as u64;
+        builder.push(mapped(address), &name).expect("push");
+    }
+    let report = builder.finish().expect("finish");
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "built {} rows ({:.1} bytes of name each) in {seconds:.1} s, {:.2} M rows/s; the writing part {:.1} s",
+        report.rows,
+        bytes as f64 / report.rows as f64,
+        report.rows as f64 / seconds / 1e6,
+        writing.map_or(0.0, |begun| begun.elapsed().as_secs_f64()),
+    );
+}
+
+fn sizes(path: &Path) {
+    let table = LookupTable::open(path).expect("open");
+    let summary = table.summary();
+    let per_row = |bytes: u64| bytes as f64 / summary.rows as f64;
+    for section in &summary.sections {
+        println!("  {:12} {:>12} bytes  {:.4} a row", section.kind.name(), section.length, per_row(section.length));
+    }
+    let fixed: u64 = summary
+        .sections
+        .iter()
+        .filter(|section| matches!(section.kind, SectionKind::Templates | SectionKind::Model))
+        .map(|section| section.length)
+        .sum();
+    println!(
+        "{} rows, {} empty, {} bytes, {:.3} a row; {} templates; 1.2 billion rows: {:.2} GB",
+        summary.rows,
+        summary.empty,
+        summary.file_bytes,
+        summary.bytes_per_row(),
+        summary.template_count,
+        per_row(summary.file_bytes - fixed) * FULL_ROWS as f64 / 1e9 + fixed as f64 / 1e9,
+    );
+}
+
+/// Looks up in batches and compares a name in each with the made-up one.
+fn speed(what: &str, table: &LookupTable, keys: &[[u8; 16]], set: MadeUp) {
+    let mut scratch = Scratch::default();
+    let batches: Vec<FixedSizeBinaryArray> = keys
+        .chunks(BATCH)
+        .map(|keys| FixedSizeBinaryArray::try_from_iter(keys.iter()).expect("keys of 16 bytes"))
+        .collect();
+    let (mut found, mut expected) = (0, Vec::new());
+    let faults = major_faults();
+    let started = Instant::now();
+    for batch in &batches {
+        let names = table.find_all(batch, &mut scratch).expect("look up");
+        found += names.found.count_set_bits();
+        let row = batch.len() / 2;
+        let key = batch.value(row);
+        let address = u32::from_be_bytes([key[12], key[13], key[14], key[15]]);
+        if names.found.value(row) {
+            set.name(address, &mut expected);
+            assert_eq!(names.values.value(row).as_bytes(), expected);
+        }
+        assert_eq!(names.found.value(row), set.has(address));
+    }
+    report(what, keys.len(), found, started);
+    println!("    major faults {}", major_faults() - faults);
+}
+
+fn singly(what: &str, table: &LookupTable, keys: &[[u8; 16]]) {
+    let mut out = Vec::new();
+    let mut found = 0;
+    let started = Instant::now();
+    for key in keys {
+        out.clear();
+        found += usize::from(table.find(*key, &mut out).expect("look up") != Found::Absent);
+    }
+    report(what, keys.len(), found, started);
+}
+
+fn report(what: &str, keys: usize, found: usize, started: Instant) {
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{what:26} {:>7.3} M/s  {:>6.0} ns each  ({keys} keys, {:.1} % found)",
+        keys as f64 / seconds / 1e6,
+        seconds * 1e9 / keys as f64,
+        found as f64 * 100.0 / keys as f64,
+    );
+}
+
+fn keys(random: &mut Random, count: usize, is_wanted: impl Fn(u32) -> bool, set: MadeUp) -> Vec<[u8; 16]> {
+    // Only /16s in use are tried, or a small set would take for ever.
+    let blocks: Vec<u32> = (0..=u16::MAX).filter(|block| set.uses(*block)).map(u32::from).collect();
+    let mut keys = Vec::with_capacity(count);
+    while keys.len() < count {
+        let number = random.next();
+        let address = blocks[(number >> 32) as usize % blocks.len()] << 16 | number as u32 & 0xffff;
+        if is_wanted(address) {
+            keys.push(mapped(address));
+        }
+    }
+    keys
+}
+
+fn mapped(address: u32) -> [u8; 16] {
+    std::net::Ipv4Addr::from(address).to_ipv6_mapped().octets()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Drops the file from the page cache and makes sure that it is gone.
+fn drop_cache(path: &Path) {
+    let file = File::open(path).expect("open");
+    file.sync_all().expect("sync");
+    let length = file.metadata().expect("metadata").len() as usize;
+    // SAFETY: the descriptor is open; advice changes no memory of this process.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    println!("cache dropped: {} of {} pages left", resident_pages(&file, length), length.div_ceil(4096));
+}
+
+fn resident_pages(file: &File, length: usize) -> usize {
+    let mut pages = vec![0_u8; length.div_ceil(4096)];
+    // SAFETY: a fresh read-only map of the whole file that nobody dereferences, unmapped below; the vector has a
+    // byte for each of its pages.
+    unsafe {
+        let fd = file.as_raw_fd();
+        let map = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+        assert_ne!(map, libc::MAP_FAILED, "map");
+        assert_eq!(libc::mincore(map, length, pages.as_mut_ptr()), 0, "mincore");
+        libc::munmap(map, length);
+    }
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+/// Anonymous memory of the process: heap and stacks, and nothing that is mapped from files.
+fn heap() -> u64 {
+    status("RssAnon:")
+}
+
+fn status(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status of the process");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("a field of it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
+}
+
+/// Pages that this process waited for the disk for.
+fn major_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("stat of the process");
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    behind_name.split_whitespace().nth(9).and_then(|count| count.parse().ok()).expect("a number")
+}
