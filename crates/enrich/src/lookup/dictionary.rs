@@ -1,82 +1,74 @@
-//! The templates of a file, by number, in memory.
+//! The templates of a file, by number.
 //!
 //! On disk: the number of templates (4), where each ends among the bytes (4 each), then the bytes.
 //! Number 0 is the template without parts, the empty name; number 1 the one that is nothing but a slot.
+//!
+//! A builder has them in memory; a reader leaves them in the map, as there may be millions. Numbers are given in
+//! the order of the addresses, so names that lie together have their templates together too.
 
-use super::template::{self, SLOT};
+use std::borrow::Cow;
+
+use super::layout::le_u32;
+use super::template::SLOT;
 
 pub(crate) const EMPTY: u32 = 0;
 pub(crate) const ANY_TEXT: u32 = 1;
-/// Most templates of a file: with their bytes they take a quarter of the memory that a table may have.
-pub(crate) const COUNT_MAX: usize = 1 << 20;
-pub(crate) const BYTES_MAX: usize = 48 << 20;
+/// Most templates of a file: a block has three bytes for the number of one, and all ones mean another thing.
+pub(crate) const COUNT_MAX: usize = (1 << 24) - 2;
+pub(crate) const BYTES_MAX: usize = 512 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Dictionary {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
+pub(crate) struct Dictionary<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// Four bytes each.
+    ends: Cow<'a, [u8]>,
 }
 
-impl Default for Dictionary {
+impl Default for Dictionary<'_> {
     fn default() -> Self {
-        let mut dictionary = Self { bytes: Vec::new(), ends: Vec::new() };
+        let mut dictionary = Self { bytes: Cow::default(), ends: Cow::default() };
         dictionary.push(&[]);
         dictionary.push(&[SLOT]);
         dictionary
     }
 }
 
-impl Dictionary {
+impl<'a> Dictionary<'a> {
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.bytes.capacity() + self.ends.capacity() * 4
+        self.ends.len() / 4
     }
 
     /// Takes a template and returns its number; the caller keeps to the bounds.
     pub(crate) fn push(&mut self, template: &[u8]) -> u32 {
-        let number = self.ends.len() as u32;
-        self.bytes.extend_from_slice(template);
-        self.ends.push(self.bytes.len() as u32);
+        let number = self.len() as u32;
+        self.bytes.to_mut().extend_from_slice(template);
+        let end = self.bytes.len() as u32;
+        self.ends.to_mut().extend_from_slice(&end.to_le_bytes());
         number
     }
 
     pub(crate) fn has_room(&self, template: &[u8]) -> bool {
-        self.ends.len() < COUNT_MAX && self.bytes.len() + template.len() <= BYTES_MAX
+        self.len() < COUNT_MAX && self.bytes.len() + template.len() <= BYTES_MAX
     }
 
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&[u8]> {
-        let place = number as usize;
-        let start = if place == 0 { 0 } else { *self.ends.get(place - 1)? as usize };
-        self.bytes.get(start..*self.ends.get(place)? as usize)
+        let place = number as usize * 4;
+        let end = |place: usize| Some(le_u32(self.ends.get(place..place + 4)?) as usize);
+        let start = if place == 0 { 0 } else { end(place - 4)? };
+        self.bytes.get(start..end(place)?)
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(4 + self.ends.len() * 4 + self.bytes.len());
-        out.extend_from_slice(&(self.ends.len() as u32).to_le_bytes());
-        self.ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
-        out.extend_from_slice(&self.bytes);
-        out
+        [&(self.len() as u32).to_le_bytes(), &*self.ends, &*self.bytes].concat()
     }
 
-    /// `None` where the bytes are not what [`Dictionary::to_bytes`] writes.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// `None` where the bytes are not as long as they say. Whether each template is one is seen when it is used.
+    pub(crate) fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
-        let count = u32::from_le_bytes(*count) as usize;
-        let (ends, bytes) = rest.split_at_checked(count.checked_mul(4)?)?;
-        let ends: Vec<u32> =
-            ends.chunks_exact(4).map(|end| u32::from_le_bytes([end[0], end[1], end[2], end[3]])).collect();
-        let dictionary = Self { bytes: bytes.to_vec(), ends };
-        let is_sound = dictionary.ends.is_sorted()
-            && dictionary.ends.last().copied() == Some(bytes.len() as u32)
-            && (0..count as u32).all(|number| dictionary.get(number).and_then(template::check).is_some())
-            && dictionary.get(EMPTY) == Some(&[])
-            && dictionary.get(ANY_TEXT) == Some(&[SLOT]);
-        is_sound.then_some(dictionary)
+        let (ends, bytes) = rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(4)?)?;
+        let is_whole = le_u32(ends.last_chunk::<4>()?) as usize == bytes.len();
+        is_whole.then_some(Self { bytes: bytes.into(), ends: ends.into() })
     }
 }
 
@@ -88,7 +80,8 @@ mod tests {
     fn templates_come_back_by_number() {
         let mut dictionary = Dictionary::default();
         let number = dictionary.push(b"\x03abc");
-        let back = Dictionary::from_bytes(&dictionary.to_bytes()).unwrap();
+        let bytes = dictionary.to_bytes();
+        let back = Dictionary::from_bytes(&bytes).unwrap();
         assert_eq!(back.get(number), Some(&b"\x03abc"[..]));
         assert_eq!((back.get(EMPTY), back.get(ANY_TEXT)), (Some(&[][..]), Some(&[SLOT][..])));
         assert_eq!(back.get(number + 1), None);

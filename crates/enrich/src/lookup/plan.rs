@@ -20,18 +20,28 @@ const SHARED: u32 = 3;
 const RECENT: usize = 6;
 /// Hashes of templates that were seen in one block.
 const SEEN_MAX: usize = 1 << 20;
+/// Templates whose numbers are remembered; a forgotten one is given another number when it comes again.
+const KNOWN_MAX: usize = 1 << 20;
 /// Inline templates have one byte for their length.
 const INLINE_MAX: usize = 255;
 
 /// Plans block after block.
 #[derive(Debug, Default)]
 pub(crate) struct Planner {
-    pub(crate) dictionary: Dictionary,
-    numbers: HashMap<Vec<u8>, u32>,
+    pub(crate) dictionary: Dictionary<'static>,
+    /// The number of each template that is in use, and the last block that used it.
+    numbers: HashMap<Vec<u8>, Known>,
+    blocks: u64,
     seen: HashSet<u64>,
     recent: Vec<u32>,
     /// How many rows of this block a guess would serve.
     votes: HashMap<Vec<u8>, u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u32,
+    last_block: u64,
 }
 
 /// One row before it is planned.
@@ -117,15 +127,22 @@ impl Planner {
         (palette.number(ANY_TEXT), Some((0, row.name.len() as u8)))
     }
 
-    fn enter(&self, template: &[u8], has_slot: bool, palette: &mut Palette) -> usize {
-        match self.numbers.get(template) {
-            Some(&number) => palette.enter(Choice::Number(number), has_slot),
+    fn enter(&mut self, template: &[u8], has_slot: bool, palette: &mut Palette) -> usize {
+        match self.numbers.get_mut(template) {
+            Some(known) => {
+                known.last_block = self.blocks;
+                palette.enter(Choice::Number(known.number), has_slot)
+            }
             None => palette.enter(Choice::Inline(template.to_vec()), has_slot),
         }
     }
 
     /// Templates that a block before has used go to the dictionary; others are remembered.
     fn settle(&mut self, palette: &mut Palette) {
+        self.blocks += 1;
+        if self.numbers.len() >= KNOWN_MAX {
+            self.forget();
+        }
         for (choice, has_slot) in &mut palette.choices {
             if let Choice::Inline(template) = choice {
                 let hash = hash_bytes(template);
@@ -138,7 +155,8 @@ impl Planner {
                 }
                 self.seen.remove(&hash);
                 let number = self.dictionary.push(template);
-                self.numbers.insert(std::mem::take(template), number);
+                let known = Known { number, last_block: self.blocks };
+                self.numbers.insert(std::mem::take(template), known);
                 *choice = Choice::Number(number);
             }
             if let (Choice::Number(number), false) = (&*choice, *has_slot)
@@ -149,6 +167,14 @@ impl Planner {
                 self.recent.insert(0, *number);
             }
         }
+    }
+
+    /// Forgets the numbers of the half that was not used for the longest time.
+    fn forget(&mut self) {
+        let mut ages: Vec<u64> = self.numbers.values().map(|known| known.last_block).collect();
+        let middle = ages.len() / 2;
+        let median = *ages.select_nth_unstable(middle).1;
+        self.numbers.retain(|_, known| known.last_block > median);
     }
 }
 

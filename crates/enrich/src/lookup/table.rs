@@ -1,5 +1,6 @@
 //! An open table: names by address, one at a time or by the column.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +43,8 @@ impl Default for OpenOptions {
 pub struct LookupTable {
     pub(super) map: Map,
     pub(super) head: Head,
-    pub(super) dictionary: Dictionary,
+    templates: Range<usize>,
+    pub(super) template_count: usize,
     pub(super) model: Model,
     pub(super) v4: Option<V4Reader>,
     pub(super) v6: Option<V6Reader>,
@@ -95,9 +97,9 @@ impl LookupTable {
         let bytes = map.bytes();
         let head = Head::from_bytes(&bytes[..bytes.len().min(4096)], bytes.len() as u64, map.path())?;
         let templates = small_section(&map, &head, SectionKind::Templates)?;
-        let dictionary = Dictionary::from_bytes(templates.1).ok_or_else(|| {
-            damaged(&map, templates.0.offset, "templates", "a dictionary", "something else")
-        })?;
+        let template_count = Dictionary::from_bytes(templates.1)
+            .ok_or_else(|| damaged(&map, templates.0.offset, "templates", "a dictionary", "something else"))?
+            .len();
         let model = small_section(&map, &head, SectionKind::Model)?;
         let model = Model::from_bytes(model.1).ok_or_else(|| {
             damaged(&map, model.0.offset, "model", &format!("code lengths in {MODEL_BYTES} bytes"), "others")
@@ -110,7 +112,9 @@ impl LookupTable {
             Some(_) => Some(V6Reader::new(&map, &head, options.resident)?),
             None => None,
         };
-        Ok(Self { map, head, dictionary, model, v4, v6, counters: Counters::default() })
+        let start = templates.0.offset as usize;
+        let templates = start..start + templates.0.length as usize;
+        Ok(Self { map, head, templates, template_count, model, v4, v6, counters: Counters::default() })
     }
 
     /// Appends the name of an address to `out`.
@@ -140,7 +144,15 @@ impl LookupTable {
     pub fn heap_bytes(&self) -> usize {
         let v4 = self.v4.as_ref().map_or(0, V4Reader::heap_bytes);
         let v6 = self.v6.as_ref().map_or(0, V6Reader::heap_bytes);
-        self.dictionary.heap_bytes() + v4 + v6
+        v4 + v6
+    }
+
+    /// The templates, in the map.
+    #[inline]
+    pub(super) fn dictionary(&self) -> Dictionary<'_> {
+        let bytes = &self.map.bytes()[self.templates.clone()];
+        // It was sound when the table was opened, and the file does not change.
+        Dictionary::from_bytes(bytes).unwrap_or_default()
     }
 
     pub fn stats(&self) -> LookupStats {
@@ -187,7 +199,7 @@ impl LookupTable {
         let before = out.len();
         super::chunk::block(chunk, key[14])
             .and_then(|block| {
-                let names = (&self.dictionary, &self.model);
+                let names = (&self.dictionary(), &self.model);
                 block::decode(block, usize::from(place.rows), usize::from(place.row), key, names, out)
             })
             .ok_or_else(|| {
@@ -221,7 +233,7 @@ impl LookupTable {
         let keyed = reader.block(&self.map, piece as usize, &self.counters)?;
         let Some(row) = keyed.find(key) else { return Ok(Found::Absent) };
         let before = out.len();
-        let names = (&self.dictionary, &self.model);
+        let names = (&self.dictionary(), &self.model);
         block::decode(keyed.names, keyed.rows, row, key, names, out).ok_or_else(|| {
             let pos = reader.range(piece as usize).start;
             damaged(&self.map, pos, "block of names", "the names of its keys", "something else")

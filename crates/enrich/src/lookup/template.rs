@@ -31,8 +31,6 @@ const OCTET: u8 = 0x80;
 pub(crate) const SLOT: u8 = 0xf0;
 const NUMBER: u8 = 0xf1;
 const LITERAL_MAX: usize = 0x7f;
-/// The longest template that is kept, as bytes. A name has at most 255.
-pub(crate) const TEMPLATE_MAX: usize = 300;
 
 /// The decimal digits of 0 to 255, padded, and where they begin without the padding.
 const DIGITS: [([u8; 3], u8); 256] = {
@@ -106,17 +104,6 @@ impl<'a> Iterator for Parts<'a> {
             _ => None,
         })
     }
-}
-
-/// Whether a template has a slot; `None` where the bytes are no template (or one with two slots).
-pub(crate) fn check(template: &[u8]) -> Option<bool> {
-    let mut slots = 0;
-    for part in Parts(template) {
-        if matches!(part?, Part::Slot) {
-            slots += 1;
-        }
-    }
-    (slots <= 1 && template.len() <= TEMPLATE_MAX).then_some(slots == 1)
 }
 
 /// The octet as written, in a buffer and from which byte on.
@@ -253,7 +240,6 @@ mod tests {
         assert!(!makes(&template, &KEY, b"host-192-000-02-07-B8322122599"));
         assert!(!makes(&template, &KEY, b"host-192-000-02-07-B83221225991x"));
         assert_eq!(show(&template), "host-{a}-{b:03}-{c:x}-{d:X}-{3:X}{number}");
-        assert_eq!(check(&template), Some(false));
     }
 
     #[test]
@@ -262,15 +248,12 @@ mod tests {
         push_literal(&mut template, &[b'a'; 200]);
         template.push(SLOT);
         assert_eq!(expanded(&template).unwrap(), format!("{}TEXT", "a".repeat(200)));
-        assert_eq!(check(&template), Some(true));
     }
 
     #[test]
     fn bytes_that_are_no_template_are_refused() {
-        for bytes in [&[0_u8][..], &[5, b'a'], &[0xff], &[0xc0], &[SLOT, SLOT]] {
-            assert_eq!(check(bytes), None, "{bytes:?}");
+        for bytes in [&[0_u8][..], &[5, b'a'], &[0xff], &[0xc0], &[0x80, 0]] {
+            assert_eq!(expanded(bytes), None, "{bytes:?}");
         }
-        assert_eq!(expanded(&[5, b'a']), None);
-        assert_eq!(check(&[]), Some(false));
     }
 }

@@ -18,7 +18,7 @@ pub struct TableSummary {
     pub duplicates: u64,
     pub file_bytes: u64,
     pub sections: Vec<Section>,
-    /// Templates of the file; blocks have more of their own.
+    /// Templates that blocks share; each block may have more of its own.
     pub template_count: usize,
     /// Bytes of the heap that the open table takes.
     pub heap_bytes: usize,
@@ -39,14 +39,15 @@ impl LookupTable {
             duplicates: self.head.duplicates,
             file_bytes: self.head.length,
             sections: self.head.sections.clone(),
-            template_count: self.dictionary.len(),
+            template_count: self.template_count,
             heap_bytes: self.heap_bytes(),
         }
     }
 
     /// The templates of the file, for people, in the order of their numbers.
     pub fn templates(&self) -> impl Iterator<Item = String> {
-        (0..self.dictionary.len() as u32).filter_map(|number| self.dictionary.get(number)).map(template::show)
+        let dictionary = self.dictionary();
+        (0..dictionary.len() as u32).filter_map(move |number| dictionary.get(number).map(template::show))
     }
 
     /// Reads every row of a table: all checksums are compared, all names decoded, all rows counted.
