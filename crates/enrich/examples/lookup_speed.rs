@@ -50,7 +50,11 @@ fn main() {
 
     let before = heap();
     let table = LookupTable::open_with(&path, options).expect("open");
-    println!("heap: table says {} KiB, process grew by {} KiB", table.heap_bytes() >> 10, (heap() - before) >> 10);
+    println!(
+        "heap: table says {} KiB, process grew by {} KiB",
+        table.heap_bytes() >> 10,
+        (heap() - before) >> 10
+    );
     speed("warming", &table, &hits, set);
     speed("warm, hits, batches", &table, &hits, set);
     speed("warm, random, batches", &table, &misses, set);
@@ -91,7 +95,12 @@ fn sizes(path: &Path) {
     let summary = table.summary();
     let per_row = |bytes: u64| bytes as f64 / summary.rows as f64;
     for section in &summary.sections {
-        println!("  {:12} {:>12} bytes  {:.4} a row", section.kind.name(), section.length, per_row(section.length));
+        println!(
+            "  {:12} {:>12} bytes  {:.4} a row",
+            section.kind.name(),
+            section.length,
+            per_row(section.length)
+        );
     }
     let fixed: u64 = summary
         .sections

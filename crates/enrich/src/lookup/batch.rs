@@ -134,12 +134,7 @@ impl LookupTable {
         scratch.ranges.drain(..).for_each(|range| self.map.prefetch(range));
     }
 
-    fn decode(
-        &self,
-        keys: &[[u8; 16]],
-        scratch: &Scratch,
-        tally: &mut Tally,
-    ) -> Result<Names, LookupError> {
+    fn decode(&self, keys: &[[u8; 16]], scratch: &Scratch, tally: &mut Tally) -> Result<Names, LookupError> {
         let mut views = vec![0_u128; keys.len()];
         let mut found = BooleanBufferBuilder::new(keys.len());
         found.append_n(keys.len(), false);
@@ -170,9 +165,8 @@ impl LookupTable {
         buffers.push(names.into());
         let found = found.finish();
         let nulls = NullBuffer::new(found.clone());
-        let values = StringViewArray::try_new(ScalarBuffer::from(views), buffers, Some(nulls)).map_err(|error| {
-            damaged(&self.map, 0, "names", "UTF-8", &error.to_string())
-        })?;
+        let values = StringViewArray::try_new(ScalarBuffer::from(views), buffers, Some(nulls))
+            .map_err(|error| damaged(&self.map, 0, "names", "UTF-8", &error.to_string()))?;
         Ok(Names { values, found })
     }
 }

@@ -52,7 +52,9 @@ pub(crate) struct Rows<'a> {
 
 /// Writes a block.
 pub(crate) fn encode(rows: &Rows<'_>, model: &Model, bits: &mut BitWriter, out: &mut Vec<u8>) {
-    debug_assert!((1..=ROWS_MAX).contains(&rows.classes.len()) && (1..=ROWS_MAX).contains(&rows.choices.len()));
+    debug_assert!(
+        (1..=ROWS_MAX).contains(&rows.classes.len()) && (1..=ROWS_MAX).contains(&rows.choices.len())
+    );
     let whole = rows.choices.iter().filter(|(_, has_slot)| !has_slot).count();
     out.extend_from_slice(&[(rows.choices.len() - 1) as u8, whole as u8]);
     let form_at = out.len();
@@ -204,7 +206,8 @@ pub(crate) fn decode(
     };
     if !has_text {
         let place = row - before;
-        let (class, _) = class_of(rest, rows.checked_sub(text_count)?, whole, form & FORM_WHOLE_RUNS != 0, place)?;
+        let (class, _) =
+            class_of(rest, rows.checked_sub(text_count)?, whole, form & FORM_WHOLE_RUNS != 0, place)?;
         return expand(template(palette, form, class, dictionary)?, key, out, |_| None);
     }
     let (_, rest) = class_of(rest, rows.checked_sub(text_count)?, whole, form & FORM_WHOLE_RUNS != 0, 0)?;
@@ -255,7 +258,13 @@ fn count_bits(mask: &[u8], row: usize) -> (bool, usize, usize) {
 
 /// The class at a place among `count` classes of one kind of rows, and what stands behind them all.
 #[inline]
-fn class_of(bytes: &[u8], count: usize, choices: usize, is_runs: bool, place: usize) -> Option<(usize, &[u8])> {
+fn class_of(
+    bytes: &[u8],
+    count: usize,
+    choices: usize,
+    is_runs: bool,
+    place: usize,
+) -> Option<(usize, &[u8])> {
     if choices <= 1 {
         return Some((0, bytes));
     }
@@ -300,7 +309,12 @@ fn split_template(palette: &[u8]) -> Option<(u32, &[u8], &[u8])> {
 }
 
 #[inline]
-fn template<'a>(palette: &'a [u8], form: u8, class: usize, dictionary: &'a Dictionary<'_>) -> Option<&'a [u8]> {
+fn template<'a>(
+    palette: &'a [u8],
+    form: u8,
+    class: usize,
+    dictionary: &'a Dictionary<'_>,
+) -> Option<&'a [u8]> {
     match split_template(skip_templates(palette, form, class)?)? {
         (INLINE, template, _) => Some(template),
         (number, ..) => dictionary.get(number),
@@ -402,10 +416,10 @@ mod tests {
         let mut block = Vec::new();
         encode(&rows, &model(), &mut BitWriter::default(), &mut block);
         let dictionary = Dictionary::default();
-        for row in 0..256 {
+        for (row, text) in texts.iter().enumerate() {
             let mut name = Vec::new();
             decode(&block, 256, row, &[0; 16], (&dictionary, &model()), &mut name).unwrap();
-            assert_eq!(name, texts[row]);
+            assert_eq!(&name, text);
         }
     }
 }

@@ -127,9 +127,10 @@ impl<'a> TableBuilder<'a> {
         self.sample.offer(address, name);
         self.sorter.push(address, name)?;
         self.pushed += 1;
-        if self.pushed % PROGRESS_ROWS == 0 {
+        if self.pushed.is_multiple_of(PROGRESS_ROWS) {
             let source_bytes = self.source_bytes;
-            let progress = Progress { stage: Stage::Reading, rows: self.pushed, rows_expected: 0, source_bytes };
+            let progress =
+                Progress { stage: Stage::Reading, rows: self.pushed, rows_expected: 0, source_bytes };
             tell(&mut self.on_progress, &progress, &self.path)?;
         }
         Ok(())
@@ -152,11 +153,11 @@ impl<'a> TableBuilder<'a> {
         let names_at = output.position();
         let mut v4 = V4Writer::new(&output, beside(".presence.tmp")?);
         let mut v6 = V6Writer::new(beside(".v6.tmp")?, beside(".filter.tmp")?);
-        let mut rows = 0;
+        let mut rows = 0_u64;
         report.duplicates = sorter.finish(|key, name| {
             report.empty += u64::from(name.is_empty());
             rows += 1;
-            if rows % PROGRESS_ROWS == 0 {
+            if rows.is_multiple_of(PROGRESS_ROWS) {
                 let progress = Progress { stage: Stage::Writing, rows, rows_expected: pushed, source_bytes };
                 tell(&mut on_progress, &progress, &path)?;
             }

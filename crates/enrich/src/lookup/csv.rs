@@ -93,7 +93,9 @@ impl TableBuilder<'_> {
 /// The row of a record, or why it is none.
 fn row_of(record: &ByteRecord, options: CsvOptions) -> Result<([u8; 16], &[u8]), String> {
     let column = |number: usize, what: &str| {
-        record.get(number).ok_or_else(|| format!("{what} is column {}, got {} columns", number + 1, record.len()))
+        record
+            .get(number)
+            .ok_or_else(|| format!("{what} is column {}, got {} columns", number + 1, record.len()))
     };
     let text = column(options.address_column, "the address")?;
     let name = column(options.name_column, "the name")?;

@@ -93,9 +93,9 @@ impl LookupError {
     /// What to do about it, where somebody can.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            LookupError::Full { .. } => {
-                Some("make room and build again: a table and its sorted parts take a third of the source's size")
-            }
+            LookupError::Full { .. } => Some(
+                "make room and build again: a table and its sorted parts take a third of the source's size",
+            ),
             LookupError::Io { .. } => Some("look for the cause: path, disk, mount, permissions"),
             LookupError::Damaged { .. } => {
                 Some("these bytes changed after they were written: check the disk and build the table again")
@@ -114,7 +114,9 @@ impl From<LookupError> for Error {
             converted = converted.with_hint(hint);
         }
         match error {
-            LookupError::Io { source, .. } | LookupError::Full { source, .. } => converted.with_source(source),
+            LookupError::Io { source, .. } | LookupError::Full { source, .. } => {
+                converted.with_source(source)
+            }
             _ => converted,
         }
     }

@@ -138,7 +138,12 @@ impl Head {
             got,
         };
         let short = || {
-            damaged(file_length, "length of the file", format!("a head of {PAGE} bytes"), "its end".to_owned())
+            damaged(
+                file_length,
+                "length of the file",
+                format!("a head of {PAGE} bytes"),
+                "its end".to_owned(),
+            )
         };
         let magic = page.get(..8).ok_or_else(short)?;
         if magic != MAGIC {
@@ -177,7 +182,12 @@ impl Head {
                 if number >> 31 == 1 {
                     continue;
                 }
-                return Err(damaged(place as u64, "kind of a section", "a known one".to_owned(), number.to_string()));
+                return Err(damaged(
+                    place as u64,
+                    "kind of a section",
+                    "a known one".to_owned(),
+                    number.to_string(),
+                ));
             };
             let (offset, length) = (u64_at(place + 8)?, u64_at(place + 16)?);
             if offset % PAGE != 0 || offset.checked_add(length).is_none_or(|end| end > file_length) {

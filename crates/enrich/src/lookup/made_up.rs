@@ -33,9 +33,8 @@ const POOLS: [&str; 10] =
     ["dyn", "pool", "dsl", "cust", "static", "res", "bb", "dynamic.pool", "hsd1", "dip0"];
 const SITES: [&str; 12] =
     ["fra1", "nyc", "ams2", "lon", "sjc", "par", "tyo1", "sao", "mad", "waw", "syd", "chi3"];
-const ROLES: [&str; 14] = [
-    "mail", "www", "ns", "srv", "vps", "gw", "web", "db", "mx", "node", "host", "vpn", "static", "cloud",
-];
+const ROLES: [&str; 14] =
+    ["mail", "www", "ns", "srv", "vps", "gw", "web", "db", "mx", "node", "host", "vpn", "static", "cloud"];
 
 /// A set of made-up rows.
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +87,13 @@ impl MadeUp {
     pub fn name(&self, address: u32, out: &mut Vec<u8>) {
         out.clear();
         let row = mix(self.seed ^ 3, u64::from(address));
-        if row % 100 == 0 {
+        if row.is_multiple_of(100) {
             return;
         }
         let provider = mix(self.seed ^ 4, u64::from(address >> 19));
         let pool = mix(self.seed ^ 5, u64::from(address >> 12));
         // A tenth of the rows does not do as its pool does.
-        let habit = if (row >> 8) % 10 == 0 { row >> 16 } else { pool };
+        let habit = if (row >> 8).is_multiple_of(10) { row >> 16 } else { pool };
         // Nothing can fail: a vector takes all that is written.
         let _ = match habit % 100 {
             0..70 => own_address(provider, pool, address, out),

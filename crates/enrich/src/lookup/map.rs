@@ -6,7 +6,10 @@
 //! What is not worth keeping is dropped from the map and from the page cache ([`Map::give_back`]), so that names
 //! never push out the pages of other files.
 
-#![expect(unsafe_code, reason = "mapping a file and dropping its pages are unsafe; see `map` and `give_back`")]
+#![expect(
+    unsafe_code,
+    reason = "mapping a file and dropping its pages are unsafe; see `map` and `give_back`"
+)]
 
 use std::fs::File;
 use std::num::NonZeroU64;

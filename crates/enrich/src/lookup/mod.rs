@@ -14,38 +14,40 @@
 //!
 //! Not here: when a table is replaced by a newer one, and which column of a stream it is joined to.
 
-mod table;
 mod batch;
+mod table;
 mod verify;
 
 mod build;
 mod csv;
+mod output;
+mod rows;
 mod sample;
 mod sort;
-mod rows;
-mod output;
 
+mod chunk;
 mod layout;
 mod map;
+mod presence;
 mod residency;
 mod v4_reader;
 mod v4_writer;
-mod presence;
-mod chunk;
 mod v6;
 mod v6_reader;
 
+mod block;
+mod dictionary;
 mod names;
 mod plan;
 mod shape;
-mod block;
-mod dictionary;
 mod template;
 mod text;
 
 mod address;
 mod error;
 pub mod made_up;
+#[cfg(test)]
+mod tests;
 
 pub use batch::{Names, Scratch};
 pub use build::{BuildOptions, BuildReport, NAME_MAX, Progress, Stage, TableBuilder};

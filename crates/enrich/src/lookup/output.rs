@@ -91,7 +91,9 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if !self.published && let Err(error) = self.fs.remove(&self.path) {
+        if !self.published
+            && let Err(error) = self.fs.remove(&self.path)
+        {
             tracing::warn!(path = ?self.path, %error, "left a temporary file behind");
         }
     }

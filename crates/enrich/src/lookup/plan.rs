@@ -83,7 +83,9 @@ impl Planner {
         let texts = rows
             .iter()
             .zip(&given)
-            .filter_map(|(row, (_, text))| text.map(|(start, end)| &row.name[usize::from(start)..usize::from(end)]))
+            .filter_map(|(row, (_, text))| {
+                text.map(|(start, end)| &row.name[usize::from(start)..usize::from(end)])
+            })
             .collect();
         let classes = given.iter().map(|(place, _)| *place as u8).collect();
         self.settle(&mut palette);
@@ -112,7 +114,13 @@ impl Planner {
         popular.into_iter().map(|(_, template)| template.to_vec()).collect()
     }
 
-    fn choose(&mut self, row: &Row<'_>, list: Vec<Guess>, popular: &[Vec<u8>], palette: &mut Palette) -> Given {
+    fn choose(
+        &mut self,
+        row: &Row<'_>,
+        list: Vec<Guess>,
+        popular: &[Vec<u8>],
+        palette: &mut Palette,
+    ) -> Given {
         if let Some(template) = popular.iter().find(|template| makes(template, &row.key, row.name)) {
             return (self.enter(template, false, palette), None);
         }

@@ -84,7 +84,8 @@ mod tests {
             rows.push(u128::to_be_bytes(key), name.as_bytes());
         }
         assert_eq!(rows.sort(), 3);
-        let sorted: Vec<_> = rows.iter().map(|(key, name)| (u128::from_be_bytes(key), name.to_vec())).collect();
+        let sorted: Vec<_> =
+            rows.iter().map(|(key, name)| (u128::from_be_bytes(key), name.to_vec())).collect();
         assert_eq!(sorted, [(1, b"a".to_vec()), (2, b"".to_vec())]);
     }
 }

@@ -67,8 +67,7 @@ fn find_hex(name: &[u8], key: &[u8; 16], octets: &[usize], marks: &mut Vec<Mark>
         return false;
     }
     for style in [Style::Hex, Style::HexUpper] {
-        let digits: &[u8; 16] =
-            if style == Style::Hex { b"0123456789abcdef" } else { b"0123456789ABCDEF" };
+        let digits: &[u8; 16] = if style == Style::Hex { b"0123456789abcdef" } else { b"0123456789ABCDEF" };
         let mut wanted = [0_u8; 32];
         for (pair, &octet) in wanted.chunks_exact_mut(2).zip(octets) {
             pair[0] = digits[usize::from(key[octet] >> 4)];
@@ -212,7 +211,13 @@ fn decimal_style(text: &[u8], octet: u8) -> Option<Style> {
     if value != u32::from(octet) {
         return None;
     }
-    let plain = if octet >= 100 { 3 } else if octet >= 10 { 2 } else { 1 };
+    let plain = if octet >= 100 {
+        3
+    } else if octet >= 10 {
+        2
+    } else {
+        1
+    };
     match text.len() {
         length if length == plain => Some(Style::Decimal),
         3 => Some(Style::Padded),
@@ -320,7 +325,13 @@ mod tests {
         by_labels(b"srv-17.fra.isp.net", |guess| seen.push(show(&guess.template)));
         assert_eq!(
             seen,
-            ["srv-17.fra.isp.net", "srv-{text}.fra.isp.net", "{text}.fra.isp.net", "{text}.isp.net", "{text}.net"]
+            [
+                "srv-17.fra.isp.net",
+                "srv-{text}.fra.isp.net",
+                "{text}.fra.isp.net",
+                "{text}.isp.net",
+                "{text}.net"
+            ]
         );
     }
 }

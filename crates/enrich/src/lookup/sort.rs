@@ -177,7 +177,8 @@ impl<'a> RunReader<'a> {
         }
         let mut head = [0; 8];
         self.output.read_exact_at(&mut head, self.position)?;
-        let (raw, packed) = (super::layout::le_u32(&head) as usize, super::layout::le_u32(&head[4..]) as usize);
+        let (raw, packed) =
+            (super::layout::le_u32(&head) as usize, super::layout::le_u32(&head[4..]) as usize);
         if raw > FRAME + 300 || packed > lz4_flex::block::get_maximum_output_size(raw) {
             return Err(self.damaged());
         }

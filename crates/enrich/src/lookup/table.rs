@@ -228,7 +228,12 @@ impl LookupTable {
     }
 
     /// Appends the name of a key that block `piece` may have.
-    pub(super) fn name_v6(&self, piece: u32, key: &[u8; 16], out: &mut Vec<u8>) -> Result<Found, LookupError> {
+    pub(super) fn name_v6(
+        &self,
+        piece: u32,
+        key: &[u8; 16],
+        out: &mut Vec<u8>,
+    ) -> Result<Found, LookupError> {
         let Some(reader) = &self.v6 else { return Ok(Found::Absent) };
         let keyed = reader.block(&self.map, piece as usize, &self.counters)?;
         let Some(row) = keyed.find(key) else { return Ok(Found::Absent) };

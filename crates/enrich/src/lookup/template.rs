@@ -37,9 +37,17 @@ const DIGITS: [([u8; 3], u8); 256] = {
     let mut table = [([0_u8; 3], 0_u8); 256];
     let mut value = 0;
     while value < 256 {
-        let digits =
-            [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8];
-        table[value] = (digits, if value >= 100 { 0 } else if value >= 10 { 1 } else { 2 });
+        let digits = [b'0' + (value / 100) as u8, b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8];
+        table[value] = (
+            digits,
+            if value >= 100 {
+                0
+            } else if value >= 10 {
+                1
+            } else {
+                2
+            },
+        );
         value += 1;
     }
     table
@@ -109,9 +117,7 @@ impl<'a> Iterator for Parts<'a> {
 /// The octet as written, in a buffer and from which byte on.
 #[inline]
 fn octet_text(style: Style, octet: u8) -> ([u8; 3], usize) {
-    let hex = |digits: &[u8; 16]| {
-        ([0, digits[usize::from(octet >> 4)], digits[usize::from(octet & 15)]], 1)
-    };
+    let hex = |digits: &[u8; 16]| ([0, digits[usize::from(octet >> 4)], digits[usize::from(octet & 15)]], 1);
     let (digits, start) = DIGITS[usize::from(octet)];
     match style {
         Style::Decimal => (digits, usize::from(start)),

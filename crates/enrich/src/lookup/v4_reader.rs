@@ -46,11 +46,8 @@ impl V4Reader {
         let (presence, _) = section(map, head, SectionKind::V4Presence)?;
         let (section, bytes) = small_section(map, head, SectionKind::V4Chunks)?;
         let count = bytes.len() / ENTRY;
-        let (mut nets, mut lengths, mut offsets) = (
-            Vec::with_capacity(count),
-            Vec::with_capacity(count),
-            Vec::with_capacity(count),
-        );
+        let (mut nets, mut lengths, mut offsets) =
+            (Vec::with_capacity(count), Vec::with_capacity(count), Vec::with_capacity(count));
         for (number, entry) in bytes.chunks_exact(ENTRY).enumerate() {
             let (length, offset) = (le_u32(&entry[4..]), le_u64(&entry[8..]));
             if offset.checked_add(u64::from(length)).is_none_or(|end| end > names.length) {
@@ -137,7 +134,10 @@ impl V4Reader {
     /// All /24s of a chunk that have a block.
     pub(super) fn nets_of(&self, number: usize, chunk: &[u8]) -> Vec<u32> {
         let base = self.nets[number] & !0xff;
-        (0..=255_u8).filter(|net| chunk::block(chunk, *net).is_some()).map(|net| base | u32::from(net)).collect()
+        (0..=255_u8)
+            .filter(|net| chunk::block(chunk, *net).is_some())
+            .map(|net| base | u32::from(net))
+            .collect()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -164,7 +164,11 @@ fn groups(
         let (block, first_chunk) = (le_u32(entry) as usize, le_u32(&entry[4..]));
         let (offset, length) = (le_u64(&entry[8..]), le_u32(&entry[16..]));
         let is_inside = offset.checked_add(u64::from(length)).is_some_and(|end| end <= presence.1);
-        if block >= 1 << 16 || block < filled || first_chunk < last_chunk || first_chunk >= chunk_count || !is_inside
+        if block >= 1 << 16
+            || block < filled
+            || first_chunk < last_chunk
+            || first_chunk >= chunk_count
+            || !is_inside
         {
             let pos = section.offset + (number * GROUP_ENTRY) as u64;
             return Err(damaged(map, pos, "entry of a group", "the next /16", "another"));

@@ -77,9 +77,11 @@ impl V4Writer {
         self.block.clear();
         names.encode(&self.rows, &mut self.block)?;
         self.rows.clear();
-        let is_first = self.groups.chunks_exact(GROUP_ENTRY).next_back().is_none_or(|entry| {
-            u32::from(u16::from_le_bytes([entry[0], entry[1]])) != self.net >> 8
-        });
+        let is_first = self
+            .groups
+            .chunks_exact(GROUP_ENTRY)
+            .next_back()
+            .is_none_or(|entry| u32::from(u16::from_le_bytes([entry[0], entry[1]])) != self.net >> 8);
         if is_first {
             self.groups.extend_from_slice(&(self.net >> 8).to_le_bytes());
             self.groups.extend_from_slice(&self.chunks.count().to_le_bytes());

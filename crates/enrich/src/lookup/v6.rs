@@ -115,7 +115,7 @@ fn seal(piece: &mut [u8]) {
 /// The line of a key and its bits there.
 fn probes(key: &[u8; 16]) -> (usize, impl Iterator<Item = usize>) {
     let hash = hash_bytes(key);
-    let line = ((hash >> 48) * LINES as u64 >> 16) as usize;
+    let line = (((hash >> 48) * LINES as u64) >> 16) as usize;
     (line, (0..PROBES).map(move |probe| (hash >> (9 * probe)) as usize & 511))
 }
 
