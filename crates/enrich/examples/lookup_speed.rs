@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use arrow_array::{Array, FixedSizeBinaryArray};
+use arrow_array::{Array as _, FixedSizeBinaryArray};
 use thalweg_enrich::lookup::made_up::{FULL_ROWS, MadeUp};
 use thalweg_enrich::lookup::{
     BuildOptions, Found, LookupTable, OpenOptions, Scratch, SectionKind, TableBuilder,
@@ -24,7 +24,7 @@ use thalweg_enrich::lookup::{
 const SEED: u64 = 7;
 const BATCH: usize = 1 << 16;
 const WARM_KEYS: usize = 1 << 22;
-const COLD_KEYS: usize = 1 << 17;
+const COLD_ROUNDS: usize = 8;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -43,10 +43,9 @@ fn main() {
     let misses: Vec<[u8; 16]> = (0..WARM_KEYS).map(|_| mapped(random.next() as u32)).collect();
 
     let options = OpenOptions { resident };
-    drop_cache(&path);
-    let table = LookupTable::open_with(&path, options).expect("open");
-    speed("cold, hits, batches", &table, &hits[..COLD_KEYS.min(hits.len())], set);
-    drop(table);
+    for batch in [4_096, BATCH] {
+        cold(&path, options, &hits, batch, set);
+    }
 
     let before = heap();
     let table = LookupTable::open_with(&path, options).expect("open");
@@ -62,10 +61,37 @@ fn main() {
     singly("warm, random, one by one", &table, &misses);
     println!("{:?}", table.stats());
     println!("process: anonymous {} MiB, mapped files {} MiB", heap() >> 20, status("RssFile:") >> 20);
+    drop(table);
+    let file = File::open(&path).expect("open");
+    let length = file.metadata().expect("metadata").len() as usize;
+    println!("page cache: {} MiB of {} of the file", resident_pages(&file, length) >> 8, length >> 20);
+}
+
+/// One batch after the other, each with nothing of the file in memory: what one reads helps no other.
+fn cold(path: &Path, options: OpenOptions, keys: &[[u8; 16]], batch: usize, set: MadeUp) {
+    let (mut seconds, mut opening, mut pages, mut left) = (0.0, 0.0, 0, 0);
+    for keys in keys.chunks(batch).take(COLD_ROUNDS) {
+        left += drop_cache(path);
+        let started = Instant::now();
+        let table = LookupTable::open_with(path, options).expect("open");
+        opening += started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        look_up(&table, keys, batch, set);
+        seconds += started.elapsed().as_secs_f64();
+        pages += table.stats().blocks_read;
+    }
+    let keys = (batch * COLD_ROUNDS) as f64;
+    println!(
+        "cold, {batch} keys a batch: {:.1} k/s, {:.2} pieces read a key ({:.0} k/s); opening {:.1} ms; {left} pages left",
+        keys / seconds / 1e3,
+        pages as f64 / keys,
+        pages as f64 / seconds / 1e3,
+        opening * 1e3 / COLD_ROUNDS as f64,
+    );
 }
 
 fn build(set: MadeUp, path: &Path) {
-    let started = Instant::now();
+    let (started, clock) = (Instant::now(), Clock::start());
     let mut writing = None;
     let mut builder = TableBuilder::new(path, BuildOptions::default()).with_progress(|progress| {
         if matches!(progress.stage, thalweg_enrich::lookup::Stage::Writing) {
@@ -82,10 +108,11 @@ fn build(set: MadeUp, path: &Path) {
     let report = builder.finish().expect("finish");
     let seconds = started.elapsed().as_secs_f64();
     println!(
-        "built {} rows ({:.1} bytes of name each) in {seconds:.1} s, {:.2} M rows/s; the writing part {:.1} s",
+        "built {} rows ({:.1} bytes of name each) in {seconds:.1} s, {:.2} M rows/s; {:.1} s of processor; the writing part {:.1} s",
         report.rows,
         bytes as f64 / report.rows as f64,
         report.rows as f64 / seconds / 1e6,
+        (processor_time() - clock.processor) as f64 / 1e9,
         writing.map_or(0.0, |begun| begun.elapsed().as_secs_f64()),
     );
 }
@@ -119,21 +146,22 @@ fn sizes(path: &Path) {
     );
 }
 
-/// Looks up in batches and compares a name in each with the made-up one.
 fn speed(what: &str, table: &LookupTable, keys: &[[u8; 16]], set: MadeUp) {
-    let mut scratch = Scratch::default();
-    let batches: Vec<FixedSizeBinaryArray> = keys
-        .chunks(BATCH)
-        .map(|keys| FixedSizeBinaryArray::try_from_iter(keys.iter()).expect("keys of 16 bytes"))
-        .collect();
-    let (mut found, mut expected) = (0, Vec::new());
-    let faults = major_faults();
     let started = Clock::start();
-    for batch in &batches {
-        let names = table.find_all(batch, &mut scratch).expect("look up");
+    let found = look_up(table, keys, BATCH, set);
+    report(what, keys.len(), found, started);
+}
+
+/// Looks up in batches, compares a name of each with the made-up one, and returns how many rows were found.
+fn look_up(table: &LookupTable, keys: &[[u8; 16]], batch: usize, set: MadeUp) -> usize {
+    let mut scratch = Scratch::default();
+    let (mut found, mut expected) = (0, Vec::new());
+    for keys in keys.chunks(batch) {
+        let column = FixedSizeBinaryArray::try_from_iter(keys.iter()).expect("keys of 16 bytes");
+        let names = table.find_all(&column, &mut scratch).expect("look up");
         found += names.found.count_set_bits();
-        let row = batch.len() / 2;
-        let key = batch.value(row);
+        let row = column.len() / 2;
+        let key = column.value(row);
         let address = u32::from_be_bytes([key[12], key[13], key[14], key[15]]);
         if names.found.value(row) {
             set.name(address, &mut expected);
@@ -141,8 +169,7 @@ fn speed(what: &str, table: &LookupTable, keys: &[[u8; 16]], set: MadeUp) {
         }
         assert_eq!(names.found.value(row), set.has(address));
     }
-    report(what, keys.len(), found, started);
-    println!("    major faults {}", major_faults() - faults);
+    found
 }
 
 fn singly(what: &str, table: &LookupTable, keys: &[[u8; 16]]) {
@@ -215,14 +242,14 @@ impl Random {
     }
 }
 
-/// Drops the file from the page cache and makes sure that it is gone.
-fn drop_cache(path: &Path) {
+/// Drops the file from the page cache and says how many pages are left all the same.
+fn drop_cache(path: &Path) -> usize {
     let file = File::open(path).expect("open");
     file.sync_all().expect("sync");
     let length = file.metadata().expect("metadata").len() as usize;
     // SAFETY: the descriptor is open; advice changes no memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    println!("cache dropped: {} of {} pages left", resident_pages(&file, length), length.div_ceil(4096));
+    resident_pages(&file, length)
 }
 
 fn resident_pages(file: &File, length: usize) -> usize {
@@ -248,11 +275,4 @@ fn status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status of the process");
     let line = status.lines().find(|line| line.starts_with(field)).expect("a field of it");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
-}
-
-/// Pages that this process waited for the disk for.
-fn major_faults() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("stat of the process");
-    let behind_name = stat.rsplit(')').next().unwrap_or_default();
-    behind_name.split_whitespace().nth(9).and_then(|count| count.parse().ok()).expect("a number")
 }

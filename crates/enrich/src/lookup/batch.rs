@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::address;
 use super::error::LookupError;
+use super::map::major_faults;
 use super::table::{Found, LookupTable, damaged};
 use super::v4_reader::V4Place;
 
@@ -20,6 +21,8 @@ use super::v4_reader::V4Place;
 const BUFFER_MAX: usize = 1 << 30;
 /// Pieces that lie this close to each other are asked for in one call.
 const GAP: u64 = 8192;
+/// Pages that a batch waits for, beyond one for 32 names, before it is taken that the kernel took pages back.
+const UNASKED: u64 = 32;
 /// Places of IPv6 rows come behind those of IPv4 rows.
 const V6: u64 = 1 << 63;
 
@@ -68,7 +71,12 @@ impl LookupTable {
         self.locate(keys, addresses.nulls(), scratch, &mut tally)?;
         scratch.order.sort_unstable();
         self.prefetch(scratch);
+        let faults = major_faults();
         let names = self.decode(keys, scratch, &mut tally)?;
+        if major_faults() - faults > UNASKED + scratch.order.len() as u64 / 32 {
+            self.v4.iter().for_each(|v4| v4.residency.forget());
+            self.v6.iter().for_each(|v6| v6.residency.forget());
+        }
         self.counters.hits.fetch_add(tally.hits, Ordering::Relaxed);
         self.counters.empty.fetch_add(tally.empty, Ordering::Relaxed);
         self.counters.filter_stops.fetch_add(tally.filter_stops, Ordering::Relaxed);

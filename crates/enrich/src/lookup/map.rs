@@ -86,3 +86,12 @@ impl Map {
         }
     }
 }
+
+/// Pages that this thread has waited for the disk for since it began.
+pub(crate) fn major_faults() -> u64 {
+    // SAFETY: a struct of integers, of which all zeros are one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a whole struct that lives until the call returns.
+    let code = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    if code == 0 { u64::try_from(usage.ru_majflt).unwrap_or_default() } else { 0 }
+}

@@ -5,6 +5,9 @@
 //! that mark, the others go back to the kernel. So pages of hot names stay, and a stream of random ones costs no
 //! more memory than the budget, however long it lasts.
 //!
+//! The kernel may take pages back on its own when memory is short. Nobody is told, but a batch that waits for many
+//! pages that it had not asked for is a sign of it, and then all marks are forgotten ([`Residency::forget`]).
+//!
 //! The marks are hints that several threads set without a lock: a lost one costs a read or a checksum, and never
 //! an answer.
 
@@ -108,13 +111,21 @@ impl Residency {
             if self.touched.clear(piece) {
                 let range = range_of(piece);
                 let bytes = range.end - range.start;
-                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                let sub = |have: u64| Some(have.saturating_sub(bytes));
+                // The closure always has a value.
+                let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub);
                 freed += bytes;
                 run = Some(run.map_or(range.clone(), |run| run.start..range.end));
             }
         }
         run.into_iter().for_each(|run| map.give_back(run));
         freed
+    }
+
+    /// Takes it that no piece is in memory any more.
+    pub(crate) fn forget(&self) {
+        self.touched.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.bytes.store(0, Ordering::Relaxed);
     }
 
     /// Bytes of touched pieces.

@@ -254,6 +254,8 @@ pub(super) fn small_section<'a>(
     kind: SectionKind,
 ) -> Result<(Section, &'a [u8]), LookupError> {
     let (section, bytes) = section(map, head, kind)?;
+    // The map is read at random elsewhere, so without this each page would be waited for.
+    map.prefetch(section.offset..section.offset + section.length);
     let checksum = crc32fast::hash(bytes);
     if checksum != section.checksum {
         let (expected, got) = (format!("{:#010x}", section.checksum), format!("{checksum:#010x}"));
