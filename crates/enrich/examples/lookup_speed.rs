@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p thalweg-enrich --example lookup_speed -- ROWS FOLDER [RESIDENT_MIB]`
 //!
-//! Builds a table of about ROWS rows in FOLDER (rows come scattered, so they are sorted), or takes the one that is
-//! there, and prints: rows built in a second, bytes a row by section, what 1.2 billion rows would take, the heap, and
-//! lookups in a second. *Hits* are uniform over the rows, *random* ones over all IPv4 addresses. *Cold* batches
-//! begin with nothing of the file in the page cache, which `mincore` confirms.
+//! Builds a table of about ROWS rows in FOLDER (rows come scattered, so they are sorted), or takes the one
+//! that is there, and prints: rows built in a second, bytes a row by section, what 1.2 billion rows would
+//! take, the heap, and lookups in a second. *Hits* are uniform over the rows, *random* ones over all IPv4
+//! addresses. *Cold* batches begin with nothing of the file in the page cache, which `mincore` confirms.
 
 #![expect(unsafe_code, reason = "mincore, which says what is in the page cache, is called directly")]
 
@@ -43,8 +43,10 @@ fn main() {
     let misses: Vec<[u8; 16]> = (0..WARM_KEYS).map(|_| mapped(random.next() as u32)).collect();
 
     let options = OpenOptions { resident };
+    let absent = keys(&mut random, 1 << 18, |address| !set.has(address), set);
     for batch in [4_096, BATCH] {
-        cold(&path, options, &hits, batch, set);
+        cold(&path, options, &hits, batch, set, &[]);
+        cold(&path, options, &hits, batch, set, &absent);
     }
 
     let before = heap();
@@ -68,13 +70,24 @@ fn main() {
 }
 
 /// One batch after the other, each with nothing of the file in memory: what one reads helps no other.
-fn cold(path: &Path, options: OpenOptions, keys: &[[u8; 16]], batch: usize, set: MadeUp) {
+/// `before` is looked up before the clock runs; where it has only addresses without a row, that reads the
+/// filter.
+fn cold(
+    path: &Path,
+    options: OpenOptions,
+    keys: &[[u8; 16]],
+    batch: usize,
+    set: MadeUp,
+    before: &[[u8; 16]],
+) {
     let (mut seconds, mut opening, mut pages, mut left) = (0.0, 0.0, 0, 0);
     for keys in keys.chunks(batch).take(COLD_ROUNDS) {
         left += drop_cache(path);
         let started = Instant::now();
         let table = LookupTable::open_with(path, options).expect("open");
         opening += started.elapsed().as_secs_f64();
+        look_up(&table, before, BATCH, set);
+        assert_eq!(table.stats().blocks_read, 0);
         let started = Instant::now();
         look_up(&table, keys, batch, set);
         seconds += started.elapsed().as_secs_f64();
@@ -82,7 +95,8 @@ fn cold(path: &Path, options: OpenOptions, keys: &[[u8; 16]], batch: usize, set:
     }
     let keys = (batch * COLD_ROUNDS) as f64;
     println!(
-        "cold, {batch} keys a batch: {:.1} k/s, {:.2} pieces read a key ({:.0} k/s); opening {:.1} ms; {left} pages left",
+        "cold, {batch} keys a batch, filter {}: {:.1} k/s, {:.2} pieces read a key ({:.0} k/s); opening {:.1} ms; {left} pages left",
+        if before.is_empty() { "too" } else { "in memory" },
         keys / seconds / 1e3,
         pages as f64 / keys,
         pages as f64 / seconds / 1e3,
@@ -194,8 +208,8 @@ fn report(what: &str, keys: usize, found: usize, started: Clock) {
     );
 }
 
-/// When something began: by the wall, and by the time that this thread had a processor, which others on the machine
-/// take nothing of.
+/// When something began: by the wall, and by the time that this thread had a processor, which others on the
+/// machine take nothing of.
 struct Clock {
     wall: Instant,
     processor: u64,
@@ -254,8 +268,8 @@ fn drop_cache(path: &Path) -> usize {
 
 fn resident_pages(file: &File, length: usize) -> usize {
     let mut pages = vec![0_u8; length.div_ceil(4096)];
-    // SAFETY: a fresh read-only map of the whole file that nobody dereferences, unmapped below; the vector has a
-    // byte for each of its pages.
+    // SAFETY: a fresh read-only map of the whole file that nobody dereferences, unmapped below; the vector
+    // has a byte for each of its pages.
     unsafe {
         let fd = file.as_raw_fd();
         let map = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, fd, 0);

@@ -1,9 +1,9 @@
 //! Names for a column of addresses.
 //!
-//! First the filter says where the name of each row lies, then places are put in the order of the file, pieces
-//! that were not read yet are asked of the kernel all at once, and then names are decoded in that order: a cold
-//! batch waits for the disk's queue and not for one read after the other, and a warm one goes through memory
-//! from front to back.
+//! First the filter says where the name of each row lies, then places are put in the order of the file,
+//! pieces that were not read yet are asked of the kernel all at once, and then names are decoded in that
+//! order: a cold batch waits for the disk's queue and not for one read after the other, and a warm one goes
+//! through memory from front to back.
 
 use arrow_array::builder::make_view;
 use arrow_array::{Array, FixedSizeBinaryArray, StringViewArray};
@@ -85,8 +85,8 @@ impl LookupTable {
         Ok(names)
     }
 
-    /// Asks the filter for every row. Rows do not wait for each other, so the processor has several cache misses
-    /// under way at once.
+    /// Asks the filter for every row. Rows do not wait for each other, so the processor has several cache
+    /// misses under way at once.
     fn locate(
         &self,
         keys: &[[u8; 16]],

@@ -12,13 +12,13 @@
 //! | samples | 2 each | where every fourth text but the first begins, in bytes behind the samples |
 //! | texts | | what stands in the slots, in the order of the rows |
 //!
-//! Classes of a kind of rows are left out where it has one template; otherwise they are *packed*, the fewest bits
-//! that hold the largest, the lowest bit first, padded to a byte; or *runs*: a count less one (1), then class
-//! and last place (1 + 1) of each.
-//! Texts are Huffman codes that begin at whole bytes every fourth text, or, where those would be longer, *plain*:
-//! a length (1) and bytes.
-//! How many rows a block has is known from its keys. The mask says by counting bits which text is a row's, so that
-//! a name is found without reading those before it.
+//! Classes of a kind of rows are left out where it has one template; otherwise they are *packed*, the fewest
+//! bits that hold the largest, the lowest bit first, padded to a byte; or *runs*: a count less one (1), then
+//! class and last place (1 + 1) of each.
+//! Texts are Huffman codes that begin at whole bytes every fourth text, or, where those would be longer,
+//! *plain*: a length (1) and bytes.
+//! How many rows a block has is known from its keys. The mask says by counting bits which text is a row's, so
+//! that a name is found without reading those before it.
 
 use super::dictionary::Dictionary;
 use super::template::expand;
@@ -30,8 +30,8 @@ const FORM_PLAIN: u8 = 1;
 const FORM_INLINE: u8 = 2;
 const FORM_WHOLE_RUNS: u8 = 4;
 const FORM_TEXT_RUNS: u8 = 8;
-/// Texts between two whose place is written down: a text costs half a byte for it, and reading one skips at most
-/// three.
+/// Texts between two whose place is written down: a text costs half a byte for it, and reading one skips at
+/// most three.
 const SAMPLE: usize = 4;
 
 /// A template that a block chooses.

@@ -8,8 +8,8 @@
 //! | offsets | 2 × (span + 1) | where the block of each begins in the chunk |
 //! | blocks | | |
 //!
-//! A chunk stays within one /16. It ends where the page ends, so that a cold answer costs one read; a single block
-//! that is longer than a page begins one and makes a chunk of its own.
+//! A chunk stays within one /16. It ends where the page ends, so that a cold answer costs one read; a single
+//! block that is longer than a page begins one and makes a chunk of its own.
 //! A block ends where the next one begins; a /24 without rows has none of its bytes.
 
 use super::error::LookupError;

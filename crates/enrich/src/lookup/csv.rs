@@ -36,8 +36,8 @@ impl Default for CsvOptions {
 impl TableBuilder<'_> {
     /// Takes the rows of a CSV file, packed with gzip or not.
     ///
-    /// A line that is no row (no address, too few columns, a name that is too long or no UTF-8) is counted and
-    /// left out; more of them than [`super::BuildOptions::max_bad`] are an error, which names the line.
+    /// A line that is no row (no address, too few columns, a name that is too long or no UTF-8) is counted
+    /// and left out; more of them than [`super::BuildOptions::max_bad`] are an error, which names the line.
     ///
     /// # Errors
     /// A source that cannot be read, too many lines that are no rows, and what [`TableBuilder::push`] says.

@@ -3,8 +3,8 @@
 //! On disk: the number of templates (4), where each ends among the bytes (4 each), then the bytes.
 //! Number 0 is the template without parts, the empty name; number 1 the one that is nothing but a slot.
 //!
-//! A builder has them in memory; a reader leaves them in the map, as there may be millions. Numbers are given in
-//! the order of the addresses, so names that lie together have their templates together too.
+//! A builder has them in memory; a reader leaves them in the map, as there may be millions. Numbers are given
+//! in the order of the addresses, so names that lie together have their templates together too.
 
 use std::borrow::Cow;
 
@@ -63,7 +63,8 @@ impl<'a> Dictionary<'a> {
         [&(self.len() as u32).to_le_bytes(), &*self.ends, &*self.bytes].concat()
     }
 
-    /// `None` where the bytes are not as long as they say. Whether each template is one is seen when it is used.
+    /// `None` where the bytes are not as long as they say. Whether each template is one is seen when it is
+    /// used.
     pub(crate) fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
         let (ends, bytes) = rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(4)?)?;

@@ -11,9 +11,9 @@
 //! | checksum | 4 | CRC-32 of all before it |
 //!
 //! The head takes the first page and is written last, so a file with a sound head is whole.
-//! A section's checksum covers it all where the section is read on opening, and is 0 where its pieces have their own.
-//! Sections begin at whole pages. A kind of which this build does not know is refused, unless its highest bit is
-//! set: then a reader may leave it out.
+//! A section's checksum covers it all where the section is read on opening, and is 0 where its pieces have
+//! their own. Sections begin at whole pages. A kind of which this build does not know is refused, unless its
+//! highest bit is set: then a reader may leave it out.
 
 use std::path::Path;
 

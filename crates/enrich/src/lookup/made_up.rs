@@ -1,19 +1,19 @@
 //! Made-up reverse-DNS rows for benchmarks and tests: a function of a seed and the address.
 //!
 //! What is modelled, and after what:
-//! * Providers own runs of /16s; within one, a /20 is a pool with one habit of naming, and a tenth of its rows
-//!   break it.
+//! * Providers own runs of /16s; within one, a /20 is a pool with one habit of naming, and a tenth of its
+//!   rows break it.
 //! * A quarter of the /24s of a provider in use is empty, a third full, the rest half or sparsely filled.
-//!   At [`FULL_ROWS`] rows that takes 57 % of the /16s. A smaller set takes fewer /16s of the same fill: what a
-//!   row costs does not depend on how many there are.
+//!   At [`FULL_ROWS`] rows that takes 57 % of the /16s. A smaller set takes fewer /16s of the same fill: what
+//!   a row costs does not depend on how many there are.
 //! * Of all names 70 % have their own address in them, in one of twelve styles by pool; 15 % are host names
 //!   (`srv04.fra1.isp.net`, `ae-3.r02.isp.net`, `mail.customer.com`); 15 % have labels that look random.
 //!   One row in a hundred has an empty name.
 //! * The set that this stands for has 1.2 billion rows in 55 GB, 46 bytes a line, which gzip makes 5.7 GB,
 //!   4.75 bytes a line. `lookup_speed` prints both figures for these rows.
 //!
-//! What is not: names in other scripts, names above 60 bytes, and the long tail of hosters with one domain for
-//! every address, of which there are more outside.
+//! What is not: names in other scripts, names above 60 bytes, and the long tail of hosters with one domain
+//! for every address, of which there are more outside.
 
 use std::io::Write as _;
 

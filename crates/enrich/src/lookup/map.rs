@@ -3,8 +3,8 @@
 //! The one file of this crate that needs unsafe code.
 //! The map is read at random, so the kernel is told not to read ahead; what a batch will need is asked for
 //! beforehand ([`Map::prefetch`]).
-//! What is not worth keeping is dropped from the map and from the page cache ([`Map::give_back`]), so that names
-//! never push out the pages of other files.
+//! What is not worth keeping is dropped from the map and from the page cache ([`Map::give_back`]), so that
+//! names never push out the pages of other files.
 
 #![expect(
     unsafe_code,
@@ -39,9 +39,10 @@ unsafe fn map(file: &File) -> std::io::Result<Mmap> {
 }
 
 impl Map {
-    /// Maps a table. Tables are written under a temporary name, synced and renamed, and no code of ours opens one
-    /// for writing again: to replace a table is to rename another over it, which leaves the mapped file as it is.
-    /// Who cuts or overwrites the file of a table in use by other means stops the process that uses it.
+    /// Maps a table. Tables are written under a temporary name, synced and renamed, and no code of ours opens
+    /// one for writing again: to replace a table is to rename another over it, which leaves the mapped file
+    /// as it is. Who cuts or overwrites the file of a table in use by other means stops the process that uses
+    /// it.
     pub(crate) fn open(path: &Path) -> Result<Self, LookupError> {
         let file = File::open(path).map_err(LookupError::io("open", path))?;
         // SAFETY: as said above, tables do not change after they have their name.
@@ -63,14 +64,14 @@ impl Map {
         self.advise(range, rustix::fs::Advice::WillNeed);
     }
 
-    /// Drops pages of this range from the map and from the page cache; they are read again when they are needed.
-    /// Pages that another process has mapped stay in the cache.
+    /// Drops pages of this range from the map and from the page cache; they are read again when they are
+    /// needed. Pages that another process has mapped stay in the cache.
     pub(crate) fn give_back(&self, range: Range<u64>) {
         let start = range.start / PAGE * PAGE;
         let end = range.end.next_multiple_of(PAGE).min(self.map.len() as u64);
         let Some(length) = end.checked_sub(start) else { return };
-        // SAFETY: the map is a shared, read-only one of a file that does not change, so a dropped page comes back
-        // with the same bytes, and slices into it stay what they were.
+        // SAFETY: the map is a shared, read-only one of a file that does not change, so a dropped page comes
+        // back with the same bytes, and slices into it stay what they were.
         let dropped = unsafe {
             self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start as usize, length as usize)
         };

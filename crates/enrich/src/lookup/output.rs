@@ -25,8 +25,7 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn create(fs: &Arc<dyn Fs>, path: PathBuf) -> Result<Self, LookupError> {
         let file = fs.open(&path, OpenMode::Create).map_err(LookupError::io("create", &path))?;
-        let buffer = Vec::with_capacity(BUFFER);
-        Ok(Self { fs: Arc::clone(fs), file, path, buffer, written: 0, published: false })
+        Ok(Self { fs: Arc::clone(fs), file, path, buffer: Vec::new(), written: 0, published: false })
     }
 
     /// Where the next byte goes.
@@ -54,6 +53,14 @@ impl Output {
         written.map_err(LookupError::io("write", &self.path))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes what is left and frees the buffer: there may be hundreds of files that are only read from then
+    /// on.
+    pub(crate) fn end(&mut self) -> Result<(), LookupError> {
+        self.flush()?;
+        self.buffer = Vec::new();
         Ok(())
     }
 

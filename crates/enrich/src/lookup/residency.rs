@@ -1,15 +1,16 @@
 //! Which pieces of a section were read and are worth their memory.
 //!
-//! A piece is *touched* when it was read and its checksum compared, and *used* when it was wanted again since the
-//! hand passed. When the touched pieces of a section are more than its budget, a hand goes round: used pieces lose
-//! that mark, the others go back to the kernel. So pages of hot names stay, and a stream of random ones costs no
-//! more memory than the budget, however long it lasts.
+//! A piece is *touched* when it was read and its checksum compared, and *used* when it was wanted again since
+//! the hand passed. When the touched pieces of a section are more than its budget, a hand goes round: used
+//! pieces lose that mark, the others go back to the kernel. So pages of hot names stay, and a stream of
+//! random ones costs no more memory than the budget, however long it lasts.
 //!
-//! The kernel may take pages back on its own when memory is short. Nobody is told, but a batch that waits for many
-//! pages that it had not asked for is a sign of it, and then all marks are forgotten ([`Residency::forget`]).
+//! The kernel may take pages back on its own when memory is short. Nobody is told, but a batch that waits for
+//! many pages that it had not asked for is a sign of it, and then all marks are forgotten
+//! ([`Residency::forget`]).
 //!
-//! The marks are hints that several threads set without a lock: a lost one costs a read or a checksum, and never
-//! an answer.
+//! The marks are hints that several threads set without a lock: a lost one costs a read or a checksum, and
+//! never an answer.
 
 use std::ops::Range;
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! A sample of the rows of a source, whole blocks of them, from which a table learns how its names look.
 //!
-//! A /24 (of others, what shares eight bytes) is in the sample or not by its hash, so the sample does not depend on
-//! the order of the rows; when it is full, every other block leaves it.
+//! A /24 (of others, what shares eight bytes) is in the sample or not by its hash, so the sample does not
+//! depend on the order of the rows; when it is full, every other block leaves it.
 
 use thalweg_types::hash_bytes;
 

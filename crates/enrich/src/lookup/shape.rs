@@ -1,8 +1,8 @@
 //! Guesses which templates a name may follow, from the most telling to the one that all names follow.
 //!
 //! Guesses cost nothing but size: whoever uses one checks that it gives the name back.
-//! Four octets in order or in reverse are looked for first, then three, two, the last one; as decimal numbers,
-//! padded, and in hexadecimal, with or without something between them.
+//! Four octets in order or in reverse are looked for first, then three, two, the last one; as decimal
+//! numbers, padded, and in hexadecimal, with or without something between them.
 //! Names without their address are cut at labels, so that a provider's ending is a template with a slot.
 
 use super::template::{SLOT, Style, push_literal, push_number, push_octet};

@@ -1,8 +1,8 @@
 //! Sorts rows that do not fit in memory: sorted runs in temporary files, then one merge.
 //!
 //! A run is frames of rows, each packed as LZ4: raw length (4), packed length (4), packed bytes.
-//! In a frame a row is how many bytes its key shares with the key before it (1), the rest of the key, the length
-//! of the name (1) and the name.
+//! In a frame a row is how many bytes its key shares with the key before it (1), the rest of the key, the
+//! length of the name (1) and the name.
 //! Of equal keys the one that came last wins: within a run the sort sees to it, among runs the younger one.
 
 use std::cmp::Reverse;
@@ -128,7 +128,7 @@ impl RunWriter {
         if !self.frame.is_empty() {
             self.end_frame()?;
         }
-        self.output.flush()?;
+        self.output.end()?;
         Ok(self.output)
     }
 }

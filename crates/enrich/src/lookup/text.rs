@@ -83,8 +83,8 @@ impl Model {
         Self::from_lengths(lengths)
     }
 
-    /// Gives each symbol its canonical code: shorter ones first, then by number. Codes are read from the lowest
-    /// bit on, so they are stored reversed.
+    /// Gives each symbol its canonical code: shorter ones first, then by number. Codes are read from the
+    /// lowest bit on, so they are stored reversed.
     fn from_lengths(lengths: Vec<[u8; SYMBOLS]>) -> Self {
         let mut codes = vec![[0_u16; SYMBOLS]; TABLES];
         let mut decode = vec![0_u16; TABLES << CODE_MAX];
@@ -149,8 +149,8 @@ impl Model {
         out.put(self.codes[table][END], self.lengths[table][END]);
     }
 
-    /// Reads the text that begins at bit `position`, hands its bytes to `take`, and returns the bit behind it.
-    /// `None` where the bytes hold no text, or one longer than [`TEXT_MAX`].
+    /// Reads the text that begins at bit `position`, hands its bytes to `take`, and returns the bit behind
+    /// it. `None` where the bytes hold no text, or one longer than [`TEXT_MAX`].
     #[inline]
     pub(crate) fn decode(
         &self,

@@ -148,8 +148,8 @@ impl V4Reader {
     }
 }
 
-/// The groups by /16. A /16 without rows has the first chunk of the next that has some, so that the chunks of each
-/// end where those of the next begin.
+/// The groups by /16. A /16 without rows has the first chunk of the next that has some, so that the chunks of
+/// each end where those of the next begin.
 fn groups(
     map: &Map,
     head: &Head,

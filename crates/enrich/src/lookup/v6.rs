@@ -11,9 +11,9 @@
 //! | keys | rows × (16 − shared) | the rest of each, ascending |
 //! | names | | a block |
 //!
-//! Keyed blocks are packed into pages as chunks are. A block that is not the last is full, so the filter of each
-//! lies at its number × [`FILTER_BYTES`]: checksum (4) and three lines of 64 bytes; a key sets five bits of one.
-//! One key in two hundred that is not there passes.
+//! Keyed blocks are packed into pages as chunks are. A block that is not the last is full, so the filter of
+//! each lies at its number × [`FILTER_BYTES`]: checksum (4) and three lines of 64 bytes; a key sets five bits
+//! of one. One key in two hundred that is not there passes.
 
 use thalweg_types::hash_bytes;
 
@@ -27,7 +27,8 @@ pub(crate) const BLOCK_ROWS: usize = 128;
 const LINES: usize = 3;
 pub(crate) const FILTER_BYTES: usize = 4 + 64 * LINES;
 const PROBES: u32 = 5;
-/// Bytes of an entry of the section of blocks: first key (16), length (4), offset in the section of names (8).
+/// Bytes of an entry of the section of blocks: first key (16), length (4), offset in the section of names
+/// (8).
 pub(crate) const ENTRY: usize = 28;
 const HEAD: usize = 6;
 

@@ -53,8 +53,8 @@ fn last_of_each(rows: &[([u8; 16], String)]) -> BTreeMap<[u8; 16], String> {
     rows.iter().cloned().collect()
 }
 
-/// Rows of the kinds that there are: names with their own address in many styles, hosts, random ones, empty ones,
-/// IPv6, the first and the last address.
+/// Rows of the kinds that there are: names with their own address in many styles, hosts, random ones, empty
+/// ones, IPv6, the first and the last address.
 fn mixed_rows() -> Vec<([u8; 16], String)> {
     let mut rows = Vec::new();
     for net in [0_u32, 0x01_02_03, 0x0a_00_00, 0x0a_00_01, 0x0a_01_ff, 0x00c6_3364, 0xff_ff_ff] {
