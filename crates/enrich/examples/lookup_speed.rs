@@ -86,10 +86,11 @@ fn cold(
         let started = Instant::now();
         let table = LookupTable::open_with(path, options).expect("open");
         opening += started.elapsed().as_secs_f64();
-        look_up(&table, before, BATCH, set);
+        look_up(&table, &columns(before, BATCH), set);
         assert_eq!(table.stats().blocks_read, 0);
+        let columns = columns(keys, batch);
         let started = Instant::now();
-        look_up(&table, keys, batch, set);
+        look_up(&table, &columns, set);
         seconds += started.elapsed().as_secs_f64();
         pages += table.stats().blocks_read;
     }
@@ -161,18 +162,24 @@ fn sizes(path: &Path) {
 }
 
 fn speed(what: &str, table: &LookupTable, keys: &[[u8; 16]], set: MadeUp) {
+    let columns = columns(keys, BATCH);
     let started = Clock::start();
-    let found = look_up(table, keys, BATCH, set);
+    let found = look_up(table, &columns, set);
     report(what, keys.len(), found, started);
 }
 
+fn columns(keys: &[[u8; 16]], batch: usize) -> Vec<FixedSizeBinaryArray> {
+    keys.chunks(batch)
+        .map(|keys| FixedSizeBinaryArray::try_from_iter(keys.iter()).expect("keys of 16 bytes"))
+        .collect()
+}
+
 /// Looks up in batches, compares a name of each with the made-up one, and returns how many rows were found.
-fn look_up(table: &LookupTable, keys: &[[u8; 16]], batch: usize, set: MadeUp) -> usize {
+fn look_up(table: &LookupTable, columns: &[FixedSizeBinaryArray], set: MadeUp) -> usize {
     let mut scratch = Scratch::default();
     let (mut found, mut expected) = (0, Vec::new());
-    for keys in keys.chunks(batch) {
-        let column = FixedSizeBinaryArray::try_from_iter(keys.iter()).expect("keys of 16 bytes");
-        let names = table.find_all(&column, &mut scratch).expect("look up");
+    for column in columns {
+        let names = table.find_all(column, &mut scratch).expect("look up");
         found += names.found.count_set_bits();
         let row = column.len() / 2;
         let key = column.value(row);
