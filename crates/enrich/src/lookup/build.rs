@@ -23,7 +23,8 @@ const PROGRESS_ROWS: u64 = 1 << 16;
 /// How a table is built.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// Bytes of rows that are sorted in memory at a time; the whole build takes about 200 MiB more.
+    /// Bytes of rows that are sorted in memory at a time. The rest of a build takes up to 300 MiB more for a
+    /// thousand million rows, most of it templates.
     pub memory: usize,
     /// Lines of sources that may be no rows.
     pub max_bad: u64,
