@@ -1,0 +1,123 @@
+//! What can go wrong with a lookup table, with the place where it did and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_types::{Class, Error, Retry};
+
+/// An error of a lookup table or of building one.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// `action` is a present-tense verb: `open`, `read`, `write`.
+    #[error("{action} {path:?}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// The disk is full. An older table of the same name is untouched.
+    #[error("no space left for a lookup table: {action} {path:?}")]
+    Full {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
+    Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
+    /// Written by a newer build.
+    #[error("{path:?} has format {found} of lookup tables, and this build reads up to {newest}")]
+    NewerFormat { path: PathBuf, found: u16, newest: u16 },
+    /// More lines than allowed are no rows; `line` is the last of them.
+    #[error("{line}, and {bad} such lines are more than the {allowed} that are allowed")]
+    TooManyBad { line: BadLine, bad: u64, allowed: u64 },
+    /// A row that was handed over is none.
+    #[error("a row of a lookup table: {reason}")]
+    Row { reason: String },
+    #[error("building {path:?} was stopped")]
+    Stopped { path: PathBuf },
+    /// The column of addresses has another type.
+    #[error("a lookup table is asked by addresses of 16 bytes, got {width}")]
+    Width { width: i32 },
+    /// A block that was just encoded does not read back as what it was made of: our mistake.
+    #[error("block of {key} does not read back as it was written")]
+    Encoding { key: String },
+}
+
+/// A line of a source that is no row, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLine {
+    pub path: PathBuf,
+    pub line: u64,
+    pub reason: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} line {}: {}", self.path, self.line, self.reason)
+    }
+}
+
+impl LookupError {
+    /// What the disk said of `path`, for `map_err`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| {
+            let path = path.to_owned();
+            let is_full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            let source = Arc::new(source);
+            match is_full {
+                true => LookupError::Full { action, path, source },
+                false => LookupError::Io { action, path, source },
+            }
+        }
+    }
+
+    /// Whose turn it is.
+    pub fn class(&self) -> Class {
+        match self {
+            LookupError::Io { .. } | LookupError::Full { .. } => Class::External,
+            LookupError::Damaged { .. } => Class::Corrupt,
+            LookupError::NewerFormat { .. }
+            | LookupError::TooManyBad { .. }
+            | LookupError::Row { .. }
+            | LookupError::Stopped { .. }
+            | LookupError::Width { .. } => Class::User,
+            LookupError::Encoding { .. } => Class::Internal,
+        }
+    }
+
+    /// What to do about it, where somebody can.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            LookupError::Full { .. } => Some(
+                "make room and build again: a table and its sorted parts take a third of the source's size",
+            ),
+            LookupError::Io { .. } => Some("look for the cause: path, disk, mount, permissions"),
+            LookupError::Damaged { .. } => {
+                Some("these bytes changed after they were written: check the disk and build the table again")
+            }
+            LookupError::NewerFormat { .. } => Some("run the build that wrote it, or build the table again"),
+            LookupError::TooManyBad { .. } => Some("look at the line, or allow more of them"),
+            _ => None,
+        }
+    }
+}
+
+impl From<LookupError> for Error {
+    fn from(error: LookupError) -> Self {
+        let mut converted = Error::new(error.class(), error.to_string()).with_retry(Retry::Never);
+        if let Some(hint) = error.hint() {
+            converted = converted.with_hint(hint);
+        }
+        match error {
+            LookupError::Io { source, .. } | LookupError::Full { source, .. } => {
+                converted.with_source(source)
+            }
+            _ => converted,
+        }
+    }
+}
