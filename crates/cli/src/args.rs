@@ -31,11 +31,47 @@ pub(crate) enum Verb {
     Inspect(Inspect),
     /// Read every byte of what jobs keep on disk, and check that it is what was written and fits together.
     Verify(Verify),
+    /// Build tables that streams are joined with.
+    #[command(subcommand)]
+    Table(Table),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Table {
+    /// Build a lookup table of names by address from CSV files, for `lookup_join`.
+    BuildLookup(BuildLookup),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct BuildLookup {
+    /// CSV files, plain or gzip; of several rows for one address the last one counts.
+    #[arg(value_name = "CSV", required = true)]
+    pub(crate) sources: Vec<PathBuf>,
+    /// The table; one that is there is replaced when the new one is whole.
+    #[arg(long, value_name = "TABLE")]
+    pub(crate) out: PathBuf,
+    /// Between two cells.
+    #[arg(long, default_value = ",")]
+    pub(crate) delimiter: String,
+    /// The first line names the columns.
+    #[arg(long)]
+    pub(crate) header: bool,
+    /// The column with the address, from 1.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) address_column: usize,
+    /// The column with the name, from 1.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) name_column: usize,
+    /// Lines that may be no rows; they are left out, and the first few are named.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_bad: u64,
+    /// Memory for rows that are sorted at a time.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = thalweg_types::parse_size)]
+    pub(crate) memory: u64,
 }
 
 /// What both look at.
-const KEPT: &str =
-    "A data directory, a job's folder in it, or a journal, order log, commit log, reservoir or state";
+const KEPT: &str = "A data directory, a job's folder in it, a journal, order log, commit log, reservoir or state, or a lookup table";
 
 #[derive(clap::Args)]
 pub(crate) struct Inspect {

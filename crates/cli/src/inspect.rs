@@ -14,8 +14,12 @@ use thalweg_types::Error;
 use crate::Outcome;
 use crate::args::{Inspect, Verify};
 use crate::output::{Failure, talk, with_hint};
+use crate::table;
 
 pub(crate) fn inspect(args: &Inspect) -> Outcome {
+    if let Some(outcome) = table::look(&args.path, false, args.json) {
+        return outcome;
+    }
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let report = look(&fs, &args.path, Depth::Look)?;
     let wants_entries = args.entries.is_some() || args.raw;
@@ -62,6 +66,9 @@ impl From<Error> for Stop {
 }
 
 pub(crate) fn verify(args: &Verify) -> Outcome {
+    if let Some(outcome) = table::look(&args.path, true, args.json) {
+        return outcome;
+    }
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let report = look(&fs, &args.path, Depth::Verify)?;
     let mut out = stdout().lock();

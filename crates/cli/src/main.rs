@@ -9,6 +9,7 @@ mod output;
 mod progress;
 mod run;
 mod signals;
+mod table;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Verb::Gen(generate) => generate::generate(&generate),
         Verb::Inspect(args) => inspect::inspect(&args),
         Verb::Verify(args) => inspect::verify(&args),
+        Verb::Table(args) => table::table(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -293,6 +293,59 @@ fn joins_add_the_values_of_the_rows_that_keys_lead_to() {
 }
 
 #[test]
+fn names_come_from_a_table_that_was_built_once() {
+    let job = "\
+name: names
+sources:
+  flows: { type: file, path: in.csv, format: csv, schema: { source: ip? } }
+operators:
+  names: { type: lookup_join, input: flows, table: names.thl, on: { src: source } }
+sinks:
+  out: { type: file, input: names, path: out.ndjson, format: ndjson }
+";
+    let place = Place::with(&[
+        ("job.yaml", job),
+        ("in.csv", "source\n192.0.2.1\n192.0.2.2\n192.0.2.3\n2001:db8::1\n\"\"\n"),
+        (
+            "names.csv",
+            "192.0.2.1,host-192-0-2-1.isp.example\n2001:db8::1,six.example\n192.0.2.2,\nno address,x\n",
+        ),
+    ]);
+    let build = ["table", "build-lookup", "names.csv", "--out", "names.thl"];
+    let refused = place.thalweg(&build).ends_with(2);
+    assert!(refused.stderr.contains("line 4"), "{}", refused.stderr);
+    let built = place.thalweg(&[&build[..], &["--max-bad", "1"]].concat()).ends_with(0);
+    assert!(built.stderr.contains("rows=3 empty=1 duplicates=0 bad=1"), "{}", built.stderr);
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert_eq!(
+        place.read("out.ndjson"),
+        r#"{"source":"192.0.2.1","src_name":"host-192-0-2-1.isp.example"}
+{"source":"192.0.2.2","src_name":""}
+{"source":"192.0.2.3","src_name":null}
+{"source":"2001:db8::1","src_name":"six.example"}
+{"source":null,"src_name":null}
+"#
+    );
+    assert_eq!(ended.counts(), (5, 5, 0));
+    let told = place.thalweg(&["verify", "names.thl"]).ends_with(0);
+    assert!(told.stdout.contains("lookup table: 3 rows") && told.stdout.contains("every byte was read"));
+    let json = place.thalweg(&["inspect", "names.thl", "--json"]).ends_with(0).stdout;
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["rows"], 3);
+
+    let mut bytes = std::fs::read(place.path().join("names.thl")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    place.write("names.thl", &bytes);
+    // A bit that stands for nothing may change.
+    let ended = place.thalweg(&["verify", "names.thl"]);
+    assert!(matches!(ended.code, Some(0 | 3)), "{}", ended.stderr);
+    bytes[40] ^= 1;
+    place.write("names.thl", &bytes);
+    let ended = place.thalweg(&["run", "job.yaml"]).ends_with(3);
+    assert!(ended.stderr.contains("names.thl"), "{}", ended.stderr);
+}
+
+#[test]
 fn mistakes_in_joins_are_told_with_their_places() {
     let check = |path: &str, expected: &str| {
         let ended = joins().thalweg(&["check", "job.yaml", "--set", path]).ends_with(2);

@@ -20,7 +20,7 @@ use std::path::Path;
 use super::error::LookupError;
 
 pub(crate) const PAGE: u64 = 4096;
-const MAGIC: [u8; 8] = *b"\xf7ThLook\n";
+pub(super) const MAGIC: [u8; 8] = *b"\xf7ThLook\n";
 const FORMAT: u16 = 1;
 const FIXED: usize = 48;
 const ENTRY: usize = 32;

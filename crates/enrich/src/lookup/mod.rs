@@ -15,6 +15,7 @@
 //! Not here: when a table is replaced by a newer one, and which column of a stream it is joined to.
 
 mod batch;
+mod join;
 mod table;
 mod verify;
 
@@ -53,6 +54,7 @@ pub use batch::{Names, Scratch};
 pub use build::{BuildOptions, BuildReport, NAME_MAX, Progress, Stage, TableBuilder};
 pub use csv::CsvOptions;
 pub use error::{BadLine, LookupError};
+pub use join::LookupJoin;
 pub use layout::{Section, SectionKind};
 pub use table::{Found, LookupStats, LookupTable, OpenOptions};
 pub use verify::TableSummary;

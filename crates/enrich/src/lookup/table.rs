@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dictionary::Dictionary;
 use super::error::LookupError;
-use super::layout::{Head, Section, SectionKind};
+use super::layout::{Head, MAGIC, Section, SectionKind};
 use super::map::Map;
 use super::text::{MODEL_BYTES, Model};
 use super::v4_reader::{V4Place, V4Reader};
@@ -90,6 +90,14 @@ impl LookupTable {
     /// A file that cannot be read, that is damaged, or that a newer build wrote.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LookupError> {
         Self::open_with(path, OpenOptions::default())
+    }
+
+    /// Whether a file begins as lookup tables do; one that cannot be read does not.
+    pub fn is_at(path: impl AsRef<Path>) -> bool {
+        let mut magic = [0; MAGIC.len()];
+        let read =
+            std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
+        read.is_ok() && magic == MAGIC
     }
 
     /// Opens a table with options of its own; errors are those of [`LookupTable::open`].

@@ -477,6 +477,7 @@ impl Operators {
         operators.add(Join);
         operators.add(Changes);
         operators.add(table_join::RangeJoinPlugin);
+        operators.add(table_join::LookupJoinPlugin);
         operators.add(table_join::MemberJoinPlugin);
         operators
     }

@@ -8,6 +8,7 @@
 //! Tables are loaded again when their files change. The new one is put in place at a tick, so it never changes within a batch;
 //! it is not part of the order, and what is computed again after a crash is joined with the table of that time.
 
+mod lookup;
 mod member;
 mod range;
 
@@ -22,6 +23,7 @@ use crate::job_file::keys::{KeySpec, Shape};
 
 use super::{NamedOutput, OperatorCheck, Prepared, TEXTS, Tasks};
 
+pub(super) use lookup::LookupJoinPlugin;
 pub(super) use member::MemberJoinPlugin;
 pub(super) use range::RangeJoinPlugin;
 

@@ -1,0 +1,78 @@
+//! `lookup_join`: the name of an address, from a table larger than memory.
+//!
+//! An address that the table has without a name gives the empty text, one that it does not have gives null.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_connect::OptionKind;
+use thalweg_enrich::join::{JoinShape, JoinTable, Key};
+use thalweg_enrich::lookup::{LookupJoin, OpenOptions};
+use thalweg_flow::{Clock, SystemClock};
+use thalweg_types::{DataType, Field};
+
+use super::{ON, Plan, prepare};
+use crate::job_file::keys::{KeySpec, Shape};
+use crate::job_file::section::is_name;
+use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
+
+pub(in crate::operator) struct LookupJoinPlugin;
+
+const OPTIONS: &[KeySpec] = &[
+    KeySpec::new(
+        "table",
+        Shape::Option(OptionKind::Path),
+        "the table, which `thalweg table build-lookup` has built",
+    )
+    .required(),
+    ON,
+    KeySpec::new(
+        "value",
+        Shape::Option(OptionKind::Text),
+        "what the added field is called, behind its prefix",
+    )
+    .default("name"),
+    KeySpec::new(
+        "page_cache",
+        Shape::Option(OptionKind::Size),
+        "bytes of the table that may stay in the page cache; more are given back to the kernel",
+    )
+    .default("1GiB"),
+];
+
+impl OperatorPlugin for LookupJoinPlugin {
+    fn name(&self) -> &'static str {
+        "lookup_join"
+    }
+
+    fn doc(&self) -> &'static str {
+        "adds the name of an address, from a table in a file that may be larger than memory"
+    }
+
+    fn options(&self) -> &'static [KeySpec] {
+        OPTIONS
+    }
+
+    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+        let value = check.options().text("value").unwrap_or("name").to_owned();
+        if !is_name(&value) {
+            check.error("value", format!("{value:?} is no name for a field"), None);
+            return None;
+        }
+        let shape = JoinShape {
+            keys: vec![Key { name: "address".to_owned(), data_type: DataType::Ip }],
+            values: vec![Field::new(value, DataType::String).nullable()],
+        };
+        let path = PathBuf::from(check.options().text("table").unwrap_or_default());
+        let mut options = OpenOptions::default();
+        if let Some(bytes) = check.options().size("page_cache") {
+            options.resident = bytes;
+        }
+        let name = check.name().to_string();
+        let open = move || {
+            let table = LookupJoin::open(&name, path.clone(), options, SystemClock.now())?;
+            Ok(Arc::new(table) as Arc<dyn JoinTable>)
+        };
+        prepare(check, Plan { shape, open: Box::new(open) })
+    }
+}
