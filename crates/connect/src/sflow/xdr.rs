@@ -104,7 +104,7 @@ pub(super) fn from_v4([a, b, c, d]: [u8; 4]) -> Address {
 }
 
 /// Numbers of four bytes each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Numbers<'a>(&'a [u8]);
 
 impl Iterator for Numbers<'_> {
