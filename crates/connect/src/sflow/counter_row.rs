@@ -43,7 +43,7 @@ wires! {
     F32: Sparse<f64>, |xdr, column, row| column.set(row, f64::from(xdr.f32()?));
     Text: Texts, |xdr, column, row| column.set_bytes(row, xdr.opaque()?);
     /// A MAC address in eight bytes.
-    Mac: Texts, |xdr, column, row| super::flow_row::set_mac(column, row, xdr.mac()?);
+    Mac: Texts, |xdr, column, row| column.set_mac(row, xdr.mac()?);
     Uuid: Texts, |xdr, column, row| column.set(row, &uuid(xdr.array()?));
     /// The lanes of an optical module, as JSON.
     Lanes: Texts, |xdr, column, row| column.set(row, &lanes(xdr)?);

@@ -3,7 +3,7 @@
 //! Layouts: sFlow version 5 (July 2004), sFlow Tunnel Structures (2012), sFlow Dropped Packet Notification Structures
 //! (2020), sFlow Transit Delay Structures (2021), and for 1041 to 1043 host-sflow.
 
-use super::flow_row::{FlowRows, joined, set_mac};
+use super::flow_row::{FlowRows, joined};
 use super::packet::{Packet, TCP, Tunnels, has_ports};
 use super::xdr::{Numbers, Xdr};
 
@@ -71,8 +71,8 @@ impl FlowRows {
 
     fn sampled_ethernet(&mut self, row: usize, xdr: &mut Xdr<'_>) -> Option<()> {
         self.frame_length.set(row, u64::from(xdr.u32()?));
-        set_mac(&mut self.src_mac, row, xdr.mac()?);
-        set_mac(&mut self.dst_mac, row, xdr.mac()?);
+        self.src_mac.set_mac(row, xdr.mac()?);
+        self.dst_mac.set_mac(row, xdr.mac()?);
         self.ethertype.set(row, u64::from(xdr.u32()?));
         Some(())
     }
@@ -189,14 +189,14 @@ impl FlowRows {
         match tag {
             1021 => {
                 xdr.u32()?; // length of the frame, which is told elsewhere
-                set_mac(&mut self.egress_tunnel_src_mac, row, xdr.mac()?);
-                set_mac(&mut self.egress_tunnel_dst_mac, row, xdr.mac()?);
+                self.egress_tunnel_src_mac.set_mac(row, xdr.mac()?);
+                self.egress_tunnel_dst_mac.set_mac(row, xdr.mac()?);
                 self.egress_tunnel_ethertype.set(row, u64::from(xdr.u32()?));
             }
             1022 => {
                 xdr.u32()?;
-                set_mac(&mut self.ingress_tunnel_src_mac, row, xdr.mac()?);
-                set_mac(&mut self.ingress_tunnel_dst_mac, row, xdr.mac()?);
+                self.ingress_tunnel_src_mac.set_mac(row, xdr.mac()?);
+                self.ingress_tunnel_dst_mac.set_mac(row, xdr.mac()?);
                 self.ingress_tunnel_ethertype.set(row, u64::from(xdr.u32()?));
             }
             1023 | 1025 => {

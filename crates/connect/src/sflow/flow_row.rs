@@ -157,8 +157,8 @@ impl FlowRows {
     /// Sets what a packet's headers say; what is known already stays.
     pub(super) fn set_packet(&mut self, row: usize, packet: &Packet<'_>) {
         if let Some(macs) = &packet.macs {
-            set_mac(&mut self.src_mac, row, macs.source);
-            set_mac(&mut self.dst_mac, row, macs.destination);
+            self.src_mac.set_mac(row, macs.source);
+            self.dst_mac.set_mac(row, macs.destination);
         }
         self.ethertype.set_some(row, packet.ethertype.map(u64::from));
         if let Some(Vlan { id, priority }) = packet.vlan {
@@ -203,8 +203,8 @@ impl FlowRows {
         self.tunnel_id.set_some(row, inner.id.map(u64::from));
         let packet = &inner.packet;
         if let Some(macs) = &packet.macs {
-            set_mac(&mut self.inner_src_mac, row, macs.source);
-            set_mac(&mut self.inner_dst_mac, row, macs.destination);
+            self.inner_src_mac.set_mac(row, macs.source);
+            self.inner_dst_mac.set_mac(row, macs.destination);
         }
         self.inner_ethertype.set_some(row, packet.ethertype.map(u64::from));
         if let Some(ip) = &packet.ip {
@@ -217,20 +217,6 @@ impl FlowRows {
             self.inner_dst_port.set(row, u64::from(destination));
         }
         self.inner_tcp_flags.set_some(row, packet.tcp_flags.map(u64::from));
-    }
-}
-
-/// Sets a MAC address as `aa:bb:cc:dd:ee:ff`.
-pub(super) fn set_mac(column: &mut Texts, row: usize, mac: [u8; 6]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [b':'; 17];
-    for (place, byte) in mac.into_iter().enumerate() {
-        text[place * 3] = DIGITS[usize::from(byte >> 4)];
-        text[place * 3 + 1] = DIGITS[usize::from(byte & 15)];
-    }
-    // Digits and colons only.
-    if let Ok(text) = std::str::from_utf8(&text) {
-        column.set(row, text);
     }
 }
 
