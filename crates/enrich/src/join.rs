@@ -7,13 +7,14 @@ use crate::watch::WatchMetrics;
 
 /// A table that is asked by keys, a batch of them at a time. Shared by the tasks of an operator.
 pub trait JoinTable: Send + Sync {
-    /// The values of the rows that the keys lead to, a column for each of the table's fields; null where there is none.
+    /// The values of the rows that keys lead to, a column for each of the table's fields; null where there is none.
     ///
-    /// `keys` has a column for each key, all of the same length.
+    /// Each of `sides` has a column for each key, all of the same length. All are asked of the same table, also where another
+    /// one is put in place meanwhile.
     ///
     /// # Errors
     /// Where the table cannot be read.
-    fn look_up(&self, keys: &[ArrayRef]) -> Result<Found, Error>;
+    fn look_up(&self, sides: &[Vec<ArrayRef>]) -> Result<Vec<Found>, Error>;
 
     /// Puts a table that was loaded meanwhile in place, and looks whether there is another one; does not wait.
     fn poll(&self, now: Micros) {

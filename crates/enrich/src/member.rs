@@ -2,7 +2,7 @@
 //!
 //! The table is a CSV file with a header. An empty cell in a key column but the first stands for any value, and a row that says
 //! a value goes before one that leaves it open. Keys of type `string` that are MAC addresses are the same in every spelling
-//! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`).
+//! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`) but for the one without separators.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -114,8 +114,8 @@ fn load(path: &Path, shape: &JoinShape) -> Result<MemberTable, Error> {
             column.push(record.get(*place).unwrap_or_default().trim()).map_err(in_line)?;
         }
     }
-    // Those that leave less open are tried first.
-    open_sets.sort_by_key(|open| open.iter().filter(|is_open| **is_open).count());
+    // Those that leave less open are tried first, and of these the ones that leave later keys open.
+    open_sets.sort_by_key(|open| (open.iter().filter(|is_open| **is_open).count(), open.clone()));
     Ok(MemberTable { rows, columns: columns.into_iter().map(Column::finish).collect(), open_sets })
 }
 
@@ -135,8 +135,16 @@ fn part_of_text<'a>(text: &'a str, key: &Key) -> Result<Cow<'a, [u8]>, Error> {
     Ok(match key.data_type {
         DataType::UInt64 => Cow::Owned(text.parse::<u64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
         DataType::Int64 => Cow::Owned(text.parse::<i64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
-        _ => mac(text).map_or(Cow::Borrowed(text.as_bytes()), |mac| Cow::Owned(mac.to_vec())),
+        _ => part_of_string(text),
     })
+}
+
+/// A text, or the bytes of a MAC address behind a byte that no text begins with.
+fn part_of_string(text: &str) -> Cow<'_, [u8]> {
+    match mac(text) {
+        Some([a, b, c, d, e, f]) => Cow::Owned(vec![0xff, a, b, c, d, e, f]),
+        None => Cow::Borrowed(text.as_bytes()),
+    }
 }
 
 /// The six bytes of a MAC address: twelve hexadecimal digits, in pairs or fours with the same separator between.
@@ -177,7 +185,7 @@ fn part_in_column(column: &ArrayRef, row: usize) -> Option<Cow<'_, [u8]>> {
         }
         _ => {
             let text = column.as_string_view().value(row);
-            mac(text).map_or(Cow::Borrowed(text.as_bytes()), |mac| Cow::Owned(mac.to_vec()))
+            part_of_string(text)
         }
     })
 }
@@ -199,28 +207,9 @@ impl MemberTable {
 }
 
 impl JoinTable for MemberJoin {
-    fn look_up(&self, keys: &[ArrayRef]) -> Result<Found, Error> {
-        if keys.len() != self.shape.keys.len() {
-            let (expected, got) = (self.shape.keys.len(), keys.len());
-            return Err(Error::internal(format!("the table has {expected} keys, got {got}")));
-        }
+    fn look_up(&self, sides: &[Vec<ArrayRef>]) -> Result<Vec<Found>, Error> {
         let table = self.table.current();
-        let count = keys.first().map_or(0, |key| key.len());
-        let (mut misses, mut key) = (0, Vec::new());
-        let rows: UInt32Array = (0..count)
-            .map(|row| {
-                let parts: Vec<_> = keys.iter().map(|column| part_in_column(column, row)).collect();
-                parts[0].as_ref()?;
-                let found = table.find(&parts, &mut key);
-                misses += u64::from(found.is_none());
-                found
-            })
-            .collect();
-        let columns = table.columns.iter().map(|column| {
-            take(column, &rows, None)
-                .map_err(|error| Error::internal("take the values of a member table").with_source(error))
-        });
-        Ok(Found { columns: columns.collect::<Result<_, _>>()?, misses })
+        sides.iter().map(|keys| table.look_up(keys, self.shape.keys.len())).collect()
     }
 
     fn poll(&self, now: Micros) {
@@ -229,6 +218,30 @@ impl JoinTable for MemberJoin {
 
     fn metrics(&self, now: Micros) -> Option<WatchMetrics> {
         Some(self.table.metrics(now))
+    }
+}
+
+impl MemberTable {
+    fn look_up(&self, keys: &[ArrayRef], expected: usize) -> Result<Found, Error> {
+        if keys.len() != expected {
+            return Err(Error::internal(format!("the table has {expected} keys, got {}", keys.len())));
+        }
+        let count = keys.first().map_or(0, |key| key.len());
+        let (mut misses, mut key) = (0, Vec::new());
+        let rows: UInt32Array = (0..count)
+            .map(|row| {
+                let parts: Vec<_> = keys.iter().map(|column| part_in_column(column, row)).collect();
+                parts[0].as_ref()?;
+                let found = self.find(&parts, &mut key);
+                misses += u64::from(found.is_none());
+                found
+            })
+            .collect();
+        let columns = self.columns.iter().map(|column| {
+            take(column, &rows, None)
+                .map_err(|error| Error::internal("take the values of a member table").with_source(error))
+        });
+        Ok(Found { columns: columns.collect::<Result<_, _>>()?, misses })
     }
 }
 
@@ -314,7 +327,7 @@ mod tests {
     fn found(join: &MemberJoin, keys: &[(Option<&str>, Option<u64>)]) -> (Vec<Option<String>>, u64) {
         let macs: StringViewArray = keys.iter().map(|(mac, _)| *mac).collect();
         let vlans: UInt64Array = keys.iter().map(|(_, vlan)| *vlan).collect();
-        let found = join.look_up(&[Arc::new(macs), Arc::new(vlans)]).unwrap();
+        let found = join.look_up(&[vec![Arc::new(macs), Arc::new(vlans)]]).unwrap().remove(0);
         let members = found.columns[0].as_string_view().iter().map(|text| text.map(str::to_owned));
         (members.collect(), found.misses)
     }
@@ -340,11 +353,11 @@ mod tests {
     #[test]
     fn values_have_their_types_and_empty_cells_are_null() {
         let join = open(MEMBERS).unwrap();
-        let keys: [ArrayRef; 2] = [
+        let keys: Vec<ArrayRef> = vec![
             Arc::new(StringViewArray::from(vec!["00:1c:c4:47:d3:f9"; 2])),
             Arc::new(UInt64Array::from(vec![10, 99])),
         ];
-        let found = join.look_up(&keys).unwrap();
+        let found = join.look_up(&[keys]).unwrap().remove(0);
         assert_eq!(
             found.columns[1].as_primitive::<UInt64Type>().iter().collect::<Vec<_>>(),
             [Some(64_500), None]

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::datagram::{Head, Stranger, open};
 use super::frame::address_of;
-use super::xdr::Address;
+use super::xdr::{Address, from_v4};
 
 const MAX_AGENTS: usize = 65_536;
 
@@ -24,6 +24,9 @@ const SHOWN_AGENTS: usize = 100;
 
 /// A datagram that is fewer than this many behind the newest is late; further behind, the agent has begun anew.
 const REORDERED: u32 = 1_000;
+
+/// Numbers behind the newest of which it is known whether they came.
+const KNOWN: u32 = 64;
 
 /// An agent whose uptime goes back by more than this has begun anew, in milliseconds.
 const LATE_BY: u32 = 60_000;
@@ -45,24 +48,25 @@ struct Counted {
 struct Newest {
     sequence: u32,
     uptime: u32,
+    /// Which of the numbers before it have come: bit 0 is the number itself.
+    came: u64,
 }
 
 impl Agents {
-    /// Looks at a datagram that was received, in the order of arrival; `records` is what it counts as.
-    pub(crate) fn look_at(&self, datagram: &[u8], sender: IpAddr, records: u32) {
+    /// Looks at a datagram that was received, in the order of arrival.
+    pub(crate) fn look_at(&self, datagram: &[u8], sender: IpAddr) {
         let sender = address_of(sender);
         match open(datagram) {
-            Ok((head, _)) => self.received(head.agent.unwrap_or(sender), &head, records),
+            Ok((head, samples)) => {
+                self.received(head.agent.unwrap_or(sender), &head, samples.0.count() as u32);
+            }
             Err(stranger) => self.stranger(sender, stranger),
         }
     }
 
     fn received(&self, agent: Address, head: &Head, samples: u32) {
         let mut counted = self.counted();
-        let gap = counted.gap(agent, head);
-        // What comes late was counted as lost before, but for a second copy of it.
-        let was_lost = counted.by_agent.get(&agent).is_some_and(|counts| counts.lost > 0);
-        let lost = if gap < 0 && !was_lost { 0 } else { gap };
+        let lost = counted.gap(agent, head);
         counted.update(agent, |counts| {
             counts.datagrams += 1;
             counts.samples += u64::from(samples);
@@ -98,8 +102,9 @@ impl Agents {
         let mut worst: Vec<(IpAddr, AgentCounts)> =
             counted.by_agent.iter().map(|(agent, counts)| (ip_of(*agent), *counts)).collect();
         let agents = worst.len();
-        worst
-            .sort_by_key(|(_, counts)| std::cmp::Reverse((counts.lost + counts.malformed, counts.datagrams)));
+        worst.sort_by_key(|(_, counts)| {
+            std::cmp::Reverse((counts.lost + counts.malformed + counts.netflow, counts.datagrams))
+        });
         worst.truncate(SHOWN_AGENTS);
         AgentStats { total: counted.total, agents, worst }
     }
@@ -132,14 +137,14 @@ impl Counted {
     fn update(&mut self, agent: Address, change: impl Fn(&mut AgentCounts)) {
         change(&mut self.total);
         let is_counted = self.by_agent.len() < MAX_AGENTS || self.by_agent.contains_key(&agent);
-        let agent = if is_counted { agent } else { [0; 16] };
+        let agent = if is_counted { agent } else { from_v4([0; 4]) };
         change(self.by_agent.entry(agent).or_default());
     }
 
     /// How many datagrams are missing before this one; below zero where it is one of those that were.
     fn gap(&mut self, agent: Address, head: &Head) -> i64 {
         let key = (agent, head.sub_agent);
-        let this = Newest { sequence: head.sequence, uptime: head.uptime };
+        let this = Newest { sequence: head.sequence, uptime: head.uptime, came: u64::MAX };
         let Some(newest) = self.newest.get_mut(&key) else {
             if self.newest.len() < MAX_SUB_AGENTS {
                 self.newest.insert(key, this);
@@ -153,11 +158,20 @@ impl Counted {
             return 0;
         }
         if behind < REORDERED && !is_anew {
-            return -1;
+            // One that was missing was counted as lost; of those long past nobody knows.
+            let bit = if behind < KNOWN { 1 << behind } else { 0 };
+            let was_missing = bit != 0 && newest.came & bit == 0;
+            newest.came |= bit;
+            return if was_missing { -1 } else { 0 };
         }
+        let came = newest.came;
         *newest = this;
         // Half the circle ahead is behind.
-        if is_anew || ahead > u32::MAX / 2 { 0 } else { i64::from(ahead - 1) }
+        if is_anew || ahead > u32::MAX / 2 {
+            return 0;
+        }
+        newest.came = if ahead < KNOWN { came << ahead | 1 } else { 1 };
+        i64::from(ahead - 1)
     }
 }
 
@@ -192,7 +206,9 @@ mod tests {
         assert_eq!(lost(&[u32::MAX - 1, 1, 2]), [0, 2, 2], "numbers go round");
         assert_eq!(lost(&[50_000, 1, 2, 4]), [0, 0, 0, 1], "an agent that began anew lost nothing");
         assert_eq!(lost(&[5, 5, 6]), [0, 0, 0], "the same one twice");
-        assert_eq!(lost(&[5, 7, 6, 6, 9]), [0, 1, 0, 0, 1], "the same late one twice");
+        assert_eq!(lost(&[5, 8, 7, 7, 9]), [0, 2, 1, 1, 1], "the same late one twice");
+        assert_eq!(lost(&[5, 8, 4, 3]), [0, 2, 2, 2], "what came before the first was never missed");
+        assert_eq!(lost(&[1, 200, 100]), [0, 198, 198], "of what is long past nobody knows");
         let anew = [(500, 3_600_000), (1, 10), (2, 20), (4, 40)];
         assert_eq!(lost_at(&anew), [0, 0, 0, 1], "a little behind, but its uptime says that it began anew");
     }

@@ -38,6 +38,8 @@ macro_rules! wires {
 wires! {
     U32: Sparse<u64>, |xdr, column, row| column.set(row, u64::from(xdr.u32()?));
     U64: Sparse<u64>, |xdr, column, row| column.set(row, xdr.u64()?);
+    /// One that later agents send, and earlier ones end before.
+    LateU32: Sparse<u64>, |xdr, column, row| if !xdr.rest().is_empty() { column.set(row, u64::from(xdr.u32()?)) };
     /// Two's complement.
     I32: Sparse<i64>, |xdr, column, row| column.set(row, i64::from(xdr.u32()?.cast_signed()));
     F32: Sparse<f64>, |xdr, column, row| column.set(row, f64::from(xdr.f32()?));
@@ -263,7 +265,7 @@ counter_records! {
         cpu_processes_total: U32,
         cpu_count: U32,
         cpu_speed: U32,
-        cpu_uptime: U32,
+        host_uptime: U32,
         cpu_user: U32,
         cpu_nice: U32,
         cpu_system: U32,
@@ -273,9 +275,9 @@ counter_records! {
         cpu_soft_interrupt: U32,
         cpu_interrupts: U32,
         cpu_context_switches: U32,
-        cpu_steal: U32,
-        cpu_guest: U32,
-        cpu_guest_nice: U32,
+        cpu_steal: LateU32,
+        cpu_guest: LateU32,
+        cpu_guest_nice: LateU32,
     }
     2004 {
         memory_total: U64,
@@ -293,7 +295,7 @@ counter_records! {
     2005 {
         disk_total: U64,
         disk_free: U64,
-        disk_fullest_partition: U32,
+        disk_fullest_used: U32,
         disk_reads: U32,
         disk_bytes_read: U64,
         disk_read_time: U32,

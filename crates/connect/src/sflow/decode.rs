@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow_buffer::ScalarBuffer;
 use bytes::Bytes;
 use thalweg_flow::{AgentCounts, Decoded, Decoder, Payload, RawBlock, TaskFactory};
-use thalweg_types::{Batch, Error, Micros, Schema, Seq, SeqRange, Seqs};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs};
 
 use super::agents::Agents;
 use super::counter_row::CounterRows;
@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) tunnels: Tunnels,
     pub(crate) rates: Rates,
     pub(crate) agents: Agents,
+    /// Samples that this run leaves out.
+    pub(crate) skip: Arc<[Offset]>,
 }
 
 /// Decodes the blocks of one source.
@@ -41,6 +43,10 @@ pub(crate) struct SflowDecoder {
     flows: Sink<FlowRows>,
     counters: Sink<CounterRows>,
     counts: Vec<(Address, AgentCounts)>,
+    /// Number and offset of the first sample of the block at hand.
+    first: (Seq, Offset),
+    /// The sample that is being decoded.
+    at: Option<Seq>,
 }
 
 /// Rows on their way into a batch.
@@ -141,7 +147,18 @@ impl SflowDecoder {
             flows: Sink::default(),
             counters: Sink::default(),
             counts: Vec::new(),
+            first: (0, 0),
+            at: None,
         }
+    }
+
+    fn offset_of(&self, seq: Seq) -> Offset {
+        self.first.1 + (seq - self.first.0)
+    }
+
+    /// Whether a sample is left out: one at which an earlier run panicked, say.
+    fn is_skipped(&self, seq: Seq) -> bool {
+        !self.settings.skip.is_empty() && self.settings.skip.contains(&self.offset_of(seq))
     }
 
     /// The counts of an agent within this block.
@@ -169,16 +186,23 @@ impl SflowDecoder {
         };
         let agent = head.agent.unwrap_or(frame.sender);
         let mut pieces = samples.0;
-        for (index, piece) in pieces.by_ref().enumerate() {
+        // No more than were numbered.
+        for (index, piece) in pieces.by_ref().take(frame.records as usize).enumerate() {
             let seq = start + index as Seq;
-            let sample = Sample { seq, frame, head: &head, agent, piece };
-            if piece.is_cut {
-                self.count(agent).malformed += 1;
+            self.at = Some(seq);
+            if self.is_skipped(seq) {
+                let reason = format!("left out by --skip {}@{}", self.settings.source, self.offset_of(seq));
+                refuse(seq, piece.body, Trouble { code: "skipped", reason: reason.into() });
+                continue;
             }
-            if let Some(trouble) = self.sample(&sample) {
-                refuse(seq, piece.body, trouble);
+            let sample = Sample { seq, frame, head: &head, agent, piece };
+            match self.sample(&sample) {
+                Some(trouble) => refuse(seq, piece.body, trouble),
+                None if piece.is_cut => self.count(agent).malformed += 1,
+                None => {}
             }
         }
+        self.at = None;
         if pieces.left() > 0 {
             self.count(agent).malformed += 1;
             if pieces.left() == head.samples {
@@ -387,6 +411,7 @@ impl Decoder for SflowDecoder {
         };
         let mut refused: Vec<Refused> = Vec::new();
         let mut next = range.start;
+        self.first = (range.start, block.first);
         for frame in frames(data) {
             let frame = frame?;
             self.datagram(&frame, next, &mut |seq, raw, trouble| {
@@ -418,6 +443,10 @@ impl Decoder for SflowDecoder {
             vec![batch(&mut self.counters, CounterRows::finish, &self.counter_schema, range)?]
         };
         Ok(Decoded { records: flows, rejects, others })
+    }
+
+    fn working_on(&self) -> Option<Seq> {
+        self.at
     }
 }
 

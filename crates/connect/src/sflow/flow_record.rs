@@ -1,4 +1,4 @@
-//! The records of a flow sample: enterprise 0, formats 1 to 4 and 1001 to 1043.
+//! The records of a flow sample: enterprise 0, formats 1 to 4, 1001 to 1004, 1006 to 1012, 1021 to 1030, 1036 to 1043.
 //!
 //! Layouts: sFlow version 5 (July 2004), sFlow Tunnel Structures (2012), sFlow Dropped Packet Notification Structures
 //! (2020), sFlow Transit Delay Structures (2021), and for 1041 to 1043 host-sflow.
@@ -86,11 +86,12 @@ impl FlowRows {
         let (source, destination, flags) = (xdr.u32()?, xdr.u32()?, xdr.u32()?);
         // The fields are there for every protocol, but mean something for some only.
         let protocol = self.protocol.get(row).and_then(|protocol| u8::try_from(protocol).ok());
-        if protocol.is_some_and(has_ports) {
+        let is_later = self.fragment_offset.get(row).is_some_and(|offset| offset > 0);
+        if protocol.is_some_and(has_ports) && !is_later {
             self.src_port.set(row, u64::from(source));
             self.dst_port.set(row, u64::from(destination));
         }
-        if protocol == Some(TCP) {
+        if protocol == Some(TCP) && !is_later {
             self.tcp_flags.set(row, u64::from(flags));
         }
         self.ip_tos.set(row, u64::from(xdr.u32()?));

@@ -44,7 +44,7 @@ wide_row! {
         ethertype: Number,
         vlan: Number,
         vlan_priority: Number = rare,
-        inner_vlan: Number = rare,
+        customer_vlan: Number = rare,
         mpls_labels: Texts = rare,
         pppoe_session: Number = rare,
         src_addr: Addresses,
@@ -164,7 +164,7 @@ impl FlowRows {
         if let Some(Vlan { id, priority }) = packet.vlan {
             self.vlan.set(row, u64::from(id));
             self.vlan_priority.set(row, u64::from(priority));
-            self.inner_vlan.set_some(row, packet.inner_vlan.map(|vlan| u64::from(vlan.id)));
+            self.customer_vlan.set_some(row, packet.customer_vlan.map(|vlan| u64::from(vlan.id)));
         }
         if !packet.labels.is_empty() {
             let label = |four: &[u8]| u32::from_be_bytes([0, four[0], four[1], four[2]]) >> 4;

@@ -54,6 +54,7 @@ pub fn decoder(source: &str) -> Box<dyn Decoder> {
         tunnels: packet::Tunnels::default(),
         rates: rates::Rates::default(),
         agents: agents::Agents::default(),
+        skip: Arc::default(),
     };
     Box::new(decode::SflowDecoder::new(settings))
 }

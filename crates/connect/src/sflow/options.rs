@@ -55,5 +55,6 @@ pub(crate) fn settings(context: &SourceContext) -> Result<Settings, Error> {
         tunnels: tunnels(&context.options)?,
         rates: rates(&context.options)?,
         agents: Agents::default(),
+        skip: std::sync::Arc::clone(&context.skip),
     })
 }

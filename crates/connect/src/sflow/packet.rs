@@ -34,7 +34,7 @@ pub(crate) struct Packet<'a> {
     pub(super) ethertype: Option<u16>,
     /// Tags from the outermost on: VLAN id and priority.
     pub(super) vlan: Option<Vlan>,
-    pub(super) inner_vlan: Option<Vlan>,
+    pub(super) customer_vlan: Option<Vlan>,
     /// The label stack, four bytes a label.
     pub(super) labels: &'a [u8],
     pub(super) pppoe_session: Option<u16>,
@@ -123,26 +123,28 @@ impl<'a> Packet<'a> {
         };
         let source = [source[0], source[1], source[2], source[3], source[4], source[5]];
         packet.macs = Some(Macs { destination: *destination, source });
-        let mut at = 12;
-        let mut tags = 0;
-        while let Some(kind) = u16_at(frame, at) {
-            at += 2;
-            if VLAN_TAGS.contains(&kind) && tags < MAX_TAGS {
-                let Some(tag) = u16_at(frame, at) else { break };
-                let vlan = Vlan { id: tag & 0xfff, priority: (tag >> 13) as u8 };
-                if tags == 0 {
-                    packet.vlan = Some(vlan);
-                } else if tags == 1 {
-                    packet.inner_vlan = Some(vlan);
-                }
-                tags += 1;
-                at += 2;
-                continue;
-            }
-            packet.typed(kind, &frame[at..]);
-            break;
+        if let Some(kind) = u16_at(frame, 12) {
+            packet.tagged(kind, &frame[14..]);
         }
         packet
+    }
+
+    /// What stands behind an EtherType that may be that of a tag.
+    fn tagged(&mut self, mut kind: u16, mut rest: &'a [u8]) {
+        for tags in 0..MAX_TAGS {
+            if !VLAN_TAGS.contains(&kind) {
+                break;
+            }
+            let (Some(tag), Some(behind)) = (u16_at(rest, 0), u16_at(rest, 2)) else { return };
+            let vlan = Vlan { id: tag & 0xfff, priority: (tag >> 13) as u8 };
+            match tags {
+                0 => self.vlan = Some(vlan),
+                1 => self.customer_vlan = Some(vlan),
+                _ => {}
+            }
+            (kind, rest) = (behind, &rest[4..]);
+        }
+        self.typed(kind, rest);
     }
 
     /// A packet that begins with its IP header.
@@ -269,7 +271,7 @@ pub(crate) fn link_packet(link: i32, bytes: &[u8]) -> Option<Packet<'_>> {
     fn typed(bytes: &[u8], kind_at: usize, header: usize) -> Packet<'_> {
         let mut packet = Packet::default();
         if let (Some(kind), Some(rest)) = (u16_at(bytes, kind_at), bytes.get(header..)) {
-            packet.typed(kind, rest);
+            packet.tagged(kind, rest);
         }
         packet
     }
@@ -286,10 +288,12 @@ pub(crate) fn link_packet(link: i32, bytes: &[u8]) -> Option<Packet<'_>> {
 
 fn ipv4(slice: &LaxIpv4Slice<'_>) -> Ip {
     let header = slice.header();
+    // What follows in a later fragment is no header, whatever it looks like.
+    let is_later = header.fragments_offset().value() != 0;
     Ip {
         source: from_v4(header.source()),
         destination: from_v4(header.destination()),
-        protocol: slice.payload_ip_number().0,
+        protocol: if is_later { header.protocol().0 } else { slice.payload_ip_number().0 },
         tos: header.dcp().value() << 2 | header.ecn().value(),
         ttl: header.ttl(),
         length: Some(u64::from(header.total_len())),
@@ -306,18 +310,25 @@ fn ipv4(slice: &LaxIpv4Slice<'_>) -> Ip {
 fn ipv6(slice: &LaxIpv6Slice<'_>) -> Ip {
     let header = slice.header();
     let fragment = slice.extensions().clone().into_iter().find_map(|extension| match extension {
-        Ipv6ExtensionSlice::Fragment(fragment) => Some(Fragment {
-            id: fragment.identification(),
-            offset: fragment.fragment_offset().value(),
-            more: fragment.more_fragments(),
-            dont: false,
-        }),
+        Ipv6ExtensionSlice::Fragment(fragment) => Some((
+            Fragment {
+                id: fragment.identification(),
+                offset: fragment.fragment_offset().value(),
+                more: fragment.more_fragments(),
+                dont: false,
+            },
+            fragment.next_header(),
+        )),
         _ => None,
     });
+    let (fragment, protocol) = match fragment {
+        Some((fragment, next)) if fragment.offset != 0 => (Some(fragment), next),
+        other => (other.map(|(fragment, _)| fragment), slice.payload().ip_number),
+    };
     Ip {
         source: header.source(),
         destination: header.destination(),
-        protocol: slice.payload().ip_number.0,
+        protocol: protocol.0,
         tos: header.traffic_class(),
         ttl: header.hop_limit(),
         // Zero stands for a length that a hop-by-hop option tells.
@@ -414,14 +425,16 @@ mod tests {
         let tagged = ethernet(&[&[0x81, 0, 0x60, 100, 8, 0], &ip]);
         let packet = Packet::ethernet(&tagged);
         assert_eq!(packet.vlan, Some(Vlan { id: 100, priority: 3 }));
-        assert_eq!((packet.inner_vlan, packet.ports), (None, Some((99, 53))));
+        assert_eq!((packet.customer_vlan, packet.ports), (None, Some((99, 53))));
         let stacked = ethernet(&[&[0x88, 0xa8, 0, 200, 0x81, 0, 0xe0, 7, 0x81, 0, 0, 8, 8, 0], &ip]);
         let packet = Packet::ethernet(&stacked);
         assert_eq!(packet.vlan, Some(Vlan { id: 200, priority: 0 }));
-        assert_eq!(packet.inner_vlan, Some(Vlan { id: 7, priority: 7 }));
+        assert_eq!(packet.customer_vlan, Some(Vlan { id: 7, priority: 7 }));
         assert_eq!((packet.ethertype, addresses(&packet)), (Some(0x800), Some((1, 2))));
         let too_many = ethernet(&[&[0x81, 0, 0, 1].repeat(20)[..]]);
         assert_eq!(Packet::ethernet(&too_many).ethertype, Some(0x8100), "a tag too many is a type");
+        let cut = ethernet(&[&[0x81, 0, 0]]);
+        assert_eq!((Packet::ethernet(&cut).vlan, Packet::ethernet(&cut).ethertype), (None, None));
     }
 
     #[test]
@@ -491,6 +504,9 @@ mod tests {
         let later = [&[17, 0, 0, 8, 0, 0, 0, 9][..], &ports].concat();
         let later = v6(44, &later);
         assert_eq!((Packet::ip(&later).ports, Packet::ip(&later).ip.unwrap().protocol), (None, 17));
+        // The bytes of a later fragment look like destination options and TCP.
+        let later = v6(44, &[60, 0, 0, 8, 0, 0, 0, 9, 6, 0, 1, 4, 0, 0, 0, 0]);
+        assert_eq!(Packet::ip(&later).ip.unwrap().protocol, 60);
     }
 
     #[test]
@@ -518,6 +534,8 @@ mod tests {
         assert_eq!(link_packet(1, &frame).unwrap().udp(), Some((6_343, &b"sflow"[..])));
         let cooked = [&[0; 14][..], &[0x86, 0xdd], &v6(17, &udp(6_343, b"sflow"))].concat();
         assert_eq!(link_packet(113, &cooked).unwrap().udp(), Some((6_343, &b"sflow"[..])));
+        let tagged = [&[0; 14][..], &[0x81, 0, 0, 7, 0x86, 0xdd], &v6(17, &udp(6_343, b"sflow"))].concat();
+        assert_eq!(link_packet(113, &tagged).unwrap().udp(), Some((6_343, &b"sflow"[..])));
         assert_eq!(link_packet(101, &v4(6, 0, &[0; 20])).unwrap().udp(), None);
         assert!(link_packet(105, &frame).is_none(), "802.11 is not known");
     }

@@ -17,13 +17,18 @@ use super::xdr::Address;
 /// Bytes of zeros that empty columns share.
 const ZEROS: usize = 1 << 20;
 
-static SHARED_ZEROS: LazyLock<Buffer> = LazyLock::new(|| Buffer::from_vec(vec![0_u8; ZEROS]));
+static SHARED_ZEROS: LazyLock<Buffer> = LazyLock::new(|| new_zeros(ZEROS));
+
+/// Words of sixteen bytes, as the widest values are, so that they are aligned for all.
+fn new_zeros(bytes: usize) -> Buffer {
+    Buffer::from_vec(vec![0_u128; bytes.div_ceil(16)])
+}
 
 fn zeros(bytes: usize) -> Buffer {
     if bytes <= ZEROS {
         SHARED_ZEROS.slice_with_length(0, bytes)
     } else {
-        Buffer::from_vec(vec![0_u8; bytes])
+        new_zeros(bytes).slice_with_length(0, bytes)
     }
 }
 

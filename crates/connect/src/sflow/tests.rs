@@ -79,13 +79,14 @@ fn settings() -> Settings {
         tunnels: Tunnels::default(),
         rates: Rates::default(),
         agents: agents::Agents::default(),
+        skip: [].into(),
     }
 }
 
 fn decoded(settings: &Settings, datagrams: &[&[u8]]) -> Decoded {
     let sender = IpAddr::from([10, 0, 0, 9]);
     for datagram in datagrams {
-        settings.agents.look_at(datagram, sender, datagram::record_count(datagram));
+        settings.agents.look_at(datagram, sender);
     }
     let block = block(100, datagrams.iter().map(|datagram| (1_000_000, sender, *datagram)));
     let range = SeqRange::new(7, 7 + u64::from(block.count));
@@ -343,7 +344,8 @@ const COUNTER_WORDS: [(u32, usize); 25] = [
     (2000, 8),
     (2001, 1),
     (2002, 2),
-    (2003, 20),
+    // And three more, which host-sflow sends.
+    (2003, 17),
     (2004, 18),
     (2005, 13),
     (2006, 10),
@@ -382,6 +384,17 @@ fn every_counters_record_is_as_long_as_its_layout_says() {
 }
 
 #[test]
+fn a_host_may_say_more_of_its_processors_than_the_standard_does() {
+    for words in 17..=20 {
+        let settings = settings();
+        let sample = (2, Wire::default().u32s([1, 2, 1]).piece(2003, &Wire::default().u32s(vec![0; words])));
+        let decoded = decoded(&settings, &[&datagram(&[sample]).0]);
+        let line = lines(&outputs()[1].schema, &decoded.others[0]);
+        assert_eq!((counts(&settings).0, line.matches(':').count()), (0, words));
+    }
+}
+
+#[test]
 fn counters_with_lists_and_texts_are_rows_too() {
     let host = Wire::default().opaque(b"leaf1").bytes(&[0xab; 16]).u32s([3, 2]).opaque(b"6.1.0");
     let adapters = Wire::default().u32s([2, 1, 1]).bytes(&MACS[..6]).u32s([0x0000_0002]).bytes(&[0; 2]);
@@ -395,7 +408,7 @@ fn counters_with_lists_and_texts_are_rows_too() {
     let decoded = decoded(&settings, &[&datagram(&[(2, sample)]).0]);
     assert_eq!(counts(&settings), (0, 0, 0));
     expect![[r#"
-        {"sfp_module_id":1,"sfp_lane_count":1,"sfp_supply_voltage":3300,"sfp_temperature":-5,"sfp_lanes":"[{\"lane\":1,\"tx_bias_current\":2,\"tx_power\":3,\"tx_power_min\":4,\"tx_power_max\":5,\"tx_wavelength\":6,\"rx_power\":7,\"rx_power_min\":8,\"rx_power_max\":9,\"rx_wavelength\":10}]","host_name":"leaf1","host_uuid":"abababab-abab-abab-abab-abababababab","host_machine_type":3,"host_os_name":2,"host_os_release":"6.1.0","host_adapters":"[{\"if_index\":1,\"macs\":[\"02:00:00:00:00:01\"]},{\"if_index\":5,\"macs\":[]}]","cpu_load_1m":1.5,"cpu_load_5m":0.25,"cpu_load_15m":0.0,"cpu_processes_running":0,"cpu_processes_total":1,"cpu_count":2,"cpu_speed":3,"cpu_uptime":4,"cpu_user":5,"cpu_nice":6,"cpu_system":7,"cpu_idle":8,"cpu_wait":9,"cpu_interrupt":10,"cpu_soft_interrupt":11,"cpu_interrupts":12,"cpu_context_switches":13,"cpu_steal":14,"cpu_guest":15,"cpu_guest_nice":16}
+        {"sfp_module_id":1,"sfp_lane_count":1,"sfp_supply_voltage":3300,"sfp_temperature":-5,"sfp_lanes":"[{\"lane\":1,\"tx_bias_current\":2,\"tx_power\":3,\"tx_power_min\":4,\"tx_power_max\":5,\"tx_wavelength\":6,\"rx_power\":7,\"rx_power_min\":8,\"rx_power_max\":9,\"rx_wavelength\":10}]","host_name":"leaf1","host_uuid":"abababab-abab-abab-abab-abababababab","host_machine_type":3,"host_os_name":2,"host_os_release":"6.1.0","host_adapters":"[{\"if_index\":1,\"macs\":[\"02:00:00:00:00:01\"]},{\"if_index\":5,\"macs\":[]}]","cpu_load_1m":1.5,"cpu_load_5m":0.25,"cpu_load_15m":0.0,"cpu_processes_running":0,"cpu_processes_total":1,"cpu_count":2,"cpu_speed":3,"host_uptime":4,"cpu_user":5,"cpu_nice":6,"cpu_system":7,"cpu_idle":8,"cpu_wait":9,"cpu_interrupt":10,"cpu_soft_interrupt":11,"cpu_interrupts":12,"cpu_context_switches":13,"cpu_steal":14,"cpu_guest":15,"cpu_guest_nice":16}
     "#]]
     .assert_eq(&lines(&outputs()[1].schema, &decoded.others[0]));
 }
@@ -448,6 +461,19 @@ fn a_rate_of_the_job_file_goes_before_the_agents() {
         rows.contains(r#""sampling_rate":4096"#) && rows.contains(r#""bytes":409600,"packets":4096"#),
         "{rows}"
     );
+}
+
+#[test]
+fn a_sample_that_is_to_be_left_out_is_not_even_looked_at() {
+    let settings = Settings { skip: [101].into(), ..settings() };
+    let decoded = decoded(&settings, &[&datagram(&[flow(&[]), (1, Wire::default()), flow(&[])]).0]);
+    assert_eq!(decoded.records.len(), 2);
+    let rejects = lines(&thalweg_types::rejects_schema(), &decoded.rejects.unwrap());
+    assert!(
+        rejects.contains(r#""offset":101,"code":"skipped","reason":"left out by --skip switches@101""#),
+        "{rejects}"
+    );
+    assert_eq!(counts(&settings).0, 0);
 }
 
 /// A datagram with everything in it.

@@ -212,12 +212,10 @@ impl Capture {
             .with_hint("`tcpdump -r FILE -w OTHER` saves what comes before")
     }
 
-    /// A hash of how the file begins.
-    fn fingerprint(&self) -> u64 {
-        let mut begin = vec![0; self.total.min(FINGERPRINT) as usize];
-        // A file that cannot be read at its beginning fails where it stands, too.
-        let _ = self.file.read_exact_at(&mut begin, 0);
-        hash_bytes(&begin)
+    /// A hash of the first bytes of the file; 0 where there are fewer.
+    fn fingerprint(&self, bytes: u64) -> u64 {
+        let mut begin = vec![0; bytes.min(FINGERPRINT) as usize];
+        self.file.read_exact_at(&mut begin, 0).map_or(0, |()| hash_bytes(&begin))
     }
 }
 
@@ -233,7 +231,8 @@ impl Interfaces for Vec<Interface> {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 let resolution = if header.is_nanosecond_precision() { NANOS } else { MICROS };
-                *self = vec![Interface { link: header.network.0, resolution, offset: 0 }];
+                let link = link_type(header.network.0);
+                *self = vec![Interface { link, resolution, offset: 0 }];
                 None
             }
             PcapBlockOwned::Legacy(packet) => {
@@ -249,8 +248,8 @@ impl Interfaces for Vec<Interface> {
             }
             PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
                 self.push(Interface {
-                    link: interface.linktype.0,
-                    resolution: interface.ts_resolution().unwrap_or(MICROS).max(1),
+                    link: link_type(interface.linktype.0),
+                    resolution: resolution(interface.if_tsresol),
                     offset: interface.ts_offset(),
                 });
                 None
@@ -268,6 +267,19 @@ impl Interfaces for Vec<Interface> {
             PcapBlockOwned::NG(_) => None,
         }
     }
+}
+
+/// Units of time in a second, by the option `if_tsresol`: a power of ten, or with the top bit set one of two. One that does not
+/// fit is finer than any clock.
+fn resolution(option: u8) -> u64 {
+    let exponent = u32::from(option & 0x7f);
+    let base: u64 = if option & 0x80 == 0 { 10 } else { 2 };
+    base.checked_pow(exponent).unwrap_or(u64::MAX)
+}
+
+/// Above the type, captures say how long the checksums of frames are.
+fn link_type(word: i32) -> i32 {
+    word & 0xffff
 }
 
 fn why(error: &PcapError<&[u8]>) -> String {
@@ -292,8 +304,8 @@ impl Pace {
     /// Microseconds until a packet is due.
     fn wait(&mut self, time: Micros, now: Micros) -> Micros {
         let (capture, job) = *self.began.get_or_insert((time, now));
-        let due = job + ((time - capture) as f64 / self.speed) as Micros;
-        (due - now).max(0)
+        let due = job.saturating_add((time.saturating_sub(capture) as f64 / self.speed) as Micros);
+        due.saturating_sub(now).max(0)
     }
 }
 
@@ -350,7 +362,7 @@ impl PcapSource {
         let (mut data, mut count) = (Vec::new(), 0);
         while let Some(datagram) = self.ahead.take_if(|datagram| is_due(datagram.time)) {
             let records = push(&mut data, datagram.time, datagram.sender, &datagram.payload);
-            self.agents.look_at(&datagram.payload, datagram.sender, records);
+            self.agents.look_at(&datagram.payload, datagram.sender);
             count += records;
             self.done += 1;
             self.ahead = self.read()?;
@@ -404,7 +416,8 @@ impl Source for PcapSource {
     }
 
     fn position(&self) -> SourcePosition {
-        let place = [self.done, self.capture.fingerprint()];
+        let begin = self.capture.total.min(FINGERPRINT);
+        let place = [self.done, begin, self.capture.fingerprint(begin)];
         let place = place.iter().flat_map(|word| word.to_le_bytes()).collect();
         SourcePosition { next: self.next, place }
     }
@@ -412,13 +425,13 @@ impl Source for PcapSource {
     fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
         let words: Vec<u64> =
             position.place.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [done, fingerprint] = *words.as_slice() else {
+        let [done, begin, fingerprint] = *words.as_slice() else {
             return Err(Error::corrupt(format!(
                 "the commit record holds no place in capture {:?}",
                 self.path
             )));
         };
-        if self.capture.fingerprint() != fingerprint {
+        if self.capture.fingerprint(begin) != fingerprint {
             return Err(not_the_same(&self.path));
         }
         self.next = position.next;
@@ -465,6 +478,14 @@ impl Source for PcapSource {
 
 impl Drop for PcapSource {
     fn drop(&mut self) {
+        if self.done == 0 && self.passed_over > 0 {
+            warn!(
+                path = %self.path.display(),
+                packets = self.passed_over,
+                port = self.port,
+                "no packet of the capture is a datagram to the port"
+            );
+        }
         info!(
             path = %self.path.display(),
             packets = self.capture.packets,

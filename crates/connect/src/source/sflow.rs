@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -40,6 +41,12 @@ const BATCH: usize = 32;
 
 /// How soon a thread without datagrams sees that the source is drained.
 const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// Batches that a drained source still takes: a flood must let it end.
+const LAST_BATCHES: usize = 2_048;
+
+/// How often losses are reported at most.
+const REPORT: Duration = Duration::from_secs(10);
 
 const DEFAULT_RECEIVE_BUFFER: u64 = 8 << 20;
 
@@ -149,6 +156,8 @@ struct SflowSource {
     address: SocketAddr,
     /// Until the start.
     receivers: Vec<Receiver>,
+    /// From the start on.
+    threads: Vec<JoinHandle<()>>,
     intake: Intake<()>,
     shared: Arc<Shared>,
 }
@@ -160,8 +169,25 @@ struct Shared {
     agents: Agents,
     kernel_drops: AtomicU64,
     is_draining: AtomicBool,
+    /// Nobody takes anything any more.
+    is_gone: AtomicBool,
     /// Threads that still receive; the last one closes the queue.
     receiving: AtomicUsize,
+}
+
+/// A thread that receives, as long as it does; also one that panics ends.
+struct Receiving(Arc<Shared>);
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.handover.fail(Error::internal("a thread that receives datagrams panicked"));
+        }
+        // AcqRel: the last one closes what the others have filled.
+        if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.handover.close();
+        }
+    }
 }
 
 impl SflowSource {
@@ -178,6 +204,7 @@ impl SflowSource {
             agents,
             kernel_drops: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
             receiving: AtomicUsize::new(listening.sockets),
         });
         // Asks the system's resolver for names of hosts, as the sources with one socket do.
@@ -191,7 +218,8 @@ impl SflowSource {
                         .into_iter()
                         .map(|socket| Receiver::new(socket, listening.allow.clone(), Arc::clone(&shared)))
                         .collect();
-                    return Ok(Self { address, receivers, intake: Intake::new(handover), shared });
+                    let intake = Intake::new(handover);
+                    return Ok(Self { address, receivers, threads: Vec::new(), intake, shared });
                 }
                 Err(error) => last = error,
             }
@@ -202,6 +230,11 @@ impl SflowSource {
 
 /// Sockets on one address; the port is the same for all, also where any free one is wanted.
 fn open_sockets(mut address: SocketAddr, listening: &Listening<'_>) -> std::io::Result<Vec<UdpSocket>> {
+    if listening.sockets > 1 {
+        // Sockets that share a port share it with those of other processes, too: so nobody else may have it.
+        let alone = UdpSocket::bind(address)?;
+        address = alone.local_addr()?;
+    }
     let mut sockets = Vec::new();
     for _ in 0..listening.sockets {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -232,12 +265,13 @@ impl Source for SflowSource {
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
         self.intake.handover().set_waker(waker);
         for (number, receiver) in self.receivers.drain(..).enumerate() {
-            std::thread::Builder::new()
+            let thread = std::thread::Builder::new()
                 .name(format!("connect:sflow-{number}"))
                 .spawn(move || receiver.run())
                 .map_err(|error| {
                     Error::external("start a thread that receives datagrams").with_source(error)
                 })?;
+            self.threads.push(thread);
         }
         Ok(())
     }
@@ -267,8 +301,11 @@ impl Source for SflowSource {
 
 impl Drop for SflowSource {
     fn drop(&mut self) {
-        // Threads end within their next look up.
-        self.shared.is_draining.store(true, Ordering::Release);
+        self.shared.is_gone.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // A panic has failed the source already.
+            let _ = thread.join();
+        }
         let total = self.shared.counters.total();
         if total.datagrams > 0 {
             info!(
@@ -305,13 +342,9 @@ impl Receiver {
     }
 
     fn run(mut self) {
-        let outcome = self.receive_all();
-        if let Err(error) = outcome {
-            self.shared.handover.fail(Error::external("receive datagrams").with_source(error));
-        }
-        // AcqRel: the last one closes what the others have filled.
-        if self.shared.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.handover.close();
+        let receiving = Receiving(Arc::clone(&self.shared));
+        if let Err(error) = self.receive_all() {
+            receiving.0.handover.fail(Error::external("receive datagrams").with_source(error));
         }
     }
 
@@ -319,8 +352,11 @@ impl Receiver {
     fn receive_all(&mut self) -> std::io::Result<()> {
         let mut buffers = vec![vec![0; DATAGRAM]; BATCH];
         let mut received = Vec::with_capacity(BATCH);
-        loop {
+        let mut last_batches = LAST_BATCHES;
+        let mut reported = (Instant::now(), 0, 0);
+        while !self.shared.is_gone.load(Ordering::Acquire) && last_batches > 0 {
             let is_draining = self.shared.is_draining.load(Ordering::Acquire);
+            last_batches -= usize::from(is_draining);
             received.clear();
             self.receive(&mut buffers, is_draining, &mut received)?;
             if received.is_empty() {
@@ -330,7 +366,20 @@ impl Receiver {
                 continue;
             }
             self.hand_over(&buffers, &received);
+            if reported.0.elapsed() >= REPORT {
+                let dropped = self.shared.counters.total().dropped_datagrams;
+                let kernel = self.shared.kernel_drops.load(Ordering::Relaxed);
+                if dropped > reported.1 || kernel > reported.2 {
+                    warn!(
+                        queue_full = dropped - reported.1,
+                        kernel = kernel - reported.2,
+                        "datagrams dropped: the job or this thread is slower than what comes"
+                    );
+                }
+                reported = (Instant::now(), dropped, kernel);
+            }
         }
+        Ok(())
     }
 
     /// The next batch: one datagram at least, unless none comes for a while, or with `is_draining` none is there.
@@ -387,7 +436,7 @@ impl Receiver {
             let datagram = &buffer[..*bytes];
             let records = push(&mut block, now, *sender, datagram);
             // Also of what is dropped below: the gaps are what never came.
-            shared.agents.look_at(datagram, *sender, records);
+            shared.agents.look_at(datagram, *sender);
             taken.push((*sender, records));
         }
         if taken.is_empty() {

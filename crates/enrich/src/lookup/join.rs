@@ -34,16 +34,13 @@ fn open(path: &Path, options: OpenOptions) -> Result<LookupTable, Error> {
 }
 
 impl JoinTable for LookupJoin {
-    fn look_up(&self, keys: &[ArrayRef]) -> Result<Found, Error> {
-        let [addresses] = keys else {
-            return Err(Error::internal(format!("a lookup table has one key, got {}", keys.len())));
-        };
+    fn look_up(&self, sides: &[Vec<ArrayRef>]) -> Result<Vec<Found>, Error> {
+        let table = self.table.current();
         let scratches = || self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut scratch = scratches().pop().unwrap_or_default();
-        let names = self.table.current().find_all(addresses.as_fixed_size_binary(), &mut scratch)?;
+        let found = sides.iter().map(|keys| look_up(&table, keys, &mut scratch)).collect();
         scratches().push(scratch);
-        let misses = addresses.len() - addresses.null_count() - names.found.count_set_bits();
-        Ok(Found { columns: vec![Arc::new(names.values)], misses: misses as u64 })
+        found
     }
 
     fn poll(&self, now: Micros) {
@@ -53,4 +50,13 @@ impl JoinTable for LookupJoin {
     fn metrics(&self, now: Micros) -> Option<WatchMetrics> {
         Some(self.table.metrics(now))
     }
+}
+
+fn look_up(table: &LookupTable, keys: &[ArrayRef], scratch: &mut Scratch) -> Result<Found, Error> {
+    let [addresses] = keys else {
+        return Err(Error::internal(format!("a lookup table has one key, got {}", keys.len())));
+    };
+    let names = table.find_all(addresses.as_fixed_size_binary(), scratch)?;
+    let misses = addresses.len() - addresses.null_count() - names.found.count_set_bits();
+    Ok(Found { columns: vec![Arc::new(names.values)], misses: misses as u64 })
 }

@@ -22,18 +22,9 @@ impl RangeJoin {
 }
 
 impl JoinTable for RangeJoin {
-    fn look_up(&self, keys: &[ArrayRef]) -> Result<Found, Error> {
+    fn look_up(&self, sides: &[Vec<ArrayRef>]) -> Result<Vec<Found>, Error> {
         let table = self.0.current();
-        let [addresses] = keys else {
-            return Err(Error::internal(format!("a range table has one key, got {}", keys.len())));
-        };
-        let rows = table.find_all(addresses.as_fixed_size_binary());
-        let misses = (rows.null_count() - addresses.null_count()) as u64;
-        let columns = table.columns().iter().map(|column| {
-            take(column, &rows, None)
-                .map_err(|error| Error::internal("take the values of a range table").with_source(error))
-        });
-        Ok(Found { columns: columns.collect::<Result<_, _>>()?, misses })
+        sides.iter().map(|keys| look_up(&table, keys)).collect()
     }
 
     fn poll(&self, now: Micros) {
@@ -43,4 +34,17 @@ impl JoinTable for RangeJoin {
     fn metrics(&self, now: Micros) -> Option<WatchMetrics> {
         Some(self.0.metrics(now))
     }
+}
+
+fn look_up(table: &RangeTable, keys: &[ArrayRef]) -> Result<Found, Error> {
+    let [addresses] = keys else {
+        return Err(Error::internal(format!("a range table has one key, got {}", keys.len())));
+    };
+    let rows = table.find_all(addresses.as_fixed_size_binary());
+    let misses = (rows.null_count() - addresses.null_count()) as u64;
+    let columns = table.columns().iter().map(|column| {
+        take(column, &rows, None)
+            .map_err(|error| Error::internal("take the values of a range table").with_source(error))
+    });
+    Ok(Found { columns: columns.collect::<Result<_, _>>()?, misses })
 }

@@ -91,7 +91,7 @@ sinks:
                |
             11 |   double: { type: mpa, input: in }
                |                   ^^^
-               = expected: metrics, filter, map, union, relay, split, count, aggregate, join or changes
+               = expected: metrics, filter, map, union, relay, split, count, aggregate, join, changes, range_join, lookup_join or member_join
                = hint: did you mean "map"?
 
             error: sink "out" lacks "path"

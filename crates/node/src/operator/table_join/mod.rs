@@ -5,8 +5,8 @@
 //! row for it, the added fields are null. A kind of table is a plug-in in one file: it reads its own keys, says what the table
 //! holds, and opens it.
 //!
-//! Tables are loaded again when their files change. The new one is put in place at a tick, so it never changes within a batch;
-//! it is not part of the order, and what is computed again after a crash is joined with the table of that time.
+//! Tables are loaded again when their files change. A batch is joined with one table as a whole; which one
+//! that is, is no part of the order, and what is computed again after a crash is joined with the table of that time.
 
 mod lookup;
 mod member;
@@ -192,10 +192,9 @@ impl Operator for JoinOperator {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
         let batch = batch.compact();
         let mut columns = batch.records().columns().to_vec();
-        for side in self.sides.iter() {
-            let keys: Vec<ArrayRef> =
-                side.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
-            let Found { columns: added, misses } = self.table.look_up(&keys)?;
+        let keys = |side: &Side| side.keys.iter().map(|place| Arc::clone(batch.column(*place))).collect();
+        let sides: Vec<Vec<ArrayRef>> = self.sides.iter().map(keys).collect();
+        for Found { columns: added, misses } in self.table.look_up(&sides)? {
             self.lookups += batch.len() as u64;
             self.misses += misses;
             columns.extend(added);

@@ -110,7 +110,7 @@ fn plug_ins_that_are_not_there_name_the_nearest() {
                |
             15 |     type: metric
                |           ^^^^^^
-               = expected: metrics, filter, map, union, relay, split, count, aggregate, join or changes
+               = expected: metrics, filter, map, union, relay, split, count, aggregate, join, changes, range_join, lookup_join or member_join
                = hint: did you mean "metrics"?
         "#]],
     );
