@@ -216,8 +216,8 @@ impl SflowDecoder {
     fn sample(&mut self, sample: &Sample<'_>) -> Option<Trouble> {
         let mut xdr = Xdr::new(sample.piece.body);
         let is_read = match sample.piece.tag {
-            1 => flow(&mut xdr).map(|head| self.flow(sample, head)),
-            3 => expanded_flow(&mut xdr).map(|head| self.flow(sample, head)),
+            1 => flow(&mut xdr, false).map(|head| self.flow(sample, head)),
+            3 => flow(&mut xdr, true).map(|head| self.flow(sample, head)),
             5 => discarded(&mut xdr).map(|head| self.flow(sample, head)),
             2 | 4 => self.counters(sample, &mut xdr),
             _ => {
@@ -291,8 +291,7 @@ impl SflowDecoder {
 
     fn counters(&mut self, sample: &Sample<'_>, xdr: &mut Xdr<'_>) -> Option<()> {
         let sequence = xdr.u32()?;
-        let (class, index) =
-            if sample.piece.tag == 2 { source(xdr.u32()?) } else { (xdr.u32()?, xdr.u32()?) };
+        let (class, index) = source(xdr, sample.piece.tag == 4)?;
         let announced = xdr.u32()?;
         let row = self.counters.begin(sample.seq, sample.frame.time);
         let rows = &mut self.counters.rows;
@@ -331,38 +330,21 @@ struct Trouble {
     reason: Cow<'static, str>,
 }
 
-/// Class and index of a compact source.
-fn source(word: u32) -> (u32, u32) {
-    (word >> 24, word & 0x00ff_ffff)
+/// Class and index of a source, which a compact sample has in one word.
+fn source(xdr: &mut Xdr<'_>, is_expanded: bool) -> Option<(u32, u32)> {
+    let word = xdr.u32()?;
+    Some(if is_expanded { (word, xdr.u32()?) } else { (word >> 24, word & 0x00ff_ffff) })
 }
 
-fn flow<'a>(xdr: &mut Xdr<'a>) -> Option<FlowHead<'a>> {
+fn flow<'a>(xdr: &mut Xdr<'a>, is_expanded: bool) -> Option<FlowHead<'a>> {
     let sequence = xdr.u32()?;
-    let (source_class, source_index) = source(xdr.u32()?);
+    let (source_class, source_index) = source(xdr, is_expanded)?;
     let (rate, pool, drops) = (xdr.u32()?, xdr.u32()?, xdr.u32()?);
-    let (input, output) = (Port::compact(xdr.u32()?), Port::compact(xdr.u32()?));
-    let announced = xdr.u32()?;
-    Some(FlowHead {
-        kind: "flow",
-        sequence,
-        source_class,
-        source_index,
-        rate: Some(rate),
-        pool: Some(pool),
-        drops,
-        input,
-        output,
-        reason: None,
-        records: Pieces::new(*xdr, announced),
-    })
-}
-
-fn expanded_flow<'a>(xdr: &mut Xdr<'a>) -> Option<FlowHead<'a>> {
-    let sequence = xdr.u32()?;
-    let (source_class, source_index) = (xdr.u32()?, xdr.u32()?);
-    let (rate, pool, drops) = (xdr.u32()?, xdr.u32()?, xdr.u32()?);
-    let input = Port { format: xdr.u32()?, value: xdr.u32()? };
-    let output = Port { format: xdr.u32()?, value: xdr.u32()? };
+    let port = |xdr: &mut Xdr<'_>| {
+        let word = xdr.u32()?;
+        Some(if is_expanded { Port { format: word, value: xdr.u32()? } } else { Port::compact(word) })
+    };
+    let (input, output) = (port(xdr)?, port(xdr)?);
     let announced = xdr.u32()?;
     Some(FlowHead {
         kind: "flow",
@@ -383,7 +365,7 @@ fn expanded_flow<'a>(xdr: &mut Xdr<'a>) -> Option<FlowHead<'a>> {
 /// for none that was carried: it has neither rate nor packets nor bytes.
 fn discarded<'a>(xdr: &mut Xdr<'a>) -> Option<FlowHead<'a>> {
     let sequence = xdr.u32()?;
-    let (source_class, source_index) = (xdr.u32()?, xdr.u32()?);
+    let (source_class, source_index) = source(xdr, true)?;
     let drops = xdr.u32()?;
     let input = Port { format: 0, value: xdr.u32()? };
     let output = Port { format: 0, value: xdr.u32()? };

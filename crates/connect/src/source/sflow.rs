@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use super::cut::Cut;
 use super::handover::{DEFAULT_QUEUE, Full, Handover, Intake, Joint};
-use super::udp::{Network, UdpCounters};
+use super::udp::{ALLOW, Network, UdpCounters, check_allow};
 use super::{BlockCodec, LISTEN, QUEUE, check_listen};
 use crate::sflow::agents::Agents;
 use crate::sflow::decode::{outputs, sflow_decoders};
@@ -66,13 +66,7 @@ impl SourcePlugin for SflowPlugin {
         const OPTIONS: &[OptionSpec] = &[
             LISTEN,
             QUEUE,
-            OptionSpec {
-                key: "allow",
-                kind: OptionKind::TextList,
-                required: false,
-                default: None,
-                doc: "addresses or networks (10.0.0.0/8) that may send; without it all may",
-            },
+            ALLOW,
             OptionSpec {
                 key: "sockets",
                 kind: OptionKind::Integer { min: 1, max: 64 },
@@ -110,10 +104,7 @@ impl SourcePlugin for SflowPlugin {
     }
 
     fn check(&self, options: &Options) -> Vec<Mistake> {
-        let allow = options.list("allow").into_iter().flatten();
-        let wrong =
-            allow.filter_map(|text| Network::parse(text).err()).map(|error| Mistake::new("allow", error));
-        check_listen(options).into_iter().chain(wrong).chain(check_samples(options)).collect()
+        check_listen(options).into_iter().chain(check_allow(options)).chain(check_samples(options)).collect()
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {

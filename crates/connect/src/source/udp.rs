@@ -36,6 +36,20 @@ const SHOWN_SENDERS: usize = 20;
 /// How often drops are reported at most.
 const REPORT: Duration = Duration::from_secs(10);
 
+pub(crate) const ALLOW: OptionSpec = OptionSpec {
+    key: "allow",
+    kind: OptionKind::TextList,
+    required: false,
+    default: None,
+    doc: "addresses or networks (10.0.0.0/8) that may send; without it all may",
+};
+
+/// Mistakes in `allow`.
+pub(crate) fn check_allow(options: &Options) -> impl Iterator<Item = Mistake> {
+    let allow = options.list("allow").into_iter().flatten();
+    allow.filter_map(|text| Network::parse(text).err()).map(|error| Mistake::new("allow", error))
+}
+
 /// The plug-in.
 pub struct UdpPlugin;
 
@@ -49,17 +63,7 @@ impl SourcePlugin for UdpPlugin {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        &[
-            LISTEN,
-            QUEUE,
-            OptionSpec {
-                key: "allow",
-                kind: OptionKind::TextList,
-                required: false,
-                default: None,
-                doc: "addresses or networks (10.0.0.0/8) that may send; without it all may",
-            },
-        ]
+        &[LISTEN, QUEUE, ALLOW]
     }
 
     fn default_format(&self) -> Option<&'static str> {
@@ -71,10 +75,7 @@ impl SourcePlugin for UdpPlugin {
     }
 
     fn check(&self, options: &Options) -> Vec<Mistake> {
-        let allow = options.list("allow").into_iter().flatten();
-        let wrong =
-            allow.filter_map(|text| Network::parse(text).err()).map(|error| Mistake::new("allow", error));
-        check_listen(options).into_iter().chain(wrong).collect()
+        check_listen(options).into_iter().chain(check_allow(options)).collect()
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
