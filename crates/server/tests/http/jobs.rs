@@ -38,9 +38,21 @@ fn a_job_shows_its_live_graph() {
     let mut sender = lost.clone();
     sender["address"] = json!("10.0.0.7");
     let mut datagrams = lost;
+    datagrams["kernel_drops"] = json!(11);
     datagrams["senders"] = json!(2);
     datagrams["worst_senders"] = json!([sender]);
+    let counts =
+        json!({ "received": 90, "samples": 800, "lost": 6, "malformed": 5, "unknown": 4, "netflow": 2 });
+    let mut agent = counts.clone();
+    agent["address"] = json!("10.0.0.8");
+    let mut agents = counts;
+    agents["count"] = json!(1);
+    agents["worst"] = json!([agent]);
+    datagrams["agents"] = agents;
     assert_eq!(source["datagrams"], datagrams);
+    let table =
+        json!({ "lookups": 1_400, "misses": 120, "age_seconds": 50, "reloads": 4, "failed_reloads": 3 });
+    assert_eq!(operator["table"], table);
     assert_eq!(operator["tasks"].as_array().unwrap().len(), 2);
     assert_eq!(job["links"][0]["partitioning"], "key(card)");
 
