@@ -433,6 +433,10 @@ pub(super) fn resolve(
         Target::Operator(place) => NodeRef::Operator(places[place]?),
     };
     let outputs = context.output_names(raw.node());
+    if outputs.is_empty() {
+        // What it reads is wrong itself, which has been told.
+        return None;
+    }
     let output = match raw.output() {
         None => 0,
         Some(wanted) => match outputs.iter().position(|name| name == wanted) {
