@@ -223,8 +223,6 @@ pub struct BuiltSource {
     pub decoder: TaskFactory<dyn Decoder>,
     /// Schema of the records.
     pub schema: Schema,
-    /// Schemas of records of other kinds: [`SourcePlugin::outputs`] but for the first.
-    pub others: Vec<Schema>,
     /// For HTTP sources: the door, and the sink that carries answers and rejects back through it.
     /// Its input 0 takes answers, its input 1 rejects.
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,

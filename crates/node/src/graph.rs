@@ -13,7 +13,7 @@ use thalweg_connect::{Ingress, Replay, SinkContext, SinkReport, SourceContext};
 use thalweg_flow::{
     Graph, Input, JobOptions, NodeId, Operator, OperatorNode, Partitioning, Schedule, SourceNode, TaskFactory,
 };
-use thalweg_types::{Error, Micros};
+use thalweg_types::{Error, Micros, Schema};
 
 use crate::data_dir::JobDir;
 use crate::durable::{Resumes, Store};
@@ -173,9 +173,11 @@ impl Builder<'_> {
                 .plugin
                 .build(context)
                 .map_err(|error| error.context(format!("open source {:?}", source.name)))?;
+            let kinds = source.plugin.outputs(&source.options).into_iter();
+            let others: Vec<Schema> = kinds.skip(1).map(|kind| kind.schema).collect();
             let mut decoder = built.decoder;
             if !offsets.is_empty() {
-                let schemas = std::iter::once(&built.schema).chain(&built.others).cloned().collect();
+                let schemas = std::iter::once(&built.schema).chain(&others).cloned().collect();
                 decoder = skipping(decoder, Arc::clone(&source.name), offsets, schemas);
             }
             if let Some((ingress, replies)) = built.ingress {
@@ -209,7 +211,7 @@ impl Builder<'_> {
                 decoder,
                 parallelism: source.tasks,
                 schema: built.schema,
-                others: built.others,
+                others,
             });
         }
         Ok(nodes)

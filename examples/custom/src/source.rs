@@ -96,7 +96,6 @@ impl SourcePlugin for Sensor {
             source: Box::new(source),
             decoder: Box::new(decoder),
             schema,
-            others: Vec::new(),
             ingress: None,
             address: None,
             // The bus cannot be asked for old frames: the engine keeps them.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_flow::{AgentCounts, AgentStats};
 use tracing::info;
 
-use super::datagram::{Head, Stranger, open};
+use super::datagram::{Head, Outline, Stranger};
 use super::frame::address_of;
 use super::xdr::{Address, from_v4};
 
@@ -53,14 +53,12 @@ struct Newest {
 }
 
 impl Agents {
-    /// Looks at a datagram that was received, in the order of arrival.
-    pub(crate) fn look_at(&self, datagram: &[u8], sender: IpAddr) {
+    /// Notes a datagram that was received, in the order of arrival.
+    pub(crate) fn note(&self, datagram: &Outline, sender: IpAddr) {
         let sender = address_of(sender);
-        match open(datagram) {
-            Ok((head, samples)) => {
-                self.received(head.agent.unwrap_or(sender), &head, samples.0.count() as u32);
-            }
-            Err(stranger) => self.stranger(sender, stranger),
+        match &datagram.head {
+            Ok(head) => self.received(head.agent.unwrap_or(sender), head, datagram.samples),
+            Err(stranger) => self.stranger(sender, *stranger),
         }
     }
 

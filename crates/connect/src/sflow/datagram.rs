@@ -51,7 +51,7 @@ impl Stranger {
 }
 
 /// Reads the head, and where the samples are.
-pub(crate) fn open(datagram: &[u8]) -> Result<(Head, Samples<'_>), Stranger> {
+pub(super) fn open(datagram: &[u8]) -> Result<(Head, Pieces<'_>), Stranger> {
     const VERSION: u32 = 5;
     let mut xdr = Xdr::new(datagram);
     let version = xdr.u32().ok_or(Stranger::Short)?;
@@ -72,19 +72,29 @@ pub(crate) fn open(datagram: &[u8]) -> Result<(Head, Samples<'_>), Stranger> {
         })
     };
     let head = head().ok_or(Stranger::Short)?;
-    Ok((head, Samples(Pieces::new(xdr, head.samples))))
+    Ok((head, Pieces::new(xdr, head.samples)))
 }
 
-/// The samples of a datagram, as they are told apart by their lengths.
-#[derive(Clone, Debug)]
-pub(crate) struct Samples<'a>(pub(super) Pieces<'a>);
+/// What its receiver has to know of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outline {
+    pub(super) head: Result<Head, Stranger>,
+    /// Samples that are there.
+    pub(super) samples: u32,
+}
 
-/// How many numbers of the order a datagram takes: one for each sample, and one where it holds none, so that what is wrong
-/// with it has a place.
-pub(crate) fn record_count(datagram: &[u8]) -> u32 {
-    match open(datagram) {
-        // Each takes eight bytes at least, so there are fewer than 2^14 in 64 KiB.
-        Ok((_, samples)) => (samples.0.count() as u32).max(1),
-        Err(_) => 1,
+impl Outline {
+    pub(crate) fn of(datagram: &[u8]) -> Self {
+        match open(datagram) {
+            // Each takes eight bytes at least, so there are fewer than 2^14 in 64 KiB.
+            Ok((head, samples)) => Self { head: Ok(head), samples: samples.count() as u32 },
+            Err(stranger) => Self { head: Err(stranger), samples: 0 },
+        }
+    }
+
+    /// How many numbers of the order it takes: one for each sample, and one where it holds none, so that what is wrong with
+    /// it has a place.
+    pub(crate) fn records(&self) -> u32 {
+        self.samples.max(1)
     }
 }

@@ -137,6 +137,18 @@ impl Port {
     }
 }
 
+/// Sets what a row has of its datagram, whatever kind of row it is.
+macro_rules! set_origin {
+    ($rows:ident, $row:ident, $sample:ident) => {
+        $rows.time.0.set($row, $sample.frame.time);
+        $rows.agent.set($row, $sample.agent);
+        $rows.sub_agent.set($row, u64::from($sample.head.sub_agent));
+        $rows.sender.set($row, $sample.frame.sender);
+        $rows.datagram.set($row, u64::from($sample.head.sequence));
+        $rows.uptime.set($row, u64::from($sample.head.uptime));
+    };
+}
+
 impl SflowDecoder {
     pub(crate) fn new(settings: Settings) -> Self {
         let (flow_schema, counter_schema) = schemas();
@@ -171,9 +183,17 @@ impl SflowDecoder {
         &mut self.counts[place].1
     }
 
+    fn count_faults(&mut self, agent: Address, faults: Faults) {
+        if faults != Faults::default() {
+            let counts = self.count(agent);
+            counts.malformed += faults.malformed;
+            counts.unknown += faults.unknown;
+        }
+    }
+
     /// Decodes one datagram whose first record has number `start`.
     fn datagram(&mut self, frame: &Frame<'_>, start: Seq, refuse: &mut dyn FnMut(Seq, &[u8], Trouble)) {
-        let (head, samples) = match open(frame.datagram) {
+        let (head, mut pieces) = match open(frame.datagram) {
             Ok(opened) => opened,
             Err(stranger) => {
                 let reason = stranger.reason(frame.datagram.len());
@@ -185,7 +205,6 @@ impl SflowDecoder {
             }
         };
         let agent = head.agent.unwrap_or(frame.sender);
-        let mut pieces = samples.0;
         // No more than were numbered.
         for (index, piece) in pieces.by_ref().take(frame.records as usize).enumerate() {
             let seq = start + index as Seq;
@@ -237,12 +256,7 @@ impl SflowDecoder {
     fn flow(&mut self, sample: &Sample<'_>, head: FlowHead<'_>) {
         let row = self.flows.begin(sample.seq, sample.frame.time);
         let rows = &mut self.flows.rows;
-        rows.time.0.set(row, sample.frame.time);
-        rows.agent.set(row, sample.agent);
-        rows.sub_agent.set(row, u64::from(sample.head.sub_agent));
-        rows.sender.set(row, sample.frame.sender);
-        rows.datagram.set(row, u64::from(sample.head.sequence));
-        rows.uptime.set(row, u64::from(sample.head.uptime));
+        set_origin!(rows, row, sample);
         rows.sample.set(row, head.kind);
         rows.sequence.set(row, u64::from(head.sequence));
         rows.source_class.set(row, u64::from(head.source_class));
@@ -262,17 +276,8 @@ impl SflowDecoder {
             _ => {}
         }
         rows.discard_reason.set_some(row, head.reason.map(u64::from));
-        let mut records = head.records;
-        let (mut malformed, mut unknown) = (0, 0);
-        for record in records.by_ref() {
-            match rows.record(row, record.tag, record.body, self.settings.tunnels) {
-                Taken::Whole if record.is_cut => malformed += 1,
-                Taken::Whole => {}
-                Taken::Short => malformed += 1,
-                Taken::Unknown => unknown += 1,
-            }
-        }
-        malformed += u64::from(records.left() > 0);
+        let tunnels = self.settings.tunnels;
+        let faults = take(head.records, |tag, body| rows.record(row, tag, body, tunnels));
         if let Some(rate) = head.rate {
             // A rate of 0 is no rate: the sample stands for itself.
             let rate = self.settings.rates.of(sample.agent).unwrap_or(u64::from(rate)).max(1);
@@ -282,11 +287,7 @@ impl SflowDecoder {
                 rows.bytes.set(row, length.saturating_mul(rate));
             }
         }
-        if malformed + unknown > 0 {
-            let counts = self.count(sample.agent);
-            counts.malformed += malformed;
-            counts.unknown += unknown;
-        }
+        self.count_faults(sample.agent, faults);
     }
 
     fn counters(&mut self, sample: &Sample<'_>, xdr: &mut Xdr<'_>) -> Option<()> {
@@ -295,33 +296,37 @@ impl SflowDecoder {
         let announced = xdr.u32()?;
         let row = self.counters.begin(sample.seq, sample.frame.time);
         let rows = &mut self.counters.rows;
-        rows.time.0.set(row, sample.frame.time);
-        rows.agent.set(row, sample.agent);
-        rows.sub_agent.set(row, u64::from(sample.head.sub_agent));
-        rows.sender.set(row, sample.frame.sender);
-        rows.datagram.set(row, u64::from(sample.head.sequence));
-        rows.uptime.set(row, u64::from(sample.head.uptime));
+        set_origin!(rows, row, sample);
         rows.sequence.set(row, u64::from(sequence));
         rows.source_class.set(row, u64::from(class));
         rows.source_index.set(row, u64::from(index));
-        let mut records = Pieces::new(*xdr, announced);
-        let (mut malformed, mut unknown) = (0, 0);
-        for record in records.by_ref() {
-            match rows.record(row, record.tag, record.body) {
-                Taken::Whole if record.is_cut => malformed += 1,
-                Taken::Whole => {}
-                Taken::Short => malformed += 1,
-                Taken::Unknown => unknown += 1,
-            }
-        }
-        malformed += u64::from(records.left() > 0);
-        if malformed + unknown > 0 {
-            let counts = self.count(sample.agent);
-            counts.malformed += malformed;
-            counts.unknown += unknown;
-        }
+        let faults = take(Pieces::new(*xdr, announced), |tag, body| rows.record(row, tag, body));
+        self.count_faults(sample.agent, faults);
         Some(())
     }
+}
+
+/// What could not be read of a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Faults {
+    malformed: u64,
+    unknown: u64,
+}
+
+/// Gives all records of a sample to `record`.
+#[inline]
+fn take(mut records: Pieces<'_>, mut record: impl FnMut(u32, &[u8]) -> Taken) -> Faults {
+    let mut faults = Faults::default();
+    for piece in records.by_ref() {
+        match record(piece.tag, piece.body) {
+            Taken::Whole if piece.is_cut => faults.malformed += 1,
+            Taken::Whole => {}
+            Taken::Short => faults.malformed += 1,
+            Taken::Unknown => faults.unknown += 1,
+        }
+    }
+    faults.malformed += u64::from(records.left() > 0);
+    faults
 }
 
 /// Why a sample or a datagram became a reject.

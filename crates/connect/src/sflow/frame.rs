@@ -8,7 +8,6 @@ use std::net::IpAddr;
 
 use thalweg_types::{Error, Micros};
 
-use super::datagram::record_count;
 use super::xdr::Address;
 
 const HEAD: usize = 32;
@@ -24,16 +23,14 @@ pub(crate) struct Frame<'a> {
     pub(crate) datagram: &'a [u8],
 }
 
-/// Appends a datagram; how many records it counts as.
-pub(crate) fn push(block: &mut Vec<u8>, time: Micros, sender: IpAddr, datagram: &[u8]) -> u32 {
-    let records = record_count(datagram);
+/// Appends a datagram that counts as so many records.
+pub(crate) fn push(block: &mut Vec<u8>, time: Micros, sender: IpAddr, records: u32, datagram: &[u8]) {
     // A datagram is shorter than 64 KiB.
     block.extend_from_slice(&(datagram.len() as u32).to_le_bytes());
     block.extend_from_slice(&records.to_le_bytes());
     block.extend_from_slice(&time.to_le_bytes());
     block.extend_from_slice(&address_of(sender));
     block.extend_from_slice(datagram);
-    records
 }
 
 pub(crate) fn address_of(address: IpAddr) -> Address {

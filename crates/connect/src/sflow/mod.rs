@@ -35,10 +35,12 @@ use thalweg_types::{Micros, Offset};
 /// its first sample.
 pub fn block<'a>(first: Offset, datagrams: impl IntoIterator<Item = (Micros, IpAddr, &'a [u8])>) -> RawBlock {
     let mut data = Vec::new();
-    let count = datagrams
-        .into_iter()
-        .map(|(time, sender, datagram)| frame::push(&mut data, time, sender, datagram))
-        .sum();
+    let mut count = 0;
+    for (time, sender, datagram) in datagrams {
+        let records = datagram::Outline::of(datagram).records();
+        frame::push(&mut data, time, sender, records, datagram);
+        count += records;
+    }
     RawBlock {
         partition: 0,
         first,

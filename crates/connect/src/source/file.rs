@@ -94,7 +94,6 @@ impl SourcePlugin for FilePlugin {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
-            others: Vec::new(),
             ingress: None,
             address: None,
             replay: Replay::Itself,

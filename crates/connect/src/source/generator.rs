@@ -103,7 +103,6 @@ impl SourcePlugin for GeneratorPlugin {
             source: Box::new(source),
             decoder: decoders(generator, &context),
             schema,
-            others: Vec::new(),
             ingress: None,
             address: None,
             replay: Replay::Itself,

@@ -66,7 +66,6 @@ impl SourcePlugin for HttpPlugin {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
-            others: Vec::new(),
             ingress: Some((
                 Arc::new(ingress),
                 Box::new(move |_| match replies.lock().unwrap_or_else(PoisonError::into_inner).take() {

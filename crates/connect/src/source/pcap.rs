@@ -20,6 +20,7 @@ use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::{info, warn};
 
 use crate::sflow::agents::Agents;
+use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{outputs, sflow_decoders};
 use crate::sflow::frame::push;
 use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
@@ -126,7 +127,6 @@ impl SourcePlugin for PcapPlugin {
             source: Box::new(source),
             decoder: sflow_decoders(settings),
             schema: context.schema,
-            others: outputs().into_iter().skip(1).map(|output| output.schema).collect(),
             ingress: None,
             address: None,
             replay: Replay::Itself,
@@ -361,8 +361,10 @@ impl PcapSource {
     ) -> Result<Option<RawBlock>, Error> {
         let (mut data, mut count) = (Vec::new(), 0);
         while let Some(datagram) = self.ahead.take_if(|datagram| is_due(datagram.time)) {
-            let records = push(&mut data, datagram.time, datagram.sender, &datagram.payload);
-            self.agents.look_at(&datagram.payload, datagram.sender);
+            let outline = Outline::of(&datagram.payload);
+            let records = outline.records();
+            push(&mut data, datagram.time, datagram.sender, records, &datagram.payload);
+            self.agents.note(&outline, datagram.sender);
             count += records;
             self.done += 1;
             self.ahead = self.read()?;

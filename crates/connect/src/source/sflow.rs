@@ -22,10 +22,11 @@ use thalweg_types::{Error, Micros, format_size};
 use tracing::{info, warn};
 
 use super::cut::Cut;
-use super::handover::{DEFAULT_QUEUE, Full, Handover, Intake, Joint};
+use super::handover::{DEFAULT_QUEUE, Handover, Intake, Joint};
 use super::udp::{ALLOW, Network, UdpCounters, check_allow};
 use super::{BlockCodec, LISTEN, QUEUE, check_listen};
 use crate::sflow::agents::Agents;
+use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{outputs, sflow_decoders};
 use crate::sflow::frame::push;
 use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
@@ -126,7 +127,6 @@ impl SourcePlugin for SflowPlugin {
             source: Box::new(source),
             decoder: sflow_decoders(settings),
             schema: context.schema,
-            others: outputs().into_iter().skip(1).map(|output| output.schema).collect(),
             ingress: None,
             address: Some(address),
             replay: Replay::Journal(BlockCodec::new(None)),
@@ -415,37 +415,24 @@ impl Receiver {
         let mut block = Vec::with_capacity(received.iter().map(|datagram| datagram.bytes + 64).sum());
         let mut taken = Vec::with_capacity(received.len());
         for (buffer, Received { bytes, sender }) in buffers.iter().zip(received) {
-            let may_send =
-                self.allow.as_ref().is_none_or(|allow| allow.iter().any(|network| network.contains(*sender)));
-            if !may_send {
-                shared.counters.update(*sender, |counters| {
-                    counters.datagrams += 1;
-                    counters.refused_datagrams += 1;
-                });
+            if !Network::may_send(self.allow.as_deref(), *sender) {
+                shared.counters.refused(*sender);
                 continue;
             }
             let datagram = &buffer[..*bytes];
-            let records = push(&mut block, now, *sender, datagram);
+            let outline = Outline::of(datagram);
+            push(&mut block, now, *sender, outline.records(), datagram);
             // Also of what is dropped below: the gaps are what never came.
-            shared.agents.look_at(datagram, *sender);
-            taken.push((*sender, records));
+            shared.agents.note(&outline, *sender);
+            taken.push((*sender, u64::from(outline.records())));
         }
         if taken.is_empty() {
             return;
         }
-        let count = taken.iter().map(|(_, records)| records).sum();
+        let count = taken.iter().map(|(_, records)| *records).sum::<u64>() as u32;
         let sent = shared.handover.try_send(vec![(Cut { data: block.into(), count, context: None }, ())]);
         for (sender, records) in taken {
-            shared.counters.update(sender, |counters| {
-                counters.datagrams += 1;
-                match sent {
-                    Ok(()) => counters.records += u64::from(records),
-                    Err(Full) => {
-                        counters.dropped_datagrams += 1;
-                        counters.dropped_records += u64::from(records);
-                    }
-                }
-            });
+            shared.counters.sent(sender, records, &sent);
         }
     }
 }

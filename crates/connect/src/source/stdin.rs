@@ -48,7 +48,6 @@ impl SourcePlugin for StdinPlugin {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
-            others: Vec::new(),
             ingress: None,
             address: None,
             replay: Replay::Journal(BlockCodec::new(Some(kept))),

@@ -83,7 +83,6 @@ impl SourcePlugin for TcpPlugin {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
-            others: Vec::new(),
             ingress: None,
             address: Some(address),
             replay: Replay::Journal(BlockCodec::new(Some(kept))),

@@ -92,7 +92,6 @@ impl SourcePlugin for UdpPlugin {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
             schema: context.schema,
-            others: Vec::new(),
             ingress: None,
             address: Some(address),
             replay: Replay::Journal(BlockCodec::new(Some(kept))),
@@ -141,7 +140,29 @@ impl UdpCounters {
         }
     }
 
-    pub(crate) fn update(&self, sender: IpAddr, change: impl Fn(&mut DatagramCounts)) {
+    /// Notes a datagram of a sender that may not send.
+    pub(super) fn refused(&self, sender: IpAddr) {
+        self.update(sender, |counters| {
+            counters.datagrams += 1;
+            counters.refused_datagrams += 1;
+        });
+    }
+
+    /// Notes a datagram that was handed over, or found the queue full.
+    pub(super) fn sent(&self, sender: IpAddr, records: u64, sent: &Result<(), Full>) {
+        self.update(sender, |counters| {
+            counters.datagrams += 1;
+            match sent {
+                Ok(()) => counters.records += records,
+                Err(Full) => {
+                    counters.dropped_datagrams += 1;
+                    counters.dropped_records += records;
+                }
+            }
+        });
+    }
+
+    fn update(&self, sender: IpAddr, change: impl Fn(&mut DatagramCounts)) {
         let mut counted = self.counted();
         change(&mut counted.total);
         let senders = &mut counted.by_sender;
@@ -186,6 +207,11 @@ impl Network {
 
     pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, Error> {
         texts.iter().map(|text| Self::parse(text)).collect()
+    }
+
+    /// Whether a sender is in one of these; without them all may send.
+    pub(super) fn may_send(allow: Option<&[Self]>, sender: IpAddr) -> bool {
+        allow.is_none_or(|allow| allow.iter().any(|network| network.contains(sender)))
     }
 
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -363,28 +389,14 @@ struct Receiver {
 
 impl Receiver {
     fn take(&mut self, datagram: &[u8], sender: IpAddr) {
-        let may_send =
-            self.allow.as_ref().is_none_or(|allow| allow.iter().any(|network| network.contains(sender)));
-        if !may_send {
-            self.counters.update(sender, |counters| {
-                counters.datagrams += 1;
-                counters.refused_datagrams += 1;
-            });
+        if !Network::may_send(self.allow.as_deref(), sender) {
+            self.counters.refused(sender);
             return;
         }
         let cuts = self.cut(datagram);
         let records = cuts.iter().map(|cut| u64::from(cut.count)).sum::<u64>();
         let sent = self.handover.try_send(cuts.into_iter().map(|cut| (cut, ())).collect());
-        self.counters.update(sender, |counters| {
-            counters.datagrams += 1;
-            match sent {
-                Ok(()) => counters.records += records,
-                Err(Full) => {
-                    counters.dropped_datagrams += 1;
-                    counters.dropped_records += records;
-                }
-            }
-        });
+        self.counters.sent(sender, records, &sent);
     }
 
     fn cut(&mut self, datagram: &[u8]) -> Vec<Cut> {

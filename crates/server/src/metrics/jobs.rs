@@ -232,6 +232,25 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
     per_operator_times(jobs, text);
 }
 
+/// Families of what some operators have and others do not.
+fn per_operator_with<T>(
+    jobs: &[&JobSnapshot],
+    text: &mut Text,
+    families: &[Family<T>],
+    of: fn(&OperatorSnapshot) -> Option<T>,
+) {
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for job in jobs {
+            for operator in &job.operators {
+                if let Some(counts) = of(operator) {
+                    text.series(&[("job", &job.name), ("operator", &operator.name)], value(&counts));
+                }
+            }
+        }
+    }
+}
+
 /// Of operators that ask a table.
 fn per_operator_tables(jobs: &[&JobSnapshot], text: &mut Text) {
     let families: [Family<TableCounts>; 4] = [
@@ -248,20 +267,13 @@ fn per_operator_tables(jobs: &[&JobSnapshot], text: &mut Text) {
             table.failed_reloads as f64
         }),
     ];
-    let tables = || {
-        let operators = jobs.iter().flat_map(|job| job.operators.iter().map(move |operator| (job, operator)));
-        operators.filter_map(|(job, operator)| Some((job, operator, operator.table()?)))
-    };
-    for (name, kind, help, value) in families {
-        text.family(name, kind, help);
-        for (job, operator, table) in tables() {
-            text.series(&[("job", &job.name), ("operator", &operator.name)], value(&table));
-        }
-    }
+    per_operator_with(jobs, text, &families, OperatorSnapshot::table);
     text.family("thalweg_operator_table_age_seconds", "gauge", "Since the table was put in place.");
-    for (job, operator, table) in tables() {
-        if let Some(age) = table.age_seconds {
-            text.series(&[("job", &job.name), ("operator", &operator.name)], age);
+    for job in jobs {
+        for operator in &job.operators {
+            if let Some(age) = operator.table().and_then(|table| table.age_seconds) {
+                text.series(&[("job", &job.name), ("operator", &operator.name)], age);
+            }
         }
     }
 }
@@ -289,16 +301,7 @@ fn per_operator_caches(jobs: &[&JobSnapshot], text: &mut Text) {
             cache.evictions as f64
         }),
     ];
-    for (name, kind, help, value) in families {
-        text.family(name, kind, help);
-        for job in jobs {
-            for operator in &job.operators {
-                if let Some(cache) = operator.cache() {
-                    text.series(&[("job", &job.name), ("operator", &operator.name)], value(&cache));
-                }
-            }
-        }
-    }
+    per_operator_with(jobs, text, &families, OperatorSnapshot::cache);
 }
 
 fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
