@@ -32,10 +32,12 @@ pub enum OptionKind {
     Choice(&'static [&'static str]),
     /// A list of texts, or one text alone.
     TextList,
+    /// Names, and for each a section with these keys.
+    Sections(&'static [OptionSpec]),
 }
 
 /// One key that a plug-in takes: what it means, for the checks, the hints and the JSON Schema.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptionSpec {
     pub key: &'static str,
     pub kind: OptionKind,
@@ -55,10 +57,12 @@ pub enum OptionValue {
     Duration(Micros),
     Size(u64),
     List(Vec<String>),
+    /// In the order of the job file.
+    Sections(Vec<(String, Options)>),
 }
 
 /// The keys that were given, checked: of the right kind, none unheard of, none missing that is required.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options(pub BTreeMap<String, OptionValue>);
 
 impl Options {
@@ -106,6 +110,13 @@ impl Options {
     pub fn size(&self, key: &str) -> Option<u64> {
         match self.get(key) {
             Some(OptionValue::Size(bytes)) => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    pub fn sections(&self, key: &str) -> Option<&[(String, Options)]> {
+        match self.get(key) {
+            Some(OptionValue::Sections(sections)) => Some(sections),
             _ => None,
         }
     }
@@ -313,6 +324,8 @@ pub struct SinkContext {
     pub options: Options,
     /// Where the sink says what it has taken; keep a clone to read it afterwards.
     pub report: SinkReport,
+    /// `--data-dir` of this job, for sinks that keep something.
+    pub data_dir: PathBuf,
     /// `None` where the job does not outlive its process: it begins anew every time, and nothing is committed.
     pub durable: Option<SinkResume>,
 }

@@ -81,6 +81,7 @@ pub(crate) fn build(
             format: sink.format.clone(),
             options: sink.options.clone(),
             report: report.clone(),
+            data_dir: folder.path().to_owned(),
             durable: store.as_ref().map(|store| store.sink(&name)),
         };
         let factory = sink

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod node;
 pub mod operator;
 pub mod skip;
+pub mod tables;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use durable::CycleFigures;

@@ -14,6 +14,7 @@ use thalweg_flow::{
 };
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::{ChunkBudget, IoPool, RealFs};
+use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
 
 use crate::backends::Backends;
@@ -24,6 +25,7 @@ use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint, JobFi
 use crate::metrics::{AnswerCounts, LiveQueries, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
+use crate::tables::{CommittedTables, NodeTables};
 
 /// Memory for chunks where a job does not say.
 const CHUNK_MEMORY: u64 = 256 << 20;
@@ -36,16 +38,22 @@ pub struct NodeOptions {
     pub data_dir: Option<PathBuf>,
     pub workers: usize,
     pub registry: Registry,
+    /// Where the sink `table` of `registry` makes its tables known.
+    pub tables: Arc<Tables>,
     pub operators: Operators,
     pub clock: Arc<dyn Clock>,
 }
 
 impl Default for NodeOptions {
     fn default() -> Self {
+        let tables = Arc::new(Tables::default());
+        let mut registry = Registry::builtin();
+        registry.add_sink(TablePlugin { tables: Arc::clone(&tables) });
         Self {
             data_dir: None,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            registry: Registry::builtin(),
+            registry,
+            tables,
             operators: Operators::builtin(),
             clock: Arc::new(SystemClock),
         }
@@ -118,6 +126,7 @@ impl NodeOptions {
             pool: IoPool::new(IO_THREADS),
             check,
             jobs: Mutex::default(),
+            tables: self.tables,
             dir,
         })
     }
@@ -131,6 +140,7 @@ pub struct Node {
     check: CheckOptions,
     /// By name; ended ones stay until they are removed or started again. Held while a job is opened.
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
+    tables: Arc<Tables>,
     dir: DataDir,
 }
 
@@ -146,6 +156,15 @@ impl Node {
 
     pub fn data_dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The tables of its jobs: of those that run as they are at each moment, of others what is committed.
+    ///
+    /// # Errors
+    /// If its folder has gone.
+    pub fn tables(&self) -> Result<Arc<dyn Catalog>, Error> {
+        let committed = CommittedTables::open(self.dir.path())?;
+        Ok(Arc::new(NodeTables { running: Arc::clone(&self.tables), committed }))
     }
 
     /// Whether everything is gone when the node is dropped.

@@ -120,11 +120,16 @@ impl CommitLog {
         if let Some(reason) = &self.failed {
             return Err(LogError::Poisoned { dir: self.path.clone(), reason: reason.clone() });
         }
-        let outcome = if self.end > LONG { self.replace(record) } else { self.add(record) };
+        let outcome = if self.is_long() { self.replace(record) } else { self.add(record) };
         if let Err(error) = &outcome {
             self.failed = Some(error.to_string());
         }
         outcome
+    }
+
+    /// Whether the next record that is appended will replace all before it.
+    pub fn is_long(&self) -> bool {
+        self.end > LONG
     }
 
     fn add(&mut self, record: &[u8]) -> Result<(), LogError> {

@@ -1,7 +1,45 @@
 //! Tables: the rows of a stream, kept in columns in time partitions, and coarser rollups beside them.
+//!
+//! * [`TablePlugin`]: the sink `table`. Rows gather in files of Arrow frames, synced with each cycle; a keeper makes Parquet of
+//!   the full ones, sums rollups up, merges small files and drops old ones.
+//! * [`Catalog`] and [`Snapshot`]: a table as those see it who read it; [`Tables`] of running jobs, fresh rows and all, and
+//!   [`read_committed`] without a lock.
+//!
+//! Not here: SQL (`sql`), which commit record counts (`node`).
 
 #![deny(unsafe_code)]
 
 mod catalog;
+mod columns;
+mod committed;
+mod folder;
+mod frames;
+mod keeper;
+mod manifest;
+mod nulls;
+mod open;
+mod parquet;
+mod position;
+mod rollup;
+mod sink;
+mod spec;
+mod table;
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use thalweg_types::Error;
 
 pub use catalog::{Catalog, Rollup, RollupSpec, Snapshot, StoredFile, TableName};
+pub use committed::read_committed;
+pub use sink::TablePlugin;
+pub use table::Tables;
+
+/// What a disk said, and what to do about it.
+fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
+    let hint = match error.kind() {
+        ErrorKind::StorageFull => "make room on the disk and start again: nothing is lost",
+        _ => "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
+    };
+    Error::external(format!("{action} {path:?}")).with_hint(hint).with_source(error)
+}

@@ -29,7 +29,10 @@ fn encoder_of(context: &SinkContext) -> Result<Box<dyn Encoder>, Error> {
 }
 
 /// Refuses a second task of a sink whose output cannot be shared.
-fn only_task(context: &SinkContext, info: &TaskInfo) -> Result<(), Error> {
+///
+/// # Errors
+/// Of class user, where the job file asks for several.
+pub fn only_task(context: &SinkContext, info: &TaskInfo) -> Result<(), Error> {
     if info.tasks > 1 {
         return Err(Error::user(format!(
             "sink {:?} writes one output and takes one task, got parallelism {}",

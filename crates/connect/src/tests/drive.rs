@@ -42,6 +42,7 @@ pub(super) fn context(
         format: None,
         options: options(entries),
         report: SinkReport::default(),
+        data_dir: std::path::PathBuf::new(),
         durable,
     }
 }

@@ -26,6 +26,7 @@ fn sink(
         format,
         options: options(entries),
         report: report.clone(),
+        data_dir: std::path::PathBuf::new(),
         durable: None,
     };
     let factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
@@ -69,6 +70,7 @@ fn a_file_in_no_folder_is_refused_before_the_start() {
         format: Some(spec("ndjson", &[])),
         options: options(&[("path", text("/nowhere/at/all.ndjson"))]),
         report: SinkReport::default(),
+        data_dir: std::path::PathBuf::new(),
         durable: None,
     };
     let error = Registry::builtin().sink("file").unwrap().build(context).err().unwrap();

@@ -204,5 +204,10 @@ fn option(kind: OptionKind) -> Value {
         OptionKind::TextList => json!({
             "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }]
         }),
+        OptionKind::Sections(specs) => json!({
+            "type": "object",
+            "propertyNames": { "$ref": "#/$defs/name" },
+            "additionalProperties": section(&specs.iter().map(KeySpec::of_option).collect::<Vec<_>>()),
+        }),
     }
 }

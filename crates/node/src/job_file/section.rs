@@ -179,7 +179,15 @@ impl<'a> Section<'a> {
     /// Reports what a plug-in's check says about the values of its keys.
     pub(crate) fn report_mistakes(&self, mistakes: Vec<Mistake>) {
         for Mistake { key, error } in mistakes {
-            let span = self.get(&key).map_or(self.span, |node| node.span);
+            // `rollups.hour` is the section `hour` of `rollups`.
+            let (key, within) = key.split_once('.').map_or((key.as_str(), None), |(key, within)| (key, Some(within)));
+            let place = self.get(key).map(|node| match (&node.value, within) {
+                (Value::Map(entries), Some(within)) => {
+                    entries.iter().find(|(key, _)| key.text == within).map_or(node.span, |(key, _)| key.span)
+                }
+                _ => node.span,
+            });
+            let span = place.unwrap_or(self.span);
             let message = format!("{key:?} of {}: {}", self.what, error.chain());
             self.report.at(span, message).hint_of(&error).report();
         }
@@ -295,6 +303,9 @@ impl<'a> Section<'a> {
 
     pub(crate) fn value(&self, key: &str, kind: OptionKind) -> Option<OptionValue> {
         let node = self.get(key)?;
+        if let OptionKind::Sections(specs) = kind {
+            return self.sections(key, node, specs);
+        }
         match read_value(node, kind) {
             Ok(value) => Some(value),
             Err(hint) => {
@@ -315,6 +326,28 @@ impl<'a> Section<'a> {
     }
 }
 
+impl Section<'_> {
+    /// Names, and for each a section with the same keys.
+    fn sections(&self, key: &str, node: &Node, specs: &'static [OptionSpec]) -> Option<OptionValue> {
+        let all = Section::of(self.report, format!("{key:?} of {}", self.what), self.key_span(key), node)?;
+        let told = self.report.count();
+        let mut sections = Vec::new();
+        for (name, node) in all.entries {
+            if !is_name(&name.text) {
+                self.report
+                    .at(name.span, format!("{key:?} of {} has the name {:?}", self.what, name.text))
+                    .expected("letters, digits, _ and -, beginning with a letter or _")
+                    .report();
+            }
+            let what = format!("{:?} in {key:?} of {}", name.text, self.what);
+            let Some(section) = Section::of(self.report, what, name.span, node) else { continue };
+            section.refuse_others(specs.iter().map(|spec| spec.key));
+            sections.push((name.text.clone(), section.options(specs)));
+        }
+        (self.report.count() == told).then_some(OptionValue::Sections(sections))
+    }
+}
+
 /// What values of a kind look like.
 pub(crate) fn describe_kind(kind: OptionKind) -> String {
     match kind {
@@ -329,6 +362,7 @@ pub(crate) fn describe_kind(kind: OptionKind) -> String {
         OptionKind::Size => "a size such as 64KiB, 8MiB or 1GiB".to_owned(),
         OptionKind::Choice(choices) => one_of(choices.iter().copied()),
         OptionKind::TextList => "a text or a list of texts".to_owned(),
+        OptionKind::Sections(_) => "names, and keys for each".to_owned(),
     }
 }
 
@@ -384,6 +418,7 @@ fn read_value(node: &Node, kind: OptionKind) -> Result<OptionValue, Option<Strin
             (Ok(bytes), _) => Ok(OptionValue::Size(bytes)),
             (Err(_), _) => Err(spelled_size(&scalar.text).map(|text| format!("write {text}"))),
         },
+        OptionKind::Sections(_) => Err(None),
     }
 }
 

@@ -15,6 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 pub use faulty::{Fault, FaultKind, FaultyFs};
 pub use mem::MemFs;
 pub use real::RealFs;
@@ -94,6 +96,15 @@ pub trait File: Send + Sync + fmt::Debug {
             }
         }
         Ok(())
+    }
+
+    /// The bytes from `position` on, `len` of them, without a copy where the file system can do that; they outlive the file's
+    /// name. For bytes that are written and do not change any more, in a file that is not cut before them: where that is
+    /// broken from outside, bytes change under the reader, or the process ends.
+    fn map(&self, position: u64, len: usize) -> io::Result<Bytes> {
+        let mut bytes = vec![0; len];
+        self.read_exact_at(&mut bytes, position)?;
+        Ok(bytes.into())
     }
 
     /// Writes all of `bytes` behind the last byte and returns where they begin. One writer per file.

@@ -1,10 +1,17 @@
-//! The disk, by positioned reads and writes.
+//! The disk, by positioned reads and writes, and by maps of what is written.
+//!
+//! Mapping a file is the one thing in this crate that needs unsafe code.
+
+#![expect(unsafe_code, reason = "mapping a file is unsafe; see `RealFile::map`")]
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+
+use bytes::Bytes;
+use memmap2::MmapOptions;
 
 use super::{File, Fs, OpenMode};
 
@@ -103,5 +110,19 @@ impl File for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn map(&self, position: u64, len: usize) -> io::Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        // Reading a map behind the file's end would end the process.
+        if self.len()? < position.saturating_add(len as u64) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: the caller's promise is the one that `MmapOptions::map` asks for: files of ours are appended to and then
+        // left alone, so bytes that are written stay what they are.
+        let map = unsafe { MmapOptions::new().offset(position).len(len).map(&self.0) }?;
+        Ok(Bytes::from_owner(map))
     }
 }

@@ -1,0 +1,106 @@
+//! Tables of jobs, for those who read them: of the ones that run with their fresh rows, of all others what is committed.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_storage::log::LogError;
+use thalweg_storage::{RealFs, read_commits};
+use thalweg_table::{Catalog, Snapshot, TableName, Tables, read_committed};
+use thalweg_types::Error;
+
+use crate::data_dir::JobDir;
+use crate::durable::record::{CommitRecord, identity};
+
+/// The tables of a data directory, as their jobs' last commits name them. No lock is taken: jobs may be running.
+#[derive(Clone, Debug)]
+pub struct CommittedTables {
+    data_dir: PathBuf,
+}
+
+impl CommittedTables {
+    /// # Errors
+    /// Of class user, where there is no such folder or it is no data directory.
+    pub fn open(data_dir: &Path) -> Result<Self, Error> {
+        if !data_dir.join("jobs").is_dir() {
+            let what = if data_dir.is_dir() { "is no data directory: it has no folder `jobs`" } else { "is not there" };
+            return Err(Error::user(format!("{data_dir:?} {what}"))
+                .with_hint("name the folder that `thalweg run --data-dir` was given"));
+        }
+        Ok(Self { data_dir: data_dir.to_owned() })
+    }
+
+    fn job(&self, name: &str) -> JobDir {
+        JobDir::at(&self.data_dir.join("jobs").join(name))
+    }
+
+    /// What the last commit record of a job says about a sink; `None` before its first cycle.
+    fn position(&self, name: &TableName) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.job(&name.job).commit_log();
+        let commits = match read_commits(&RealFs, &path, identity(&name.job)) {
+            Ok(commits) => commits,
+            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(error) => return Err(Error::from(error).context(format!("the commit log of job {:?}", name.job))),
+        };
+        let Some(last) = commits.records.last() else { return Ok(None) };
+        let record = CommitRecord::decode(last)?;
+        // An operator may be called like the sink, which has another name in the graph then.
+        let renamed = record.part(&format!("{} (sink)", name.table), 0);
+        Ok(renamed.or_else(|| record.part(&name.table, 0)))
+    }
+}
+
+impl Catalog for CommittedTables {
+    fn tables(&self) -> Result<Vec<TableName>, Error> {
+        let mut tables = Vec::new();
+        for job in folders(&self.data_dir.join("jobs"))? {
+            for table in folders(&self.job(&job).tables())? {
+                tables.push(TableName { job: job.clone(), table });
+            }
+        }
+        Ok(tables)
+    }
+
+    fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
+        // A name comes from a query: it leads nowhere else.
+        if [&name.job, &name.table].into_iter().any(|name| !crate::job_file::section::is_name(name)) {
+            return Ok(None);
+        }
+        let dir = self.job(&name.job).tables().join(&name.table);
+        read_committed(name, &dir, || self.position(name))
+    }
+}
+
+/// Names of folders, in order; none where there is no such folder.
+fn folders(path: &Path) -> Result<Vec<String>, Error> {
+    use thalweg_storage::Fs as _;
+    match RealFs.list_dirs(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        names => names.map_err(|error| Error::external(format!("list {path:?}")).with_source(error)),
+    }
+}
+
+/// The tables of a node: those of running jobs as they are now, and what others have left.
+pub(crate) struct NodeTables {
+    pub(crate) running: Arc<Tables>,
+    pub(crate) committed: CommittedTables,
+}
+
+impl Catalog for NodeTables {
+    fn tables(&self) -> Result<Vec<TableName>, Error> {
+        let mut tables = self.running.tables()?;
+        tables.extend(self.committed.tables()?);
+        tables.sort();
+        tables.dedup();
+        Ok(tables)
+    }
+
+    fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
+        match self.running.snapshot(name)? {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => self.committed.snapshot(name),
+        }
+    }
+}

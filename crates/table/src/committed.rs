@@ -1,0 +1,74 @@
+//! What a table's job has committed, read without a lock beside whoever writes it.
+//!
+//! The commit record is read first, then the manifest, then frames. The writer goes on meanwhile: where the manifest has
+//! outrun the commit record, or a file of frames is gone because its rows stand in Parquet now, all is read once more.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use thalweg_storage::{Fs, RealFs};
+use thalweg_types::Error;
+
+use crate::manifest::Contents;
+use crate::position::Position;
+use crate::table::snapshot_of;
+use crate::{Snapshot, TableName, folder, frames};
+
+/// How often all is read again.
+const ATTEMPTS: usize = 20;
+
+/// Reads a table below `dir`. `position` reads what the job's last commit record says of it: `None` before its first cycle.
+/// `None`: there is no table yet.
+///
+/// # Errors
+/// What the disk says; of class corrupt where what is there is not what was written.
+pub fn read_committed(
+    name: &TableName,
+    dir: &Path,
+    position: impl Fn() -> Result<Option<Vec<u8>>, Error>,
+) -> Result<Option<Snapshot>, Error> {
+    let fs = RealFs;
+    match fs.open(&folder::manifest(dir), thalweg_storage::OpenMode::Read) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        _ => {}
+    }
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        let position = position()?.map(|bytes| Position::decode(&bytes)).transpose()?;
+        let contents = Contents::read(&fs, dir)?;
+        let Some(description) = &contents.description else { return Ok(None) };
+        match fresh_rows(&fs, dir, position.as_ref(), &contents) {
+            Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, &fresh).map(Some),
+            Ok(None) => {}
+            Err(error) if is_gone(&error) => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        Error::external(format!("table {name} changed each time that it was read")).with_hint("try again")
+    }))
+}
+
+/// Rows of frames that are not in Parquet; `None` where the manifest knows more than the position.
+fn fresh_rows(
+    fs: &dyn Fs,
+    dir: &Path,
+    position: Option<&Position>,
+    contents: &Contents,
+) -> Result<Option<Vec<RecordBatch>>, Error> {
+    let extents = position.map(|position| position.frames.as_slice()).unwrap_or_default();
+    if contents.sealed > position.map_or(0, |position| position.next) {
+        return Ok(None);
+    }
+    let mut rows = Vec::new();
+    for extent in extents.iter().filter(|extent| extent.number >= contents.sealed) {
+        rows.extend(frames::read(fs, &folder::frames(dir, extent.number), extent.number, extent.bytes)?);
+    }
+    Ok(Some(rows))
+}
+
+fn is_gone(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|error| error.kind() == ErrorKind::NotFound)
+}

@@ -1,0 +1,236 @@
+//! The manifest: which Parquet files a table consists of.
+//!
+//! A log of changes, each one JSON record, synced before it counts (`storage::CommitLog`); replaced by one record of all that
+//! counts when it has grown long. It never says anything about rows that no commit record of the job names: files are made of
+//! committed rows only, so what a change of the manifest changes is where rows stand, never which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thalweg_storage::log::LogError;
+use thalweg_storage::{CommitLog, Fs, read_commits};
+use thalweg_types::{DataType, Error, Field, Micros, Schema};
+
+use crate::{RollupSpec, folder};
+
+/// Persisted.
+const VERSION: u32 = 1;
+
+/// One Parquet file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub number: u64,
+    /// [`folder::ROWS`], or the rollup that it belongs to.
+    pub part: String,
+    /// Folder of its partition.
+    pub partition: String,
+    pub rows: u64,
+    pub bytes: u64,
+    pub first: Micros,
+    pub last: Micros,
+    /// CRC-32 of its bytes.
+    pub crc: u32,
+}
+
+/// What the columns are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Description {
+    pub fields: Vec<DescribedField>,
+    /// The column with the event time.
+    pub time: String,
+    pub rollups: Vec<DescribedRollup>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DescribedField {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub data_type: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DescribedRollup {
+    pub name: String,
+    pub every: Micros,
+    pub by: Vec<String>,
+    pub sum: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Micros>,
+}
+
+impl Description {
+    pub(crate) fn new(schema: &Schema, time: usize, rollups: &[RollupSpec]) -> Self {
+        let field = |field: &Field| DescribedField {
+            name: field.name.clone(),
+            data_type: field.data_type.to_string(),
+        };
+        let rollup = |spec: &RollupSpec| DescribedRollup {
+            name: spec.name.clone(),
+            every: spec.every,
+            by: spec.by.clone(),
+            sum: spec.sum.clone(),
+            retention: spec.retention,
+        };
+        Self {
+            fields: schema.fields().iter().map(field).collect(),
+            time: schema.fields()[time].name.clone(),
+            rollups: rollups.iter().map(rollup).collect(),
+        }
+    }
+
+    /// # Errors
+    /// Where it names a type that this program does not know.
+    pub(crate) fn schema(&self) -> Result<Schema, Error> {
+        let fields = self.fields.iter().map(|field| {
+            let data_type = DataType::parse(&field.data_type)
+                .map_err(|error| Error::corrupt(format!("column {:?} of a manifest", field.name)).with_source(error))?;
+            Ok(Field::new(&field.name, data_type).nullable())
+        });
+        Ok(Schema::new(fields.collect::<Result<Vec<Field>, Error>>()?))
+    }
+
+    pub(crate) fn rollups(&self) -> impl Iterator<Item = RollupSpec> {
+        self.rollups.iter().map(|rollup| RollupSpec {
+            name: rollup.name.clone(),
+            every: rollup.every,
+            by: rollup.by.clone(),
+            sum: rollup.sum.clone(),
+            retention: rollup.retention,
+        })
+    }
+}
+
+/// A change, or with `description` all that counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<Description>,
+    /// Frames of all files below this number stand in Parquet.
+    pub sealed: u64,
+    /// Number of the next Parquet file.
+    pub next: u64,
+    /// Rollups whose files stand for all rows that were ever sealed while these were kept.
+    pub built: BTreeSet<String>,
+    /// Every file of these parts goes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<Entry>,
+}
+
+/// What counts now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub description: Option<Description>,
+    pub sealed: u64,
+    pub next: u64,
+    pub built: BTreeSet<String>,
+    pub files: BTreeMap<u64, Entry>,
+}
+
+impl Contents {
+    fn apply(&mut self, change: Change) {
+        if let Some(description) = change.description {
+            self.description = Some(description);
+        }
+        (self.sealed, self.next, self.built) = (change.sealed, change.next, change.built);
+        self.files.retain(|_, entry| !change.dropped.contains(&entry.part));
+        change.remove.iter().for_each(|number| drop(self.files.remove(number)));
+        self.files.extend(change.add.into_iter().map(|entry| (entry.number, entry)));
+    }
+
+    /// A change that changes nothing yet.
+    pub(crate) fn change(&self) -> Change {
+        Change {
+            version: VERSION,
+            sealed: self.sealed,
+            next: self.next,
+            built: self.built.clone(),
+            ..Change::default()
+        }
+    }
+
+    /// Reads a manifest beside whoever writes it.
+    ///
+    /// # Errors
+    /// What the disk says; of class corrupt where it is damaged.
+    pub(crate) fn read(fs: &dyn Fs, table: &Path) -> Result<Self, Error> {
+        let path = folder::manifest(table);
+        let summary = read_commits(fs, &path, identity(table)).map_err(of_log)?;
+        let mut contents = Self::default();
+        for record in &summary.records {
+            contents.apply(decode(&path, record)?);
+        }
+        Ok(contents)
+    }
+}
+
+/// The manifest and its only writer.
+pub(crate) struct Manifest {
+    log: CommitLog,
+    pub contents: Contents,
+}
+
+impl Manifest {
+    /// Opens the manifest of a table, or makes it.
+    ///
+    /// # Errors
+    /// As [`Contents::read`].
+    pub(crate) fn open(fs: Arc<dyn Fs>, table: &Path) -> Result<Self, Error> {
+        let path = folder::manifest(table);
+        let opened = CommitLog::open(Arc::clone(&fs), path, identity(table)).map_err(of_log)?;
+        if let Some(bytes) = opened.torn {
+            tracing::warn!(table = %table.display(), bytes, "cut a change of the manifest that a crash had cut short");
+        }
+        let contents = Contents::read(fs.as_ref(), table)?;
+        Ok(Self { log: opened.log, contents })
+    }
+
+    /// Makes a change durable, then counts it.
+    ///
+    /// # Errors
+    /// What the disk says; nothing can be changed any more then.
+    pub(crate) fn commit(&mut self, change: Change) -> Result<(), Error> {
+        let record = if self.log.is_long() {
+            let mut all = self.contents.clone();
+            all.apply(change.clone());
+            Change { description: all.description.clone(), add: all.files.values().cloned().collect(), ..all.change() }
+        } else {
+            change.clone()
+        };
+        let record = serde_json::to_vec(&record)
+            .map_err(|error| Error::internal("write a change of a manifest").with_source(error))?;
+        self.log.append(&record).map_err(of_log)?;
+        self.contents.apply(change);
+        Ok(())
+    }
+}
+
+fn decode(path: &Path, record: &[u8]) -> Result<Change, Error> {
+    #[derive(Deserialize)]
+    struct Head {
+        version: u32,
+    }
+    let unread = |error| Error::corrupt(format!("a record of {path:?} cannot be read")).with_source(error);
+    let head: Head = serde_json::from_slice(record).map_err(unread)?;
+    if head.version > VERSION {
+        let message = format!("{path:?} has format version {}, this program reads up to {VERSION}", head.version);
+        return Err(Error::user(message).with_hint("run the version that wrote it, or a newer one"));
+    }
+    serde_json::from_slice(record).map_err(unread)
+}
+
+/// How manifests are told apart: by the names of job and table, wherever the data directory is.
+fn identity(table: &Path) -> u64 {
+    let names: Vec<_> = table.components().rev().take(3).map(|name| name.as_os_str().to_string_lossy()).collect();
+    thalweg_types::hash_bytes(format!("table/{}", names.join("/")).as_bytes())
+}
+
+fn of_log(error: LogError) -> Error {
+    Error::from(error).context("the manifest of a table")
+}

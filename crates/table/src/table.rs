@@ -1,0 +1,237 @@
+//! A table while its job runs: what its writer, its keeper and its readers share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::RecordBatch;
+use thalweg_flow::Waker;
+use thalweg_storage::Fs;
+use thalweg_types::{Class, Error};
+
+use crate::columns::Columns;
+use crate::manifest::{Contents, Description, Entry};
+use crate::nulls::{Nulls, united};
+use crate::rollup::RollupPlan;
+use crate::spec::Spec;
+use crate::{Catalog, Rollup, Snapshot, StoredFile, TableName, folder};
+
+/// Tables of running jobs, by name.
+#[derive(Default)]
+pub struct Tables(Mutex<BTreeMap<TableName, Arc<Table>>>);
+
+impl Tables {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TableName, Arc<Table>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, table: &Arc<Table>) {
+        self.lock().insert(table.name.clone(), Arc::clone(table));
+    }
+
+    /// Takes a table out, if it is still this one.
+    pub(crate) fn remove(&self, table: &Arc<Table>) {
+        let mut tables = self.lock();
+        if tables.get(&table.name).is_some_and(|known| Arc::ptr_eq(known, table)) {
+            tables.remove(&table.name);
+        }
+    }
+}
+
+impl Catalog for Tables {
+    fn tables(&self) -> Result<Vec<TableName>, Error> {
+        Ok(self.lock().keys().cloned().collect())
+    }
+
+    fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
+        let table = self.lock().get(name).cloned();
+        table.map(|table| table.snapshot()).transpose()
+    }
+}
+
+/// One table.
+pub(crate) struct Table {
+    pub name: TableName,
+    pub dir: PathBuf,
+    pub fs: Arc<dyn Fs>,
+    pub spec: Spec,
+    pub columns: Columns,
+    /// Finer ones first.
+    pub plans: Vec<RollupPlan>,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// By number.
+    files: BTreeMap<u64, (String, Arc<StoredFile>)>,
+    built: Vec<String>,
+    /// Full files of frames that wait for their turn to become Parquet, oldest first.
+    pub frozen: VecDeque<Frozen>,
+    /// Rows of the file of frames that is being written.
+    pub open: Vec<RecordBatch>,
+    /// Rows that are in no file.
+    pub pending: Vec<RecordBatch>,
+    /// Why the keeper has given up: class, message, hint.
+    pub failed: Option<(Class, String, Option<String>)>,
+    /// The writer's task, where it waits for the keeper.
+    pub writer: Option<Waker>,
+}
+
+/// A full file of frames.
+pub(crate) struct Frozen {
+    pub number: u64,
+    pub bytes: u64,
+    pub rows: u64,
+    pub batches: Vec<RecordBatch>,
+    /// A commit record names all of it.
+    pub is_committed: bool,
+}
+
+impl Table {
+    pub(crate) fn new(
+        name: TableName,
+        dir: PathBuf,
+        fs: Arc<dyn Fs>,
+        spec: Spec,
+        columns: Columns,
+        plans: Vec<RollupPlan>,
+    ) -> Self {
+        Self { name, dir, fs, spec, columns, plans, shared: Mutex::default() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Name of the time column.
+    pub(crate) fn time(&self) -> &str {
+        &self.columns.schema().fields()[self.columns.time()].name
+    }
+
+    pub(crate) fn description(&self) -> Description {
+        Description::new(self.columns.schema(), self.columns.time(), &self.spec.rollups)
+    }
+
+    /// A full file's rows may become Parquet from now on.
+    pub(crate) fn commit(&self, numbers: &[u64]) {
+        let mut shared = self.lock();
+        for frozen in shared.frozen.iter_mut().filter(|frozen| numbers.contains(&frozen.number)) {
+            frozen.is_committed = true;
+        }
+    }
+
+    /// What the keeper said when it gave up.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        let shared = self.lock();
+        let (class, message, hint) = shared.failed.as_ref()?;
+        let error = Error::new(*class, format!("table {}: {message}", self.name));
+        Some(match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        })
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        let schema = self.columns.schema().arrow();
+        let (files, built, mut fresh, pending) = {
+            let shared = self.lock();
+            let fresh: Vec<RecordBatch> =
+                shared.frozen.iter().flat_map(|frozen| &frozen.batches).chain(&shared.open).cloned().collect();
+            (shared.files.clone(), shared.built.clone(), fresh, shared.pending.clone())
+        };
+        if !pending.is_empty() {
+            let united = united(schema, &pending);
+            fresh.push(united.map_err(|error| Error::internal("unite rows").with_source(error))?);
+        }
+        let mut nulls = Nulls::default();
+        let fresh = fresh.iter().map(|rows| nulls.widen(rows, schema)).collect();
+        let plans = self.plans.iter().filter(|plan| built.contains(&plan.spec.name));
+        Ok(Snapshot {
+            name: self.name.clone(),
+            schema: Arc::clone(schema),
+            time: self.columns.time(),
+            files: files_of(&files, folder::ROWS),
+            fresh,
+            rollups: plans.map(|plan| rollup_of(plan, &files)).collect(),
+        })
+    }
+}
+
+impl Shared {
+    /// Takes over what the manifest says now, and gives back the files that are no more part of it.
+    pub(crate) fn take_over(&mut self, table: &Table, contents: &Contents) -> Vec<Arc<StoredFile>> {
+        let mut old = std::mem::take(&mut self.files);
+        self.files = contents.files.iter().map(|(number, entry)| match old.remove(number) {
+            Some(known) => (*number, known),
+            None => (*number, (entry.part.clone(), Arc::new(stored(&table.dir, entry)))),
+        })
+        .collect();
+        self.built = contents.built.iter().cloned().collect();
+        while self.frozen.front().is_some_and(|frozen| frozen.number < contents.sealed) {
+            self.frozen.pop_front();
+        }
+        old.into_values().map(|(_, file)| file).collect()
+    }
+}
+
+fn stored(table: &std::path::Path, entry: &Entry) -> StoredFile {
+    StoredFile {
+        path: folder::parquet(table, &entry.part, &entry.partition, entry.number),
+        rows: entry.rows,
+        bytes: entry.bytes,
+        first: entry.first,
+        last: entry.last,
+    }
+}
+
+type Files = BTreeMap<u64, (String, Arc<StoredFile>)>;
+
+fn files_of(files: &Files, part: &str) -> Vec<Arc<StoredFile>> {
+    let files = files.values().filter(|(of, _)| of == part);
+    let mut files: Vec<Arc<StoredFile>> = files.map(|(_, file)| Arc::clone(file)).collect();
+    files.sort_by_key(|file| file.first);
+    files
+}
+
+fn rollup_of(plan: &RollupPlan, files: &Files) -> Rollup {
+    Rollup {
+        spec: plan.spec.clone(),
+        schema: Arc::clone(&plan.schema),
+        files: files_of(files, &plan.spec.name),
+    }
+}
+
+/// What a table holds whose job may run elsewhere or not at all: its manifest, and the rows of `fresh`.
+///
+/// # Errors
+/// Where the manifest's types are not known.
+pub(crate) fn snapshot_of(
+    name: &TableName,
+    dir: &std::path::Path,
+    contents: &Contents,
+    description: &Description,
+    fresh: &[RecordBatch],
+) -> Result<Snapshot, Error> {
+    let schema = description.schema()?;
+    let time = schema.field(&description.time).map(|(place, _)| place);
+    let time = time.ok_or_else(|| Error::corrupt(format!("the manifest of table {name} has no time column")))?;
+    let files: Files = contents
+        .files
+        .iter()
+        .map(|(number, entry)| (*number, (entry.part.clone(), Arc::new(stored(dir, entry)))))
+        .collect();
+    let mut rollups = Vec::new();
+    for spec in description.rollups().filter(|spec| contents.built.contains(&spec.name)) {
+        rollups.push(rollup_of(&RollupPlan::new(&spec, &schema, time)?, &files));
+    }
+    let mut nulls = Nulls::default();
+    Ok(Snapshot {
+        name: name.clone(),
+        schema: Arc::clone(schema.arrow()),
+        time,
+        files: files_of(&files, folder::ROWS),
+        fresh: fresh.iter().map(|rows| nulls.widen(rows, schema.arrow())).collect(),
+        rollups,
+    })
+}

@@ -1,0 +1,175 @@
+//! What was committed is there once, whatever happened behind it.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use thalweg_connect::{OptionValue, Options, SinkResume};
+
+use crate::drive::{Driven, Row, committed, folder, options, rollups, rows_of, sums_in, sums_of};
+
+const DAY: i64 = 86_400_000;
+
+fn row() -> impl Strategy<Value = Row> {
+    let key = prop_oneof![Just(String::new()), "[a-c]", Just("a text that is longer than twelve bytes".to_owned())];
+    let addr = proptest::option::of([0_u8..2, 0_u8..2, 0_u8..2, 0_u8..2]);
+    let bytes = proptest::option::of(prop_oneof![0_i64..10, Just(i64::MAX), Just(i64::MIN)]);
+    // A few days and both sides of 1970.
+    let time = prop_oneof![-DAY..2 * DAY, 0_i64..120_000];
+    (time, key, addr, bytes)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Give(Vec<Row>),
+    Commit,
+    /// The process ends while a cycle is synced, and not committed.
+    CrashBehindSync,
+    Crash,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => proptest::collection::vec(row(), 1..40).prop_map(Step::Give),
+        4 => Just(Step::Commit),
+        1 => Just(Step::CrashBehindSync),
+        1 => Just(Step::Crash),
+    ]
+}
+
+/// The folder as a killed process leaves it: copied while the keeper works. What the manifest says is copied first, so that
+/// nothing it names comes too late.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    let manifest = from.join("manifest");
+    std::fs::copy(&manifest, to.join("manifest")).unwrap();
+    let mut open = vec![from.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let target = to.join(path.strip_prefix(from).unwrap());
+            if path.is_dir() {
+                std::fs::create_dir_all(&target).unwrap();
+                open.push(path);
+            } else if path != manifest {
+                // It may just have been renamed.
+                _ = std::fs::copy(&path, &target);
+            }
+        }
+    }
+}
+
+fn sorted(rows: &[Row]) -> Vec<Row> {
+    let mut rows = rows.to_vec();
+    rows.sort();
+    rows
+}
+
+fn table_options() -> Options {
+    options(&[("seal_rows", OptionValue::Integer(50)), ("rollups", rollups())])
+}
+
+fn check(snapshot: &thalweg_table::Snapshot, expected: &[Row]) {
+    let rows = rows_of(snapshot);
+    assert_eq!(rows, sorted(expected));
+    // Rollups stand for what is in files; all else is fresh.
+    let fresh: usize = snapshot.fresh.iter().map(|rows| rows.num_rows()).sum();
+    let mut stored = snapshot.clone();
+    stored.fresh.clear();
+    let stored = rows_of(&stored);
+    assert_eq!(stored.len() + fresh, rows.len());
+    let names: Vec<&str> = snapshot.rollups.iter().map(|rollup| rollup.spec.name.as_str()).collect();
+    assert_eq!(names, ["minute", "hour"]);
+    assert_eq!(sums_in(&snapshot.rollups[0]), sums_of(&stored, 60_000));
+    assert_eq!(sums_in(&snapshot.rollups[1]), sums_of(&stored, 3_600_000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rows_are_there_once_after_any_crash(steps in proptest::collection::vec(step(), 1..40)) {
+        let root = tempfile::tempdir().unwrap();
+        let mut dir = root.path().join("0");
+        let begin = SinkResume::default();
+        let (mut resume, mut cycle) = (begin.clone(), 0);
+        let (mut durable, mut all): (Vec<Row>, Vec<Row>) = (Vec::new(), Vec::new());
+        let mut driven = Driven::open(&dir, &table_options(), Some(begin)).unwrap();
+        for (place, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Give(rows) => {
+                    driven.give(&rows);
+                    all.extend(rows);
+                }
+                Step::Commit => {
+                    cycle += 1;
+                    resume = driven.commit(cycle);
+                    durable.clone_from(&all);
+                }
+                Step::CrashBehindSync | Step::Crash => {
+                    let part = matches!(step, Step::CrashBehindSync).then(|| driven.prepare(cycle + 1));
+                    let next = root.path().join((place + 1).to_string());
+                    copy(&folder(&dir), &folder(&next));
+                    drop((part, driven));
+                    dir = next;
+                    if resume.position.is_some() {
+                        check(&committed(&dir, Some(&resume)), &durable);
+                    }
+                    driven = Driven::open(&dir, &table_options(), Some(resume.clone())).unwrap();
+                    all.clone_from(&durable);
+                }
+            }
+            check(&driven.snapshot(), &all);
+            if resume.position.is_some() {
+                check(&committed(&dir, Some(&resume)), &durable);
+            }
+        }
+        drop(driven);
+        if resume.position.is_some() {
+            check(&committed(&dir, Some(&resume)), &durable);
+        }
+    }
+}
+
+#[test]
+fn a_table_without_a_commit_is_empty() {
+    let root = tempfile::tempdir().unwrap();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    driven.give(&[(1, "a".to_owned(), None, Some(3))]);
+    check(&driven.snapshot(), &[(1, "a".to_owned(), None, Some(3))]);
+    check(&committed(root.path(), None), &[]);
+}
+
+#[test]
+fn a_job_that_begins_anew_finds_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..200).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    driven.give(&rows);
+    driven.commit(1);
+    driven.wait_until("file", |snapshot| !snapshot.files.is_empty());
+    drop(driven);
+    let driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    check(&driven.snapshot(), &[]);
+    assert_eq!(std::fs::read_dir(folder(root.path()).join("fresh")).unwrap().count(), 0);
+}
+
+#[test]
+fn damaged_rows_are_named_with_file_and_byte() {
+    let root = tempfile::tempdir().unwrap();
+    let mut driven = Driven::open(root.path(), &options(&[]), Some(SinkResume::default())).unwrap();
+    driven.give(&[(1, "a".to_owned(), None, Some(3))]);
+    let resume = driven.commit(1);
+    drop(driven);
+    let path = folder(root.path()).join("fresh").join("00000000.frames");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = Driven::open(root.path(), &options(&[]), Some(resume.clone())).err().unwrap();
+    assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+    assert!(error.message().contains("00000000.frames") && error.message().contains("byte 48"), "{error}");
+    // Shorter than what was committed.
+    std::fs::write(&path, &bytes[..middle]).unwrap();
+    let error = Driven::open(root.path(), &options(&[]), Some(resume)).err().unwrap();
+    assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+}
