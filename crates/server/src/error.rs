@@ -32,6 +32,7 @@ pub(crate) enum Code {
     UriTooLong,
     UnsupportedMediaType,
     QueueFull,
+    TooManyQueries,
     HeadTooLarge,
     Internal,
     Corrupt,
@@ -40,6 +41,7 @@ pub(crate) enum Code {
     Draining,
     Overloaded,
     Timeout,
+    QueryTimeout,
     JobStopped,
 }
 
@@ -71,6 +73,9 @@ impl Code {
                 ("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE, Never, None)
             }
             Code::QueueFull => ("queue_full", StatusCode::TOO_MANY_REQUESTS, WithBackoff, Some("1")),
+            Code::TooManyQueries => {
+                ("too_many_queries", StatusCode::TOO_MANY_REQUESTS, WithBackoff, Some("1"))
+            }
             Code::HeadTooLarge => {
                 ("head_too_large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Never, None)
             }
@@ -81,6 +86,8 @@ impl Code {
             Code::Draining => ("draining", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("5")),
             Code::Overloaded => ("overloaded", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
             Code::Timeout => ("timeout", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
+            // It reads only, so nothing is left open.
+            Code::QueryTimeout => ("query_timeout", StatusCode::GATEWAY_TIMEOUT, Never, None),
             Code::JobStopped => ("job_stopped", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
         };
         Row { name, status, retry, retry_after }

@@ -12,12 +12,14 @@
 //! * `wire`: what leaves as JSON; never the engine's own structs.
 //!
 //! Invariants
-//! * Every error has the same body, and 504 is the only status that says "it may have happened or not".
+//! * Every error has the same body, and 504 is the only status that says "it may have happened or not"; of `/v1/sql` it
+//!   does not, as that only reads.
 //! * What a client sends is bounded before it is kept: heads, bodies one by one and together, requests,
 //!   connections, and the time of each.
 //! * Only loopback addresses are served, as there are neither TLS nor tokens yet.
 //!
-//! Not here: how bodies become records (`thalweg-connect`), how jobs run (`thalweg-node`).
+//! Not here: how bodies become records (`thalweg-connect`), how jobs run (`thalweg-node`), how SQL is answered
+//! (`thalweg-sql`).
 
 mod app;
 mod body;

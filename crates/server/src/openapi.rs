@@ -22,7 +22,7 @@ pub(crate) fn document() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Streams in, exact window answers out. Times are RFC 3339 in UTC with up to six digits of \
                             a second. Every error has the body of `Error`; 504 is the only status that leaves open \
-                            whether something has happened.",
+                            whether something has happened; queries over tables only read.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
@@ -153,6 +153,7 @@ fn describe(endpoint: Endpoint) -> Operation {
                 ("504", "Not drained in time; it goes on draining"),
             ],
         },
+        Endpoint::Sql => sql(),
         Endpoint::Metrics => Operation {
             id: "metrics",
             summary: "Metrics in the text format of Prometheus",
@@ -242,6 +243,46 @@ fn post_records() -> Operation {
                 "An answer is overdue or the job stopped: the outcome is unknown. Repeating is safe only where the source \
                  has an `id`",
             ),
+        ],
+    }
+}
+
+fn sql() -> Operation {
+    let text = || json!({ "schema": { "type": "string" } });
+    Operation {
+        id: "sql",
+        summary: "Run one SQL statement that only reads, over the tables of all jobs",
+        parameters: vec![json!({
+            "name": "format",
+            "in": "query",
+            "description": "Wins over `Accept`. Where the query fails after its first rows, the connection is cut",
+            "schema": { "type": "string", "enum": ["json", "ndjson", "csv", "arrow", "table"], "default": "json" },
+        })],
+        body: Some(json!({
+            "text/plain": { "schema": { "type": "string", "description": "The statement" } },
+            "application/json": { "schema": {
+                "type": "object", "properties": { "sql": { "type": "string" } }, "required": ["sql"],
+            } },
+        })),
+        success: vec![(
+            "200",
+            "The rows, as they come. Addresses and times are texts; so are decimals, NaN and infinities in JSON",
+            Some(json!({
+                "application/json": { "schema": { "type": "array", "items": { "type": "object" } } },
+                "application/x-ndjson": text(),
+                "text/csv": text(),
+                "text/plain": text(),
+                "application/vnd.apache.arrow.stream": {},
+            })),
+        )],
+        errors: &[
+            ("400", "No SQL, or what it names is not there, or it writes, or it takes too much memory"),
+            ("404", "The node answers no SQL"),
+            ("408", "The body came too slowly"),
+            ("413", "The body is too large"),
+            ("415", "The body is no text, or compressed"),
+            ("429", "Too many queries wait already"),
+            ("504", "It takes too long; it was stopped"),
         ],
     }
 }

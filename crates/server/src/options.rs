@@ -1,6 +1,9 @@
 //! What a server may be told; the defaults suit a node on its own.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use thalweg_sql::Engine;
 
 /// Limits and times of a server.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Options {
     pub shutdown_grace: Duration,
     /// Names by which browsers may call the server beside `localhost` and addresses.
     pub allowed_hosts: Vec<String>,
+    /// What answers SQL; without one there is none.
+    pub sql: Option<Arc<Engine>>,
 }
 
 impl Default for Options {
@@ -55,6 +60,7 @@ impl Default for Options {
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(15),
             allowed_hosts: Vec::new(),
+            sql: None,
         }
     }
 }

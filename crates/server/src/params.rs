@@ -3,6 +3,8 @@
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
 //! empty one, and bytes that are no UTF-8 are refused.
 
+use thalweg_sql::Format;
+
 use crate::control::{KeyField, Stop};
 use crate::error::{ApiError, Code};
 
@@ -92,6 +94,31 @@ pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
         };
     }
     Ok(how)
+}
+
+/// How rows are written: `?format=csv`; `None` leaves it to `Accept`. No other parameter is taken.
+pub(crate) fn format(query: Option<&str>) -> Result<Option<Format>, ApiError> {
+    const HINT: &str = "the parameter is `format`: json, ndjson, csv, arrow or table";
+    let mut format = None;
+    for field in fields(query)? {
+        format = match (field.name.as_str(), field.value.as_deref()) {
+            ("format", Some("json")) => Some(Format::Json),
+            ("format", Some("ndjson")) => Some(Format::Ndjson),
+            ("format", Some("csv")) => Some(Format::Csv),
+            ("format", Some("arrow")) => Some(Format::Arrow),
+            ("format", Some("table")) => Some(Format::Table),
+            ("format", other) => {
+                let other = other.unwrap_or_default();
+                return Err(
+                    ApiError::new(Code::InvalidRequest, format!("format={other:?} in the URL")).hint(HINT)
+                );
+            }
+            (other, _) => {
+                return Err(ApiError::new(Code::InvalidRequest, format!("no parameter {other:?}")).hint(HINT));
+            }
+        };
+    }
+    Ok(format)
 }
 
 #[cfg(test)]

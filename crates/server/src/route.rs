@@ -14,6 +14,7 @@ pub(crate) enum Endpoint {
     ShowJob,
     StartJob,
     StopJob,
+    Sql,
     Metrics,
     Health,
     Ready,
@@ -51,7 +52,7 @@ pub(crate) struct Route {
 const QUERY: &str = "/v1/jobs/{job}/operators/{operator}/queries/{query}";
 
 #[rustfmt::skip]
-pub(crate) static ROUTES: [Route; 12] = {
+pub(crate) static ROUTES: [Route; 13] = {
     use Endpoint::*;
     const fn route(endpoint: Endpoint, method: Method, path: &'static str, needs: Needs, role: Role) -> Route {
         let limited = !matches!(endpoint, Metrics | Health | Ready);
@@ -66,6 +67,7 @@ pub(crate) static ROUTES: [Route; 12] = {
         route(ShowJob,     Method::GET,    "/v1/jobs/{job}",                  Needs::Started, Role::Read),
         route(StartJob,    Method::POST,   "/v1/jobs/{job}",                  Needs::Ready,   Role::Admin),
         route(StopJob,     Method::DELETE, "/v1/jobs/{job}",                  Needs::Started, Role::Admin),
+        route(Sql,         Method::POST,   "/v1/sql",                         Needs::Nothing, Role::Read),
         route(Metrics,     Method::GET,    "/metrics",                        Needs::Nothing, Role::Read),
         route(Health,      Method::GET,    "/healthz",                        Needs::Nothing, Role::Read),
         route(Ready,       Method::GET,    "/readyz",                         Needs::Nothing, Role::Read),

@@ -1,1 +1,38 @@
 //! SQL over the tables of jobs.
+//!
+//! [`Engine`] runs queries over what a [`Catalog`](thalweg_table::Catalog) shows, on threads of its own. The life of a
+//! query: `statement` lets only what reads pass; `admission` gives it one of the places; `session` plans it over one
+//! snapshot per table (`names`, `stored`), with the functions, views and rules of this crate; `run` carries its batches
+//! to a [`Reply`] through a short queue; [`output`] makes bytes of them.
+//!
+//! Invariants
+//! * Nothing here writes, and no statement that would is planned.
+//! * A query sees one snapshot of each table, taken when it first names it, and holds it to its end.
+//! * Queries that run, queries that wait, their memory, their time and what waits for a reader are bounded.
+//! * An answer from a rollup is the answer that the rows would give, to the bit (`rollup`).
+//!
+//! Not here: where rows are kept and what makes rollups (`thalweg-table`), SQL over streams (`thalweg-window`).
+
+#![deny(unsafe_code)]
+
+mod admission;
+mod bounds;
+mod engine;
+mod fault;
+mod function;
+mod limits;
+mod names;
+pub mod output;
+mod reply;
+mod rollup;
+mod run;
+mod session;
+mod statement;
+mod stored;
+mod table_function;
+mod view;
+
+pub use engine::Engine;
+pub use limits::{Exceeded, Limits};
+pub use output::{Chunks, Format, write};
+pub use reply::Reply;

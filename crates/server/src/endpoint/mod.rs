@@ -4,6 +4,7 @@ mod health;
 mod jobs;
 mod queries;
 mod records;
+mod sql;
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -29,6 +30,7 @@ pub(crate) async fn answer(
         Endpoint::ShowJob => jobs::show(app, params).await,
         Endpoint::StartJob => jobs::start(app, params, parts, body).await,
         Endpoint::StopJob => jobs::stop(app, params, parts).await,
+        Endpoint::Sql => sql::post(app, parts, body).await,
         Endpoint::Metrics => health::metrics(app).await,
         Endpoint::Health => health::health(),
         Endpoint::Ready => health::ready(app),

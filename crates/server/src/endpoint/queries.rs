@@ -34,7 +34,10 @@ pub(super) async fn add(
     expect_text(&parts.headers, "the query as text/plain, or {\"query\": \"SELECT …\"}")?;
     let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
     let text = super::jobs::text_of(&held.bytes, "query")?;
-    let sql = sql_of(&media_type(&parts.headers), text)?;
+    let sql = match object_of(&media_type(&parts.headers), text) {
+        Some(object) => query_of(object)?,
+        None => text.to_owned(),
+    };
     drop(held);
 
     let reply = wire::AddedQuery {
@@ -76,14 +79,15 @@ struct QueryBody {
     query: String,
 }
 
-/// The query of a body that is SQL, or JSON with the SQL in it. No query begins with a brace.
-fn sql_of(media_type: &str, body: &str) -> Result<String, ApiError> {
-    if media_type != "application/json" && !body.trim_start().starts_with('{') {
-        return Ok(body.to_owned());
-    }
-    let parsed: QueryBody = serde_json::from_str(body).map_err(|error| {
+fn query_of(object: &str) -> Result<String, ApiError> {
+    let parsed: QueryBody = serde_json::from_str(object).map_err(|error| {
         ApiError::new(Code::InvalidRequest, format!("the body: {error}"))
             .hint("send {\"query\": \"SELECT …\"}, or the query itself as text/plain")
     })?;
     Ok(parsed.query)
+}
+
+/// The body where it is JSON with SQL in it, and not SQL itself. No query begins with a brace.
+pub(super) fn object_of<'a>(media_type: &str, body: &'a str) -> Option<&'a str> {
+    (media_type == "application/json" || body.trim_start().starts_with('{')).then_some(body)
 }

@@ -79,6 +79,8 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
+    /// Whether the body came to its end.
+    pub(crate) is_whole: bool,
 }
 
 impl Reply {
@@ -158,14 +160,35 @@ impl Connection {
             let (name, value) = line.split_once(':').unwrap();
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
-        let mut reply = Reply { status, headers, body: String::new() };
+        let mut reply = Reply { status, headers, body: String::new(), is_whole: true };
         let length = reply.header("content-length").map_or(0, |length| length.parse().unwrap());
         if length > 0 && !is_head {
             let mut body = vec![0; length];
             self.0.read_exact(&mut body).unwrap();
             reply.body = String::from_utf8(body).unwrap();
         }
+        if reply.header("transfer-encoding") == Some("chunked") && !is_head {
+            let (body, is_whole) = self.chunks();
+            reply.body = String::from_utf8_lossy(&body).into_owned();
+            reply.is_whole = is_whole;
+        }
         Some(reply)
+    }
+
+    /// A body in chunks, and whether it came to its end.
+    fn chunks(&mut self) -> (Vec<u8>, bool) {
+        let mut body = Vec::new();
+        while let Some(length) = self.line().and_then(|line| usize::from_str_radix(&line, 16).ok()) {
+            let mut chunk = vec![0; length + 2];
+            if self.0.read_exact(&mut chunk).is_err() {
+                return (body, false);
+            }
+            if length == 0 {
+                return (body, true);
+            }
+            body.extend_from_slice(&chunk[..length]);
+        }
+        (body, false)
     }
 
     fn line(&mut self) -> Option<String> {

@@ -13,3 +13,4 @@ mod queries;
 mod records;
 mod schema;
 mod shutdown;
+mod sql;

@@ -1,0 +1,165 @@
+//! `POST /v1/sql`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::{Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use serde_json::json;
+use thalweg_sql::{Engine, Limits};
+use thalweg_table::{Catalog, Snapshot, TableName};
+use thalweg_types::Error;
+
+use crate::client::Site;
+
+const PATH: &str = "/v1/sql";
+const SQL: &str = "SELECT time, bytes FROM flows ORDER BY bytes";
+/// Fails behind some thousand rows.
+const FAILS_LATE: &str = "SELECT 1 / (400000 - value) AS x FROM generate_series(1, 1000000)";
+const ENDLESS: &str =
+    "SELECT count(*) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) WHERE x + y < 0";
+
+/// One table of two rows.
+struct Tables;
+
+impl Catalog for Tables {
+    fn tables(&self) -> Result<Vec<TableName>, Error> {
+        Ok(vec![TableName { job: "net".to_owned(), table: "flows".to_owned() }])
+    }
+
+    fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, None), false),
+            Field::new("bytes", DataType::Int64, true),
+        ]));
+        let times = TimestampMicrosecondArray::from(vec![1_700_000_000_000_000, 1_700_000_000_500_000]);
+        let bytes = Int64Array::from(vec![Some(7), None]);
+        let rows = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(times), Arc::new(bytes)]);
+        Ok(Some(Snapshot {
+            name: name.clone(),
+            schema,
+            time: 0,
+            files: vec![],
+            fresh: vec![rows.expect("two columns")],
+            rollups: vec![],
+        }))
+    }
+}
+
+fn site(limits: Limits) -> Site {
+    let engine = Engine::new(Arc::new(Tables), limits).expect("an engine");
+    Site::with(|options| options.sql = Some(Arc::new(engine)))
+}
+
+#[test]
+fn rows_come_in_the_format_that_is_asked_for() {
+    let site = site(Limits::default());
+    let reply = site.post(PATH, SQL);
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(
+        reply.json(),
+        json!([
+            {"time": "2023-11-14T22:13:20Z", "bytes": 7},
+            {"time": "2023-11-14T22:13:20.5Z", "bytes": null},
+        ])
+    );
+    let csv = "time,bytes\n2023-11-14T22:13:20Z,7\n2023-11-14T22:13:20.5Z,\n";
+    for (accept, query, content_type, begin) in [
+        ("text/csv", "", "text/csv; charset=utf-8", csv),
+        ("application/json", "?format=csv", "text/csv; charset=utf-8", csv),
+        (
+            "application/x-ndjson",
+            "",
+            "application/x-ndjson",
+            "{\"time\":\"2023-11-14T22:13:20Z\",\"bytes\":7}\n{",
+        ),
+        ("text/plain", "", "text/plain; charset=utf-8", "time                    bytes\n---"),
+        (
+            "application/vnd.apache.arrow.stream",
+            "",
+            "application/vnd.apache.arrow.stream",
+            "\u{fffd}\u{fffd}",
+        ),
+        ("*/*", "?format=json", "application/json", "[\n{"),
+    ] {
+        let reply =
+            site.call("POST", &format!("{PATH}{query}"), &format!("Accept: {accept}\r\n"), SQL.as_bytes());
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some(content_type)));
+        assert!(reply.is_whole && reply.body.starts_with(begin), "{reply:?}");
+    }
+    assert_eq!(site.post(PATH, "SELECT 1 WHERE false").json(), json!([]));
+}
+
+#[test]
+fn a_statement_may_come_as_json() {
+    let site = site(Limits::default());
+    let body = json!({ "sql": "SELECT 1 AS one" }).to_string();
+    for kind in ["application/json", "application/x-www-form-urlencoded", "text/plain"] {
+        assert_eq!(site.post_as(PATH, kind, &body).json(), json!([{"one": 1}]));
+    }
+    for body in ["{\"query\":\"x\"}", "\"x\"", "{"] {
+        site.post_as(PATH, "application/json", body).expect_error(400, "invalid_request");
+    }
+    site.post_as(PATH, "image/png", "SELECT 1").expect_error(415, "unsupported_media_type");
+}
+
+#[test]
+fn what_is_wrong_with_a_statement_is_told() {
+    let site = site(Limits::default());
+    for (sql, message) in [
+        ("SELEC 1", "Line: 1, Column: 1"),
+        ("SELECT * FROM flow", "no table flow"),
+        ("DROP TABLE flows", "DROP is no statement that only reads"),
+        ("", "got none"),
+    ] {
+        let error = site.post(PATH, sql).expect_error(400, "invalid_query");
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
+        assert_eq!(error["retry"], "never");
+    }
+    let error = site.post(PATH, "SELECT byte FROM flows").expect_error(400, "invalid_query");
+    assert_eq!(error["hint"], "did you mean \"bytes\"?");
+    site.post(&format!("{PATH}?format=xml"), SQL).expect_error(400, "invalid_request");
+    site.post(&format!("{PATH}?limit=1"), SQL).expect_error(400, "invalid_request");
+}
+
+#[test]
+fn an_answer_that_fails_late_is_cut() {
+    let site = site(Limits::default());
+    let reply = site.post(&format!("{PATH}?format=csv"), FAILS_LATE);
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.lines().count() > 1_000 && !reply.is_whole);
+}
+
+#[test]
+fn limits_have_statuses_of_their_own() {
+    let slow = site(Limits { time: Duration::from_millis(200), ..Limits::default() });
+    let error = slow.post(PATH, ENDLESS).expect_error(504, "query_timeout");
+    assert_eq!(error["retry"], "never");
+
+    let busy = site(Limits { queries: 1, waiting: 0, ..Limits::default() });
+    let mut first = busy.connect();
+    first.send("POST", PATH, "", ENDLESS.as_bytes());
+    let reply = loop {
+        let reply = busy.post(PATH, "SELECT 1");
+        if reply.status != 200 {
+            break reply;
+        }
+    };
+    reply.expect_error(429, "too_many_queries");
+    assert!(reply.header("retry-after").is_some());
+    // A client that goes away takes its query along.
+    drop(first);
+    while busy.post(PATH, "SELECT 1").status != 200 {}
+
+    let small = site(Limits { memory: 1 << 16, ..Limits::default() });
+    let sorted = "SELECT value FROM generate_series(1, 1000000) ORDER BY value DESC";
+    small.post(PATH, sorted).expect_error(400, "invalid_query");
+}
+
+#[test]
+fn a_node_without_tables_says_so() {
+    let site = Site::new();
+    let error = site.post(PATH, SQL).expect_error(404, "not_found");
+    assert!(error["hint"].as_str().unwrap().contains("table"));
+}

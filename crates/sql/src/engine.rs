@@ -1,0 +1,113 @@
+//! The engine: threads of its own, on which queries run.
+//!
+//! The threads have low priority (Linux), so that queries take what ingest leaves; there are few of them, so that they
+//! never take all cores.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_table::Catalog;
+use thalweg_types::Error;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use crate::admission::Admission;
+use crate::limits::Limits;
+use crate::reply::{Reply, torn};
+use crate::run::{Shared, run};
+use crate::session;
+
+/// Nice value of the threads: above 0 gives way to others.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+/// Runs queries over the tables of a catalog.
+pub struct Engine {
+    shared: Arc<Shared>,
+    /// `None` only while it is being dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Engine {
+    /// Starts the threads of an engine.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub fn new(catalog: Arc<dyn Catalog>, limits: Limits) -> Result<Self, Error> {
+        let names = AtomicUsize::new(0);
+        let threads = limits.threads.max(1);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .max_blocking_threads((threads / 4).max(2))
+            .thread_name_fn(move || format!("sql-{}", names.fetch_add(1, Ordering::Relaxed)))
+            .on_thread_start(give_way)
+            .enable_time()
+            .build()
+            .map_err(|error| Error::external("start the threads of the SQL engine").with_source(error))?;
+        let template = session::template(&limits)?;
+        let admission = Admission::new(&limits);
+        let shared = Arc::new(Shared { catalog, limits, template, admission });
+        Ok(Self { shared, runtime: Some(runtime) })
+    }
+
+    /// Runs one statement that only reads; returns when its first rows are there, or when it has none.
+    ///
+    /// # Errors
+    /// Of class user where the text is no SQL, names what is not there, writes, or takes more memory or time than it
+    /// may; external where too many queries wait or a file cannot be read; [`crate::Exceeded::of`] tells which limit
+    /// it was. What fails later is told in place of the next rows.
+    pub async fn query(&self, sql: &str) -> Result<Reply, Error> {
+        let (runtime, ready) = self.spawn(sql)?;
+        Ok(Reply::new(ready.await.map_err(|_| torn())??, runtime))
+    }
+
+    /// As [`Engine::query`], for a thread that may block; not to be called on a thread of an async runtime.
+    ///
+    /// # Errors
+    /// As [`Engine::query`].
+    pub fn query_blocking(&self, sql: &str) -> Result<Reply, Error> {
+        let (runtime, ready) = self.spawn(sql)?;
+        Ok(Reply::new(ready.blocking_recv().map_err(|_| torn())??, runtime))
+    }
+
+    /// The limits that it was started with.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    fn spawn(&self, sql: &str) -> Result<(tokio::runtime::Handle, oneshot::Receiver<Ready>), Error> {
+        let runtime = self.runtime.as_ref().ok_or_else(torn)?;
+        let (sender, ready) = oneshot::channel();
+        runtime.spawn(run(Arc::clone(&self.shared), sql.to_owned(), sender));
+        Ok((runtime.handle().clone(), ready))
+    }
+}
+
+type Ready = Result<crate::run::Head, Error>;
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A drop may happen anywhere, also where blocking is not allowed.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn give_way() {
+    // On Linux this is the calling thread alone. Where it is forbidden, queries compete.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "a thread for queries keeps its priority");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}

@@ -1,0 +1,162 @@
+//! What DataFusion says, as an error with a class and a place.
+
+use std::io;
+
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::object_store;
+use thalweg_types::Error;
+
+use crate::limits::Exceeded;
+
+/// An error of a query, and whether a new snapshot may help.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) error: Error,
+    /// A file that a snapshot names is not there any more.
+    pub(crate) vanished: bool,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self { error, vanished: false }
+    }
+}
+
+/// An error of ours on its way through DataFusion. `Error` is not cloned; what is shared is read.
+pub(crate) fn ours(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// The error for a user.
+pub(crate) fn of(error: DataFusionError) -> Fault {
+    let place = place(&error);
+    let root = error.find_root();
+    if vanished(root) {
+        let error = Error::external(format!("a file of a table is gone: {}", plain(root)))
+            .with_hint("it was merged or has expired; send the query again");
+        return Fault { error, vanished: true };
+    }
+    let mut out = match root {
+        DataFusionError::External(source) => match source.downcast_ref::<Error>() {
+            Some(error) => again(error),
+            None => match source.downcast_ref::<DataFusionError>() {
+                Some(inner) => Error::user(plain(inner)),
+                None => Error::internal(format!("run the query: {source}")),
+            },
+        },
+        DataFusionError::ResourcesExhausted(what) => {
+            Exceeded::Memory { limit: 0, what: first_line(what).to_owned() }.into_error()
+        }
+        DataFusionError::ParquetError(_) => {
+            Error::corrupt(format!("read a file of a table: {}", plain(root)))
+        }
+        DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) => {
+            Error::external(format!("read a file of a table: {}", plain(root)))
+        }
+        DataFusionError::Internal(_) | DataFusionError::ExecutionJoin(_) | DataFusionError::Ffi(_) => {
+            Error::internal(format!("run the query: {}", plain(root)))
+        }
+        DataFusionError::SchemaError(schema, _) => no_field(schema),
+        _ => Error::user(plain(root)),
+    };
+    if let Some(place) = place {
+        let hint = out.hint().map(str::to_owned);
+        let mut placed =
+            Error::new(out.class(), format!("{} at {place}", out.message())).with_retry(out.retry());
+        if let Some(hint) = hint {
+            placed = placed.with_hint(hint);
+        }
+        out = placed;
+    }
+    Fault { error: out, vanished: false }
+}
+
+/// Puts in the limit that the memory pool did not know about.
+pub(crate) fn with_memory_limit(error: Error, bytes: u64) -> Error {
+    match Exceeded::of(&error) {
+        Some(Exceeded::Memory { what, .. }) => {
+            Exceeded::Memory { limit: bytes, what: what.clone() }.into_error()
+        }
+        _ => error,
+    }
+}
+
+/// `Error` has no copy, as its source may have none; its text stands for that.
+fn again(error: &Error) -> Error {
+    let mut out = Error::new(error.class(), error.chain()).with_retry(error.retry());
+    if let Some(hint) = error.hint() {
+        out = out.with_hint(hint);
+    }
+    out
+}
+
+fn no_field(error: &SchemaError) -> Error {
+    let SchemaError::FieldNotFound { field, valid_fields } = error else {
+        return Error::user(error.to_string());
+    };
+    let known: Vec<&str> = valid_fields.iter().map(|field| field.name.as_str()).collect();
+    let out = Error::user(format!("no column {:?}", field.name));
+    match nearest(&field.name, &known) {
+        Some(near) => out.with_hint(format!("did you mean {near:?}?")),
+        None if known.is_empty() => out,
+        None => out.with_hint(format!("there are {}", listed(&known))),
+    }
+}
+
+/// The name that was meant, if one is near.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let score = |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());
+    known
+        .iter()
+        .map(|other| (score(other), *other))
+        .filter(|(score, _)| *score > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, other)| other)
+}
+
+/// Names in a sentence: the first forty.
+pub(crate) fn listed(names: &[&str]) -> String {
+    const MOST: usize = 40;
+    let mut text = names[..names.len().min(MOST)].join(", ");
+    if names.len() > MOST {
+        text.push_str(&format!(" and {} more", names.len() - MOST));
+    }
+    text
+}
+
+/// Line and column that the planner noted.
+fn place(error: &DataFusionError) -> Option<String> {
+    let span = error.diagnostic()?.span?;
+    Some(format!("line {}, column {}", span.start.line, span.start.column))
+}
+
+/// The text without the kinds that DataFusion puts in front.
+fn plain(error: &DataFusionError) -> String {
+    let text = match error {
+        DataFusionError::SQL(error, _) => {
+            let text = error.to_string();
+            text.strip_prefix("sql parser error: ").map_or(text.clone(), str::to_owned)
+        }
+        _ => error.message().into_owned(),
+    };
+    first_line(text.split("\n\nbacktrace:").next().unwrap_or_default()).to_owned()
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default().trim_end_matches('.')
+}
+
+/// Whether an error is about a file that is not there.
+fn vanished(error: &DataFusionError) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if matches!(cause.downcast_ref::<object_store::Error>(), Some(object_store::Error::NotFound { .. })) {
+            return true;
+        }
+        if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}

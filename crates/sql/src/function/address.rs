@@ -1,0 +1,118 @@
+//! Addresses and networks: texts to bytes and back.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use crate::output::address;
+
+/// Bits of an address before those of version 4 begin.
+const MAPPED: u32 = 96;
+
+/// The address that a text is.
+pub(super) fn parse(text: &str) -> Option<[u8; 16]> {
+    Some(match text.trim().parse::<IpAddr>().ok()? {
+        IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
+        IpAddr::V6(six) => six.octets(),
+    })
+}
+
+pub(super) fn is_v4(octets: &[u8; 16]) -> bool {
+    octets[..10] == [0; 10] && octets[10..12] == [0xff, 0xff]
+}
+
+/// The address with all but its first bits cleared.
+pub(super) fn masked(octets: [u8; 16], bits: u32) -> [u8; 16] {
+    let keep = if bits == 0 { 0 } else { u128::MAX << (128 - bits.min(128)) };
+    (u128::from_be_bytes(octets) & keep).to_be_bytes()
+}
+
+/// How many bits of an address are its network's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lengths {
+    pub(super) four: u32,
+    pub(super) six: u32,
+}
+
+impl Lengths {
+    /// # Errors
+    /// A text about the one that is out of range.
+    pub(super) fn new(four: i64, six: i64) -> Result<Self, String> {
+        let within = |length: i64, most: u32, version: u8| {
+            u32::try_from(length)
+                .ok()
+                .filter(|length| *length <= most)
+                .ok_or_else(|| format!("a network of version {version} has 0 to {most} bits, got {length}"))
+        };
+        Ok(Self { four: within(four, 32, 4)?, six: within(six, 128, 6)? })
+    }
+
+    pub(super) fn network(self, octets: [u8; 16]) -> [u8; 16] {
+        masked(octets, if is_v4(&octets) { MAPPED + self.four } else { self.six })
+    }
+
+    /// Writes `10.1.0.0/16`.
+    pub(super) fn write(self, octets: [u8; 16], out: &mut String) {
+        address(&self.network(octets), out);
+        let _ = write!(out, "/{}", if is_v4(&octets) { self.four } else { self.six });
+    }
+}
+
+/// A network that addresses are in or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Network {
+    octets: [u8; 16],
+    bits: u32,
+}
+
+impl Network {
+    /// Reads `10.0.0.0/8`, or an address alone.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (host, bits) = match text.split_once('/') {
+            Some((host, bits)) => (host, Some(bits.trim().parse::<u32>().ok()?)),
+            None => (text, None),
+        };
+        let octets = parse(host)?;
+        let (before, most) = if is_v4(&octets) { (MAPPED, 32) } else { (0, 128) };
+        let bits = before + bits.unwrap_or(most);
+        (bits <= 128).then(|| Self { octets: masked(octets, bits), bits })
+    }
+
+    pub(super) fn holds(&self, octets: [u8; 16]) -> bool {
+        masked(octets, self.bits) == self.octets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_of_both_versions() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
+            ("10.1.2.3/8", "10.255.0.1", "11.0.0.0"),
+            ("10.1.2.3", "10.1.2.3", "10.1.2.4"),
+            ("0.0.0.0/0", "255.1.1.1", "2001:db8::"),
+            ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
+            ("::/0", "1.2.3.4", ""),
+            ("::1", "::1", "::2"),
+        ] {
+            let network = Network::parse(network).unwrap();
+            assert!(network.holds(parse(inside).unwrap()), "{network:?}");
+            assert!(!parse(outside).is_some_and(|outside| network.holds(outside)), "{network:?}");
+        }
+        for text in ["", "10.0.0.0/33", "::/129", "10/8", "10.0.0.0/x", "a/8"] {
+            assert_eq!(Network::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_checked() {
+        assert!(
+            Lengths::new(33, 48).is_err() && Lengths::new(-1, 48).is_err() && Lengths::new(24, 129).is_err()
+        );
+        let mut text = String::new();
+        Lengths::new(20, 48).unwrap().write(parse("10.1.255.7").unwrap(), &mut text);
+        assert_eq!(text, "10.1.240.0/20");
+    }
+}

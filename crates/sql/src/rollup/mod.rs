@@ -1,0 +1,266 @@
+//! Aggregates that rollups answer in place of rows, to the bit.
+//!
+//! A rule of the optimizer looks for an aggregate over conditions and expressions over one table. It rewrites it if there
+//! is a rollup such that
+//! * groups, and conditions on other things than event time, are decided by the rollup's keys (`safe`);
+//! * conditions on event time are bounds;
+//! * aggregates are `sum` of its sums and `count(*)`, which may have a `FILTER` that its keys decide.
+//!
+//! The bounds are divided (`cover`): whole intervals for the coarsest such rollup, edges for finer ones and for the rows
+//! of files. Rows that are in no file are always taken as they are. All these are united and summed once more: sums of
+//! integers wrap around, so they come out the same in whatever order and grouping; a count is a sum of counts, and 0 where
+//! there is none.
+//!
+//! `EXPLAIN` shows the parts as `TABLE[ROLLUP]`, `TABLE[files]` and `TABLE[fresh]`. They are not looked at again, so the
+//! rule may run as often as it likes.
+
+mod cover;
+mod peel;
+mod rewrite;
+mod safe;
+
+use arrow_schema::DataType;
+use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use thalweg_table::{Rollup, Snapshot};
+
+use crate::bounds::{Bounds, nanos};
+use crate::stored::{Part, StoredTable};
+use cover::{Level, Piece};
+use peel::Peeled;
+use safe::Keys;
+
+/// The rule. It comes after all others, when `now()` is a literal and conditions have come down to the scans.
+#[derive(Debug)]
+pub(crate) struct RollupRule;
+
+impl OptimizerRule for RollupRule {
+    fn name(&self) -> &str {
+        "rollups"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>, DataFusionError> {
+        if let LogicalPlan::Aggregate(aggregate) = &plan
+            && let Some(asked) = Asked::of(aggregate)
+            && let Some(rewritten) = asked.answer(aggregate)?
+        {
+            return Ok(Transformed::yes(rewritten));
+        }
+        Ok(Transformed::no(plan))
+    }
+}
+
+/// What an aggregate is asked for, over columns of the table.
+struct Asked {
+    peeled: Peeled,
+    groups: Vec<Expr>,
+    values: Vec<Value>,
+    bounds: Bounds,
+    /// Conditions beside the bounds.
+    conditions: Vec<Expr>,
+}
+
+struct Value {
+    kind: Kind,
+    filter: Option<Expr>,
+}
+
+enum Kind {
+    Sum(String),
+    Count,
+}
+
+impl Asked {
+    fn of(aggregate: &Aggregate) -> Option<Self> {
+        let mut peeled = peel::peel(&aggregate.input)?;
+        let table = stored(&peeled)?;
+        if table.part != Part::Whole || !table.use_rollups || table.snapshot.rollups.is_empty() {
+            return None;
+        }
+        let schema = aggregate.input.schema();
+        let groups = aggregate
+            .group_expr
+            .iter()
+            .map(|expr| peeled.resolve(expr, schema))
+            .collect::<Option<Vec<_>>>()?;
+        let values = aggregate.aggr_expr.iter().map(|expr| {
+            let Expr::AggregateFunction(function) = unaliased(expr) else { return None };
+            value(function, |expr| peeled.resolve(expr, schema), table)
+        });
+        let values = values.collect::<Option<Vec<_>>>()?;
+        let mut bounds = Bounds::ALL;
+        let mut conditions = Vec::new();
+        let time = table.time().to_owned();
+        for condition in std::mem::take(&mut peeled.conditions) {
+            match Bounds::exact(&condition, &time) {
+                Some(exact) => bounds = bounds.and(exact),
+                None => conditions.push(condition),
+            }
+        }
+        Some(Self { peeled, groups, values, bounds, conditions })
+    }
+
+    /// The plan with rollups in it; `None` where rows have to answer.
+    fn answer(&self, aggregate: &Aggregate) -> Result<Option<LogicalPlan>, DataFusionError> {
+        let Some(table) = stored(&self.peeled) else { return Ok(None) };
+        let pieces = self.pieces(table);
+        if !pieces.iter().any(|piece| matches!(piece, Piece::Rollup(..))) {
+            return Ok(None);
+        }
+        rewrite::rewrite(self, table, &pieces, aggregate).map(Some)
+    }
+
+    /// Who answers for what; parts without data are left out.
+    fn pieces(&self, table: &StoredTable) -> Vec<Piece> {
+        let snapshot = &*table.snapshot;
+        let mut levels: Vec<Level> = snapshot
+            .rollups
+            .iter()
+            .enumerate()
+            .filter(|(_, rollup)| self.fits(rollup, table))
+            .map(|(index, rollup)| Level { index, every: every(rollup), from: kept_from(rollup) })
+            .collect();
+        levels.sort_by_key(|level| level.every);
+        let files_from = snapshot.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX);
+        let mut pieces = cover::cover(open_ends(self.bounds, snapshot), &levels, files_from);
+        pieces.retain(|piece| {
+            let (files, span) = match piece {
+                Piece::Rollup(index, span) => (&snapshot.rollups[*index].files, span),
+                Piece::Files(span) => (&snapshot.files, span),
+            };
+            files.iter().any(|file| Bounds::of_file(file.first, file.last).meets(*span))
+        });
+        pieces
+    }
+
+    /// Whether a rollup knows all that is asked.
+    fn fits(&self, rollup: &Rollup, table: &StoredTable) -> bool {
+        let snapshot = &table.snapshot;
+        let of_rows = crate::stored::shown(&snapshot.schema);
+        let of_rollup = crate::stored::shown(&rollup.schema);
+        let same = |name: &str| match (of_rows.field_with_name(name), of_rollup.field_with_name(name)) {
+            (Ok(one), Ok(other)) => one.data_type() == other.data_type(),
+            _ => false,
+        };
+        let DataType::Timestamp(unit, None) = snapshot.schema.field(snapshot.time).data_type() else {
+            return false;
+        };
+        // Starts of intervals that the column cannot hold are rounded, and then are no starts.
+        if every(rollup) <= 0 || every(rollup) % nanos(*unit) != 0 || !same(table.time()) {
+            return false;
+        }
+        let counts = of_rollup.field_with_name(Rollup::COUNT);
+        if !counts.is_ok_and(|field| *field.data_type() == DataType::Int64) {
+            return false;
+        }
+        // Equal floats may differ in bits, and then who was first would show.
+        let is_key = |name: &&String| {
+            same(name) && of_rows.field_with_name(name).is_ok_and(|field| !field.data_type().is_floating())
+        };
+        let by = rollup.spec.by.iter().filter(is_key).map(String::as_str).collect();
+        let keys = Keys { time: table.time(), by, every: every(rollup) };
+        let filters = self.values.iter().filter_map(|value| value.filter.as_ref());
+        let decided = self.groups.iter().chain(&self.conditions).chain(filters).all(|expr| keys.decide(expr));
+        decided
+            && self.values.iter().all(|value| match &value.kind {
+                Kind::Sum(column) => same(column) && rollup.spec.sum.contains(column),
+                Kind::Count => true,
+            })
+    }
+}
+
+fn stored(peeled: &Peeled) -> Option<&StoredTable> {
+    let any: &dyn std::any::Any = peeled.table.as_ref();
+    any.downcast_ref()
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
+}
+
+/// The aggregate as one that rollups have.
+fn value(
+    function: &AggregateFunction,
+    resolve: impl Fn(&Expr) -> Option<Expr>,
+    table: &StoredTable,
+) -> Option<Value> {
+    let AggregateFunctionParams { args, distinct: false, filter, order_by, null_treatment: None } =
+        &function.params
+    else {
+        return None;
+    };
+    let [arg] = args.as_slice() else { return None };
+    if !order_by.is_empty() {
+        return None;
+    }
+    let filter = match filter {
+        Some(filter) => Some(resolve(filter)?),
+        None => None,
+    };
+    let field = |name: &str| table.snapshot.schema.field_with_name(name).ok();
+    let kind = match (function.func.name(), resolve(arg)?) {
+        ("sum", Expr::Column(column)) => {
+            let kind = field(&column.name)?.data_type();
+            matches!(kind, DataType::Int64 | DataType::UInt64).then(|| Kind::Sum(column.name))?
+        }
+        ("count", Expr::Literal(value, _)) if !value.is_null() => Kind::Count,
+        ("count", Expr::Column(column)) if !field(&column.name)?.is_nullable() => Kind::Count,
+        _ => return None,
+    };
+    Some(Value { kind, filter })
+}
+
+fn nanoseconds(micros: i64) -> i128 {
+    i128::from(micros) * 1_000
+}
+
+fn every(rollup: &Rollup) -> i128 {
+    nanoseconds(rollup.spec.every)
+}
+
+/// From when on a rollup has everything. What it drops is older than all that it keeps.
+fn kept_from(rollup: &Rollup) -> i128 {
+    match rollup.spec.retention {
+        None => i128::MIN,
+        Some(_) => rollup.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX),
+    }
+}
+
+/// Bounds without an end where nothing is beyond it, so that no edge is looked for there. Rows that are in no file have
+/// bounds of their own.
+fn open_ends(bounds: Bounds, snapshot: &Snapshot) -> Bounds {
+    if bounds.is_empty() {
+        return bounds;
+    }
+    let last_row = snapshot.files.iter().map(|file| file.last).max().unwrap_or(i64::MIN);
+    let mut first = snapshot.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX);
+    let mut end = nanoseconds(last_row) + 1_000;
+    for rollup in &snapshot.rollups {
+        for file in &rollup.files {
+            first = first.min(nanoseconds(file.first));
+            // An interval that begins after the last row that is kept has rows that are not.
+            if file.last > last_row {
+                end = end.max(nanoseconds(file.last) + every(rollup));
+            }
+        }
+    }
+    Bounds {
+        from: if bounds.from <= first { i128::MIN } else { bounds.from },
+        to: if bounds.to >= end { i128::MAX } else { bounds.to },
+    }
+}

@@ -1,0 +1,168 @@
+//! The plan that takes the place of an aggregate: parts of the table united, and summed once more.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, TimeUnit};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DataFusionError, ScalarValue, TableReference};
+use datafusion::datasource::provider_as_source;
+use datafusion::functions::core::expr_fn::coalesce;
+use datafusion::functions_aggregate::expr_fn::sum;
+use datafusion::logical_expr::{
+    Aggregate, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Union, lit, when,
+};
+use thalweg_table::Rollup;
+
+use super::cover::Piece;
+use super::{Asked, Kind};
+use crate::bounds::{Bounds, nanos};
+use crate::stored::{Part, StoredTable};
+
+/// Builds the plan; its columns are those of the aggregate, with their names and types.
+pub(super) fn rewrite(
+    asked: &Asked,
+    table: &StoredTable,
+    pieces: &[Piece],
+    aggregate: &Aggregate,
+) -> Result<LogicalPlan, DataFusionError> {
+    let mut parts: Vec<(Part, Bounds)> = pieces
+        .iter()
+        .map(|piece| match piece {
+            Piece::Rollup(index, span) => (Part::Rollup(*index), *span),
+            Piece::Files(span) => (Part::Files, *span),
+        })
+        .collect();
+    if table.snapshot.fresh.iter().any(|batch| batch.num_rows() > 0) {
+        parts.push((Part::Fresh, asked.bounds));
+    }
+    let mut inputs = parts
+        .into_iter()
+        .map(|(part, span)| branch(asked, table, part, span).map(Arc::new))
+        .collect::<Result<Vec<_>, _>>()?;
+    let united = match inputs.len() {
+        1 => inputs.remove(0),
+        _ => Arc::new(LogicalPlan::Union(Union::try_new(inputs)?)),
+    };
+    let groups = (0..asked.groups.len()).map(|place| column(&group_name(place))).collect();
+    let sums = (0..asked.values.len()).map(|place| sum(column(&value_name(place)))).collect();
+    let summed = LogicalPlan::Aggregate(Aggregate::try_new(united, groups, sums)?);
+    let columns: Vec<Column> = summed.schema().columns();
+    let out = columns.into_iter().enumerate().map(|(place, column)| {
+        let (qualifier, field) = aggregate.schema.qualified_field(place);
+        let counts = place
+            .checked_sub(asked.groups.len())
+            .and_then(|place| asked.values.get(place))
+            .is_some_and(|value| matches!(value.kind, Kind::Count));
+        let expr = match counts {
+            true => coalesce(vec![Expr::Column(column), lit(0_i64)]),
+            false => Expr::Column(column),
+        };
+        let expr = expr.cast_to(field.data_type(), summed.schema())?;
+        Ok(expr.alias_qualified(qualifier.cloned(), field.name()))
+    });
+    let out = out.collect::<Result<Vec<_>, DataFusionError>>()?;
+    Ok(LogicalPlan::Projection(Projection::try_new(out, Arc::new(summed))?))
+}
+
+/// One part of the table: groups and what is to be summed, row by row.
+fn branch(
+    asked: &Asked,
+    table: &StoredTable,
+    part: Part,
+    span: Bounds,
+) -> Result<LogicalPlan, DataFusionError> {
+    let shown = match part {
+        Part::Rollup(index) => table.snapshot.rollups[index].spec.name.as_str(),
+        Part::Files => "files",
+        Part::Fresh | Part::Whole => "fresh",
+    };
+    let name = TableReference::bare(format!("{}[{shown}]", asked.peeled.name.table()));
+    // Not to be rewritten again.
+    let provider = StoredTable::new(Arc::clone(&table.snapshot), part, false);
+    let source = provider_as_source(Arc::new(provider));
+    let mut plan = LogicalPlanBuilder::scan(name.clone(), source, None)?;
+    let own = |expr: &Expr| qualified(expr.clone(), &name);
+    for condition in asked.conditions.iter().map(own).chain([Ok(within(span, table, &name))]) {
+        plan = plan.filter(condition?)?;
+    }
+    let mut out = Vec::with_capacity(asked.groups.len() + asked.values.len());
+    for (place, group) in asked.groups.iter().enumerate() {
+        out.push(own(group)?.alias(group_name(place)));
+    }
+    for (place, value) in asked.values.iter().enumerate() {
+        let of_row = match (&value.kind, part) {
+            (Kind::Sum(column), _) => Expr::Column(Column::new(Some(name.clone()), column)),
+            (Kind::Count, Part::Rollup(_)) => Expr::Column(Column::new(Some(name.clone()), Rollup::COUNT)),
+            (Kind::Count, _) => lit(1_i64),
+        };
+        let of_row = match &value.filter {
+            Some(filter) => when(own(filter)?, of_row).end()?,
+            None => of_row,
+        };
+        out.push(of_row.alias(value_name(place)));
+    }
+    plan.project(out)?.build()
+}
+
+/// Names that only the parts and their sum see.
+fn group_name(place: usize) -> String {
+    format!("group_{place}")
+}
+
+fn value_name(place: usize) -> String {
+    format!("value_{place}")
+}
+
+fn column(name: &str) -> Expr {
+    Expr::Column(Column::new_unqualified(name))
+}
+
+/// The expression over the columns of a part.
+fn qualified(expr: Expr, name: &TableReference) -> Result<Expr, DataFusionError> {
+    let done = expr.transform_up(|expr| {
+        Ok(match expr {
+            Expr::Column(column) => {
+                Transformed::yes(Expr::Column(Column::new(Some(name.clone()), column.name)))
+            }
+            other => Transformed::no(other),
+        })
+    });
+    done.map(|done| done.data)
+}
+
+/// The bounds as a condition on the part's time.
+fn within(span: Bounds, table: &StoredTable, name: &TableReference) -> Expr {
+    let schema = &table.snapshot.schema;
+    let DataType::Timestamp(unit, zone) = schema.field(table.snapshot.time).data_type() else {
+        return lit(true);
+    };
+    let time = || Expr::Column(Column::new(Some(name.clone()), table.time()));
+    // The first value at or after an instant; none where the column's type ends before it.
+    let at = |instant: i128| {
+        let value = instant.div_euclid(nanos(*unit)) + i128::from(instant.rem_euclid(nanos(*unit)) != 0);
+        let value = i64::try_from(value).ok()?;
+        let zone = zone.clone();
+        Some(match unit {
+            TimeUnit::Second => ScalarValue::TimestampSecond(Some(value), zone),
+            TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(Some(value), zone),
+            TimeUnit::Microsecond => ScalarValue::TimestampMicrosecond(Some(value), zone),
+            TimeUnit::Nanosecond => ScalarValue::TimestampNanosecond(Some(value), zone),
+        })
+    };
+    let mut out = lit(true);
+    if span.from != i128::MIN {
+        out = match at(span.from) {
+            Some(value) => time().gt_eq(Expr::Literal(value, None)),
+            None if span.from < 0 => out,
+            None => lit(false),
+        };
+    }
+    if span.to != i128::MAX {
+        out = match at(span.to) {
+            Some(value) => out.and(time().lt(Expr::Literal(value, None))),
+            None if span.to > 0 => out,
+            None => lit(false),
+        };
+    }
+    out
+}

@@ -1,0 +1,108 @@
+//! What a query is planned with: one template for the engine, a copy with its own names for each query.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::common::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::cache::cache_manager::CacheManagerConfig;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::registry::FunctionRegistry;
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use thalweg_table::Catalog;
+use thalweg_types::Error;
+
+use crate::fault::{self, Fault};
+use crate::function::{self, AddressLiterals, AddressPlanner};
+use crate::limits::Limits;
+use crate::names::{CATALOG, DEFAULT_SCHEMA, Jobs, Names};
+use crate::rollup::RollupRule;
+use crate::table_function;
+
+/// Consumers of memory that are named when it is used up.
+const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+
+/// Makes the template.
+pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
+    let memory = usize::try_from(limits.memory).unwrap_or(usize::MAX);
+    let metadata = usize::try_from(limits.metadata).unwrap_or(usize::MAX);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(memory), NAMED_CONSUMERS)))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+        .with_cache_manager(CacheManagerConfig::default().with_metadata_cache_limit(metadata))
+        .build_arc()
+        .map_err(|error| fault::of(error).error)?;
+    let mut config = SessionConfig::new()
+        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .with_target_partitions(limits.threads.max(1));
+    // Errors name line and column.
+    config.options_mut().sql_parser.collect_spans = true;
+    // Addresses before the rules that look at types, rollups after all that brings conditions to the scans.
+    let mut analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(AddressLiterals)];
+    analyzer.extend(Analyzer::new().rules);
+    let mut optimizer = Optimizer::new().rules;
+    optimizer.push(Arc::new(RollupRule));
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_analyzer_rules(analyzer)
+        .with_optimizer_rules(optimizer)
+        .build();
+    let registered = state.register_expr_planner(Arc::new(AddressPlanner)).and_then(|()| {
+        function::all().into_iter().try_for_each(|function| state.register_udf(function).map(drop))
+    });
+    registered.map_err(|error| fault::of(error).error)?;
+    Ok(state)
+}
+
+/// Plans a statement and starts it, over new snapshots.
+pub(crate) async fn start(
+    template: &SessionState,
+    catalog: &Arc<dyn Catalog>,
+    limits: &Limits,
+    statement: Statement,
+) -> Result<SendableRecordBatchStream, Fault> {
+    let names = Arc::new(Names::new(Arc::clone(catalog), limits.use_rollups));
+    plan_and_start(template, names, statement).await.map_err(|error| {
+        let mut fault = fault::of(error);
+        fault.error = fault::with_memory_limit(fault.error, limits.memory);
+        fault
+    })
+}
+
+async fn plan_and_start(
+    template: &SessionState,
+    names: Arc<Names>,
+    statement: Statement,
+) -> Result<SendableRecordBatchStream, DataFusionError> {
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Jobs(Arc::clone(&names))));
+    let mut state = SessionStateBuilder::new_from_existing(template.clone())
+        .with_catalog_list(Arc::new(catalogs))
+        .build();
+    for (name, function) in table_function::all(&names) {
+        state.register_udtf(name, function);
+    }
+    let context = SessionContext::new_with_state(state);
+    // From here on it is one moment for `now()`.
+    let state = context.state();
+    let plan = state.statement_to_plan(statement).await?;
+    // `statement` has refused all that; this is the same once more, by the plan.
+    SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false)
+        .verify_plan(&plan)?;
+    let plan = state.create_physical_plan(&plan).await?;
+    execute_stream(plan, state.task_ctx())
+}
