@@ -27,6 +27,8 @@ pub(crate) enum Verb {
     Schema,
     /// Write made-up records, the same ones for the same seed.
     Gen(Gen),
+    /// Query the tables of jobs.
+    Sql(Sql),
     /// Look into what jobs keep on disk; nothing is changed, and a job may be running on it.
     Inspect(Inspect),
     /// Read every byte of what jobs keep on disk, and check that it is what was written and fits together.
@@ -34,6 +36,38 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
+}
+
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("where").required(true).args(["data_dir", "node"])))]
+pub(crate) struct Sql {
+    /// One statement that reads: SELECT, WITH, SHOW TABLES, DESCRIBE, EXPLAIN; - reads it from standard input.
+    #[arg(value_name = "STATEMENT")]
+    pub(crate) statement: String,
+    /// A data directory: rows that are committed; jobs may be running on it.
+    #[arg(long, value_name = "D")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// A running node, such as http://127.0.0.1:8080: rows that are not committed yet, too.
+    #[arg(long, value_name = "URL")]
+    pub(crate) node: Option<String>,
+    /// How rows are written.
+    #[arg(long, value_enum, default_value_t = Shape::Table)]
+    pub(crate) format: Shape,
+    /// Memory for sorting, grouping and joining; a node has its own limit.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = thalweg_types::parse_size)]
+    pub(crate) memory: u64,
+    /// How long the query may take; a node has its own limit.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = thalweg_types::parse_duration)]
+    pub(crate) timeout: i64,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Shape {
+    Table,
+    Csv,
+    Json,
+    Ndjson,
+    Arrow,
 }
 
 #[derive(Subcommand)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use thalweg_node::{Node, RunningJob};
 use thalweg_server::{NodeControl, Options, Readiness, Running, Server};
+use thalweg_sql::{Engine, Limits};
+use thalweg_types::Error;
 
 use crate::output::{Failure, talk};
 
@@ -21,8 +23,11 @@ impl Door {
     /// If the address cannot be had.
     pub(crate) fn open(address: SocketAddr, node: &Arc<Node>) -> Result<Self, Failure> {
         let control = Arc::new(NodeControl::new(Arc::clone(node)));
-        let server = Server::bind(&address.to_string(), Arc::clone(&control) as _, Options::default())
-            .map_err(|error| Failure::at_start(&error))?;
+        let failed = |error: Error| Failure::at_start(&error);
+        let sql = node.tables().and_then(|tables| Engine::new(tables, Limits::default())).map_err(failed)?;
+        let options = Options { sql: Some(Arc::new(sql)), ..Options::default() };
+        let server =
+            Server::bind(&address.to_string(), Arc::clone(&control) as _, options).map_err(failed)?;
         Ok(Self { control, server: server.start() })
     }
 

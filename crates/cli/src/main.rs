@@ -9,6 +9,7 @@ mod output;
 mod progress;
 mod run;
 mod signals;
+mod sql;
 mod table;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Verb::Gen(generate) => generate::generate(&generate),
         Verb::Inspect(args) => inspect::inspect(&args),
         Verb::Verify(args) => inspect::verify(&args),
+        Verb::Sql(args) => sql::sql(&args),
         Verb::Table(args) => table::table(&args),
     };
     match outcome {

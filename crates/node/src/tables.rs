@@ -23,7 +23,11 @@ impl CommittedTables {
     /// Of class user, where there is no such folder or it is no data directory.
     pub fn open(data_dir: &Path) -> Result<Self, Error> {
         if !data_dir.join("jobs").is_dir() {
-            let what = if data_dir.is_dir() { "is no data directory: it has no folder `jobs`" } else { "is not there" };
+            let what = if data_dir.is_dir() {
+                "is no data directory: it has no folder `jobs`"
+            } else {
+                "is not there"
+            };
             return Err(Error::user(format!("{data_dir:?} {what}"))
                 .with_hint("name the folder that `thalweg run --data-dir` was given"));
         }
@@ -42,7 +46,9 @@ impl CommittedTables {
             Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 return Ok(None);
             }
-            Err(error) => return Err(Error::from(error).context(format!("the commit log of job {:?}", name.job))),
+            Err(error) => {
+                return Err(Error::from(error).context(format!("the commit log of job {:?}", name.job)));
+            }
         };
         let Some(last) = commits.records.last() else { return Ok(None) };
         let record = CommitRecord::decode(last)?;

@@ -55,7 +55,8 @@ impl Columns {
                     }
                 }
                 data_type => {
-                    let stored = Field { data_type: stored_type(data_type), omit_null: false, ..field.clone() };
+                    let stored =
+                        Field { data_type: stored_type(data_type), omit_null: false, ..field.clone() };
                     all.push((stored, From::Field(place)));
                 }
             }
@@ -84,8 +85,12 @@ impl Columns {
             match all.iter().find(|(field, _)| field.name == truncate.column) {
                 None => return Err(("truncate", unknown(&truncate.column))),
                 Some((field, _)) if field.data_type != DataType::Ip => {
-                    let error = Error::user(format!("column {:?} is of type {}", truncate.column, field.data_type));
-                    return Err(("truncate", error.with_hint("addresses, columns of type ip, are truncated")));
+                    let error =
+                        Error::user(format!("column {:?} is of type {}", truncate.column, field.data_type));
+                    return Err((
+                        "truncate",
+                        error.with_hint("addresses, columns of type ip, are truncated"),
+                    ));
                 }
                 Some(_) => {}
             }
@@ -136,7 +141,8 @@ impl Columns {
     }
 
     fn event_times(&self, batch: &Batch) -> ArrayRef {
-        let times = batch.times().iter().map(|time: &Micros| self.unit.from_micros(*time).unwrap_or(i64::MAX));
+        let times =
+            batch.times().iter().map(|time: &Micros| self.unit.from_micros(*time).unwrap_or(i64::MAX));
         self.unit.column(ScalarBuffer::from(times.collect::<Vec<i64>>()), None)
     }
 }
@@ -166,7 +172,8 @@ fn time_column(all: &mut Vec<(Field, From)>, named: Option<&str>) -> Result<Stri
         all.iter().filter(|(field, _)| is_time(field)).map(|(field, _)| field.name.as_str()).collect();
     match times.as_slice() {
         [] if all.iter().any(|(field, _)| field.name == TIME) => {
-            let error = Error::user("the input has a field `time` that is no timestamp, and no timestamp field");
+            let error =
+                Error::user("the input has a field `time` that is no timestamp, and no timestamp field");
             Err(("time", error.with_hint("give that field another name, in a `project` before the table")))
         }
         [] => {

@@ -94,15 +94,19 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, number: u64, bytes: u64) -> Result<
     let file = fs.open(path, OpenMode::Read).map_err(|error| failed("open", path, error))?;
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let map = file.map(0, length).map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => damaged(path, bytes, "the file is shorter than what was committed"),
+        std::io::ErrorKind::UnexpectedEof => {
+            damaged(path, bytes, "the file is shorter than what was committed")
+        }
         _ => failed("read", path, error),
     })?;
     let header = map.get(..HEADER).filter(|header| header.starts_with(MAGIC));
     let Some(header) = header else { return Err(damaged(path, 0, "this is no file of a table's rows")) };
     let version = u16::from_le_bytes([header[8], header[9]]);
     if version > VERSION {
-        return Err(Error::user(format!("{path:?} has format version {version}, this program reads up to {VERSION}"))
-            .with_hint("run the version that wrote it, or a newer one"));
+        return Err(Error::user(format!(
+            "{path:?} has format version {version}, this program reads up to {VERSION}"
+        ))
+        .with_hint("run the version that wrote it, or a newer one"));
     }
     let mut frames = FrameReader::new(&map, HEADER, Chain::new(number));
     let mut batches = Vec::new();

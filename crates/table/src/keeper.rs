@@ -143,10 +143,11 @@ impl Keeper {
             self.write(&mut change, &self.table.plans[place].spec.name, &[rows])?;
         }
         change.sealed = number + 1;
-        let (rows, bytes) = change.add.iter().filter(|entry| entry.part == folder::ROWS).fold(
-            (0, 0),
-            |(rows, bytes), entry| (rows + entry.rows, bytes + entry.bytes),
-        );
+        let (rows, bytes) = change
+            .add
+            .iter()
+            .filter(|entry| entry.part == folder::ROWS)
+            .fold((0, 0), |(rows, bytes), entry| (rows + entry.rows, bytes + entry.bytes));
         self.commit(change)?;
         self.frames.push((Instant::now(), folder::frames(&self.table.dir, number)));
         tracing::debug!(table = %self.table.name, rows, bytes, millis = begun.elapsed().as_millis() as u64, "sealed");
@@ -213,13 +214,16 @@ impl Keeper {
     /// Merges the small files of one partition, if it has enough of them.
     fn merge_next(&mut self) -> Result<bool, Error> {
         let small = self.table.spec.seal_rows / 2;
-        let parts = std::iter::once(folder::ROWS).chain(self.table.plans.iter().map(|plan| plan.spec.name.as_str()));
+        let parts =
+            std::iter::once(folder::ROWS).chain(self.table.plans.iter().map(|plan| plan.spec.name.as_str()));
         for part in parts {
             let mut partitions: std::collections::BTreeMap<&str, Vec<&Entry>> = Default::default();
             for entry in self.entries(part).filter(|entry| entry.rows < small) {
                 partitions.entry(&entry.partition).or_default().push(entry);
             }
-            let Some(entries) = partitions.into_values().find(|entries| entries.len() >= MERGE) else { continue };
+            let Some(entries) = partitions.into_values().find(|entries| entries.len() >= MERGE) else {
+                continue;
+            };
             let mut rows = 0;
             let entries = entries.into_iter().take_while(|entry| {
                 rows += entry.rows;

@@ -84,8 +84,9 @@ impl Description {
     /// Where it names a type that this program does not know.
     pub(crate) fn schema(&self) -> Result<Schema, Error> {
         let fields = self.fields.iter().map(|field| {
-            let data_type = DataType::parse(&field.data_type)
-                .map_err(|error| Error::corrupt(format!("column {:?} of a manifest", field.name)).with_source(error))?;
+            let data_type = DataType::parse(&field.data_type).map_err(|error| {
+                Error::corrupt(format!("column {:?} of a manifest", field.name)).with_source(error)
+            })?;
             Ok(Field::new(&field.name, data_type).nullable())
         });
         Ok(Schema::new(fields.collect::<Result<Vec<Field>, Error>>()?))
@@ -199,7 +200,11 @@ impl Manifest {
         let record = if self.log.is_long() {
             let mut all = self.contents.clone();
             all.apply(change.clone());
-            Change { description: all.description.clone(), add: all.files.values().cloned().collect(), ..all.change() }
+            Change {
+                description: all.description.clone(),
+                add: all.files.values().cloned().collect(),
+                ..all.change()
+            }
         } else {
             change.clone()
         };
@@ -219,7 +224,8 @@ fn decode(path: &Path, record: &[u8]) -> Result<Change, Error> {
     let unread = |error| Error::corrupt(format!("a record of {path:?} cannot be read")).with_source(error);
     let head: Head = serde_json::from_slice(record).map_err(unread)?;
     if head.version > VERSION {
-        let message = format!("{path:?} has format version {}, this program reads up to {VERSION}", head.version);
+        let message =
+            format!("{path:?} has format version {}, this program reads up to {VERSION}", head.version);
         return Err(Error::user(message).with_hint("run the version that wrote it, or a newer one"));
     }
     serde_json::from_slice(record).map_err(unread)
@@ -227,7 +233,8 @@ fn decode(path: &Path, record: &[u8]) -> Result<Change, Error> {
 
 /// How manifests are told apart: by the names of job and table, wherever the data directory is.
 fn identity(table: &Path) -> u64 {
-    let names: Vec<_> = table.components().rev().take(3).map(|name| name.as_os_str().to_string_lossy()).collect();
+    let names: Vec<_> =
+        table.components().rev().take(3).map(|name| name.as_os_str().to_string_lossy()).collect();
     thalweg_types::hash_bytes(format!("table/{}", names.join("/")).as_bytes())
 }
 

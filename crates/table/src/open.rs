@@ -37,7 +37,9 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     let path = folder::manifest(&table.dir);
     if position.is_none() {
         match fs.remove(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("remove", &path, error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed("remove", &path, error));
+            }
             _ => {}
         }
     }
@@ -116,9 +118,10 @@ fn remove_strangers(table: &Table, contents: &Contents, position: &Position) -> 
     let fresh = folder::fresh(&table.dir);
     for name in fs.list(&fresh).map_err(|error| failed("list", &fresh, error))? {
         let number = folder::number_of(&name);
-        let is_named = position.frames.iter().any(|extent| {
-            Some(extent.number) == number && extent.number >= contents.sealed
-        });
+        let is_named = position
+            .frames
+            .iter()
+            .any(|extent| Some(extent.number) == number && extent.number >= contents.sealed);
         if !is_named {
             let path = fresh.join(name);
             fs.remove(&path).map_err(|error| failed("remove", &path, error))?;
@@ -135,7 +138,9 @@ fn remove_strangers(table: &Table, contents: &Contents, position: &Position) -> 
         for partition in listing(&part)? {
             let partition = part.join(partition);
             let names = fs.list(&partition).map_err(|error| failed("list", &partition, error))?;
-            for path in names.into_iter().map(|name| partition.join(name)).filter(|path| !named.contains(path)) {
+            for path in
+                names.into_iter().map(|name| partition.join(name)).filter(|path| !named.contains(path))
+            {
                 fs.remove(&path).map_err(|error| failed("remove", &path, error))?;
             }
         }

@@ -71,7 +71,8 @@ impl Writer<'_> {
             }
             for (partition, places) in places {
                 let taken = take_record_batch(rows, &UInt32Array::from(places));
-                let taken = taken.map_err(|error| Error::internal("divide rows by time").with_source(error))?;
+                let taken =
+                    taken.map_err(|error| Error::internal("divide rows by time").with_source(error))?;
                 divided.entry(partition).or_default().push(taken);
             }
         }
@@ -169,7 +170,8 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, entry: &Entry) -> Result<Vec<Record
         .with_hint("put the file back from a copy"));
     }
     let damaged = |error: String| Error::corrupt(format!("{path:?} cannot be read: {error}"));
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|error| damaged(error.to_string()))?;
+    let reader =
+        ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|error| damaged(error.to_string()))?;
     let reader = reader.with_batch_size(64 << 10).build().map_err(|error| damaged(error.to_string()))?;
     reader.map(|rows| rows.map_err(|error| damaged(error.to_string()))).collect()
 }
@@ -181,6 +183,7 @@ fn times(time: &str, rows: &RecordBatch) -> Result<impl Iterator<Item = Micros>,
 
 /// First and last event time.
 pub(crate) fn span(time: &str, rows: &RecordBatch) -> Result<(Micros, Micros), Error> {
-    let span = times(time, rows)?.fold((i64::MAX, i64::MIN), |(first, last), time| (first.min(time), last.max(time)));
+    let span = times(time, rows)?
+        .fold((i64::MAX, i64::MIN), |(first, last), time| (first.min(time), last.max(time)));
     Ok(span)
 }

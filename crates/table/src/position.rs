@@ -31,17 +31,21 @@ impl Position {
     /// # Errors
     /// Of class internal: every field can be written as JSON.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, Error> {
-        serde_json::to_vec(self).map_err(|error| Error::internal("write a table's position").with_source(error))
+        serde_json::to_vec(self)
+            .map_err(|error| Error::internal("write a table's position").with_source(error))
     }
 
     /// # Errors
     /// Where it is no position, or one of a newer format.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let damaged = |error| Error::corrupt("the commit record holds no position of a table").with_source(error);
+        let damaged =
+            |error| Error::corrupt("the commit record holds no position of a table").with_source(error);
         let position: Self = serde_json::from_slice(bytes).map_err(damaged)?;
         if position.version > VERSION {
             let version = position.version;
-            let message = format!("a table's position has format version {version}, this program reads up to {VERSION}");
+            let message = format!(
+                "a table's position has format version {version}, this program reads up to {VERSION}"
+            );
             return Err(Error::user(message).with_hint("run the version that wrote it, or a newer one"));
         }
         Ok(position)

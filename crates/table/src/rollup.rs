@@ -12,7 +12,9 @@ use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_row::{RowConverter, Rows, SortField};
-use arrow_schema::{ArrowError, DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use arrow_schema::{
+    ArrowError, DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef,
+};
 use hashbrown::HashTable;
 use thalweg_types::{DataType, Error, Micros, Schema, TimeUnit};
 
@@ -162,9 +164,8 @@ impl<'a> Roller<'a> {
     /// Starts of the intervals that times are in.
     fn intervals(&self, times: &ArrayRef) -> Result<ArrayRef, Error> {
         let every = self.plan.every;
-        let counts = arrow_array::cast::downcast_array::<Int64Array>(
-            &*arrow_select_cast(times).map_err(rolling)?,
-        );
+        let counts =
+            arrow_array::cast::downcast_array::<Int64Array>(&*arrow_select_cast(times).map_err(rolling)?);
         let starts = counts.values().iter().map(|time| time.div_euclid(every) * every);
         Ok(self.plan.unit.column(starts.collect(), None))
     }

@@ -172,8 +172,9 @@ impl SinkPlugin for TablePlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let spec = Spec::read(&context.options)
-            .map_err(|mistakes| mistakes.into_iter().next().map_or(Error::internal("no mistake"), |one| one.error))?;
+        let spec = Spec::read(&context.options).map_err(|mistakes| {
+            mistakes.into_iter().next().map_or(Error::internal("no mistake"), |one| one.error)
+        })?;
         let (columns, plans) = plan(&context.schema, &spec).map_err(|(_, error)| error)?;
         let name = TableName { job: context.job.to_string(), table: context.name.to_string() };
         let dir = context.data_dir.join("tables").join(&name.table);

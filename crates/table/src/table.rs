@@ -136,8 +136,13 @@ impl Table {
         let schema = self.columns.schema().arrow();
         let (files, built, mut fresh, pending) = {
             let shared = self.lock();
-            let fresh: Vec<RecordBatch> =
-                shared.frozen.iter().flat_map(|frozen| &frozen.batches).chain(&shared.open).cloned().collect();
+            let fresh: Vec<RecordBatch> = shared
+                .frozen
+                .iter()
+                .flat_map(|frozen| &frozen.batches)
+                .chain(&shared.open)
+                .cloned()
+                .collect();
             (shared.files.clone(), shared.built.clone(), fresh, shared.pending.clone())
         };
         if !pending.is_empty() {
@@ -162,11 +167,14 @@ impl Shared {
     /// Takes over what the manifest says now, and gives back the files that are no more part of it.
     pub(crate) fn take_over(&mut self, table: &Table, contents: &Contents) -> Vec<Arc<StoredFile>> {
         let mut old = std::mem::take(&mut self.files);
-        self.files = contents.files.iter().map(|(number, entry)| match old.remove(number) {
-            Some(known) => (*number, known),
-            None => (*number, (entry.part.clone(), Arc::new(stored(&table.dir, entry)))),
-        })
-        .collect();
+        self.files = contents
+            .files
+            .iter()
+            .map(|(number, entry)| match old.remove(number) {
+                Some(known) => (*number, known),
+                None => (*number, (entry.part.clone(), Arc::new(stored(&table.dir, entry)))),
+            })
+            .collect();
         self.built = contents.built.iter().cloned().collect();
         while self.frozen.front().is_some_and(|frozen| frozen.number < contents.sealed) {
             self.frozen.pop_front();
@@ -215,7 +223,8 @@ pub(crate) fn snapshot_of(
 ) -> Result<Snapshot, Error> {
     let schema = description.schema()?;
     let time = schema.field(&description.time).map(|(place, _)| place);
-    let time = time.ok_or_else(|| Error::corrupt(format!("the manifest of table {name} has no time column")))?;
+    let time =
+        time.ok_or_else(|| Error::corrupt(format!("the manifest of table {name} has no time column")))?;
     let files: Files = contents
         .files
         .iter()

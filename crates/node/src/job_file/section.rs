@@ -180,7 +180,8 @@ impl<'a> Section<'a> {
     pub(crate) fn report_mistakes(&self, mistakes: Vec<Mistake>) {
         for Mistake { key, error } in mistakes {
             // `rollups.hour` is the section `hour` of `rollups`.
-            let (key, within) = key.split_once('.').map_or((key.as_str(), None), |(key, within)| (key, Some(within)));
+            let (key, within) =
+                key.split_once('.').map_or((key.as_str(), None), |(key, within)| (key, Some(within)));
             let place = self.get(key).map(|node| match (&node.value, within) {
                 (Value::Map(entries), Some(within)) => {
                     entries.iter().find(|(key, _)| key.text == within).map_or(node.span, |(key, _)| key.span)

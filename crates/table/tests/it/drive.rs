@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMillisecondType};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringViewArray, TimestampMillisecondArray,
+    Array, ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringViewArray,
+    TimestampMillisecondArray,
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use thalweg_connect::{OptionValue, Options, SinkContext, SinkPlugin, SinkReport, SinkResume};
@@ -111,7 +112,7 @@ impl Driven {
     pub(crate) fn give_batch(&mut self, batch: Batch) {
         let (wake, woken) = std::sync::mpsc::channel();
         let wake = std::sync::Mutex::new(wake);
-        let waker = Waker::new(move || drop(wake.lock().unwrap().send(())));
+        let waker = Waker::new(move || _ = wake.lock().unwrap().send(()));
         while !self.sink.is_ready(&waker) {
             woken.recv_timeout(std::time::Duration::from_secs(60)).expect("the keeper makes room");
         }
@@ -180,7 +181,8 @@ pub(crate) fn rows_of(snapshot: &Snapshot) -> Vec<Row> {
         }
         batches
     });
-    let fresh = snapshot.fresh.iter().inspect(|rows| assert_eq!(rows.schema_ref(), &snapshot.schema)).cloned();
+    let fresh =
+        snapshot.fresh.iter().inspect(|rows| assert_eq!(rows.schema_ref(), &snapshot.schema)).cloned();
     let mut rows: Vec<Row> = stored.chain(fresh).flat_map(|batch| rows_in(&batch)).collect();
     rows.sort();
     rows

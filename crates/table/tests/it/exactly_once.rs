@@ -10,7 +10,8 @@ use crate::drive::{Driven, Row, committed, folder, options, rollups, rows_of, su
 const DAY: i64 = 86_400_000;
 
 fn row() -> impl Strategy<Value = Row> {
-    let key = prop_oneof![Just(String::new()), "[a-c]", Just("a text that is longer than twelve bytes".to_owned())];
+    let key =
+        prop_oneof![Just(String::new()), "[a-c]", Just("a text that is longer than twelve bytes".to_owned())];
     let addr = proptest::option::of([0_u8..2, 0_u8..2, 0_u8..2, 0_u8..2]);
     let bytes = proptest::option::of(prop_oneof![0_i64..10, Just(i64::MAX), Just(i64::MIN)]);
     // A few days and both sides of 1970.
@@ -89,7 +90,7 @@ proptest! {
     #[test]
     fn rows_are_there_once_after_any_crash(steps in proptest::collection::vec(step(), 1..40)) {
         let root = tempfile::tempdir().unwrap();
-        let mut dir = root.path().join("0");
+        let mut dir = root.path().join("0").join("job");
         let begin = SinkResume::default();
         let (mut resume, mut cycle) = (begin.clone(), 0);
         let (mut durable, mut all): (Vec<Row>, Vec<Row>) = (Vec::new(), Vec::new());
@@ -107,7 +108,7 @@ proptest! {
                 }
                 Step::CrashBehindSync | Step::Crash => {
                     let part = matches!(step, Step::CrashBehindSync).then(|| driven.prepare(cycle + 1));
-                    let next = root.path().join((place + 1).to_string());
+                    let next = root.path().join((place + 1).to_string()).join("job");
                     copy(&folder(&dir), &folder(&next));
                     drop((part, driven));
                     dir = next;

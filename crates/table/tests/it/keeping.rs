@@ -2,7 +2,9 @@
 
 use thalweg_connect::{OptionValue, SinkResume};
 
-use crate::drive::{Driven, Row, committed, folder, list, options, parquet_rows, rollups, rows_of, sums_in, sums_of};
+use crate::drive::{
+    Driven, Row, committed, folder, list, options, parquet_rows, rollups, rows_of, sums_in, sums_of,
+};
 
 const HOUR: i64 = 3_600_000;
 const SECOND: i64 = 1_000_000;
@@ -14,7 +16,8 @@ fn rows(times: impl Iterator<Item = i64>) -> Vec<Row> {
 #[test]
 fn full_files_become_parquet_and_their_frames_go() {
     let root = tempfile::tempdir().unwrap();
-    let options = options(&[("seal_rows", OptionValue::Integer(100)), ("partition", OptionValue::Text("hour".into()))]);
+    let options =
+        options(&[("seal_rows", OptionValue::Integer(100)), ("partition", OptionValue::Text("hour".into()))]);
     let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
     // Two hours; the second half of the rows stays fresh.
     let first = rows((0..100).map(|n| n * HOUR / 50));
@@ -23,11 +26,16 @@ fn full_files_become_parquet_and_their_frames_go() {
     assert!(driven.snapshot().files.is_empty(), "what is not committed becomes no Parquet");
     part.committed().unwrap();
     let snapshot = driven.wait_until("files", |snapshot| snapshot.files.len() == 2);
-    assert!(snapshot.files[0].path.ends_with("rows/1970-01-01T00/00000000.parquet"), "{:?}", snapshot.files[0]);
+    assert!(
+        snapshot.files[0].path.ends_with("rows/1970-01-01T00/00000000.parquet"),
+        "{:?}",
+        snapshot.files[0]
+    );
     assert!(snapshot.files[1].path.ends_with("rows/1970-01-01T01/00000001.parquet"));
     // A column without a value is in no file.
     let stored = parquet_rows(&snapshot.files[0].path);
-    let names: Vec<&str> = stored[0].schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
+    let names: Vec<&str> =
+        stored[0].schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!(names, ["ts", "key", "addr", "bytes"]);
     let second = rows(100..110);
     driven.give(&second);

@@ -20,11 +20,31 @@ fn mistakes_say_what_there_is() {
     let columns = "its columns are ts, key, addr, bytes, rare";
     let cases: [(&str, OptionValue, &str); 8] = [
         ("columns", list(&["ts", "kye"]), &format!("\"kye\" is no column of the input ({columns})")),
-        ("columns", list(&["key"]), "column \"ts\" has the event time (a table keeps it; `time` names another timestamp field)"),
-        ("drop", list(&["ts"]), "column \"ts\" has the event time (a table keeps it; `time` names another timestamp field)"),
-        ("truncate", list(&["key"]), "column \"key\" is of type string (addresses, columns of type ip, are truncated)"),
-        ("truncate", list(&["addr/40"]), "expected 0 to 32 bits of IPv4, got \"40\" (COLUMN, COLUMN/IPV4 or COLUMN/IPV4/IPV6, such as src_addr/24/48)"),
-        ("time", OptionValue::Text("key".into()), "column \"key\" is of type string (the event time is a timestamp)"),
+        (
+            "columns",
+            list(&["key"]),
+            "column \"ts\" has the event time (a table keeps it; `time` names another timestamp field)",
+        ),
+        (
+            "drop",
+            list(&["ts"]),
+            "column \"ts\" has the event time (a table keeps it; `time` names another timestamp field)",
+        ),
+        (
+            "truncate",
+            list(&["key"]),
+            "column \"key\" is of type string (addresses, columns of type ip, are truncated)",
+        ),
+        (
+            "truncate",
+            list(&["addr/40"]),
+            "expected 0 to 32 bits of IPv4, got \"40\" (COLUMN, COLUMN/IPV4 or COLUMN/IPV4/IPV6, such as src_addr/24/48)",
+        ),
+        (
+            "time",
+            OptionValue::Text("key".into()),
+            "column \"key\" is of type string (the event time is a timestamp)",
+        ),
         ("time", OptionValue::Text("at".into()), "\"at\" is no field of the input"),
         ("retention", OptionValue::Duration(0), "expected a time above 0, got 0s"),
     ];
@@ -41,11 +61,19 @@ fn mistakes_of_rollups_name_them() {
         options(&[("rollups", OptionValue::Sections(sections))])
     };
     let tell = |options: &Options| mistake(&schema(), options).1;
-    assert!(tell(&rollup("every", OptionValue::Duration(7_000_000))).contains("whole seconds that divide a day, got 7s"));
-    assert!(tell(&rollup("by", list(&["kye"]))).contains("rollup \"hour\": \"kye\" is no column of the table"));
+    assert!(
+        tell(&rollup("every", OptionValue::Duration(7_000_000)))
+            .contains("whole seconds that divide a day, got 7s")
+    );
+    assert!(
+        tell(&rollup("by", list(&["kye"]))).contains("rollup \"hour\": \"kye\" is no column of the table")
+    );
     assert!(tell(&rollup("by", list(&["ts"]))).contains("the event time is a key already"));
     assert!(tell(&rollup("by", list(&["key", "key"]))).contains("has the column \"key\" twice"));
-    assert!(tell(&rollup("sum", list(&["key"]))).contains("expected a column of integers to sum up, got \"key\" of type string"));
+    assert!(
+        tell(&rollup("sum", list(&["key"])))
+            .contains("expected a column of integers to sum up, got \"key\" of type string")
+    );
     let (key, _) = mistake(&schema(), &rollup("every", OptionValue::Duration(7_000_000)));
     assert_eq!(key, "rollups.hour");
 }
@@ -55,7 +83,10 @@ fn the_event_time_is_found_or_asked_for() {
     let stamp = |name: &str| Field::new(name, DataType::Timestamp(TimeUnit::Second));
     let two = Schema::new(vec![stamp("sent"), stamp("received")]);
     let (key, text) = mistake(&two, &options(&[]));
-    assert_eq!((key.as_str(), text.as_str()), ("time", "the input has several timestamps, and none is called `time` (name one of sent, received)"));
+    assert_eq!(
+        (key.as_str(), text.as_str()),
+        ("time", "the input has several timestamps, and none is called `time` (name one of sent, received)")
+    );
     let plugin = TablePlugin { tables: std::sync::Arc::new(Tables::default()) };
     assert!(plugin.check(&two, &options(&[("time", OptionValue::Text("sent".into()))])).is_empty());
     assert!(plugin.check(&Schema::new(vec![stamp("sent"), stamp("ts")]), &options(&[])).is_empty());
@@ -69,7 +100,10 @@ fn what_is_dropped_or_truncated_is_never_written() {
     let root = tempfile::tempdir().unwrap();
     let options = options(&[("drop", list(&["key", "bytes", "rare"])), ("truncate", list(&["addr/20"]))]);
     let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
-    driven.give(&[(1, "a secret text of a row".to_owned(), Some([10, 1, 0xff, 7]), Some(3)), (2, String::new(), None, None)]);
+    driven.give(&[
+        (1, "a secret text of a row".to_owned(), Some([10, 1, 0xff, 7]), Some(3)),
+        (2, String::new(), None, None),
+    ]);
     driven.commit(1);
     let snapshot = driven.tables.snapshot(&name()).unwrap().unwrap();
     let rows = &snapshot.fresh[0];

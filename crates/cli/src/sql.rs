@@ -1,0 +1,129 @@
+//! `sql`: a query over the tables of a data directory, or of a running node.
+
+use std::io::{ErrorKind, Read, Write, stdout};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_node::tables::CommittedTables;
+use thalweg_sql::{Engine, Format, Limits};
+use thalweg_types::Error;
+
+use crate::Outcome;
+use crate::args::{Shape, Sql};
+use crate::output::{Failure, with_hint};
+
+/// How long a node may take to accept the connection.
+const CONNECT: Duration = Duration::from_secs(10);
+
+pub(crate) fn sql(args: &Sql) -> Outcome {
+    let text = match args.statement.as_str() {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::Usage(format!("error: read the query from standard input: {error}")))?,
+        text => text.to_owned(),
+    };
+    match (&args.data_dir, &args.node) {
+        (Some(data_dir), None) => of_directory(args, data_dir, &text),
+        (None, Some(node)) => of_node(args, node, &text),
+        // clap asks for one of them.
+        _ => Err(Failure::Usage("error: expected --data-dir or --node".to_owned())),
+    }
+}
+
+fn of_directory(args: &Sql, data_dir: &Path, text: &str) -> Outcome {
+    let failed = |error: Error| Failure::at_start(&error);
+    let tables = CommittedTables::open(data_dir).map_err(failed)?;
+    let limits = Limits {
+        memory: args.memory,
+        time: Duration::from_micros(args.timeout.unsigned_abs()),
+        // Nothing else runs here that a query could hold up.
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        ..Limits::default()
+    };
+    let engine = Engine::new(Arc::new(tables), limits).map_err(failed)?;
+    let reply = engine.query_blocking(text).map_err(failed)?;
+    let mut out = Out { failed: None };
+    let written = thalweg_sql::write(reply, format(args.format), &mut out);
+    if let Some(error) = out.failed {
+        return Err(error.into());
+    }
+    written.map_err(|error| Failure::at_start(&error))
+}
+
+/// Standard output, with what it said last.
+struct Out {
+    failed: Option<std::io::Error>,
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        stdout().lock().write(bytes).inspect_err(|error| self.failed = Some(error.kind().into()))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        stdout().lock().flush().inspect_err(|error| self.failed = Some(error.kind().into()))
+    }
+}
+
+fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {
+    let name = match args.format {
+        Shape::Table => "table",
+        Shape::Csv => "csv",
+        Shape::Json => "json",
+        Shape::Ndjson => "ndjson",
+        Shape::Arrow => "arrow",
+    };
+    let url = format!("{}/v1/sql?format={name}", node.trim_end_matches('/'));
+    let unreached = |error: reqwest::Error| {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            text = format!("{text}: {error}");
+            source = error.source();
+        }
+        let hint =
+            "the node is started with `thalweg run JOB --listen ADDR`; name it as http://127.0.0.1:8080";
+        Failure::Run(with_hint(&text, Some(hint)))
+    };
+    let client = reqwest::blocking::Client::builder().connect_timeout(CONNECT).timeout(None).build();
+    let request = client.map_err(unreached)?.post(&url).header("content-type", "text/plain");
+    let mut response = request.body(text.to_owned()).send().map_err(unreached)?;
+    let status = response.status();
+    if !status.is_success() {
+        let body = response.text().unwrap_or_default();
+        return Err(refused(status.as_u16(), &body));
+    }
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let count = match response.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => {
+                let hint = "it failed while its rows were sent; ask again";
+                return Err(Failure::Run(with_hint("the node broke the reply off", Some(hint))));
+            }
+        };
+        stdout().lock().write_all(&bytes[..count])?;
+    }
+    Ok(stdout().lock().flush()?)
+}
+
+/// What a node answers where it does not answer the query.
+fn refused(status: u16, body: &str) -> Failure {
+    let parsed: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    let part = |name: &str| Some(parsed.as_ref()?.get("error")?.get(name)?.as_str()?.to_owned());
+    let message = part("message").unwrap_or_else(|| format!("the node answered with HTTP status {status}"));
+    let text = with_hint(&message, part("hint").as_deref());
+    if (400..500).contains(&status) && status != 429 { Failure::Usage(text) } else { Failure::Run(text) }
+}
+
+fn format(shape: Shape) -> Format {
+    match shape {
+        Shape::Table => Format::Table,
+        Shape::Csv => Format::Csv,
+        Shape::Json => Format::Json,
+        Shape::Ndjson => Format::Ndjson,
+        Shape::Arrow => Format::Arrow,
+    }
+}
