@@ -81,6 +81,7 @@ impl Harness<'_> {
             None => folder.clone(),
         };
         let setting = Setting {
+            binary: self.binary,
             folder: &folder,
             disk: &disk,
             random: random.of("input", 0),

@@ -14,6 +14,7 @@ mod http;
 mod payments;
 mod postgres;
 mod rejects;
+mod table;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -62,20 +63,24 @@ impl Kind {
     }
 }
 
-pub(super) static KINDS: [Kind; 7] = [
+pub(super) static KINDS: [Kind; 8] = [
     Kind::alone("files", files::whole),
     Kind::alone("follow", files::followed),
     Kind::alone("http", http::posted),
     Kind::alone("windows", windows::asked),
     Kind::alone("answers", answers::repeated),
     Kind::alone("elements", elements::kept),
+    Kind::alone("table", table::stored),
     Kind { name: "postgres", setup: Setup::Beside(postgres::open) },
 ];
 
-pub(crate) const NAMES: [&str; 7] = ["files", "follow", "http", "windows", "answers", "elements", "postgres"];
+pub(crate) const NAMES: [&str; 8] =
+    ["files", "follow", "http", "windows", "answers", "elements", "table", "postgres"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {
+    /// The program.
+    pub(super) binary: &'a Path,
     /// For what is not at stake: inputs.
     pub(super) folder: &'a Path,
     /// For what is: the files of sinks. The data directory is beside them.
