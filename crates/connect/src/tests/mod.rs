@@ -4,6 +4,7 @@ mod csv;
 mod cutting;
 mod drive;
 mod fake_influx;
+mod flows;
 mod generators;
 mod http;
 mod influx;

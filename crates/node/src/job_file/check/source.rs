@@ -133,11 +133,11 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     {
         section.report_error("format", &error);
     }
-    if plugin.own_time().is_some() && section.get("max_ahead").is_some() {
+    if plugin.own_time(&options).is_some() && section.get("max_ahead").is_some() {
         let message = format!("{} sets event time by itself and takes no \"max_ahead\"", section.what);
         report.at(section.key_span("max_ahead"), message).report();
     }
-    let time = match plugin.own_time() {
+    let time = match plugin.own_time(&options) {
         None => check_time(&section, &schema),
         Some(own) => check_own_time(&section, &schema, own),
     };
