@@ -177,7 +177,7 @@ pub(crate) struct Explain {
 
 #[derive(clap::Args)]
 pub(crate) struct Gen {
-    /// What to make: payments or readings.
+    /// What to make: payments, readings or flows.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Other seeds, other records.
@@ -198,15 +198,40 @@ pub(crate) struct Gen {
     /// Payments: how many merchants there are.
     #[arg(long)]
     pub(crate) merchants: Option<u64>,
-    /// Payments: how uneven cards are; 0 is even, 1 is Zipf's law.
+    /// How uneven cards of payments or pairs of flows are; 0 is even, 1 is Zipf's law.
     #[arg(long)]
     pub(crate) zipf: Option<f64>,
     /// Payments: share of the records that go to one card.
     #[arg(long)]
     pub(crate) hot: Option<f64>,
-    /// Payments: event time from one record to the next, such as 4ms.
+    /// Event time from one record to the next, such as 4ms; of flows on average.
     #[arg(long, value_parser = thalweg_types::parse_duration)]
     pub(crate) gap: Option<i64>,
+    /// Flows: date, or date and time, of the first record.
+    #[arg(long, value_parser = parse_start)]
+    pub(crate) start: Option<i64>,
+    /// Flows: how many switches take samples.
+    #[arg(long)]
+    pub(crate) agents: Option<u64>,
+    /// Flows: how many members the exchange has.
+    #[arg(long)]
+    pub(crate) members: Option<u64>,
+    /// Flows: how many pairs of hosts talk.
+    #[arg(long)]
+    pub(crate) pairs: Option<u64>,
+    /// Flows: how many IPv4 hosts there are.
+    #[arg(long)]
+    pub(crate) hosts: Option<u64>,
+    /// Flows: write the tables of AS, names and members of this seed into a folder, instead of records.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) tables: Option<PathBuf>,
+}
+
+/// Microseconds since the epoch of a date, or of date and time.
+fn parse_start(text: &str) -> Result<i64, String> {
+    thalweg_types::parse_timestamp(text)
+        .and_then(|nanos| i64::try_from(nanos.div_euclid(1_000)).ok())
+        .ok_or_else(|| "expected a date such as 2026-01-01 or 2026-01-01T08:00:00Z".to_owned())
 }
 
 /// `127.0.0.1:8080`, `[::]:8080`, or `8080` and `:8080` for the loopback.

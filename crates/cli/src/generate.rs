@@ -1,4 +1,4 @@
-//! `gen`: made-up records to stdout.
+//! `gen`: made-up records to stdout, or the tables that fit them into a folder.
 
 use std::io::{Write, stdout};
 
@@ -24,7 +24,15 @@ pub(crate) fn generate(args: &Gen) -> Outcome {
     spec.zipf = args.zipf.unwrap_or(spec.zipf);
     spec.hot = args.hot.unwrap_or(spec.hot);
     spec.gap = args.gap.unwrap_or(spec.gap);
+    spec.start = args.start;
+    spec.agents = args.agents.unwrap_or(spec.agents);
+    spec.members = args.members.unwrap_or(spec.members);
+    spec.pairs = args.pairs.unwrap_or(spec.pairs);
+    spec.hosts = args.hosts.unwrap_or(spec.hosts);
     let generator = spec.build().map_err(at_start)?;
+    if let Some(folder) = &args.tables {
+        return generator.write_tables(folder).map_err(at_start);
+    }
     let registry = Node::builder().registry;
     let Some(format) = registry.format(&args.format) else {
         let names: Vec<&str> = registry.formats().iter().map(|format| format.name()).collect();

@@ -290,7 +290,8 @@ pub trait SourcePlugin: Send + Sync {
     }
 
     /// The field in which a source that makes its own records has their event time, so that the job file may name no other.
-    fn own_time(&self) -> Option<&'static str> {
+    fn own_time(&self, options: &Options) -> Option<&'static str> {
+        let _ = options;
         None
     }
 

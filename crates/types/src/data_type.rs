@@ -8,6 +8,8 @@
 //! | `string`, `bytes` | Utf8View, BinaryView | views: short keys are compared as one 16-byte word |
 //! | `timestamp(s\|ms\|us\|ns)` | Timestamp without zone | UTC |
 //! | `ip` | FixedSizeBinary(16) | IPv4 as `::ffff:a.b.c.d` |
+//!
+//! A schema may also say `ipv4_int`: an `ip` that is read from a number (see [`crate::Reading`]).
 
 use std::fmt;
 use std::sync::Arc;

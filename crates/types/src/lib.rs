@@ -26,7 +26,7 @@ pub use error::{Class, Error, Retry};
 pub use hash::{hash_bytes, hash_column, hash_columns, partition_of};
 pub use nulls::validity;
 pub use reject::{Reject, RejectPlace, reject_hint, rejects_schema};
-pub use schema::{Field, Schema};
+pub use schema::{Field, Reading, Schema};
 pub use seq::{Offset, PartitionId, Seq, SeqRange};
 pub use size::{format_size, parse_size};
 pub use time::{

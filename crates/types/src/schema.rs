@@ -5,6 +5,22 @@ use std::sync::Arc;
 use arrow_schema as arrow;
 
 use crate::DataType;
+use crate::data_type::ParseTypeError;
+
+/// How a field's values stand in what a source reads, where that is not as they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// As its type is read everywhere.
+    #[default]
+    Plain,
+    /// `ipv4_int`: an `ip` from a whole number of 32 bits, 3232235777 for 192.168.1.1.
+    Ipv4Int,
+}
+
+impl Reading {
+    /// The name for [`Reading::Ipv4Int`] in a schema.
+    pub const IPV4_INT: &'static str = "ipv4_int";
+}
 
 /// One field of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +31,8 @@ pub struct Field {
     /// Left out of NDJSON where it is null, as the answer's `late`, `duplicate`, `errors` and `since` are,
     /// and never a CSV column.
     pub omit_null: bool,
+    /// For readers of text alone: fields that differ in it alone hold the same values.
+    pub reading: Reading,
 }
 
 /// Key of the Arrow field metadata that carries [`Field::omit_null`].
@@ -22,7 +40,23 @@ const OMIT_NULL: &str = "thalweg.omit_null";
 
 impl Field {
     pub fn new(name: impl Into<String>, data_type: DataType) -> Self {
-        Self { name: name.into(), data_type, nullable: false, omit_null: false }
+        Self { name: name.into(), data_type, nullable: false, omit_null: false, reading: Reading::Plain }
+    }
+
+    /// A field as a schema declares it: a type, or `ipv4_int`, with `?` where it may be null.
+    ///
+    /// # Errors
+    /// Where the text without its mark is none of these.
+    pub fn declared(name: impl Into<String>, text: &str) -> Result<Self, ParseTypeError> {
+        let text = text.trim();
+        let (text, is_nullable) =
+            text.strip_suffix('?').map_or((text, false), |text| (text.trim_end(), true));
+        let field = if text == Reading::IPV4_INT {
+            Self { reading: Reading::Ipv4Int, ..Self::new(name, DataType::Ip) }
+        } else {
+            Self::new(name, DataType::parse(text)?)
+        };
+        Ok(if is_nullable { field.nullable() } else { field })
     }
 
     #[must_use]
@@ -83,5 +117,23 @@ impl Schema {
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_declared_by_type_reading_and_mark() {
+        let plain = Field::declared("a", " ip ?").unwrap();
+        assert_eq!(plain, Field::new("a", DataType::Ip).nullable());
+        let number = Field::declared("a", "ipv4_int?").unwrap();
+        assert_eq!(number, Field { reading: Reading::Ipv4Int, ..plain.clone() });
+        assert_eq!(number.to_arrow(), plain.to_arrow(), "what is held is the same");
+        assert!(!Field::declared("a", "ipv4_int").unwrap().nullable);
+        for text in ["ipv4_int??", "ipv6_int", "?", ""] {
+            assert!(Field::declared("a", text).is_err(), "{text:?}");
+        }
     }
 }

@@ -9,6 +9,7 @@ mod inspecting;
 mod real_service;
 mod running;
 mod samples;
+mod tshark;
 mod windows;
 
 use std::path::Path;

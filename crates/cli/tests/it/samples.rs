@@ -19,14 +19,14 @@ sinks:
 ";
 
 /// What a capture became.
-struct Samples {
-    flows: Vec<Value>,
-    counters: Vec<Value>,
-    rejects: Vec<Value>,
+pub(super) struct Samples {
+    pub(super) flows: Vec<Value>,
+    pub(super) counters: Vec<Value>,
+    pub(super) rejects: Vec<Value>,
     stderr: String,
 }
 
-fn samples(capture: PathBuf) -> Samples {
+pub(super) fn samples(capture: PathBuf) -> Samples {
     let place = Place::with(&[("job.yaml", JOB)]);
     let path = format!("sources.switches.path={}", capture.display());
     let ended = place.thalweg(&["run", "job.yaml", "--quiet", "--set", &path]).ends_with(0);
@@ -208,7 +208,7 @@ fn real_data_single_datagrams_of_other_collectors_are_decoded() {
 }
 
 /// A capture of one datagram from 192.0.2.1 to port 6343, raw IP.
-fn capture(datagram: &[u8]) -> Vec<u8> {
+pub(super) fn capture(datagram: &[u8]) -> Vec<u8> {
     const RAW_IP: u32 = 101;
     let udp_length = (8 + datagram.len() as u16).to_be_bytes();
     let ip_length = (28 + datagram.len() as u16).to_be_bytes();

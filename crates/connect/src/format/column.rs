@@ -15,7 +15,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer, i256};
 use bytes::Bytes;
 use thalweg_flow::PooledVec;
-use thalweg_types::{DataType, Error, Field, TimeUnit, validity};
+use thalweg_types::{DataType, Error, Field, Reading, TimeUnit, validity};
 
 use super::base64;
 use super::text::{self, Problem};
@@ -81,19 +81,33 @@ pub(crate) enum Values {
     Int64(PooledVec<i64>),
     UInt64(PooledVec<u64>),
     Float64(PooledVec<f64>),
-    Decimal128 { values: PooledVec<i128>, precision: u8, scale: i8 },
-    Decimal256 { values: PooledVec<i256>, precision: u8, scale: i8 },
+    Decimal128 {
+        values: PooledVec<i128>,
+        precision: u8,
+        scale: i8,
+    },
+    Decimal256 {
+        values: PooledVec<i256>,
+        precision: u8,
+        scale: i8,
+    },
     String(Views),
     Bytes(Views),
-    Time { values: PooledVec<i64>, unit: TimeUnit },
+    Time {
+        values: PooledVec<i64>,
+        unit: TimeUnit,
+    },
     Ip(PooledVec<u8>),
+    /// Addresses that are read from numbers.
+    Ipv4Int(PooledVec<u8>),
 }
 
 pub(crate) struct Column {
     pub(crate) values: Values,
     pub(crate) nullable: bool,
     name: String,
-    data_type: DataType,
+    /// What a text should be, for messages.
+    expected: String,
     /// Rows that are null, ascending: rare enough that the other rows should pay nothing for them.
     nulls: Vec<u32>,
     scratch: Vec<u8>,
@@ -117,7 +131,10 @@ impl Column {
             DataType::String => Values::String(Views::default()),
             DataType::Bytes => Values::Bytes(Views::default()),
             DataType::Timestamp(unit) => Values::Time { values: PooledVec::default(), unit: *unit },
-            DataType::Ip => Values::Ip(PooledVec::default()),
+            DataType::Ip => match field.reading {
+                Reading::Plain => Values::Ip(PooledVec::default()),
+                Reading::Ipv4Int => Values::Ipv4Int(PooledVec::default()),
+            },
             DataType::List(_) | DataType::Struct(_) => {
                 return Err(Error::user(format!(
                     "field {:?} has type {}, which a source cannot read",
@@ -129,7 +146,10 @@ impl Column {
             values,
             nullable: field.nullable,
             name: field.name.clone(),
-            data_type: field.data_type.clone(),
+            expected: match field.reading {
+                Reading::Plain => field.data_type.to_string(),
+                Reading::Ipv4Int => format!("{} (0 to {})", Reading::IPV4_INT, u32::MAX),
+            },
             nulls: Vec::new(),
             scratch: Vec::new(),
         })
@@ -144,7 +164,7 @@ impl Column {
             Values::Decimal128 { values, .. } => values.len(),
             Values::Decimal256 { values, .. } => values.len(),
             Values::String(views) | Values::Bytes(views) => views.views.len(),
-            Values::Ip(octets) => octets.len() / 16,
+            Values::Ip(octets) | Values::Ipv4Int(octets) => octets.len() / 16,
         }
     }
 
@@ -157,7 +177,7 @@ impl Column {
             Values::Decimal128 { values, .. } => values.reserve(rows),
             Values::Decimal256 { values, .. } => values.reserve(rows),
             Values::String(views) | Values::Bytes(views) => views.views.reserve(rows),
-            Values::Ip(octets) => octets.reserve(rows * 16),
+            Values::Ip(octets) | Values::Ipv4Int(octets) => octets.reserve(rows * 16),
         }
     }
 
@@ -171,7 +191,7 @@ impl Column {
             Values::Decimal128 { values, .. } => values.truncate(rows),
             Values::Decimal256 { values, .. } => values.truncate(rows),
             Values::String(views) | Values::Bytes(views) => views.views.truncate(rows),
-            Values::Ip(octets) => octets.truncate(rows * 16),
+            Values::Ip(octets) | Values::Ipv4Int(octets) => octets.truncate(rows * 16),
         }
         while self.nulls.last().is_some_and(|row| *row as usize >= rows) {
             self.nulls.pop();
@@ -191,7 +211,7 @@ impl Column {
             Values::Decimal128 { values, .. } => values.push(0),
             Values::Decimal256 { values, .. } => values.push(i256::ZERO),
             Values::String(views) | Values::Bytes(views) => views.views.push(0),
-            Values::Ip(octets) => octets.extend_from_slice(&[0; 16]),
+            Values::Ip(octets) | Values::Ipv4Int(octets) => octets.extend_from_slice(&[0; 16]),
         }
         Ok(())
     }
@@ -224,6 +244,7 @@ impl Column {
             }
             Values::Time { values, unit } => values.push(text::parse_time(text, *unit)?),
             Values::Ip(octets) => octets.extend_from_slice(&text::parse_ip(text)?),
+            Values::Ipv4Int(octets) => octets.extend_from_slice(&text::parse_ipv4_int(text)?),
         }
         Ok(())
     }
@@ -262,14 +283,16 @@ impl Column {
                 Arc::new(BinaryViewArray::try_new(views, buffers, nulls).expect("views made from the bytes"))
             }
             Values::Time { values, unit } => unit.column(ScalarBuffer::from(values.lend()), nulls),
-            Values::Ip(octets) => Arc::new(FixedSizeBinaryArray::new(16, octets.lend(), nulls)),
+            Values::Ip(octets) | Values::Ipv4Int(octets) => {
+                Arc::new(FixedSizeBinaryArray::new(16, octets.lend(), nulls))
+            }
         }
     }
 
     /// The sentence for a reject: what was expected here, and what was there.
     #[cold]
     pub(crate) fn describe(&self, problem: Problem, got: &[u8]) -> Cow<'static, str> {
-        let (name, expected) = (&self.name, &self.data_type);
+        let (name, expected) = (&self.name, &self.expected);
         let got = shorten(got);
         Cow::Owned(match problem {
             Problem::Missing if got.is_empty() => format!("field {name:?}: expected {expected}, got nothing"),

@@ -10,10 +10,11 @@
 //! | `bytes` | base64, padding optional | base64 with padding |
 //! | `timestamp(u)` | a whole number of the unit, or a date with an optional time and zone; finer digits round down | number of the unit |
 //! | `ip` | IPv4 or IPv6 | IPv4 where it is one, else IPv6 |
+//! | `ip` declared as `ipv4_int` | a whole number from 0 to 4294967295, an IPv4 address | as any `ip` |
 //!
 //! A number too large for its type is an error, not infinity and not the nearest one that fits.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrow_buffer::i256;
 use thalweg_types::{TimeUnit, parse_timestamp};
@@ -151,6 +152,17 @@ pub(crate) fn parse_ip(text: &[u8]) -> Result<[u8; 16], Problem> {
         IpAddr::V4(v4) => Ok(v4.to_ipv6_mapped().octets()),
         IpAddr::V6(v6) => Ok(v6.octets()),
     }
+}
+
+/// An IPv4 address from its number.
+pub(crate) fn parse_ipv4_int(text: &[u8]) -> Result<[u8; 16], Problem> {
+    let number = u32::try_from(parse_u64(text)?).map_err(|_| Problem::Range)?;
+    Ok(ipv4_octets(number))
+}
+
+/// An IPv4 address as columns hold it.
+pub(crate) fn ipv4_octets(number: u32) -> [u8; 16] {
+    Ipv4Addr::from_bits(number).to_ipv6_mapped().octets()
 }
 
 pub(crate) fn write_f64(value: f64, out: &mut Vec<u8>) {

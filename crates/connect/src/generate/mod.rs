@@ -3,9 +3,12 @@
 //! Every record is a function of the seed and its offset alone, so any of them can be made without those before
 //! it, in any task, and twice the same.
 
+mod flows;
 mod payments;
+mod ranks;
 mod readings;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -13,6 +16,7 @@ use arrow_array::types::{TimestampMicrosecondType, TimestampMillisecondType};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
+use self::flows::Flows;
 use self::payments::Payments;
 use self::readings::Readings;
 
@@ -22,32 +26,49 @@ pub struct GeneratorSpec {
     /// One of [`Generator::KINDS`].
     pub kind: String,
     pub seed: u64,
-    /// Only the first fields; `None`: four for payments, all for readings.
+    /// Only the first fields; `None`: four for payments, all for readings and flows.
     pub fields: Option<usize>,
-    /// Payments: event time from one record to the next, in whole milliseconds.
+    /// Event time from one record to the next: of payments in whole milliseconds, of flows on average.
     pub gap: Micros,
     /// Payments: how many cards there are.
     pub cards: u64,
     /// Payments: how many merchants there are.
     pub merchants: u64,
-    /// Payments: exponent of the distribution of cards; 0 is even, 1 is Zipf's law.
+    /// Exponent of the distribution of payments' cards or flows' pairs; 0 is even, 1 is Zipf's law.
     pub zipf: f64,
     /// Payments: share of the records that go to card 0 on top of its own.
     pub hot: f64,
+    /// Flows: event time of the first record, or a little later; `None`: as the others.
+    pub start: Option<Micros>,
+    /// Flows: how many switches take samples.
+    pub agents: u64,
+    /// Flows: how many members the exchange has.
+    pub members: u64,
+    /// Flows: how many pairs of hosts talk.
+    pub pairs: u64,
+    /// Flows: how many IPv4 hosts there are; of IPv6 there are an eighth as many.
+    pub hosts: u64,
 }
 
 impl GeneratorSpec {
     /// The defaults for a kind.
     pub fn new(kind: impl Into<String>) -> Self {
+        let kind = kind.into();
+        let is_flows = kind == "flows";
         Self {
-            kind: kind.into(),
+            kind,
             seed: 1,
             fields: None,
-            gap: 4_000,
+            gap: if is_flows { 1_000 } else { 4_000 },
             cards: 100_000,
             merchants: 10_000,
-            zipf: 0.5,
+            zipf: if is_flows { 1.0 } else { 0.5 },
             hot: 0.0,
+            start: None,
+            agents: 8,
+            members: 400,
+            pairs: 1_000_000,
+            hosts: 280_000,
         }
     }
 
@@ -57,13 +78,28 @@ impl GeneratorSpec {
         let check = |ok: bool, key: &str, expected: &str| {
             if ok { Ok(()) } else { Err(Error::user(format!("generator: expected {key} {expected}"))) }
         };
-        check(self.gap >= 1_000 && self.gap % 1_000 == 0, "gap", "of whole milliseconds, at least 1ms")?;
+        if self.kind == "flows" {
+            check((1..=60_000_000).contains(&self.gap), "gap", "between 1us and 1m")?;
+        } else {
+            check(self.gap >= 1_000 && self.gap % 1_000 == 0, "gap", "of whole milliseconds, at least 1ms")?;
+        }
         check((1..=1 << 32).contains(&self.cards), "cards", "between 1 and 4294967296")?;
         check((1..=1 << 32).contains(&self.merchants), "merchants", "between 1 and 4294967296")?;
         check(self.zipf.is_finite() && (0.0..=10.0).contains(&self.zipf), "zipf", "between 0 and 10")?;
         check((0.0..=1.0).contains(&self.hot), "hot", "between 0 and 1")?;
+        check((1..=1 << 16).contains(&self.agents), "agents", "between 1 and 65536")?;
+        check((1..=1 << 20).contains(&self.members), "members", "between 1 and 1048576")?;
+        check((1..=1 << 32).contains(&self.pairs), "pairs", "between 1 and 4294967296")?;
+        check((1_000..=10_000_000).contains(&self.hosts), "hosts", "between 1000 and 10000000")?;
+        let time_limit = 1 << 60;
+        check(
+            self.start.is_none_or(|start| (-time_limit..time_limit).contains(&start)),
+            "start",
+            "within 36,000 years of 1970",
+        )?;
         let (kind, all, default) = match self.kind.as_str() {
             "payments" => (Kind::Payments(Payments::new(self)), payments::fields(), 4),
+            "flows" => (Kind::Flows(Box::new(Flows::new(self))), flows::fields(), usize::MAX),
             "readings" => (Kind::Readings(Readings::new(self.seed)), readings::fields(), usize::MAX),
             other => {
                 return Err(Error::user(format!(
@@ -93,13 +129,14 @@ pub struct Generator {
 
 #[derive(Debug)]
 enum Kind {
+    Flows(Box<Flows>),
     Payments(Payments),
     Readings(Readings),
 }
 
 impl Generator {
     /// What [`GeneratorSpec::kind`] may be.
-    pub const KINDS: &'static [&'static str] = &["payments", "readings"];
+    pub const KINDS: &'static [&'static str] = &["payments", "readings", "flows"];
 
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -109,6 +146,7 @@ impl Generator {
     pub fn batch(&self, first: Offset, count: usize) -> RecordBatch {
         let width = self.schema.fields().len();
         let columns: Vec<ArrayRef> = match &self.kind {
+            Kind::Flows(flows) => flows.columns(first, count, width),
             Kind::Payments(payments) => payments.columns(first, count, width),
             Kind::Readings(readings) => readings.columns(first, count, width),
         };
@@ -119,6 +157,22 @@ impl Generator {
 }
 
 impl Generator {
+    /// Writes the tables that fit the records into a folder, which is made if need be.
+    ///
+    /// Flows alone have such: `asn.tsv` (first and last address, AS number, country, name), `names.csv` (address, name) and
+    /// `members.csv` (`mac,vlan,member`).
+    ///
+    /// # Errors
+    /// For records without tables, and where a file cannot be written.
+    pub fn write_tables(&self, folder: &Path) -> Result<(), Error> {
+        match &self.kind {
+            Kind::Flows(flows) => flows.write_tables(folder),
+            Kind::Payments(_) | Kind::Readings(_) => {
+                Err(Error::user("expected flows, which alone have tables, got other records"))
+            }
+        }
+    }
+
     /// The records `first..first + count` with their event times, numbered by their offsets: what an encoder
     /// takes.
     pub fn numbered(&self, first: Offset, count: usize) -> Batch {
@@ -128,7 +182,7 @@ impl Generator {
                 let times = records.column(0).as_primitive::<TimestampMillisecondType>().values();
                 times.iter().map(|time| time * 1_000).collect()
             }
-            Kind::Readings(_) => {
+            Kind::Readings(_) | Kind::Flows(_) => {
                 records.column(0).as_primitive::<TimestampMicrosecondType>().values().to_vec()
             }
         };

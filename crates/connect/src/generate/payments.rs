@@ -9,6 +9,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use thalweg_types::{DataType, Field, Micros, Offset, TimeUnit};
 
+use super::ranks::Ranks;
 use super::{BASE, GeneratorSpec, below, random, unit};
 
 const CURRENCIES: [&str; 6] = ["EUR", "USD", "GBP", "CHF", "SEK", "JPY"];
@@ -194,63 +195,6 @@ fn numbered(letter: u8, digits: usize, number: u64) -> u128 {
     text[4] = letter;
     text[5..5 + digits].copy_from_slice(&view[16 - digits..]);
     u128::from_le_bytes(text)
-}
-
-/// Ranks from 0, the low ones more often: rank r has a density of about (r + 1)^-exponent.
-///
-/// The inverse of the continuous distribution in closed form, which is cheap and needs no table; what it does not
-/// get right are the first few ranks' exact shares.
-#[derive(Debug)]
-struct Ranks {
-    count: f64,
-    shape: Shape,
-}
-
-#[derive(Debug)]
-enum Shape {
-    /// Exponent 0.
-    Even,
-    /// Exponent 1/2: the inverse is a square.
-    Square { root: f64 },
-    /// Exponent 1.
-    Log { log: f64 },
-    Power {
-        /// 1 - exponent.
-        power: f64,
-        top: f64,
-    },
-}
-
-impl Ranks {
-    fn new(count: u64, exponent: f64) -> Self {
-        let count = count as f64;
-        // Ranks are the whole parts of numbers in 1..=count + 1, less one.
-        let top = count + 1.0;
-        let shape = if exponent == 0.0 {
-            Shape::Even
-        } else if exponent == 0.5 {
-            Shape::Square { root: top.sqrt() - 1.0 }
-        } else if exponent == 1.0 {
-            Shape::Log { log: top.ln() }
-        } else {
-            Shape::Power { power: 1.0 - exponent, top: top.powf(1.0 - exponent) - 1.0 }
-        };
-        Self { count, shape }
-    }
-
-    #[inline]
-    fn pick(&self, place: f64) -> u64 {
-        let rank = match self.shape {
-            Shape::Even => place * self.count,
-            Shape::Square { root } => {
-                let side = 1.0 + place * root;
-                side * side - 1.0
-            }
-            Shape::Log { log } => (place * log).exp() - 1.0,
-            Shape::Power { power, top } => (1.0 + place * top).powf(1.0 / power) - 1.0,
-        };
-        (rank as u64).min(self.count as u64 - 1)
-    }
 }
 
 /// 4,097 quantiles of the amounts in cents.

@@ -14,15 +14,15 @@ mod counter_row;
 pub(crate) mod datagram;
 pub(crate) mod decode;
 mod flow_record;
-mod flow_row;
+pub(crate) mod flow_row;
 pub(crate) mod frame;
 pub(crate) mod options;
 pub(crate) mod packet;
 pub(crate) mod rates;
-mod sparse;
+pub(crate) mod sparse;
 #[cfg(test)]
 mod tests;
-mod xdr;
+pub(crate) mod xdr;
 
 use std::net::IpAddr;
 use std::sync::Arc;

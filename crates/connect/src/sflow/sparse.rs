@@ -76,7 +76,7 @@ impl Rows {
 
 /// A column of values of one width.
 #[derive(Debug)]
-pub(super) struct Sparse<T> {
+pub(crate) struct Sparse<T> {
     values: Vec<T>,
     rows: Rows,
 }
@@ -90,7 +90,7 @@ impl<T> Default for Sparse<T> {
 impl<T: Copy + Default> Sparse<T> {
     /// Sets a row, unless it is set already: the first to know a value says it.
     #[inline]
-    pub(super) fn set(&mut self, row: usize, value: T) {
+    pub(crate) fn set(&mut self, row: usize, value: T) {
         let len = self.values.len();
         if row < len {
             return;
@@ -103,14 +103,14 @@ impl<T: Copy + Default> Sparse<T> {
     }
 
     #[inline]
-    pub(super) fn set_some(&mut self, row: usize, value: Option<T>) {
+    pub(crate) fn set_some(&mut self, row: usize, value: Option<T>) {
         if let Some(value) = value {
             self.set(row, value);
         }
     }
 
     /// What the row was set to.
-    pub(super) fn get(&self, row: usize) -> Option<T> {
+    pub(crate) fn get(&self, row: usize) -> Option<T> {
         // Only the last row is ever asked for, and the last one of a column is set.
         (row + 1 == self.values.len()).then(|| self.values[row])
     }
@@ -132,7 +132,7 @@ impl<T: Copy + Default> Sparse<T> {
 }
 
 /// A column of a row's struct.
-pub(super) trait Column {
+pub(crate) trait Column {
     fn data_type() -> DataType;
 
     /// The column with so many rows; it is empty after that.
@@ -172,7 +172,7 @@ macro_rules! timestamps {
     ($(#[$doc:meta])* $name:ident, $unit:expr) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
-        pub(super) struct $name(pub(super) Sparse<i64>);
+        pub(crate) struct $name(pub(crate) Sparse<i64>);
 
         impl Column for $name {
             fn data_type() -> DataType {
@@ -200,16 +200,16 @@ timestamps!(
 
 /// A column of addresses.
 #[derive(Debug, Default)]
-pub(super) struct Addresses(Sparse<u128>);
+pub(crate) struct Addresses(Sparse<u128>);
 
 impl Addresses {
     #[inline]
-    pub(super) fn set(&mut self, row: usize, address: Address) {
+    pub(crate) fn set(&mut self, row: usize, address: Address) {
         self.0.set(row, u128::from_ne_bytes(address));
     }
 
     #[inline]
-    pub(super) fn set_some(&mut self, row: usize, address: Option<Address>) {
+    pub(crate) fn set_some(&mut self, row: usize, address: Option<Address>) {
         if let Some(address) = address {
             self.set(row, address);
         }
@@ -229,11 +229,11 @@ impl Column for Addresses {
 
 /// A column of yes and no.
 #[derive(Debug, Default)]
-pub(super) struct Flags(Sparse<u8>);
+pub(crate) struct Flags(Sparse<u8>);
 
 impl Flags {
     #[inline]
-    pub(super) fn set(&mut self, row: usize, flag: bool) {
+    pub(crate) fn set(&mut self, row: usize, flag: bool) {
         self.0.set(row, u8::from(flag));
     }
 }
@@ -257,7 +257,7 @@ const KNOWN_MACS: usize = 64;
 ///
 /// Invariant: every view is that of a `str`, in `data` or in the view itself.
 #[derive(Debug, Default)]
-pub(super) struct Texts {
+pub(crate) struct Texts {
     views: Sparse<u128>,
     data: Vec<u8>,
     /// MAC addresses and the views of their texts, by a few of their bits; empty where none was set.
@@ -267,7 +267,7 @@ pub(super) struct Texts {
 impl Texts {
     /// Sets a MAC address as `aa:bb:cc:dd:ee:ff`.
     #[inline]
-    pub(super) fn set_mac(&mut self, row: usize, mac: [u8; 6]) {
+    pub(crate) fn set_mac(&mut self, row: usize, mac: [u8; 6]) {
         if row < self.views.values.len() {
             return;
         }
@@ -289,7 +289,7 @@ impl Texts {
     }
 
     #[inline]
-    pub(super) fn set(&mut self, row: usize, text: &str) {
+    pub(crate) fn set(&mut self, row: usize, text: &str) {
         if row < self.views.values.len() {
             return;
         }
@@ -302,7 +302,7 @@ impl Texts {
     }
 
     /// Sets a text from outside, which may be no UTF-8: what is wrong in it is replaced.
-    pub(super) fn set_bytes(&mut self, row: usize, text: &[u8]) {
+    pub(crate) fn set_bytes(&mut self, row: usize, text: &[u8]) {
         self.set(row, &String::from_utf8_lossy(text));
     }
 }
@@ -344,13 +344,13 @@ macro_rules! wide_row {
     ($(#[$doc:meta])* $name:ident { $($field:ident : $kind:ty $(= $mark:ident)?,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
-        pub(super) struct $name {
-            $(pub(super) $field: $kind,)*
+        pub(crate) struct $name {
+            $(pub(crate) $field: $kind,)*
         }
 
         impl $name {
             /// The fields in the order of the columns.
-            pub(super) fn fields() -> Vec<thalweg_types::Field> {
+            pub(crate) fn fields() -> Vec<thalweg_types::Field> {
                 vec![$({
                     let field = thalweg_types::Field::new(
                         stringify!($field),
@@ -361,7 +361,7 @@ macro_rules! wide_row {
             }
 
             /// The columns with so many rows; all are empty after that.
-            pub(super) fn finish(&mut self, rows: usize) -> Vec<arrow_array::ArrayRef> {
+            pub(crate) fn finish(&mut self, rows: usize) -> Vec<arrow_array::ArrayRef> {
                 vec![$($crate::sflow::sparse::Column::finish(&mut self.$field, rows),)*]
             }
         }
@@ -371,7 +371,7 @@ macro_rules! wide_row {
     (@mark $field:ident rare) => { $field.omit_null() };
 }
 
-pub(super) use wide_row;
+pub(crate) use wide_row;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ pub(super) struct Xdr<'a> {
 }
 
 /// An address as `::ffff:a.b.c.d` or IPv6; `None` inside an [`Xdr::address`] of the unknown type.
-pub(super) type Address = [u8; 16];
+pub(crate) type Address = [u8; 16];
 
 impl<'a> Xdr<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
@@ -99,7 +99,7 @@ impl<'a> Xdr<'a> {
 
 /// An IPv4 address in the form that all addresses of Thalweg have.
 #[inline]
-pub(super) fn from_v4([a, b, c, d]: [u8; 4]) -> Address {
+pub(crate) fn from_v4([a, b, c, d]: [u8; 4]) -> Address {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 

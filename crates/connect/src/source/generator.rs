@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use thalweg_flow::{
     Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress,
 };
-use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs, parse_timestamp};
 
 use super::decoder::EventClock;
 use crate::generate::{Generator, GeneratorSpec};
-use crate::{BuiltSource, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
+use crate::{
+    BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput, SourcePlugin,
+};
 
 /// The plug-in.
 pub struct GeneratorPlugin;
@@ -44,7 +46,7 @@ impl SourcePlugin for GeneratorPlugin {
             ),
             option(
                 "fields",
-                OptionKind::Integer { min: 1, max: 103 },
+                OptionKind::Integer { min: 1, max: 200 },
                 None,
                 "only the first fields of the record",
             ),
@@ -55,15 +57,40 @@ impl SourcePlugin for GeneratorPlugin {
                 None,
                 "records per second; without it as fast as they are taken",
             ),
-            option("gap", OptionKind::Duration, Some("4ms"), "payments: event time between two records"),
+            option(
+                "gap",
+                OptionKind::Duration,
+                None,
+                "event time between two records: of payments (4ms), or of flows on average (1ms)",
+            ),
             option("cards", POSITIVE, Some("100000"), "payments: how many cards there are"),
             option("merchants", POSITIVE, Some("10000"), "payments: how many merchants there are"),
-            option("zipf", OptionKind::Number, Some("0.5"), "payments: how uneven cards are; 0 is even"),
+            option(
+                "zipf",
+                OptionKind::Number,
+                None,
+                "how uneven cards of payments (0.5) or pairs of flows (1) are; 0 is even",
+            ),
             option(
                 "hot",
                 OptionKind::Number,
                 Some("0"),
                 "payments: share of the records that go to one card",
+            ),
+            option(
+                "start",
+                OptionKind::Text,
+                Some("2026-01-01"),
+                "flows: date, or date and time, of the first record",
+            ),
+            option("agents", POSITIVE, Some("8"), "flows: how many switches take samples"),
+            option("members", POSITIVE, Some("400"), "flows: how many members the exchange has"),
+            option("pairs", POSITIVE, Some("1000000"), "flows: how many pairs of hosts talk"),
+            option(
+                "hosts",
+                POSITIVE,
+                Some("280000"),
+                "flows: how many IPv4 hosts there are; of IPv6 there are an eighth as many",
             ),
         ];
         OPTIONS
@@ -75,6 +102,23 @@ impl SourcePlugin for GeneratorPlugin {
 
     fn is_live(&self) -> bool {
         false
+    }
+
+    /// Flows are as those of agents are, so that a job takes either.
+    fn own_time(&self, options: &Options) -> Option<&'static str> {
+        is_flows(options).then_some("time")
+    }
+
+    fn outputs(&self, options: &Options) -> Vec<SourceOutput> {
+        let schema = spec(options).and_then(|spec| spec.build()).map(|generator| generator.schema().clone());
+        match schema {
+            Ok(schema) if is_flows(options) => vec![SourceOutput { name: "flows", schema }],
+            _ => Vec::new(),
+        }
+    }
+
+    fn check(&self, options: &Options) -> Vec<Mistake> {
+        start(options).err().map(|error| Mistake::new("start", error)).into_iter().collect()
     }
 
     fn own_schema(&self, options: &Options) -> Result<Option<Schema>, Error> {
@@ -119,8 +163,24 @@ fn decoders(generator: Generator, context: &SourceContext) -> thalweg_flow::Task
     })
 }
 
+fn kind(options: &Options) -> &str {
+    options.text("kind").unwrap_or("payments")
+}
+
+fn is_flows(options: &Options) -> bool {
+    kind(options) == "flows"
+}
+
+fn start(options: &Options) -> Result<Option<Micros>, Error> {
+    let Some(text) = options.text("start") else { return Ok(None) };
+    let micros = parse_timestamp(text).and_then(|nanos| i64::try_from(nanos.div_euclid(1_000)).ok());
+    micros.map(Some).ok_or_else(|| {
+        Error::user(format!("expected a date such as 2026-01-01 or 2026-01-01T08:00:00Z, got {text:?}"))
+    })
+}
+
 fn spec(options: &Options) -> Result<GeneratorSpec, Error> {
-    let mut spec = GeneratorSpec::new(options.text("kind").unwrap_or("payments"));
+    let mut spec = GeneratorSpec::new(kind(options));
     let positive = |key| options.integer(key).map(i64::unsigned_abs);
     if let Some(seed) = positive("seed") {
         spec.seed = seed;
@@ -141,6 +201,12 @@ fn spec(options: &Options) -> Result<GeneratorSpec, Error> {
     if let Some(hot) = options.number("hot") {
         spec.hot = hot;
     }
+    // One that is no date has been told by the check.
+    spec.start = start(options).ok().flatten();
+    spec.agents = positive("agents").unwrap_or(spec.agents);
+    spec.members = positive("members").unwrap_or(spec.members);
+    spec.pairs = positive("pairs").unwrap_or(spec.pairs);
+    spec.hosts = positive("hosts").unwrap_or(spec.hosts);
     Ok(spec)
 }
 

@@ -87,7 +87,7 @@ impl SourcePlugin for PcapPlugin {
         false
     }
 
-    fn own_time(&self) -> Option<&'static str> {
+    fn own_time(&self, _: &Options) -> Option<&'static str> {
         Some("time")
     }
 

@@ -96,7 +96,7 @@ impl SourcePlugin for SflowPlugin {
         true
     }
 
-    fn own_time(&self) -> Option<&'static str> {
+    fn own_time(&self, _: &Options) -> Option<&'static str> {
         Some("time")
     }
 

@@ -314,6 +314,42 @@ fn every_type_reads_its_text_and_names_what_is_wrong() {
                 10.0.0.256 | ! field "x": expected ip, got "10.0.0.256"
             "#]],
         ),
+        (
+            "ipv4_int",
+            &[
+                "3232235777",
+                "\"3232235777\"",
+                "0",
+                "4294967295",
+                "4294967296",
+                "-1",
+                "1.5",
+                "192.168.1.1",
+                "99999999999999999999",
+                "",
+            ],
+            expect![[r#"
+                3232235777 | ::ffff:192.168.1.1
+                "3232235777" | ::ffff:192.168.1.1
+                0 | ::ffff:0.0.0.0
+                4294967295 | ::ffff:255.255.255.255
+                4294967296 | ! field "x": "4294967296" is out of range for ipv4_int (0 to 4294967295)
+                -1 | ! field "x": "-1" is out of range for ipv4_int (0 to 4294967295)
+                1.5 | ! field "x": expected ipv4_int (0 to 4294967295), got "1.5"
+                192.168.1.1 | ! field "x": expected ipv4_int (0 to 4294967295), got "192.168.1.1"
+                99999999999999999999 | ! field "x": "99999999999999999999" is out of range for ipv4_int (0 to 4294967295)
+                 | ! field "x": expected ipv4_int (0 to 4294967295), got nothing
+            "#]],
+        ),
+        (
+            "ipv4_int?",
+            &["3232235777", "", "x"],
+            expect![[r#"
+                3232235777 | ::ffff:192.168.1.1
+                 | null
+                x | ! field "x": expected ipv4_int (0 to 4294967295), got "x"
+            "#]],
+        ),
     ];
     for (data_type, texts, expected) in cases {
         let context =
@@ -434,4 +470,21 @@ pub(super) fn answers(schema: &Schema) -> Batch {
     let late = late.finish();
     assert_eq!(late.len(), 4);
     batch(schema, vec![card, Arc::new(answers), Arc::new(late)])
+}
+
+/// The message of GR-IX's producer (seed 002, section 3.2.2), as its "split fields" stage hands it on: addresses as texts
+/// and as numbers, protocol, ports, length of the packet, and the time in microseconds.
+#[test]
+fn the_messages_of_an_exchange_are_read_as_they_are() {
+    check(
+        "sourceIP: ip; sourceIPInt: ipv4_int; destinationIP: ip; destinationIPInt: ipv4_int; protocol: uint64; \
+         sourcePort: uint64; destinationPort: uint64; ipSize: uint64; dateTime: timestamp(us)",
+        &no_header(),
+        "194.177.210.54,3266433590,62.1.46.9,1040264713,6,443,51514,1500,1393632000123456\n\
+         194.177.210.54,194.177.210.54,62.1.46.9,1040264713,6,443,51514,1500,1393632000123457\n",
+        expect![[r#"
+            0 ::ffff:194.177.210.54 | ::ffff:194.177.210.54 | ::ffff:62.1.46.9 | ::ffff:62.1.46.9 | 6 | 443 | 51514 | 1500 | 1393632000123456us
+            1 ! parse line 2: field "sourceIPInt": expected ipv4_int (0 to 4294967295), got "194.177.210.54" <194.177.210.54,194.177.210.54,62.1.46.9,1040264713,6,443,51514,1500,1393632000123457>
+        "#]],
+    );
 }

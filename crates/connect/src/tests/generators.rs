@@ -6,6 +6,12 @@ use arrow_array::types::{Float64Type, TimestampMicrosecondType, TimestampMillise
 use super::*;
 use crate::generate::{Generator, GeneratorSpec};
 
+/// The fields of the rows of `type: sflow`.
+fn sflow_fields() -> Vec<Field> {
+    let plugin = Registry::builtin().source("sflow").unwrap().clone();
+    plugin.outputs(&Options::default()).swap_remove(0).schema.fields().to_vec()
+}
+
 fn generator(kind: &str, change: impl FnOnce(&mut GeneratorSpec)) -> Generator {
     let mut spec = GeneratorSpec::new(kind);
     change(&mut spec);
@@ -14,7 +20,7 @@ fn generator(kind: &str, change: impl FnOnce(&mut GeneratorSpec)) -> Generator {
 
 #[test]
 fn any_record_can_be_made_alone() {
-    for (kind, fields) in [("payments", 103), ("readings", 66)] {
+    for (kind, fields) in [("payments", 103), ("readings", 66), ("flows", sflow_fields().len())] {
         let generator = generator(kind, |spec| spec.fields = Some(fields));
         assert_eq!(generator.schema().fields().len(), fields);
         let whole = generator.batch(0, 100);
@@ -122,7 +128,11 @@ fn numbers_out_of_range_are_refused() {
         |spec| spec.cards = 0,
         |spec| spec.hot = 1.5,
         |spec| spec.zipf = f64::NAN,
-        |spec| spec.kind = "flows".to_owned(),
+        |spec| spec.kind = "flow".to_owned(),
+        |spec| spec.agents = 0,
+        |spec| spec.members = 1 << 21,
+        |spec| spec.hosts = 999,
+        |spec| spec.start = Some(i64::MAX),
     ] {
         let mut spec = GeneratorSpec::new("payments");
         change(&mut spec);

@@ -4,6 +4,7 @@ mod csv;
 mod cutting;
 mod drive;
 mod fake_influx;
+mod flows;
 mod generators;
 mod http;
 mod influx;
@@ -42,9 +43,7 @@ fn schema(text: &str) -> Schema {
         .filter(|field| !field.is_empty())
         .map(|field| {
             let (name, data_type) = field.split_once(": ").expect("name: type");
-            let plain = data_type.strip_suffix('?');
-            let field = Field::new(name, DataType::parse(plain.unwrap_or(data_type)).expect("a type"));
-            if plain.is_some() { field.nullable() } else { field }
+            Field::declared(name, data_type).expect("a type")
         })
         .collect();
     Schema::new(fields)

@@ -165,6 +165,27 @@ fn every_type_takes_its_tokens_and_no_others() {
                 1 | ! field "x": expected ip, got "1"
             "#]],
         ),
+        (
+            "ipv4_int",
+            &["3232235777", "0", "4294967296", "-1", "1.5", "\"3232235777\"", "null"],
+            expect![[r#"
+                3232235777 | ::ffff:192.168.1.1
+                0 | ::ffff:0.0.0.0
+                4294967296 | ! field "x": "4294967296" is out of range for ipv4_int (0 to 4294967295)
+                -1 | ! field "x": "-1" is out of range for ipv4_int (0 to 4294967295)
+                1.5 | ! field "x": expected ipv4_int (0 to 4294967295), got "1.5"
+                "3232235777" | ! field "x": expected ipv4_int (0 to 4294967295), got "\"3232235777\""
+                null | ! field "x": expected ipv4_int (0 to 4294967295), got null
+            "#]],
+        ),
+        (
+            "ipv4_int?",
+            &["1", "null"],
+            expect![[r#"
+                1 | ::ffff:0.0.0.1
+                null | null
+            "#]],
+        ),
     ];
     for (data_type, tokens, expected) in cases {
         let context = context(&schema(&format!("x: {data_type}")), Some(spec("ndjson", &[])), &[]);

@@ -59,7 +59,7 @@ fn definitions(registry: &Registry, operators: &Operators) -> Value {
         "format": { "enum": format_names },
         "type": {
             "type": "string",
-            "pattern": r"^\s*(bool|int64|uint64|float64|decimal\(\s*[0-9]+\s*(,\s*[0-9]+\s*)?\)|string|bytes|timestamp\(\s*(s|ms|us|ns)\s*\)|ip)\s*\??\s*$",
+            "pattern": r"^\s*(bool|int64|uint64|float64|decimal\(\s*[0-9]+\s*(,\s*[0-9]+\s*)?\)|string|bytes|timestamp\(\s*(s|ms|us|ns)\s*\)|ip|ipv4_int)\s*\??\s*$",
         },
         "expression": { "type": ["string", "number", "boolean"] },
         "reference": { "type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)?$" },

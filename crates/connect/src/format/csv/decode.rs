@@ -14,7 +14,7 @@ use thalweg_types::{Error, Schema};
 
 use super::super::column::{Column, INLINE, Values};
 use super::super::scan::{digits15, float, load8, matches, splat};
-use super::super::text::Problem;
+use super::super::text::{Problem, ipv4_octets};
 use super::super::{BadRecord, Columns, Preamble, RecordDecoder, too_long};
 use super::{CsvFormat, Layout, blank_line, quoted_end, record_end, trim_line_end};
 
@@ -320,6 +320,15 @@ fn decode_field(
                 && delimiter.ends(data, end)
             {
                 values.push(digits);
+                return Ok(end);
+            }
+        }
+        Values::Ipv4Int(octets) => {
+            if let Some((digits, end)) = digits15(data, at)
+                && delimiter.ends(data, end)
+                && let Ok(number) = u32::try_from(digits)
+            {
+                octets.extend_from_slice(&ipv4_octets(number));
                 return Ok(end);
             }
         }

@@ -237,6 +237,7 @@ impl LineProtocolDecoder {
                 Value::Whole(text) | Value::Number(text),
                 Values::Int64(_)
                 | Values::UInt64(_)
+                | Values::Ipv4Int(_)
                 | Values::Float64(_)
                 | Values::Decimal128 { .. }
                 | Values::Decimal256 { .. }

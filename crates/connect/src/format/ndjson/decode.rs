@@ -288,9 +288,10 @@ fn push_slot(
                 _ => column.push_text(&data[start..end], None),
             }
         }
-        (Token::Number, Values::UInt64(_) | Values::Decimal128 { .. } | Values::Decimal256 { .. }) => {
-            column.push_text(&data[start..end], None)
-        }
+        (
+            Token::Number,
+            Values::UInt64(_) | Values::Ipv4Int(_) | Values::Decimal128 { .. } | Values::Decimal256 { .. },
+        ) => column.push_text(&data[start..end], None),
         (Token::True, Values::Bool(values)) => {
             values.push(true);
             Ok(())
@@ -314,7 +315,7 @@ fn push_slot(
 /// Appends a JSON string to a column: every type that JSON has no token for is written as one.
 fn push_string(column: &mut Column, text: &[u8]) -> Result<(), Problem> {
     match &column.values {
-        Values::Bool(_) | Values::Int64(_) | Values::UInt64(_) => Err(Problem::Expected),
+        Values::Bool(_) | Values::Int64(_) | Values::UInt64(_) | Values::Ipv4Int(_) => Err(Problem::Expected),
         Values::Float64(_) if !matches!(text, b"NaN" | b"Infinity" | b"-Infinity") => Err(Problem::Expected),
         _ => column.push_text(text, None),
     }

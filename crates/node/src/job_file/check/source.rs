@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thalweg_connect::{FormatSpec, Options, SourceOutput, SourcePlugin, SourceTime};
 use thalweg_storage::log::RetentionPolicy;
-use thalweg_types::{DataType, Field, Micros, Schema, rejects_schema};
+use thalweg_types::{DataType, Field, Micros, Reading, Schema, rejects_schema};
 
 use crate::diagnostic::{Span, nearest, one_of};
 use crate::job_file::keys;
@@ -133,11 +133,11 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     {
         section.report_error("format", &error);
     }
-    if plugin.own_time().is_some() && section.get("max_ahead").is_some() {
+    if plugin.own_time(&options).is_some() && section.get("max_ahead").is_some() {
         let message = format!("{} sets event time by itself and takes no \"max_ahead\"", section.what);
         report.at(section.key_span("max_ahead"), message).report();
     }
-    let time = match plugin.own_time() {
+    let time = match plugin.own_time(&options) {
         None => check_time(&section, &schema),
         Some(own) => check_own_time(&section, &schema, own),
     };
@@ -290,8 +290,8 @@ pub(crate) fn read_schema(section: &Section<'_>, node: &Node) -> Option<Schema> 
 }
 
 fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
-    const EXPECTED: &str = "bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, \
-         with ? where it may be null";
+    const EXPECTED: &str = "bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or \
+         ipv4_int, with ? where it may be null";
     let Value::Scalar(scalar) = &node.value else {
         schema
             .report
@@ -304,11 +304,8 @@ fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
         Some(text) => (text, true),
         None => (scalar.text.trim(), false),
     };
-    match DataType::parse(text) {
-        Ok(data_type) => {
-            let field = Field::new(name, data_type);
-            Some(if nullable { field.nullable() } else { field })
-        }
+    match Field::declared(name, &scalar.text) {
+        Ok(field) => Some(field),
         Err(_) => {
             let mut pending = schema
                 .report
@@ -327,12 +324,13 @@ fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
                 guess = Some("decimal(18,2)");
                 pending = pending.hint("decimal takes precision 1 to 76 and a scale up to it: decimal(18,2)");
             } else {
-                guess = nearest(text, DataType::NAMES);
-                pending = pending.did_you_mean(text, DataType::NAMES);
+                let names = || DataType::NAMES.into_iter().chain([Reading::IPV4_INT]);
+                guess = nearest(text, names());
+                pending = pending.did_you_mean(text, names());
             }
             pending.report();
             // What was probably meant goes on, so that mistakes behind this one are told too.
-            let field = Field::new(name, DataType::parse(guess?).ok()?);
+            let field = Field::declared(name, guess?).ok()?;
             Some(if nullable { field.nullable() } else { field })
         }
     }
@@ -350,6 +348,7 @@ fn meant_type(text: &str) -> Option<&'static str> {
         "timestamp" | "datetime" | "timestamp(millis)" | "timestamp_ms" | "date" | "time" => "timestamp(ms)",
         "timestamp(sec)" | "timestamp(seconds)" => "timestamp(s)",
         "inet" | "ipv4" | "ipv6" | "ipaddr" => "ip",
+        "ip_int" | "ipv4(int)" | "ipv4int" => Reading::IPV4_INT,
         "decimal" | "numeric" => "decimal(18,2)",
         _ => return None,
     })

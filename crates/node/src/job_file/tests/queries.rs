@@ -590,7 +590,7 @@ operators:
               |
             7 |     schema: { ts: timestamp(mss), card: strin, amount: float64 }
               |                   ^^^^^^^^^^^^^^
-              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
               = hint: did you mean "timestamp(ms)"?
 
             error: field "card" is of type "strin", which is none
@@ -598,7 +598,7 @@ operators:
               |
             7 |     schema: { ts: timestamp(mss), card: strin, amount: float64 }
               |                                         ^^^^^
-              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
               = hint: did you mean "string"?
 
             error: "time" of source "rows" names no field: "tss"

@@ -126,3 +126,17 @@ fn every_key_has_a_description() {
         json!("version of the job file's language (default: 1)")
     );
 }
+
+#[test]
+fn every_type_that_is_read_is_in_the_pattern() {
+    let schema = schema();
+    let pattern = schema["$defs"]["type"]["pattern"].as_str().unwrap();
+    for name in ["bool", "int64", "uint64", "float64", "string", "bytes", "ip", "ipv4_int"] {
+        assert!(
+            pattern.contains(&format!("({name}|"))
+                || pattern.contains(&format!("|{name}|"))
+                || pattern.contains(&format!("|{name})")),
+            "{name}"
+        );
+    }
+}

@@ -60,7 +60,7 @@ sinks:
               |
             7 |     schema: { ts: timestamp(ms), card: strin }
               |                                        ^^^^^
-              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+              = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
               = hint: did you mean "string"?
 
             error: source "in" has no key "latness"

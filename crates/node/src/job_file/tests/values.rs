@@ -1,6 +1,7 @@
 //! Values: durations, sizes, numbers, truth, types, fields.
 
 use expect_test::expect;
+use thalweg_types::Reading;
 
 use super::{check, check_example, read};
 
@@ -256,7 +257,7 @@ fn types_are_ours() {
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: double }
            |                                                                          ^^^^^^
-           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
            = hint: did you mean "float64"?
     "#]],
     );
@@ -269,7 +270,7 @@ fn types_are_ours() {
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: decimal(80,2) }
            |                                                                          ^^^^^^^^^^^^^
-           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
            = hint: decimal takes precision 1 to 76 and a scale up to it: decimal(18,2)
     "#]],
     );
@@ -282,7 +283,7 @@ fn types_are_ours() {
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: flot64? }
            |                                                                          ^^^^^^^
-           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
            = hint: did you mean "float64"?
     "#]],
     );
@@ -295,7 +296,7 @@ fn types_are_ours() {
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: }
            |                                                                        ^
-           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns) or ip, with ? where it may be null
+           = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
     "#]],
     );
     check_example(
@@ -333,6 +334,15 @@ fn commas_in_parentheses_belong_to_their_value() {
         job.sources[0].schema.fields().iter().map(|field| field.data_type.to_string()).collect();
     assert_eq!(types[3..], ["decimal(10,2)", "decimal(10,2)", "int64"]);
     assert!(job.sources[0].schema.fields()[4].nullable);
+}
+
+#[test]
+fn addresses_may_be_declared_as_numbers() {
+    let text = super::EXAMPLE.replace("amount: float64", "amount: float64, from: ipv4_int?, to: ip");
+    let job = read(&text, &[]).unwrap();
+    let [from, to] = &job.sources[0].schema.fields()[4..] else { panic!("two more fields") };
+    assert_eq!((&from.data_type, from.nullable, from.reading), (&to.data_type, true, Reading::Ipv4Int));
+    assert_eq!(to.reading, Reading::Plain);
 }
 
 #[test]
