@@ -51,11 +51,15 @@ impl CommittedTables {
             }
         };
         let Some(last) = commits.records.last() else { return Ok(None) };
-        let record = CommitRecord::decode(last)?;
-        // An operator may be called like the sink, which has another name in the graph then.
-        let renamed = record.part(&format!("{} (sink)", name.table), 0);
-        Ok(renamed.or_else(|| record.part(&name.table, 0)))
+        Ok(table_position(&CommitRecord::decode(last)?, &name.table))
     }
+}
+
+/// What a commit record says about a table.
+pub(crate) fn table_position(record: &CommitRecord, table: &str) -> Option<Vec<u8>> {
+    // An operator may be called like the sink, which has another name in the graph then.
+    let renamed = record.part(&format!("{table} (sink)"), 0);
+    renamed.or_else(|| record.part(table, 0))
 }
 
 impl Catalog for CommittedTables {

@@ -68,7 +68,7 @@ fn fresh_rows(
     Ok(Some(rows))
 }
 
-fn is_gone(error: &Error) -> bool {
+pub(crate) fn is_gone(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }

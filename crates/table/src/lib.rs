@@ -14,6 +14,7 @@ mod columns;
 mod committed;
 mod folder;
 mod frames;
+mod inspect;
 mod keeper;
 mod manifest;
 mod nulls;
@@ -32,6 +33,7 @@ use thalweg_types::Error;
 
 pub use catalog::{Catalog, Rollup, RollupSpec, Snapshot, StoredFile, TableName};
 pub use committed::read_committed;
+pub use inspect::{PartSummary, TableSummary, inspect, is_table_folder};
 pub use sink::TablePlugin;
 pub use table::Tables;
 

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use thalweg_node::inspect::{
-    CommitLook, Damage, Entry, JournalLook, LogLook, OrderLook, ReservoirLook, StateLook, Thing, Torn, What,
+    CommitLook, Damage, Entry, JournalLook, LogLook, OrderLook, ReservoirLook, StateLook, TableLook,
+    TablePart, Thing, Torn, What,
 };
 use thalweg_types::{format_size, format_timestamp};
 
@@ -18,6 +19,7 @@ pub(super) fn thing(thing: &Thing) -> String {
         What::Log(look) => segments(look, &mut out),
         What::Reservoir(look) => reservoir(look, &mut out),
         What::State(look) => state(look, &mut out),
+        What::Table(look) => table(look, &mut out),
         What::File { .. } | What::Unread => {}
     }
     for found in &thing.torn {
@@ -107,6 +109,16 @@ fn headline(thing: &Thing) -> String {
                 count(look.keys, "key"),
                 size(look.live_bytes),
                 size(look.disk_bytes)
+            )
+        }
+        What::Table(look) => {
+            let files = look.parts.iter().map(|part| part.files).sum();
+            let bytes = look.parts.iter().map(|part| part.bytes).sum::<u64>() + look.fresh_bytes;
+            format!(
+                ", {}, {} and frames, {}",
+                count(look.rows, "row"),
+                count(files, "Parquet file"),
+                size(bytes)
             )
         }
         What::File { committed_bytes, .. } => format!(", committed up to byte {committed_bytes}"),
@@ -279,4 +291,21 @@ fn count(number: u64, what: &str) -> String {
 
 fn size(bytes: u64) -> String {
     format_size(bytes)
+}
+
+fn table(look: &TableLook, out: &mut String) {
+    for TablePart { name, files, rows, bytes, span } in &look.parts {
+        let span = span.map_or(String::new(), |(first, last)| {
+            format!(", {} to {}", format_timestamp(first), format_timestamp(last))
+        });
+        let _ = writeln!(
+            out,
+            "  {name}: {}, {}, {}{span}",
+            count(*rows, "row"),
+            count(*files, "file"),
+            size(*bytes)
+        );
+    }
+    let _ = writeln!(out, "  fresh: {}, {}", count(look.fresh_rows, "row"), size(look.fresh_bytes));
+    let _ = writeln!(out, "  columns: {}", look.columns.join(", "));
 }

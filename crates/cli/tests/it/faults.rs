@@ -187,7 +187,7 @@ sinks:
 ";
 
 /// A job that runs until it is told to end.
-struct Served {
+pub(super) struct Served {
     child: Child,
     stderr: BufReader<ChildStderr>,
     said: String,
@@ -195,7 +195,7 @@ struct Served {
 
 impl Served {
     /// Starts it and waits until it listens.
-    fn start(place: &Place, text: &str) -> Self {
+    pub(super) fn start(place: &Place, text: &str) -> Self {
         std::fs::write(place.path().join("served.yaml"), text).unwrap();
         let arguments = ["run", "served.yaml", "--data-dir", "D", "--listen", "127.0.0.1:0"];
         let mut command = place.command(&arguments);
@@ -218,7 +218,7 @@ impl Served {
     }
 
     /// Where it listens for HTTP.
-    fn address(&mut self) -> String {
+    pub(super) fn address(&mut self) -> String {
         self.until("listening on http://")
     }
 
@@ -229,7 +229,7 @@ impl Served {
         address.unwrap_or_else(|| panic!("no address in {said}")).to_owned()
     }
 
-    fn ends(mut self, name: &str) -> Ended {
+    pub(super) fn ends(mut self, name: &str) -> Ended {
         signal(&self.child, name);
         self.stderr.read_to_string(&mut self.said).expect("the rest");
         let output = self.child.wait_with_output().expect("it ends");
@@ -240,7 +240,7 @@ impl Served {
 }
 
 /// A request of these bytes, with a body that says it has `length`.
-fn post(address: &str, length: usize, body: &str) -> TcpStream {
+pub(super) fn post(address: &str, length: usize, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let path = "/v1/jobs/served/sources/lines";
     write!(stream, "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")

@@ -9,6 +9,7 @@ mod inspecting;
 mod real_service;
 mod running;
 mod samples;
+mod tables;
 mod tshark;
 mod windows;
 

@@ -17,6 +17,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs};
 
 use self::flows::Flows;
+pub(crate) use self::flows::TABLES;
 use self::payments::Payments;
 use self::readings::Readings;
 

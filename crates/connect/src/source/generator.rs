@@ -1,5 +1,6 @@
 //! Made-up records as a source: blocks are nothing but offsets, the records are made in the decode tasks.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,12 @@ impl SourcePlugin for GeneratorPlugin {
                 Some("280000"),
                 "flows: how many IPv4 hosts there are; of IPv6 there are an eighth as many",
             ),
+            option(
+                "tables",
+                OptionKind::Path,
+                None,
+                "flows: folder for the tables that they are joined with; written where they are not there",
+            ),
         ];
         OPTIONS
     }
@@ -118,7 +125,13 @@ impl SourcePlugin for GeneratorPlugin {
     }
 
     fn check(&self, options: &Options) -> Vec<Mistake> {
-        start(options).err().map(|error| Mistake::new("start", error)).into_iter().collect()
+        let mut mistakes: Vec<Mistake> =
+            start(options).err().map(|error| Mistake::new("start", error)).into_iter().collect();
+        if options.text("tables").is_some() && !is_flows(options) {
+            let error = Error::user(format!("{} are joined with no tables", kind(options)));
+            mistakes.push(Mistake::new("tables", error.with_hint("leave it out, or make flows")));
+        }
+        mistakes
     }
 
     fn own_schema(&self, options: &Options) -> Result<Option<Schema>, Error> {
@@ -133,6 +146,11 @@ impl SourcePlugin for GeneratorPlugin {
         let rate = options.number("rate");
         if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return Err(Error::user(format!("source {:?}: rate must be above 0", context.name)));
+        }
+        if let Some(folder) = options.text("tables").map(Path::new)
+            && !crate::generate::TABLES.iter().all(|name| folder.join(name).exists())
+        {
+            generator.write_tables(folder)?;
         }
         let schema = generator.schema().clone();
         let source = GeneratorSource {

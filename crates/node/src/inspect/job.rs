@@ -13,6 +13,7 @@ use super::report::{Thing, What, thing};
 use super::{Folder, Found, LOOKS, Looker, parts, source_name};
 use crate::data_dir::{JobDir, folder_name};
 use crate::durable::record::CommitRecord;
+use crate::tables::table_position;
 
 impl Looker {
     /// Everything in the folder of a job.
@@ -62,6 +63,11 @@ impl Looker {
             things.push(thing(&dir.order(), "order log", None, What::Unread, found));
         }
         self.tasks(dir, last.as_ref(), &mut things);
+        for name in self.fs.list_dirs(&dir.tables()).unwrap_or_default() {
+            let position = last.as_ref().and_then(|last| table_position(last, &name));
+            let table = self.table(&dir.tables().join(&name), position.as_deref());
+            things.push(Thing { of: Some(name), ..table });
+        }
         if let Some(last) = &last {
             self.files(dir, last, &mut things);
         }

@@ -30,7 +30,7 @@ use thalweg_types::Error;
 pub use entries::{Entry, entries};
 pub use report::{
     Chunk, ChunkFile, CommitLook, Damage, JournalLook, LogLook, OrderLook, PartLook, Report, ReservoirLook,
-    Segment, SourceLook, StateLook, StateSegment, Thing, Torn, What,
+    Segment, SourceLook, StateLook, StateSegment, TableLook, TablePart, Thing, Torn, What,
 };
 
 use report::thing;
@@ -87,6 +87,7 @@ enum Folder {
     Job,
     State,
     Reservoir,
+    Table,
     /// A log with this name.
     Log(String),
     /// Nothing by itself; there may be something below.
@@ -112,6 +113,9 @@ impl Looker {
         if is_chunk_folder(fs, path)? {
             return Ok(Folder::Reservoir);
         }
+        if thalweg_table::is_table_folder(fs, path)? {
+            return Ok(Folder::Table);
+        }
         if let Some(name) = log::name_in(fs, path)? {
             return Ok(Folder::Log(name));
         }
@@ -126,6 +130,7 @@ impl Looker {
             Folder::Job => things.extend(self.job(path)),
             Folder::State => things.push(self.state(path, None)),
             Folder::Reservoir => things.push(self.reservoir(path, None)),
+            Folder::Table => things.push(self.table(path, None)),
             Folder::Log(name) => things.push(match name.as_str() {
                 "order" => self.order(path, None, &[]),
                 "journal" => self.journal(path, None).0,

@@ -8,6 +8,7 @@ use thalweg_state::StateError;
 use thalweg_state::indexed::StateSummary;
 use thalweg_storage::log::{LogError, LogSummary};
 use thalweg_storage::{ChunkError, ChunkSummary};
+use thalweg_table::TableSummary;
 use thalweg_types::{Micros, Offset, Seq};
 
 use super::Found;
@@ -54,6 +55,7 @@ pub enum What {
     Log(LogLook),
     Reservoir(ReservoirLook),
     State(StateLook),
+    Table(TableLook),
     /// A file of which the commit record names a length.
     File {
         committed_bytes: u64,
@@ -189,6 +191,48 @@ pub struct ReservoirLook {
     pub chunks: Vec<Chunk>,
     /// Columns, as `name: type`, by number of the schema.
     pub schemas: Vec<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TableLook {
+    /// In Parquet and in frames.
+    pub rows: u64,
+    /// Rows that are in no Parquet file yet, and the bytes that they take.
+    pub fresh_rows: u64,
+    pub fresh_bytes: u64,
+    /// The table's own Parquet files, then those of its rollups.
+    pub parts: Vec<TablePart>,
+    /// As `name: type`.
+    pub columns: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TablePart {
+    pub name: String,
+    pub files: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    /// First and last event time, microseconds since 1970.
+    pub span: Option<(Micros, Micros)>,
+}
+
+impl TableLook {
+    pub(super) fn of(summary: &TableSummary) -> Self {
+        let parts = summary.parts.iter().map(|part| TablePart {
+            name: part.name.clone(),
+            files: part.files,
+            rows: part.rows,
+            bytes: part.bytes,
+            span: part.span,
+        });
+        Self {
+            rows: summary.fresh_rows + summary.parts.first().map_or(0, |part| part.rows),
+            fresh_rows: summary.fresh_rows,
+            fresh_bytes: summary.fresh_bytes,
+            parts: parts.collect(),
+            columns: summary.columns.clone(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -1,4 +1,4 @@
-//! Reservoirs, keyed state, and files of which the commit record names a length.
+//! Reservoirs, keyed state, tables, and files of which the commit record names a length.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,7 +7,7 @@ use thalweg_state::{StateError, Version, indexed};
 use thalweg_storage::{ChunkId, ChunkSummary, OpenMode, inspect_chunks, verify_chunks};
 use thalweg_types::Error;
 
-use super::report::{Damage, ReservoirLook, StateLook, Thing, Torn, What, thing};
+use super::report::{Damage, ReservoirLook, StateLook, TableLook, Thing, Torn, What, thing};
 use super::{Depth, Found, Looker, steady};
 
 impl Looker {
@@ -57,6 +57,31 @@ impl Looker {
         let damage = |error: &StateError| Damage::of_state(error, path);
         found.damage.extend(summary.damage.iter().map(damage));
         thing(path, "state", None, What::State(StateLook::of(&summary)), found)
+    }
+
+    /// The table in a folder; with the position that a commit record names, its fresh rows too.
+    pub(super) fn table(&self, path: &Path, position: Option<&[u8]>) -> Thing {
+        let mut found = Found::default();
+        let what = match thalweg_table::inspect(&self.fs, path, position, self.depth == Depth::Verify) {
+            Ok(summary) => {
+                let damage = summary.damage.iter();
+                found.damage.extend(damage.map(|(path, message)| Damage {
+                    path: path.clone(),
+                    pos: None,
+                    message: message.clone(),
+                }));
+                What::Table(TableLook::of(&summary))
+            }
+            Err(error) if error.class() == thalweg_types::Class::Corrupt => {
+                found.misfit(path.to_owned(), error.chain());
+                What::Unread
+            }
+            Err(error) => {
+                found.trouble.push(error.chain());
+                What::Unread
+            }
+        };
+        thing(path, "table", None, what, found)
     }
 
     /// A file that must be at least as long as the commit record says; what is behind is written again.

@@ -32,6 +32,8 @@ pub enum Shape {
     Queries,
     /// One of these words, or `{ every: … }` with a count of records or a duration.
     Pace(&'static [&'static str]),
+    /// Names, and for each paths into this file and what is laid over them.
+    Shortcuts,
     /// A mapping with keys of its own.
     Section(&'static [KeySpec]),
     Sources,
@@ -95,6 +97,11 @@ pub(crate) const TOP: &[KeySpec] = &[
     )
     .default("1"),
     KeySpec::new("name", Shape::Name, "name of the job").required(),
+    KeySpec::new(
+        "shortcuts",
+        Shape::Shortcuts,
+        "names for --set, and for each the paths that it sets, with what is laid over them: {} is the value",
+    ),
     KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
     KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
     KeySpec::new("sources", Shape::Sources, "where records come from").required(),

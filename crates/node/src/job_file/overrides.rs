@@ -1,6 +1,7 @@
 //! `--set PATH=VALUE`: values of this run laid over the tree of the job file.
 //!
 //! The value is YAML. Keys that are missing on the way are created; a number steps into a list.
+//! A path that is a name in the job file's `shortcuts` stands for the paths there: `{}` in what is laid over them is the value.
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts};
 
@@ -16,6 +17,44 @@ pub(crate) fn split(argument: &str) -> Option<(&str, &str)> {
 /// Lays text `index` of `texts` (the value of `--set path=…`) over the tree.
 pub(crate) fn apply(root: &mut Node, texts: &Texts, index: usize, path: &str) -> Result<(), Diagnostics> {
     let value = tree::parse(texts, index)?;
+    let Some(shortcut) = shortcut(root, path) else { return lay(root, texts, index, path, value) };
+    for (key, mut node) in shortcut {
+        fill(&mut node, &value);
+        if !key.text.split('.').all(|step| !step.is_empty()) {
+            return Err(refuse(
+                texts,
+                index,
+                format!("shortcut {path:?} names {:?}, which is no path", key.text),
+            ));
+        }
+        lay(root, texts, index, &key.text, node)?;
+    }
+    Ok(())
+}
+
+/// What the job file says that a path stands for.
+fn shortcut(root: &Node, path: &str) -> Option<Vec<(Key, Node)>> {
+    let entry = |node: &Node, name: &str| match &node.value {
+        Value::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node.clone()),
+        _ => None,
+    };
+    match entry(&entry(root, "shortcuts")?, path)?.value {
+        Value::Map(entries) => Some(entries),
+        _ => None,
+    }
+}
+
+/// Puts the value in the place of every `{}`.
+fn fill(node: &mut Node, value: &Node) {
+    match &mut node.value {
+        Value::Scalar(scalar) if scalar.text == "{}" => *node = value.clone(),
+        Value::Scalar(_) => {}
+        Value::List(items) => items.iter_mut().for_each(|item| fill(item, value)),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, node)| fill(node, value)),
+    }
+}
+
+fn lay(root: &mut Node, texts: &Texts, index: usize, path: &str, value: Node) -> Result<(), Diagnostics> {
     let span = value.span;
     let mut at = root;
     for (number, step) in path.split('.').enumerate() {

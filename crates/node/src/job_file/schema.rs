@@ -184,6 +184,7 @@ fn shape(shape: Shape) -> Value {
                 },
             ]
         }),
+        Shape::Shortcuts => named(json!({ "type": "object", "minProperties": 1 })),
         Shape::Section(specs) => section(specs),
         Shape::Sources => named(reference("source")),
         Shape::Operators => named(reference("operator")),

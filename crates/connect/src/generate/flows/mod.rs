@@ -23,6 +23,8 @@ use super::{BASE, GeneratorSpec, below, mix, random, unit};
 use crate::sflow::flow_row::FlowRows;
 use crate::sflow::xdr::from_v4;
 
+pub(crate) use self::tables::TABLES;
+
 const TCP: u64 = 6;
 const UDP: u64 = 17;
 const ICMP: u64 = 1;

@@ -11,6 +11,9 @@ use super::Flows;
 use super::members::Members;
 use super::networks::Networks;
 
+/// Names of the files.
+pub(crate) const TABLES: [&str; 3] = ["asn.tsv", "names.csv", "members.csv"];
+
 impl Flows {
     /// Writes `asn.tsv`, `names.csv` and `members.csv`.
     pub(in crate::generate) fn write_tables(&self, folder: &Path) -> Result<(), Error> {

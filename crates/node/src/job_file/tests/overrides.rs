@@ -122,3 +122,25 @@ fn mistakes_in_overrides_are_told_as_such() {
     "#]],
     );
 }
+
+const SHORTENED: &str = "
+name: short
+shortcuts:
+  rows: { sources.made.count: '{}' }
+  file: { sources.made: { type: file, path: '{}', format: csv, schema: { n: int64 } }, name: from-file }
+sources: { made: { type: generator, count: 5 } }
+sinks: { out: { type: 'null', input: made } }
+";
+
+#[test]
+fn a_shortcut_sets_what_the_file_says() {
+    let job = read(SHORTENED, &["rows=7"]).unwrap();
+    assert_eq!(job.sources[0].options.integer("count"), Some(7));
+    let job = read(SHORTENED, &["file=some file.csv"]).unwrap();
+    assert_eq!((job.sources[0].plugin.name(), &*job.name), ("file", "from-file"));
+    assert_eq!(job.sources[0].options.text("path"), Some("some file.csv"));
+    // What is no shortcut is a path still, and a shortcut's value is checked as if it stood there.
+    assert_eq!(&*read(SHORTENED, &["name=other"]).unwrap().name, "other");
+    assert!(read(SHORTENED, &["rows=many"]).unwrap_err().contains("count"));
+    assert!(read(SHORTENED, &["colour=red"]).unwrap_err().contains("colour"));
+}

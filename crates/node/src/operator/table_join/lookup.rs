@@ -2,14 +2,14 @@
 //!
 //! An address that the table has without a name gives the empty text, one that it does not have gives null.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_connect::OptionKind;
 use thalweg_enrich::join::{JoinShape, JoinTable, Key};
-use thalweg_enrich::lookup::{LookupJoin, OpenOptions};
+use thalweg_enrich::lookup::{BuildOptions, CsvOptions, LookupJoin, OpenOptions, TableBuilder};
 use thalweg_flow::{Clock, SystemClock};
-use thalweg_types::{DataType, Field};
+use thalweg_types::{DataType, Error, Field};
 
 use super::{ON, Plan, prepare};
 use crate::job_file::keys::{KeySpec, Shape};
@@ -25,6 +25,11 @@ const OPTIONS: &[KeySpec] = &[
         "the table, which `thalweg table build-lookup` has built",
     )
     .required(),
+    KeySpec::new(
+        "csv",
+        Shape::Option(OptionKind::Path),
+        "CSV of addresses and names, without a header, of which the table is built at the start, where it is not there or older",
+    ),
     ON,
     KeySpec::new(
         "value",
@@ -68,11 +73,28 @@ impl OperatorPlugin for LookupJoinPlugin {
         if let Some(bytes) = check.options().size("page_cache") {
             options.resident = bytes;
         }
+        let csv = check.options().text("csv").map(PathBuf::from);
         let name = check.name().to_string();
         let open = move || {
+            if let Some(csv) = &csv {
+                build(&path, csv)
+                    .map_err(|error| error.context(format!("build the table of operator {name:?}")))?;
+            }
             let table = LookupJoin::open(&name, path.clone(), options, SystemClock.now())?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
         };
         prepare(check, Plan { shape, open: Box::new(open) })
     }
+}
+
+/// Builds a table of a CSV file that is newer, or the first.
+fn build(table: &Path, csv: &Path) -> Result<(), Error> {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    if changed(table).is_some_and(|built| changed(csv).is_none_or(|written| written <= built)) {
+        return Ok(());
+    }
+    let mut builder = TableBuilder::new(table, BuildOptions::default());
+    builder.push_csv(csv, CsvOptions::default())?;
+    builder.finish()?;
+    Ok(())
 }
