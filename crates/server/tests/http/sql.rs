@@ -17,7 +17,7 @@ const SQL: &str = "SELECT time, bytes FROM flows ORDER BY bytes";
 /// Fails behind some thousand rows.
 const FAILS_LATE: &str = "SELECT 1 / (400000 - value) AS x FROM generate_series(1, 1000000)";
 const ENDLESS: &str =
-    "SELECT count(*) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) WHERE x + y < 0";
+    "SELECT count(x + y) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y)";
 
 /// One table of two rows.
 struct Tables;
@@ -111,7 +111,6 @@ fn what_is_wrong_with_a_statement_is_told() {
         ("SELEC 1", "Line: 1, Column: 1"),
         ("SELECT * FROM flow", "no table flow"),
         ("DROP TABLE flows", "DROP is no statement that only reads"),
-        ("", "got none"),
     ] {
         let error = site.post(PATH, sql).expect_error(400, "invalid_query");
         assert!(error["message"].as_str().unwrap().contains(message), "{error}");
