@@ -137,6 +137,16 @@ fn tables_and_columns_are_listed() {
     assert!(world.in_format("SHOW COLUMNS FROM flows", Format::Csv).contains("src_as,UInt64"));
     assert!(world.in_format("DESCRIBE flows", Format::Csv).contains("src_name,Utf8View,YES"));
     assert!(world.in_format("EXPLAIN SELECT count(*) FROM flows", Format::Table).contains("logical_plan"));
+    for sql in [
+        "SHOW FUNCTIONS",
+        "SELECT * FROM information_schema.columns",
+        "VALUES (1), (2)",
+        "EXPLAIN ANALYZE SELECT * FROM flows ORDER BY bytes",
+        "EXPLAIN VERBOSE SELECT sum(bytes) FROM flows",
+        "SELECT x FROM generate_series(1, 3) a(x)",
+    ] {
+        assert!(!world.rows(sql).is_empty(), "{sql}");
+    }
     assert_eq!(world.rows("SELECT * FROM lab.samples"), Vec::<String>::new());
     assert_eq!(world.rows("SELECT sum(bytes), count(*) FROM lab.samples"), [",0"]);
 }
