@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_table::Catalog;
 use thalweg_types::Error;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::admission::Admission;
@@ -25,7 +25,13 @@ const NICE: i32 = 10;
 pub struct Engine {
     shared: Arc<Shared>,
     /// `None` only while it is being dropped.
-    runtime: Option<Runtime>,
+    runtimes: Option<Runtimes>,
+}
+
+/// Threads that compute, and one that looks after queries and never computes.
+struct Runtimes {
+    compute: Runtime,
+    control: Runtime,
 }
 
 impl Engine {
@@ -36,18 +42,27 @@ impl Engine {
     pub fn new(catalog: Arc<dyn Catalog>, limits: Limits) -> Result<Self, Error> {
         let names = AtomicUsize::new(0);
         let threads = limits.threads.max(1);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
+        let not_started = |error| Error::external("start the threads of the SQL engine").with_source(error);
+        let compute = Builder::new_multi_thread()
             .worker_threads(threads)
             .max_blocking_threads((threads / 4).max(2))
             .thread_name_fn(move || format!("sql-{}", names.fetch_add(1, Ordering::Relaxed)))
             .on_thread_start(give_way)
             .enable_time()
             .build()
-            .map_err(|error| Error::external("start the threads of the SQL engine").with_source(error))?;
+            .map_err(not_started)?;
+        let control = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(1)
+            .thread_name("sql-control")
+            .enable_time()
+            .build()
+            .map_err(not_started)?;
         let template = session::template(&limits)?;
         let admission = Admission::new(&limits);
-        let shared = Arc::new(Shared { catalog, limits, template, admission });
-        Ok(Self { shared, runtime: Some(runtime) })
+        let handle = compute.handle().clone();
+        let shared = Arc::new(Shared { catalog, limits, template, admission, compute: handle });
+        Ok(Self { shared, runtimes: Some(Runtimes { compute, control }) })
     }
 
     /// Runs one statement that only reads; returns when its first rows are there, or when it has none.
@@ -76,11 +91,11 @@ impl Engine {
         &self.shared.limits
     }
 
-    fn spawn(&self, sql: &str) -> Result<(tokio::runtime::Handle, oneshot::Receiver<Ready>), Error> {
-        let runtime = self.runtime.as_ref().ok_or_else(torn)?;
+    fn spawn(&self, sql: &str) -> Result<(Handle, oneshot::Receiver<Ready>), Error> {
+        let runtimes = self.runtimes.as_ref().ok_or_else(torn)?;
         let (sender, ready) = oneshot::channel();
-        runtime.spawn(run(Arc::clone(&self.shared), sql.to_owned(), sender));
-        Ok((runtime.handle().clone(), ready))
+        runtimes.control.spawn(run(Arc::clone(&self.shared), sql.to_owned(), sender));
+        Ok((self.shared.compute.clone(), ready))
     }
 }
 
@@ -88,9 +103,10 @@ type Ready = Result<crate::run::Head, Error>;
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(Runtimes { compute, control }) = self.runtimes.take() {
             // A drop may happen anywhere, also where blocking is not allowed.
-            runtime.shutdown_background();
+            control.shutdown_background();
+            compute.shutdown_background();
         }
     }
 }

@@ -1,9 +1,6 @@
 //! What DataFusion says, as an error with a class and a place.
 
-use std::io;
-
 use datafusion::common::{DataFusionError, SchemaError};
-use datafusion::object_store;
 use thalweg_types::Error;
 
 use crate::limits::Exceeded;
@@ -16,36 +13,21 @@ pub(crate) struct Fault {
     pub(crate) vanished: bool,
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self { error, vanished: false }
-    }
-}
-
 /// An error of ours on its way through DataFusion. `Error` is not cloned; what is shared is read.
 pub(crate) fn ours(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// The error for a user.
-pub(crate) fn of(error: DataFusionError) -> Fault {
-    let place = place(&error);
+/// The error for a user, of a query under a limit on memory.
+pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
     let root = error.find_root();
-    if vanished(root) {
-        let error = Error::external(format!("a file of a table is gone: {}", plain(root)))
-            .with_hint("it was merged or has expired; send the query again");
-        return Fault { error, vanished: true };
-    }
-    let mut out = match root {
+    let out = match root {
         DataFusionError::External(source) => match source.downcast_ref::<Error>() {
             Some(error) => again(error),
-            None => match source.downcast_ref::<DataFusionError>() {
-                Some(inner) => Error::user(plain(inner)),
-                None => Error::internal(format!("run the query: {source}")),
-            },
+            None => Error::internal(format!("run the query: {source}")),
         },
         DataFusionError::ResourcesExhausted(what) => {
-            Exceeded::Memory { limit: 0, what: first_line(what).to_owned() }.into_error()
+            return Exceeded::Memory { limit: memory, what: first_line(what).to_owned() }.into_error();
         }
         DataFusionError::ParquetError(_) => {
             Error::corrupt(format!("read a file of a table: {}", plain(root)))
@@ -59,25 +41,11 @@ pub(crate) fn of(error: DataFusionError) -> Fault {
         DataFusionError::SchemaError(schema, _) => no_field(schema),
         _ => Error::user(plain(root)),
     };
-    if let Some(place) = place {
-        let hint = out.hint().map(str::to_owned);
-        let mut placed =
-            Error::new(out.class(), format!("{} at {place}", out.message())).with_retry(out.retry());
-        if let Some(hint) = hint {
-            placed = placed.with_hint(hint);
-        }
-        out = placed;
-    }
-    Fault { error: out, vanished: false }
-}
-
-/// Puts in the limit that the memory pool did not know about.
-pub(crate) fn with_memory_limit(error: Error, bytes: u64) -> Error {
-    match Exceeded::of(&error) {
-        Some(Exceeded::Memory { what, .. }) => {
-            Exceeded::Memory { limit: bytes, what: what.clone() }.into_error()
-        }
-        _ => error,
+    let Some(place) = place(error) else { return out };
+    let placed = Error::new(out.class(), format!("{} at {place}", out.message())).with_retry(out.retry());
+    match out.hint() {
+        Some(hint) => placed.with_hint(hint),
+        None => placed,
     }
 }
 
@@ -144,19 +112,4 @@ fn plain(error: &DataFusionError) -> String {
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim_end_matches('.')
-}
-
-/// Whether an error is about a file that is not there.
-fn vanished(error: &DataFusionError) -> bool {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(cause) = next {
-        if matches!(cause.downcast_ref::<object_store::Error>(), Some(object_store::Error::NotFound { .. })) {
-            return true;
-        }
-        if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return true;
-        }
-        next = cause.source();
-    }
-    false
 }

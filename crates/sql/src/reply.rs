@@ -38,20 +38,12 @@ impl Reply {
     }
 
     fn take(&mut self, item: Option<Item>) -> Option<Result<RecordBatch, Error>> {
+        let item = item.unwrap_or_else(|| Item::Failed(torn()));
+        self.done = !matches!(item, Item::Batch(_));
         match item {
-            Some(Item::Batch(batch)) => return Some(Ok(batch)),
-            Some(Item::End) => {
-                self.done = true;
-                None
-            }
-            Some(Item::Failed(error)) => {
-                self.done = true;
-                Some(Err(error))
-            }
-            None => {
-                self.done = true;
-                Some(Err(torn()))
-            }
+            Item::Batch(batch) => Some(Ok(batch)),
+            Item::Failed(error) => Some(Err(error)),
+            Item::End => None,
         }
     }
 }

@@ -1,4 +1,8 @@
-//! One query from its text to its last row, as a task on the engine's runtime.
+//! One query from its text to its last row.
+//!
+//! A query is led by a task on the control thread and computed by tasks on the engine's others, one after the other: so the
+//! clock is looked at and the reader is told also while these are busy. A step that is given up ends when it next gives way
+//! (`interrupt`); its place is free then and not before.
 //!
 //! Rows go through a queue of [`QUEUE`] batches. When it is full the query waits for its reader, up to the time that it
 //! may take itself; when the reader goes away the query ends at its next step.
@@ -6,24 +10,28 @@
 //! A file that a snapshot names may be merged or expire before it is opened. As long as no row was given out, the
 //! query begins again with new snapshots, [`ATTEMPTS`] times in all.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::parser::Statement;
-use futures_util::StreamExt;
 use thalweg_table::Catalog;
 use thalweg_types::Error;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::admission::Admission;
-use crate::fault::{self, Fault};
+use crate::fault::Fault;
+use crate::interrupt::{Flag, Stop};
 use crate::limits::{Exceeded, Limits};
-use crate::{session, statement};
+use crate::session::{self, Held, Query};
+use crate::statement;
 
 /// Batches that wait for a reader.
 const QUEUE: usize = 2;
@@ -37,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) template: SessionState,
     pub(crate) admission: Admission,
+    /// Where queries compute.
+    pub(crate) compute: Handle,
 }
 
 /// What a query gives out as soon as it has its first row, or none.
@@ -52,28 +62,14 @@ pub(crate) enum Item {
     End,
 }
 
-/// The time that a query may still compute. Waiting for a reader does not count.
-struct Budget {
-    limit: Duration,
-    left: Duration,
-}
-
-impl Budget {
-    async fn spend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Error> {
-        let from = Instant::now();
-        let done = timeout(self.left, work).await;
-        self.left = self.left.saturating_sub(from.elapsed());
-        done.map_err(|_| Exceeded::Time { limit: self.limit }.into_error())
-    }
-}
-
 /// Runs a query; ends early when nobody waits for it any more.
 pub(crate) async fn run(shared: Arc<Shared>, sql: String, mut ready: oneshot::Sender<Result<Head, Error>>) {
+    let stop = Stop(Flag::default());
     let begun = tokio::select! {
-        begun = begin(&shared, &sql) => begun,
+        begun = begin(&shared, &sql, &stop.0) => begun,
         () = ready.closed() => return,
     };
-    let Begun { schema, first, mut stream, mut budget, _place } = match begun {
+    let (query, first, mut budget) = match begun {
         Ok(begun) => begun,
         Err(error) => {
             let _ = ready.send(Err(error));
@@ -81,33 +77,42 @@ pub(crate) async fn run(shared: Arc<Shared>, sql: String, mut ready: oneshot::Se
         }
     };
     let (sender, items) = mpsc::channel(QUEUE);
-    if ready.send(Ok(Head { schema, items })).is_err() {
+    if ready.send(Ok(Head { schema: query.schema(), items })).is_err() {
         return;
     }
-    let mut next = first;
-    let last = loop {
-        match next {
-            Some(batch) => {
-                if let Err(last) = give(&sender, Item::Batch(batch), budget.limit).await {
-                    break last;
-                }
-            }
-            None => break Some(Item::End),
-        }
-        let step = tokio::select! {
-            step = budget.spend(step(&mut stream)) => step,
-            () = sender.closed() => break None,
-        };
-        next = match step.and_then(|step| step) {
-            Ok(next) => next,
-            Err(error) => break Some(Item::Failed(fault::with_memory_limit(error, shared.limits.memory))),
-        };
-    };
-    // Memory and files are given back before the reader is told.
-    drop(stream);
-    if let Some(last) = last {
+    if let Some(last) = pass_on(&shared, query, first, &mut budget, &sender).await {
         let _ = give(&sender, last, budget.limit).await;
     }
+}
+
+/// Gives out all rows; what comes back is the last item, unless the reader has gone.
+async fn pass_on(
+    shared: &Shared,
+    mut query: Query,
+    first: Option<RecordBatch>,
+    budget: &mut Budget,
+    sender: &mpsc::Sender<Item>,
+) -> Option<Item> {
+    let mut next = first;
+    while let Some(batch) = next {
+        if let Err(last) = give(sender, Item::Batch(batch), budget.limit).await {
+            return last;
+        }
+        let step = budget.spend(Computed::of(&shared.compute, async move {
+            let next = query.step().await;
+            (next, query)
+        }));
+        let step = tokio::select! {
+            step = step => step,
+            () = sender.closed() => return None,
+        };
+        (next, query) = match step {
+            Ok((Ok(next), query)) => (next, query),
+            Ok((Err(fault), _)) => return Some(Item::Failed(fault.error)),
+            Err(error) => return Some(Item::Failed(error)),
+        };
+    }
+    Some(Item::End)
 }
 
 /// Puts an item in the queue. The error is what has to be the last item, if anybody is there to read it.
@@ -119,60 +124,77 @@ async fn give(sender: &mpsc::Sender<Item>, item: Item, patience: Duration) -> Re
     }
 }
 
-/// A query that has its first rows.
-struct Begun {
-    schema: SchemaRef,
-    first: Option<RecordBatch>,
-    stream: SendableRecordBatchStream,
-    budget: Budget,
-    _place: tokio::sync::OwnedSemaphorePermit,
-}
-
-async fn begin(shared: &Shared, sql: &str) -> Result<Begun, Error> {
+/// Starts a query, and waits for its first rows.
+async fn begin(
+    shared: &Arc<Shared>,
+    sql: &str,
+    flag: &Flag,
+) -> Result<(Query, Option<RecordBatch>, Budget), Error> {
     let statement = statement::parse(sql)?;
-    let place = shared.admission.enter().await?;
+    let held = Held { place: Arc::new(shared.admission.enter().await?), flag: flag.clone() };
     let limit = shared.limits.time;
     let mut budget = Budget { limit, left: limit };
     let mut attempt = 1;
     loop {
-        match budget.spend(first(shared, statement.clone())).await? {
-            Ok((stream, first)) => {
-                let schema = stream.schema();
-                return Ok(Begun { schema, first, stream, budget, _place: place });
-            }
+        let first = first(Arc::clone(shared), statement.clone(), held.clone());
+        match budget.spend(Computed::of(&shared.compute, first)).await? {
+            Ok((query, first)) => return Ok((query, first, budget)),
             Err(fault) if fault.vanished && attempt < ATTEMPTS => {
-                tracing::debug!(error = %fault.error.chain(), attempt, "a file vanished under a query");
+                tracing::debug!(error = %fault.error, attempt, "a file vanished under a query");
                 attempt += 1;
             }
-            Err(fault) => return Err(fault::with_memory_limit(fault.error, shared.limits.memory)),
+            Err(fault) => return Err(fault.error),
         }
     }
 }
 
 async fn first(
-    shared: &Shared,
+    shared: Arc<Shared>,
     statement: Statement,
-) -> Result<(SendableRecordBatchStream, Option<RecordBatch>), Fault> {
-    let mut stream = session::start(&shared.template, &shared.catalog, &shared.limits, statement).await?;
-    let first = match stream.next().await.transpose() {
-        Ok(Some(batch)) if batch.num_rows() == 0 => step_fault(&mut stream).await?,
-        Ok(first) => first,
-        Err(error) => return Err(fault::of(error)),
-    };
-    Ok((stream, first))
+    held: Held,
+) -> Result<(Query, Option<RecordBatch>), Fault> {
+    let catalog = Arc::clone(&shared.catalog);
+    let mut query = session::start(&shared.template, catalog, &shared.limits, statement, held).await?;
+    let first = query.step().await?;
+    Ok((query, first))
 }
 
-/// The next rows; `None` after the last.
-async fn step(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>, Error> {
-    step_fault(stream).await.map_err(|fault| fault.error)
+/// The time that a query may still compute. Waiting for a reader does not count.
+struct Budget {
+    limit: Duration,
+    left: Duration,
 }
 
-async fn step_fault(stream: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>, Fault> {
-    loop {
-        match stream.next().await.transpose() {
-            Ok(Some(batch)) if batch.num_rows() == 0 => {}
-            Ok(next) => return Ok(next),
-            Err(error) => return Err(fault::of(error)),
-        }
+impl Budget {
+    async fn spend<T>(&mut self, work: Computed<T>) -> Result<T, Error> {
+        let from = Instant::now();
+        let done = timeout(self.left, work).await;
+        self.left = self.left.saturating_sub(from.elapsed());
+        done.unwrap_or_else(|_| Err(Exceeded::Time { limit: self.limit }.into_error()))
+    }
+}
+
+/// Work on the threads for it. Dropping it gives it up.
+struct Computed<T>(JoinHandle<T>);
+
+impl<T: Send + 'static> Computed<T> {
+    fn of(compute: &Handle, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(compute.spawn(work))
+    }
+}
+
+impl<T> Future for Computed<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|done| {
+            done.map_err(|_| Error::internal("the query panicked").with_hint("the log has the message"))
+        })
+    }
+}
+
+impl<T> Drop for Computed<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

@@ -1,8 +1,11 @@
 //! What a query is planned with: one template for the engine, a copy with its own names for each query.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -16,11 +19,14 @@ use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
+use futures_util::StreamExt;
 use thalweg_table::Catalog;
-use thalweg_types::Error;
+use thalweg_types::{Class, Error};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::fault::{self, Fault};
 use crate::function::{self, AddressLiterals, AddressPlanner};
+use crate::interrupt::{Flag, Interruptible};
 use crate::limits::Limits;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, Jobs, Names};
 use crate::rollup::RollupRule;
@@ -38,7 +44,7 @@ pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
         .with_cache_manager(CacheManagerConfig::default().with_metadata_cache_limit(metadata))
         .build_arc()
-        .map_err(|error| fault::of(error).error)?;
+        .map_err(|error| fault::of(&error, limits.memory))?;
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
         .with_create_default_catalog_and_schema(false)
@@ -61,36 +67,90 @@ pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
     let registered = state.register_expr_planner(Arc::new(AddressPlanner)).and_then(|()| {
         function::all().into_iter().try_for_each(|function| state.register_udf(function).map(drop))
     });
-    registered.map_err(|error| fault::of(error).error)?;
+    registered.map_err(|error| fault::of(&error, limits.memory))?;
     Ok(state)
+}
+
+/// A query that runs. It holds its snapshots, and its place.
+pub(crate) struct Query {
+    names: Arc<Names>,
+    stream: SendableRecordBatchStream,
+    memory: u64,
+    _place: Arc<OwnedSemaphorePermit>,
+}
+
+/// What a query has while it runs: its place, and the flag by which it is given up.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) place: Arc<OwnedSemaphorePermit>,
+    pub(crate) flag: Flag,
 }
 
 /// Plans a statement and starts it, over new snapshots.
 pub(crate) async fn start(
     template: &SessionState,
-    catalog: &Arc<dyn Catalog>,
+    catalog: Arc<dyn Catalog>,
     limits: &Limits,
     statement: Statement,
-) -> Result<SendableRecordBatchStream, Fault> {
-    let names = Arc::new(Names::new(Arc::clone(catalog), limits.use_rollups));
-    plan_and_start(template, names, statement).await.map_err(|error| {
-        let mut fault = fault::of(error);
-        fault.error = fault::with_memory_limit(fault.error, limits.memory);
-        fault
-    })
+    held: Held,
+) -> Result<Query, Fault> {
+    let mut functions: BTreeSet<String> = template.table_functions().keys().cloned().collect();
+    functions.extend(table_function::names());
+    let names = Arc::new(Names::new(catalog, limits.use_rollups, functions));
+    match plan_and_start(template, &names, statement, held.flag).await {
+        Ok(stream) => Ok(Query { names, stream, memory: limits.memory, _place: held.place }),
+        Err(error) => Err(judge(error, &names, limits.memory)),
+    }
+}
+
+impl Query {
+    pub(crate) fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+
+    /// The next rows; `None` after the last.
+    pub(crate) async fn step(&mut self) -> Result<Option<RecordBatch>, Fault> {
+        loop {
+            match self.stream.next().await.transpose() {
+                Ok(Some(batch)) if batch.num_rows() == 0 => {}
+                Ok(next) => return Ok(next),
+                Err(error) => return Err(judge(error, &self.names, self.memory)),
+            }
+        }
+    }
+}
+
+/// What went wrong, and whether it was that a file has gone.
+fn judge(error: DataFusionError, names: &Names, memory: u64) -> Fault {
+    let error = match names.doubt(&error.message()) {
+        Some(doubt) => doubt,
+        None => fault::of(&error, memory),
+    };
+    // Readers wrap what the system says in texts; so the files are looked for.
+    if error.class() != Class::User
+        && let Some(path) = names.vanished()
+    {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let error = Error::external(format!("file {file:?} of a table is gone"))
+            .with_hint("it was merged or has expired; send the query again");
+        return Fault { error, vanished: true };
+    }
+    Fault { error, vanished: false }
 }
 
 async fn plan_and_start(
     template: &SessionState,
-    names: Arc<Names>,
+    names: &Arc<Names>,
     statement: Statement,
+    flag: Flag,
 ) -> Result<SendableRecordBatchStream, DataFusionError> {
     let catalogs = MemoryCatalogProviderList::new();
-    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Jobs(Arc::clone(&names))));
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Jobs(Arc::clone(names))));
     let mut state = SessionStateBuilder::new_from_existing(template.clone())
         .with_catalog_list(Arc::new(catalogs))
+        .with_physical_optimizer_rule(Arc::new(Interruptible(flag)))
         .build();
-    for (name, function) in table_function::all(&names) {
+    for (name, function) in table_function::all(names) {
         state.register_udtf(name, function);
     }
     let context = SessionContext::new_with_state(state);

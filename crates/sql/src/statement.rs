@@ -25,7 +25,7 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, Error> {
     let mut statements = DFParserBuilder::new(sql)
         .build()
         .and_then(|mut parser| parser.parse_statements())
-        .map_err(|error| fault::of(error).error)?;
+        .map_err(|error| fault::of(&error, 0))?;
     let statement = match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => statement,
         (None, _) => return Err(Error::user("expected a statement, got none").with_hint("SELECT …")),
@@ -155,7 +155,7 @@ mod tests {
             (" ; ", "got none"),
             ("SELECT 1; SELECT 2", "got 2"),
             ("SELEC 1", "Line: 1, Column: 1"),
-            ("SELECT a\n FROM WHERE", "Line: 2"),
+            ("SELECT a\n FROM a WHERE b ==== c", "Line: 2"),
             ("SELECT 'open", "Line: 1, Column: 8"),
         ] {
             let error = parse(sql).expect_err(sql);

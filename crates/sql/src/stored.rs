@@ -8,8 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_cast::cast;
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::memory::{DataSourceExec, MemorySourceConfig};
 use datafusion::catalog::{Session, TableProvider};
@@ -32,6 +31,7 @@ use thalweg_types::Error;
 
 use crate::bounds::Bounds;
 use crate::fault::ours;
+use crate::shown::{as_shown, shown};
 
 /// Which rows of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -224,26 +224,6 @@ impl fmt::Debug for StoredTable {
             .field("part", &self.part)
             .finish_non_exhaustive()
     }
-}
-
-/// The columns as queries see them: texts as views, which are compared and grouped without a copy.
-pub(crate) fn shown(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| match field.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 => field.as_ref().clone().with_data_type(DataType::Utf8View),
-        _ => field.as_ref().clone(),
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-fn as_shown(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, DataFusionError> {
-    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
-        if column.data_type() == field.data_type() {
-            Ok(Arc::clone(column))
-        } else {
-            cast(column, field.data_type())
-        }
-    });
-    Ok(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<Vec<_>, _>>()?)?)
 }
 
 /// The table behind a scan, where it is one of ours.

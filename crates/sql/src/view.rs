@@ -11,7 +11,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::{Column, DataFusionError, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::functions_aggregate::expr_fn::{count, sum};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, lit};
 
 use crate::function::{self, ADDRESS};
 
@@ -104,11 +104,7 @@ impl View {
         // Ties in the order of the keys, so that an answer is the same every time.
         let mut order = vec![bare(first).sort(false, false)];
         order.extend(self.keys.iter().map(|key| bare(key.name).sort(true, false)));
-        plan = plan.sort(order)?;
-        if let Some(most) = most {
-            plan = plan.limit(0, Some(most))?;
-        }
-        plan.build()
+        ordered(plan, order, most)
     }
 }
 
@@ -121,6 +117,17 @@ impl Key {
             })
         })
     }
+}
+
+/// Sorts what a query selects from. The order of a subquery counts for nothing unless it has a limit, so it has one.
+pub(crate) fn ordered(
+    plan: LogicalPlanBuilder,
+    order: Vec<SortExpr>,
+    most: Option<usize>,
+) -> Result<LogicalPlan, DataFusionError> {
+    /// More groups than any memory holds.
+    const ALL: usize = u32::MAX as usize;
+    plan.sort(order)?.limit(0, Some(most.unwrap_or(ALL)))?.build()
 }
 
 fn is_number(schema: &Schema, column: &str) -> bool {

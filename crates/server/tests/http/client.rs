@@ -191,7 +191,8 @@ impl Connection {
         (body, false)
     }
 
-    fn line(&mut self) -> Option<String> {
+    /// The next line of a reply; `None` where the connection ends.
+    pub(crate) fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
             Ok(0) => None,

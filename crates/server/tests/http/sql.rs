@@ -17,7 +17,9 @@ const SQL: &str = "SELECT time, bytes FROM flows ORDER BY bytes";
 /// Fails behind some thousand rows.
 const FAILS_LATE: &str = "SELECT 1 / (400000 - value) AS x FROM generate_series(1, 1000000)";
 const ENDLESS: &str =
-    "SELECT count(*) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) WHERE x + y < 0";
+    "SELECT count(x + y) FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y)";
+
+const ROWS: &str = "SELECT x FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y)";
 
 /// One table of two rows.
 struct Tables;
@@ -111,7 +113,6 @@ fn what_is_wrong_with_a_statement_is_told() {
         ("SELEC 1", "Line: 1, Column: 1"),
         ("SELECT * FROM flow", "no table flow"),
         ("DROP TABLE flows", "DROP is no statement that only reads"),
-        ("", "got none"),
     ] {
         let error = site.post(PATH, sql).expect_error(400, "invalid_query");
         assert!(error["message"].as_str().unwrap().contains(message), "{error}");
@@ -139,13 +140,9 @@ fn limits_have_statuses_of_their_own() {
 
     let busy = site(Limits { queries: 1, waiting: 0, ..Limits::default() });
     let mut first = busy.connect();
-    first.send("POST", PATH, "", ENDLESS.as_bytes());
-    let reply = loop {
-        let reply = busy.post(PATH, "SELECT 1");
-        if reply.status != 200 {
-            break reply;
-        }
-    };
+    first.send("POST", PATH, "", ROWS.as_bytes());
+    assert_eq!(first.line().as_deref(), Some("HTTP/1.1 200 OK"));
+    let reply = busy.post(PATH, "SELECT 1");
     reply.expect_error(429, "too_many_queries");
     assert!(reply.header("retry-after").is_some());
     // A client that goes away takes its query along.

@@ -15,6 +15,7 @@
 //! rule may run as often as it likes.
 
 mod cover;
+mod kept;
 mod peel;
 mod rewrite;
 mod safe;
@@ -26,11 +27,13 @@ use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams}
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
-use thalweg_table::{Rollup, Snapshot};
+use thalweg_table::Rollup;
 
 use crate::bounds::{Bounds, nanos};
+use crate::shown::shown;
 use crate::stored::{Part, StoredTable};
 use cover::{Level, Piece};
+use kept::{every, kept_from, nanoseconds, open_ends};
 use peel::Peeled;
 use safe::Keys;
 
@@ -148,8 +151,8 @@ impl Asked {
     /// Whether a rollup knows all that is asked.
     fn fits(&self, rollup: &Rollup, table: &StoredTable) -> bool {
         let snapshot = &table.snapshot;
-        let of_rows = crate::stored::shown(&snapshot.schema);
-        let of_rollup = crate::stored::shown(&rollup.schema);
+        let of_rows = shown(&snapshot.schema);
+        let of_rollup = shown(&rollup.schema);
         let same = |name: &str| match (of_rows.field_with_name(name), of_rollup.field_with_name(name)) {
             (Ok(one), Ok(other)) => one.data_type() == other.data_type(),
             _ => false,
@@ -223,44 +226,4 @@ fn value(
         _ => return None,
     };
     Some(Value { kind, filter })
-}
-
-fn nanoseconds(micros: i64) -> i128 {
-    i128::from(micros) * 1_000
-}
-
-fn every(rollup: &Rollup) -> i128 {
-    nanoseconds(rollup.spec.every)
-}
-
-/// From when on a rollup has everything. What it drops is older than all that it keeps.
-fn kept_from(rollup: &Rollup) -> i128 {
-    match rollup.spec.retention {
-        None => i128::MIN,
-        Some(_) => rollup.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX),
-    }
-}
-
-/// Bounds without an end where nothing is beyond it, so that no edge is looked for there. Rows that are in no file have
-/// bounds of their own.
-fn open_ends(bounds: Bounds, snapshot: &Snapshot) -> Bounds {
-    if bounds.is_empty() {
-        return bounds;
-    }
-    let last_row = snapshot.files.iter().map(|file| file.last).max().unwrap_or(i64::MIN);
-    let mut first = snapshot.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX);
-    let mut end = nanoseconds(last_row) + 1_000;
-    for rollup in &snapshot.rollups {
-        for file in &rollup.files {
-            first = first.min(nanoseconds(file.first));
-            // An interval that begins after the last row that is kept has rows that are not.
-            if file.last > last_row {
-                end = end.max(nanoseconds(file.last) + every(rollup));
-            }
-        }
-    }
-    Bounds {
-        from: if bounds.from <= first { i128::MIN } else { bounds.from },
-        to: if bounds.to >= end { i128::MAX } else { bounds.to },
-    }
 }

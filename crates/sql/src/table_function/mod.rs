@@ -19,6 +19,11 @@ use crate::fault::ours;
 use crate::names::Names;
 use crate::view::VIEWS;
 
+/// Their names.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    ["top"].into_iter().chain(VIEWS.iter().map(|view| view.name)).map(str::to_owned)
+}
+
 /// All table functions of a query.
 pub(crate) fn all(names: &Arc<Names>) -> Vec<(&'static str, Arc<dyn TableFunctionImpl>)> {
     let mut all: Vec<(&'static str, Arc<dyn TableFunctionImpl>)> =

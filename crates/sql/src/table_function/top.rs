@@ -26,6 +26,7 @@ use datafusion::sql::parser::DFParserBuilder;
 use super::{rows, span, table, text};
 use crate::names::Names;
 use crate::stored::StoredTable;
+use crate::view::ordered;
 
 const USAGE: &str = "top(table, by, value, n [, where [, every]])";
 
@@ -156,10 +157,8 @@ impl Asked {
             .chain([bare(VALUE), bare(IS_OTHER)])
             .collect();
         let order = bucket().into_iter().chain([bare(RANK)]).map(|column| column.sort(true, false));
-        rows.aggregate(groups, [sum(bare(VALUE)).alias(VALUE)])?
-            .project(columns)?
-            .sort(order.collect::<Vec<_>>())?
-            .build()
+        let rows = rows.aggregate(groups, [sum(bare(VALUE)).alias(VALUE)])?.project(columns)?;
+        ordered(rows, order.collect(), None)
     }
 }
 

@@ -189,13 +189,6 @@ impl World {
         self.in_format(sql, Format::Csv).lines().skip(1).map(str::to_owned).collect()
     }
 
-    /// The same, for answers in no order.
-    pub(crate) fn sorted(&self, sql: &str) -> Vec<String> {
-        let mut rows = self.rows(sql);
-        rows.sort();
-        rows
-    }
-
     pub(crate) fn error(&self, sql: &str) -> Error {
         match self.reply(sql) {
             Err(error) => error,

@@ -9,13 +9,19 @@ use thalweg_types::Class;
 use crate::fake::{Flow, START, World, world};
 
 /// Joined with itself twice it takes longer than any test.
-const ENDLESS: &str = "SELECT count(*) FROM flows a, flows b, flows c WHERE a.bytes + b.bytes + c.bytes = 1";
+const ENDLESS: &str = "SELECT count(a.bytes + b.bytes + c.bytes) FROM flows a, flows b, flows c";
+/// The same, with all that is joined thrown away.
+const FUTILE: &str = "SELECT count(*) FROM (SELECT a.bytes + b.bytes AS n FROM flows a, flows b) x JOIN flows c ON x.n + c.bytes < 0";
 /// The same, with rows at once and without end.
 const ROWS: &str = "SELECT a.bytes FROM flows a, flows b, flows c";
 
 fn large(limits: Limits) -> World {
+    of_rows(limits, 2_000)
+}
+
+fn of_rows(limits: Limits, count: i64) -> World {
     let world = world(limits);
-    let rows: Vec<Flow> = (0..20_000)
+    let rows: Vec<Flow> = (0..count)
         .map(|n| Flow { time: START + n, bytes: Some(n as u64 * 7_919 % 20_011), ..Flow::default() })
         .collect();
     world.add("net", "flows", &[&rows], &[]);
@@ -26,18 +32,20 @@ fn large(limits: Limits) -> World {
 fn a_query_that_takes_too_long_is_stopped() {
     let world = large(Limits { time: Duration::from_millis(300), ..Limits::default() });
     let begun = Instant::now();
-    let error = world.error(ENDLESS);
-    assert_eq!(error.class(), Class::User);
-    assert!(matches!(Exceeded::of(&error), Some(Exceeded::Time { .. })), "{}", error.chain());
-    assert_eq!(error.chain(), "query stopped: it took longer than 300ms");
-    assert!(begun.elapsed() < Duration::from_secs(20));
-    // Its place is free again.
-    assert_eq!(world.rows("SELECT count(*) FROM flows"), ["20000"]);
+    for sql in [ENDLESS, FUTILE] {
+        let error = world.error(sql);
+        assert_eq!(error.class(), Class::User);
+        assert!(matches!(Exceeded::of(&error), Some(Exceeded::Time { .. })), "{}", error.chain());
+        assert_eq!(error.chain(), "query stopped: it took longer than 300ms");
+        // Its place is free again, and its thread: otherwise this one would not get one in time.
+        eventually(|| world.reply("SELECT 1").is_ok());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
 fn a_query_that_takes_too_much_memory_is_stopped() {
-    let world = large(Limits { memory: 1 << 20, ..Limits::default() });
+    let world = of_rows(Limits { memory: 1 << 20, ..Limits::default() }, 20_000);
     for sql in [
         "SELECT bytes, repeat('x', 100) || bytes AS t FROM flows ORDER BY t",
         "SELECT a.bytes, count(*) FROM flows a JOIN flows b ON a.bytes % 1000 = b.bytes % 1000 GROUP BY a.bytes, a.time",
@@ -61,10 +69,10 @@ fn queries_wait_for_a_place_and_then_are_refused() {
     eventually(|| world.reply("SELECT 1").is_ok());
 
     let world =
-        large(Limits { queries: 1, waiting: 1, time: Duration::from_millis(200), ..Limits::default() });
+        large(Limits { queries: 1, waiting: 1, time: Duration::from_millis(400), ..Limits::default() });
     let running = world.reply(ROWS).unwrap();
-    let error = world.error("SELECT 1");
-    assert!(matches!(Exceeded::of(&error), Some(Exceeded::Place { .. })), "{error:?}");
+    // Nobody reads it, so its place is free before long.
+    eventually(|| world.reply("SELECT 1").is_ok());
     drop(running);
 }
 
@@ -110,7 +118,7 @@ fn sixteen_queries_at_once_all_get_their_answer() {
         let rows = thread.join().unwrap();
         rows[0].split_once(',').unwrap().0.parse::<u64>().unwrap()
     });
-    assert_eq!(counts.sum::<u64>(), 20_000);
+    assert_eq!(counts.sum::<u64>(), 2_000);
 }
 
 #[test]

@@ -2,5 +2,8 @@
 
 mod answers;
 mod fake;
+mod functions;
 mod limits;
 mod outputs;
+mod rollups;
+mod tops;

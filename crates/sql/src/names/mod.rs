@@ -5,20 +5,25 @@
 //!
 //! What a name is, in this order: a table; a rollup, as `TABLE__ROLLUP`; a view.
 
-use std::collections::BTreeMap;
+mod provider;
+mod viewed;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use async_trait::async_trait;
-use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
-use datafusion::common::{DataFusionError, TableReference};
+use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
 use datafusion::datasource::ViewTable;
 use thalweg_table::{Catalog, Snapshot, TableName};
 use thalweg_types::Error;
 
-use crate::fault::{self, listed, nearest, ours};
+use crate::fault::{self, listed, nearest};
 use crate::stored::{Part, StoredTable};
-use crate::view::{self, VIEWS, View};
+use crate::view::{self, VIEWS};
+
+pub(crate) use provider::Jobs;
 
 /// Name of DataFusion's catalog; nobody has to write it.
 pub(crate) const CATALOG: &str = "thalweg";
@@ -33,13 +38,24 @@ pub(crate) struct Names {
     catalog: Arc<dyn Catalog>,
     use_rollups: bool,
     tables: OnceLock<Vec<TableName>>,
+    /// Names that table functions have.
+    functions: BTreeSet<String>,
+    /// What was wrong with such a name as the name of a table. Which of both it is shows later.
+    doubts: Mutex<BTreeMap<String, Error>>,
     /// Held while a snapshot is taken: no two are taken of one table.
     taken: Mutex<BTreeMap<TableName, Option<Arc<Snapshot>>>>,
 }
 
 impl Names {
-    pub(crate) fn new(catalog: Arc<dyn Catalog>, use_rollups: bool) -> Self {
-        Self { catalog, use_rollups, tables: OnceLock::new(), taken: Mutex::default() }
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, use_rollups: bool, functions: BTreeSet<String>) -> Self {
+        Self {
+            catalog,
+            use_rollups,
+            functions,
+            doubts: Mutex::default(),
+            tables: OnceLock::new(),
+            taken: Mutex::default(),
+        }
     }
 
     pub(crate) fn tables(&self) -> Result<&[TableName], Error> {
@@ -112,68 +128,40 @@ impl Names {
                 let snapshot = self.viewed(Some(job), view)?;
                 let of = TableReference::partial(snapshot.name.job.as_str(), snapshot.name.table.as_str());
                 let plan = view.plan(self.stored(snapshot, Part::Whole), of, None, None);
-                let plan = plan.map_err(|error| fault::of(error).error)?;
+                let plan = plan.map_err(|error| fault::of(&error, 0))?;
                 Ok(Some(Arc::new(ViewTable::new(plan, None))))
             }
             _ => Ok(None),
         }
     }
 
-    /// The tables, of a job or of all, that a view fits.
-    fn fitting(&self, job: Option<&str>, view: &View) -> Result<Vec<Arc<Snapshot>>, Error> {
-        let mut fitting = Vec::new();
-        for name in self.tables()?.iter().filter(|name| job.is_none_or(|job| name.job == job)) {
-            if let Some(snapshot) = self.snapshot(name)?
-                && view.fits(&snapshot.schema)
-            {
-                fitting.push(snapshot);
+    /// A name that may be a table's: `None` where it may be a function's instead.
+    fn perhaps(&self, job: Option<&str>, name: &str) -> Result<Option<Arc<dyn TableProvider>>, Error> {
+        match self.table(job, name) {
+            Err(error) if self.functions.contains(name) => {
+                let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+                doubts.insert(name.to_owned(), error);
+                Ok(None)
             }
+            found => found.map(Some),
         }
-        Ok(fitting)
     }
 
-    /// The one table, of a job or of all, that a view is of.
-    pub(crate) fn viewed(&self, job: Option<&str>, view: &View) -> Result<Arc<Snapshot>, Error> {
-        let mut fitting = self.fitting(job, view)?;
-        if fitting.len() > 1 {
-            let names: Vec<String> = fitting.iter().map(|of| written(&of.name.job, &of.name.table)).collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            return Err(Error::user(format!("several tables have the columns of {}", view.name)).with_hint(
-                format!(
-                    "{}('24 hours', 10, '{}') names the table; there are {}",
-                    view.name,
-                    names[0],
-                    listed(&names)
-                ),
-            ));
-        }
-        fitting.pop().ok_or_else(|| {
-            Error::user(format!("no table has the columns of {}", view.name))
-                .with_hint("docs/sql.md says which columns it needs")
-        })
+    /// The error that stands behind DataFusion's word that there is no such table.
+    pub(crate) fn doubt(&self, message: &str) -> Option<Error> {
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = doubts.keys().find(|name| message.ends_with(&format!(".{name}' not found")))?.clone();
+        doubts.remove(&name)
     }
 
-    /// A table that is named, for a view.
-    pub(crate) fn viewed_of(
-        &self,
-        job: Option<&str>,
-        table: &str,
-        view: &View,
-    ) -> Result<Arc<Snapshot>, Error> {
-        let mut named = self.fitting(job, view)?;
-        named.retain(|snapshot| snapshot.name.table == table);
-        match named.len() {
-            1 => Ok(named.remove(0)),
-            0 => {
-                self.table(job, table)?;
-                Err(Error::user(format!(
-                    "table {} does not have the columns of {}",
-                    quoted(table),
-                    view.name
-                )))
-            }
-            _ => Err(Error::user(format!("{table:?} is in several jobs")).with_hint("name it as JOB.TABLE")),
-        }
+    /// The first file of the query's snapshots that is there no more.
+    pub(crate) fn vanished(&self) -> Option<PathBuf> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshots = taken.values().flatten();
+        let files = snapshots.flat_map(|snapshot| {
+            snapshot.files.iter().chain(snapshot.rollups.iter().flat_map(|rollup| &rollup.files))
+        });
+        files.map(|file| &file.path).find(|path| !path.exists()).cloned()
     }
 
     /// What a name stands for, of a job or of any.
@@ -263,44 +251,4 @@ fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-/// The catalog that DataFusion sees.
-#[derive(Debug)]
-pub(crate) struct Jobs(pub(crate) Arc<Names>);
-
-impl CatalogProvider for Jobs {
-    fn schema_names(&self) -> Vec<String> {
-        // What fails here fails again, and is told, where a table is named.
-        self.0.jobs().unwrap_or_default()
-    }
-
-    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        // Names that stand for nothing have a schema too: it knows better than DataFusion what to say.
-        let exists = self.0.jobs().is_ok_and(|jobs| jobs.iter().any(|job| job == name));
-        let job = (exists || name != DEFAULT_SCHEMA).then(|| name.to_owned());
-        Some(Arc::new(Schema { names: Arc::clone(&self.0), job }))
-    }
-}
-
-/// A job, or all of them.
-#[derive(Debug)]
-struct Schema {
-    names: Arc<Names>,
-    job: Option<String>,
-}
-
-#[async_trait]
-impl SchemaProvider for Schema {
-    fn table_names(&self) -> Vec<String> {
-        self.job.as_ref().map_or_else(Vec::new, |job| self.names.names_of(job).unwrap_or_default())
-    }
-
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        self.names.table(self.job.as_deref(), name).map(Some).map_err(ours)
-    }
-
-    fn table_exist(&self, name: &str) -> bool {
-        self.job.as_ref().is_some_and(|job| matches!(self.names.of_job(job, name), Ok(Some(_))))
-    }
 }
