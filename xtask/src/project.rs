@@ -65,13 +65,22 @@ pub(crate) enum Profile {
 
 /// Builds one program and says where it is.
 pub(crate) fn build(package: &str, name: &str, profile: Profile) -> Result<PathBuf> {
+    build_target(package, "bin", name, profile)
+}
+
+/// The same for an example.
+pub(crate) fn example(package: &str, name: &str, profile: Profile) -> Result<PathBuf> {
+    build_target(package, "example", name, profile)
+}
+
+fn build_target(package: &str, kind: &str, name: &str, profile: Profile) -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--message-format", "json-render-diagnostics"]);
     match profile {
         // With all of the workspace and its tests dependencies have the features that `cargo test` gave them, so
         // nothing is built twice.
-        Profile::Dev => command.args(["--workspace", "--bins", "--tests"]),
-        Profile::Release => command.args(["--release", "--package", package, "--bin", name]),
+        Profile::Dev => command.args(["--workspace", "--bins", "--tests", "--examples"]),
+        Profile::Release => command.args(["--release", "--package", package, &format!("--{kind}"), name]),
     };
     let output = command.stderr(Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "build of {name} in {package} failed");
@@ -79,6 +88,7 @@ pub(crate) fn build(package: &str, name: &str, profile: Profile) -> Result<PathB
         let message: serde_json::Value = serde_json::from_slice(line).context("read what cargo says")?;
         // The tests of a program have its name, too.
         if message["target"]["name"] == name
+            && message["target"]["kind"][0] == kind
             && message["profile"]["test"] == false
             && let Some(path) = message["executable"].as_str()
         {

@@ -1,11 +1,12 @@
 //! Size and speed of lookup tables on made-up reverse-DNS rows.
 //!
-//! `cargo run --release -p thalweg-enrich --example lookup_speed -- ROWS FOLDER [RESIDENT_MIB]`
+//! `cargo run --release -p thalweg-enrich --example lookup_speed -- ROWS FOLDER [RESIDENT_MIB [KEYS]]`
 //!
 //! Builds a table of about ROWS rows in FOLDER (rows come scattered, so they are sorted), or takes the one
 //! that is there, and prints: rows built in a second, bytes a row by section, what 1.2 billion rows would
 //! take, the heap, and lookups in a second. *Hits* are uniform over the rows, *random* ones over all IPv4
 //! addresses. *Cold* batches begin with nothing of the file in the page cache, which `mincore` confirms.
+//! Lines of `case=…` are for programs.
 
 #![expect(unsafe_code, reason = "mincore, which says what is in the page cache, is called directly")]
 
@@ -31,6 +32,7 @@ fn main() {
     let rows: u64 = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(1_000_000);
     let folder: PathBuf = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let resident = arguments.next().and_then(|mib| mib.parse().ok()).map_or(1 << 30, |mib: u64| mib << 20);
+    let warm_keys = arguments.next().and_then(|keys| keys.parse().ok()).unwrap_or(WARM_KEYS);
     let path = folder.join(format!("lookup-{rows}.tbl"));
     let set = MadeUp::new(SEED, rows);
     if !path.exists() {
@@ -39,12 +41,12 @@ fn main() {
     sizes(&path);
 
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let hits = keys(&mut random, WARM_KEYS, |address| set.has(address), set);
-    let misses: Vec<[u8; 16]> = (0..WARM_KEYS).map(|_| mapped(random.next() as u32)).collect();
+    let hits = keys(&mut random, warm_keys, |address| set.has(address), set);
+    let misses: Vec<[u8; 16]> = (0..warm_keys).map(|_| mapped(random.next() as u32)).collect();
 
     let options = OpenOptions { resident };
-    let absent = keys(&mut random, 1 << 18, |address| !set.has(address), set);
-    for batch in [4_096, BATCH] {
+    let absent = keys(&mut random, warm_keys.min(1 << 18), |address| !set.has(address), set);
+    for batch in [4_096, BATCH].map(|batch| batch.min(warm_keys)) {
         cold(&path, options, &hits, batch, set, &[]);
         cold(&path, options, &hits, batch, set, &absent);
     }
@@ -80,7 +82,7 @@ fn cold(
     set: MadeUp,
     before: &[[u8; 16]],
 ) {
-    let (mut seconds, mut opening, mut pages, mut left) = (0.0, 0.0, 0, 0);
+    let (mut seconds, mut opening, mut pages, mut left, mut asked) = (0.0, 0.0, 0, 0, 0);
     for keys in keys.chunks(batch).take(COLD_ROUNDS) {
         left += drop_cache(path);
         let started = Instant::now();
@@ -93,8 +95,9 @@ fn cold(
         look_up(&table, &columns, set);
         seconds += started.elapsed().as_secs_f64();
         pages += table.stats().blocks_read;
+        asked += keys.len();
     }
-    let keys = (batch * COLD_ROUNDS) as f64;
+    let keys = asked as f64;
     println!(
         "cold, {batch} keys a batch, filter {}: {:.1} k/s, {:.2} pieces read a key ({:.0} k/s); opening {:.1} ms; {left} pages left",
         if before.is_empty() { "too" } else { "in memory" },
@@ -103,6 +106,8 @@ fn cold(
         pages as f64 / seconds / 1e3,
         opening * 1e3 / COLD_ROUNDS as f64,
     );
+    let filter = if before.is_empty() { "cold" } else { "warm" };
+    println!("case=cold batch={batch} filter={filter} rate={:.0}", keys / seconds);
 }
 
 fn build(set: MadeUp, path: &Path) {
@@ -130,6 +135,7 @@ fn build(set: MadeUp, path: &Path) {
         (processor_time() - clock.processor) as f64 / 1e9,
         writing.map_or(0.0, |begun| begun.elapsed().as_secs_f64()),
     );
+    println!("case=build rows={} rate={:.0}", report.rows, report.rows as f64 / seconds);
 }
 
 fn sizes(path: &Path) {
@@ -150,14 +156,19 @@ fn sizes(path: &Path) {
         .filter(|section| matches!(section.kind, SectionKind::Templates | SectionKind::Model))
         .map(|section| section.length)
         .sum();
+    let full_gb = per_row(summary.file_bytes - fixed) * FULL_ROWS as f64 / 1e9 + fixed as f64 / 1e9;
     println!(
-        "{} rows, {} empty, {} bytes, {:.3} a row; {} templates; 1.2 billion rows: {:.2} GB",
+        "{} rows, {} empty, {} bytes, {:.3} a row; {} templates; 1.2 billion rows: {full_gb:.2} GB",
         summary.rows,
         summary.empty,
         summary.file_bytes,
         summary.bytes_per_row(),
         summary.template_count,
-        per_row(summary.file_bytes - fixed) * FULL_ROWS as f64 / 1e9 + fixed as f64 / 1e9,
+    );
+    println!(
+        "case=size rows={} bytes_per_row={:.4} full_gb={full_gb:.3}",
+        summary.rows,
+        summary.bytes_per_row()
     );
 }
 
@@ -213,6 +224,8 @@ fn report(what: &str, keys: usize, found: usize, started: Clock) {
         (processor_time() - started.processor) as f64 / keys as f64,
         found as f64 * 100.0 / keys as f64,
     );
+    let case = what.replace([' ', ','], "");
+    println!("case={case} keys={keys} found={found} rate={:.0}", keys as f64 / seconds);
 }
 
 /// When something began: by the wall, and by the time that this thread had a processor, which others on the

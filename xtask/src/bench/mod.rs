@@ -6,9 +6,12 @@
 //! * [`relay`]: small packets through three stages.
 //! * [`journal`]: the journal beside `fio`, the stages of a record's way, and a disk that is too slow.
 //! * [`checkpoint`]: back ends of keyed state, beside RocksDB and fjall.
+//! * [`sflow`]: packet samples in memory, over UDP beside goflow2, and with joins.
+//! * [`joins`]: the tables that flows are joined with.
 
 pub(crate) mod checkpoint;
 mod figures;
+pub(crate) mod joins;
 pub(crate) mod journal;
 pub(crate) mod latency;
 mod machine;
@@ -18,6 +21,7 @@ mod recovery;
 pub(crate) mod relay;
 mod report;
 mod server;
+pub(crate) mod sflow;
 mod usage;
 pub(crate) mod windows;
 
@@ -41,6 +45,10 @@ pub(crate) enum Bench {
     Journal(journal::Options),
     /// Back ends of keyed state, beside RocksDB and fjall
     Checkpoint(checkpoint::Options),
+    /// Packet samples in memory, over UDP beside goflow2, and with joins
+    Sflow(sflow::Options),
+    /// The tables that flows are joined with
+    Joins(joins::Options),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
@@ -51,6 +59,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Relay(options) => relay::run(options)?,
         Bench::Journal(options) => journal::run(options)?,
         Bench::Checkpoint(options) => checkpoint::run(options)?,
+        Bench::Sflow(options) => sflow::run(options)?,
+        Bench::Joins(options) => joins::run(options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

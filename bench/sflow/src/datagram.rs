@@ -1,0 +1,118 @@
+//! Datagrams to send, from a capture or made up.
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+
+/// One datagram, and where its sequence number is.
+pub(crate) struct Datagram {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) samples: u32,
+    sequence: Range<usize>,
+}
+
+impl Datagram {
+    /// `None` where it is none of version 5 with at least one sample.
+    fn new(bytes: Vec<u8>) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let agent = match (word(0)?, word(4)?) {
+            (5, 1) => 4,
+            (5, 2) => 16,
+            _ => return None,
+        };
+        // Version, kind of address, address, sub-agent, sequence, uptime, number of samples.
+        let sequence = 8 + agent + 4;
+        let samples = word(sequence + 8).filter(|samples| *samples > 0)?;
+        Some(Self { bytes, samples, sequence: sequence..sequence + 4 })
+    }
+
+    pub(crate) fn set_sequence(&mut self, number: u32) {
+        self.bytes[self.sequence.clone()].copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// The datagrams of a capture with Ethernet, IPv4 and UDP in front of each.
+///
+/// # Errors
+/// Where it is no capture in little-endian order, or holds no such datagram.
+pub(crate) fn of_capture(file: &[u8]) -> Result<Vec<Datagram>> {
+    const FILE_HEAD: usize = 24;
+    const PACKET_HEAD: usize = 16;
+    const HEADERS: usize = 14 + 20 + 8;
+    ensure!(file.starts_with(&0xa1b2_c3d4_u32.to_le_bytes()), "expected a pcap file in little-endian order");
+    let mut datagrams = Vec::new();
+    let mut rest = file.get(FILE_HEAD..).unwrap_or_default();
+    while let Some((head, after)) = rest.split_at_checked(PACKET_HEAD) {
+        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let Some((packet, after)) = after.split_at_checked(length) else { break };
+        rest = after;
+        datagrams.extend(packet.get(HEADERS..).and_then(|payload| Datagram::new(payload.to_vec())));
+    }
+    ensure!(!datagrams.is_empty(), "expected datagrams of sFlow version 5 over Ethernet and IPv4, got none");
+    Ok(datagrams)
+}
+
+/// Flow samples of a datagram that is made up.
+const MADE_UP_SAMPLES: u32 = 7;
+
+/// Sixty-four datagrams of flow samples with the first bytes of packets of TCP and a switch record, as most agents send
+/// them.
+pub(crate) fn made_up() -> Vec<Datagram> {
+    let datagram = |number: u32| {
+        let mut words = vec![5, 1, 0x0a00_0001, 0, 0, number * 100, MADE_UP_SAMPLES];
+        for sample in 0..MADE_UP_SAMPLES {
+            let number = number * MADE_UP_SAMPLES + sample;
+            let header = header(number);
+            let mut body = vec![number, 3, 2_048, number * 2_048, 0, 3, 4, 2];
+            // The packet's head: Ethernet, the frame's length, bytes stripped, bytes there.
+            body.extend([1, 16 + header.len() as u32 * 4, 1, 1_518, 4, header.len() as u32 * 4]);
+            body.extend(header);
+            body.extend([1_001, 16, 100, 0, 100, 0]);
+            words.extend([1, body.len() as u32 * 4]);
+            words.extend(body);
+        }
+        let bytes = words.into_iter().flat_map(u32::to_be_bytes).collect();
+        Datagram::new(bytes).expect("a datagram of version 5")
+    };
+    (0..64).map(datagram).collect()
+}
+
+/// The first 128 bytes of a packet of TCP.
+fn header(number: u32) -> Vec<u32> {
+    let (source, destination) = (0xc633_6400 | number & 0xff, 0xcb00_7100 | number >> 3 & 0xff);
+    let mut words = vec![0x0200_0000, 0x0001_0200, 0x0000_0002, 0x0800_4500];
+    // Length and id, fragment and TTL, protocol and checksum; from there on every word is split between two.
+    words.extend([0x05dc_0000 | number & 0xffff, 0x4000_4006, source >> 16]);
+    words.extend([source << 16 | destination >> 16, destination << 16 | 443]);
+    words.extend([(50_000 + number % 1_000) << 16, 0, 0x5010, 0xffff_0000]);
+    words.resize(32, 0);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_datagrams_carry_their_numbers() {
+        let mut datagrams = made_up();
+        assert!(datagrams.iter().all(|datagram| datagram.samples == MADE_UP_SAMPLES));
+        let datagram = &mut datagrams[0];
+        datagram.set_sequence(0x0102_0304);
+        assert_eq!(datagram.bytes[16..20], [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_no_capture_is_refused() {
+        assert!(of_capture(b"").is_err());
+        let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+        file.resize(24, 0);
+        assert!(of_capture(&file).is_err(), "a capture without packets");
+        let payload = made_up().remove(0).bytes;
+        file.extend([0; 8]);
+        file.extend(((payload.len() + 42) as u32).to_le_bytes());
+        file.extend([0; 4 + 42]);
+        file.extend(payload);
+        assert_eq!(of_capture(&file).unwrap().len(), 1);
+    }
+}

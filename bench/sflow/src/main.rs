@@ -1,0 +1,76 @@
+//! Sends datagrams of sFlow version 5 over UDP at a steady rate, those of a capture again and again or made-up ones, with
+//! sequence numbers of its own; `cargo xtask bench sflow` measures collectors with it.
+//!
+//! Ends with one line: `datagrams=… samples=… seconds=… rate=…`, the rate in samples per second as it really was.
+
+mod datagram;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use self::datagram::Datagram;
+
+#[derive(Parser)]
+struct Args {
+    /// Where to
+    #[arg(long)]
+    to: SocketAddr,
+    /// A capture (pcap, Ethernet, IPv4) with the datagrams; without it made-up ones of seven samples each
+    #[arg(long)]
+    capture: Option<PathBuf>,
+    /// Samples per second
+    #[arg(long)]
+    rate: f64,
+    /// For how long
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+}
+
+/// The longest that is slept at a time, so that what is due comes in small bursts.
+const NAP: Duration = Duration::from_micros(100);
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    ensure!(args.rate > 0.0 && args.seconds > 0.0, "rate and seconds are above 0");
+    let mut datagrams = match &args.capture {
+        Some(path) => datagram::of_capture(&std::fs::read(path).with_context(|| format!("read {path:?}"))?)
+            .with_context(|| format!("read {path:?}"))?,
+        None => datagram::made_up(),
+    };
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).context("open a socket")?;
+    let (mut samples, mut sent) = (0_u64, 0_u64);
+    let begun = Instant::now();
+    let mut next = 0;
+    let seconds = loop {
+        let elapsed = begun.elapsed().as_secs_f64();
+        if elapsed >= args.seconds {
+            break elapsed;
+        }
+        let due = (elapsed * args.rate) as u64;
+        if samples >= due {
+            std::thread::sleep(NAP);
+            continue;
+        }
+        // The clock is looked at again after a burst, so that a slow socket is noticed.
+        for _ in 0..64 {
+            if samples >= due {
+                break;
+            }
+            let datagram: &mut Datagram = &mut datagrams[next];
+            next += 1;
+            datagram.set_sequence(sent as u32);
+            socket.send_to(&datagram.bytes, args.to).with_context(|| format!("send to {}", args.to))?;
+            samples += u64::from(datagram.samples);
+            sent += 1;
+            if next == datagrams.len() {
+                next = 0;
+            }
+        }
+    };
+    println!("datagrams={sent} samples={samples} seconds={seconds:.3} rate={:.0}", samples as f64 / seconds);
+    Ok(())
+}
