@@ -49,7 +49,7 @@ const fn network(name: &'static str, columns: &'static [&'static str]) -> Key {
 /// All of them.
 #[rustfmt::skip]
 pub(crate) static VIEWS: [View; 6] = [
-    View { name: "top_as_pairs",   keys: &[value("src_as", &["src_as", "src_asn"]), value("dst_as", &["dst_as", "dst_asn"])] },
+    View { name: "top_as_pairs",   keys: &[value("src_as", &["src_asn", "src_as"]), value("dst_as", &["dst_asn", "dst_as"])] },
     View { name: "top_name_pairs", keys: &[value("src_name", &["src_name", "src_host"]), value("dst_name", &["dst_name", "dst_host"])] },
     View { name: "top_members",    keys: &[value("src_member", &["src_member"]), value("dst_member", &["dst_member"])] },
     View { name: "top_ports",      keys: &[value("protocol", &["protocol"]), value("dst_port", &["dst_port"])] },
