@@ -140,3 +140,68 @@ pub(crate) fn literal(expr: &Expr) -> Option<i128> {
     };
     Some(i128::from(value) * nanos(unit))
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::prelude::{col, lit};
+
+    use super::*;
+
+    fn at(value: i64) -> Expr {
+        Expr::Literal(ScalarValue::TimestampNanosecond(Some(value), None), None)
+    }
+
+    fn micros(value: i64) -> Expr {
+        Expr::Literal(ScalarValue::TimestampMicrosecond(Some(value), None), None)
+    }
+
+    fn finer(expr: Expr) -> Expr {
+        Expr::Cast(datafusion::logical_expr::Cast::new(
+            Box::new(expr),
+            DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ))
+    }
+
+    #[test]
+    fn comparisons_with_time_are_bounds() {
+        let all = Bounds::ALL;
+        for (expr, expected) in [
+            (col("time").gt_eq(micros(3)), Bounds { from: 3_000, ..all }),
+            (col("time").gt(micros(3)), Bounds { from: 3_001, ..all }),
+            (col("time").lt(micros(3)), Bounds { to: 3_000, ..all }),
+            (col("time").lt_eq(micros(3)), Bounds { to: 3_001, ..all }),
+            (micros(3).lt(col("time")), Bounds { from: 3_001, ..all }),
+            (col("time").eq(micros(-3)), Bounds { from: -3_000, to: -2_999 }),
+            (finer(col("time")).gt_eq(at(3_500)), Bounds { from: 3_500, ..all }),
+            (col("time").between(micros(1), micros(2)), Bounds { from: 1_000, to: 2_001 }),
+            (col("time").gt(micros(1)).and(col("time").lt(micros(2))), Bounds { from: 1_001, to: 2_000 }),
+        ] {
+            assert_eq!(Bounds::exact(&expr, "time"), Some(expected), "{expr}");
+        }
+    }
+
+    #[test]
+    fn what_says_more_or_less_is_none() {
+        let coarser = datafusion::logical_expr::Cast::new(
+            Box::new(col("time")),
+            DataType::Timestamp(TimeUnit::Second, None),
+        );
+        for expr in [
+            col("other").gt(micros(1)),
+            col("time").not_eq(micros(1)),
+            col("time").gt(col("other")),
+            Expr::Cast(coarser).gt(at(1)),
+            col("time").not_between(micros(1), micros(2)),
+            col("time").gt(micros(1)).and(col("other").eq(lit(1))),
+            col("time").gt(Expr::Literal(ScalarValue::TimestampMicrosecond(None, None), None)),
+        ] {
+            assert_eq!(Bounds::exact(&expr, "time"), None, "{expr}");
+        }
+        let half = col("time").gt(micros(1)).and(col("other").eq(lit(1)));
+        assert_eq!(Bounds::around([&half], "time"), Bounds { from: 1_001, ..Bounds::ALL });
+        let either = col("time").eq(micros(1)).or(col("time").eq(micros(9)));
+        assert_eq!(Bounds::around([&either], "time"), Bounds { from: 1_000, to: 9_001 });
+        let open = col("time").eq(micros(1)).or(col("other").eq(lit(1)));
+        assert_eq!(Bounds::around([&open], "time"), Bounds::ALL);
+    }
+}

@@ -27,7 +27,9 @@ pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
             None => Error::internal(format!("run the query: {source}")),
         },
         DataFusionError::ResourcesExhausted(what) => {
-            return Exceeded::Memory { limit: memory, what: first_line(what).to_owned() }.into_error();
+            // Behind that are all that have memory, with numbers that mean nothing to who asked.
+            let what = first_line(what).split(" with top memory").next().unwrap_or_default();
+            return Exceeded::Memory { limit: memory, what: lowered(what) }.into_error();
         }
         DataFusionError::ParquetError(_) => {
             Error::corrupt(format!("read a file of a table: {}", plain(root)))
@@ -60,7 +62,7 @@ fn again(error: &Error) -> Error {
 
 fn no_field(error: &SchemaError) -> Error {
     let SchemaError::FieldNotFound { field, valid_fields } = error else {
-        return Error::user(error.to_string());
+        return Error::user(lowered(&error.to_string()));
     };
     let known: Vec<&str> = valid_fields.iter().map(|field| field.name.as_str()).collect();
     let out = Error::user(format!("no column {:?}", field.name));
@@ -98,16 +100,37 @@ fn place(error: &DataFusionError) -> Option<String> {
     Some(format!("line {}, column {}", span.start.line, span.start.column))
 }
 
-/// The text without the kinds that DataFusion puts in front.
+/// The text as ours are: without the kinds that DataFusion and Arrow put in front, on one line, of a length that is read.
 fn plain(error: &DataFusionError) -> String {
-    let text = match error {
-        DataFusionError::SQL(error, _) => {
-            let text = error.to_string();
-            text.strip_prefix("sql parser error: ").map_or(text.clone(), str::to_owned)
-        }
+    const KINDS: [&str; 8] = [
+        "sql parser error: ",
+        "Error during planning: ",
+        "Execution error: ",
+        "Internal error: ",
+        "Parser error: ",
+        "Compute error: ",
+        "Cast error: ",
+        "Invalid argument error: ",
+    ];
+    const LONGEST: usize = 600;
+    let mut text = match error {
+        DataFusionError::SQL(error, _) => error.to_string(),
         _ => error.message().into_owned(),
     };
-    first_line(text.split("\n\nbacktrace:").next().unwrap_or_default()).to_owned()
+    for kind in KINDS {
+        text = text.replace(kind, "");
+    }
+    lowered(&first_line(&text).chars().take(LONGEST).collect::<String>())
+}
+
+/// The text with a small letter in front. Names in capitals stay as they are.
+fn lowered(text: &str) -> String {
+    let mut letters = text.chars();
+    let Some(first) = letters.next() else { return "no text".to_owned() };
+    let rest = letters.as_str();
+    let is_word = rest.starts_with(|next: char| next.is_lowercase() || next == ' ');
+    let first = if is_word { first.to_lowercase().to_string() } else { first.to_string() };
+    first + rest
 }
 
 fn first_line(text: &str) -> &str {

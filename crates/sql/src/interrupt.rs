@@ -1,8 +1,8 @@
 //! Queries that can be stopped in the middle of a join.
 //!
 //! Operators give way between batches of their input. A join makes much of little: it may be busy for hours with two
-//! batches. So joins are made to give way between batches of their output, and those that compare all with all (nested
-//! loops) look at a flag each time they evaluate their condition.
+//! batches. So joins are made to give way between batches of their output, and to look at a flag each time they
+//! evaluate their condition: it may throw away all that they make.
 
 use std::any::Any;
 use std::fmt;
@@ -69,8 +69,16 @@ impl Interruptible {
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>, DataFusionError> {
         let any: &dyn Any = plan.as_ref();
         let plan = if let Some(join) = any.downcast_ref::<NestedLoopJoinExec>() {
-            self.looked_at(join)?.unwrap_or(plan)
-        } else if any.is::<CrossJoinExec>() || any.is::<HashJoinExec>() || any.is::<SortMergeJoinExec>() {
+            match join.filter() {
+                Some(filter) => self.nested_loops(join, self.watched(filter))?,
+                None => plan,
+            }
+        } else if let Some(join) = any.downcast_ref::<HashJoinExec>() {
+            match join.filter() {
+                Some(filter) => join.builder().with_filter(Some(self.watched(filter))).build_exec()?,
+                None => plan,
+            }
+        } else if any.is::<CrossJoinExec>() || any.is::<SortMergeJoinExec>() {
             plan
         } else {
             return Ok(Transformed::no(plan));
@@ -78,24 +86,23 @@ impl Interruptible {
         Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan))))
     }
 
-    /// The join with the flag in its condition, if it has one; without, it gives out what it makes.
-    fn looked_at(
+    /// The condition of a join, with the flag in it. A join without one gives out what it makes.
+    fn watched(&self, filter: &JoinFilter) -> JoinFilter {
+        let condition = Watched { flag: self.0.clone(), inner: Arc::clone(filter.expression()) };
+        JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()))
+    }
+
+    fn nested_loops(
         &self,
         join: &NestedLoopJoinExec,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>, DataFusionError> {
-        let Some(filter) = join.filter() else { return Ok(None) };
-        let condition = Watched { flag: self.0.clone(), inner: Arc::clone(filter.expression()) };
-        let filter = JoinFilter::new(
-            Arc::new(condition),
-            filter.column_indices().to_vec(),
-            Arc::clone(filter.schema()),
-        );
+        filter: JoinFilter,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
         let join = NestedLoopJoinExecBuilder::new(left, right, *join.join_type())
             .with_projection_ref(join.projection().clone())
             .with_filter(Some(filter))
             .build()?;
-        Ok(Some(Arc::new(join)))
+        Ok(Arc::new(join))
     }
 }
 

@@ -99,6 +99,8 @@ fn a_name_that_is_not_there_is_told_with_those_that_are() {
         assert_eq!(error.message(), message, "{sql}");
         assert!(error.hint().is_some_and(|text| text.starts_with(hint)), "{sql}: {:?}", error.hint());
     }
+    let error = world.error("SELECT bytes FROM flows a, flows b");
+    assert_eq!(error.message(), "ambiguous reference to unqualified field bytes at line 1, column 8");
     let empty = crate::fake::world(Limits::default());
     assert!(empty.error("SELECT * FROM flows").hint().is_some_and(|hint| hint.contains("no tables")));
 }

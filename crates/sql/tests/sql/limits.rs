@@ -12,6 +12,9 @@ use crate::fake::{Flow, START, World, world};
 const ENDLESS: &str = "SELECT count(a.bytes + b.bytes + c.bytes) FROM flows a, flows b, flows c";
 /// The same, with all that is joined thrown away.
 const FUTILE: &str = "SELECT count(*) FROM (SELECT a.bytes + b.bytes AS n FROM flows a, flows b) x JOIN flows c ON x.n + c.bytes < 0";
+/// The same over hashes, all of which are the same.
+const HASHED: &str = "SELECT count(*) FROM (SELECT a.bytes + b.bytes AS n FROM flows a, flows b) x JOIN flows c \
+                      ON x.n * 0 = c.bytes * 0 AND x.n + c.bytes < 0";
 /// The same, with rows at once and without end.
 const ROWS: &str = "SELECT a.bytes FROM flows a, flows b, flows c";
 
@@ -32,7 +35,7 @@ fn of_rows(limits: Limits, count: i64) -> World {
 fn a_query_that_takes_too_long_is_stopped() {
     let world = large(Limits { time: Duration::from_millis(300), ..Limits::default() });
     let begun = Instant::now();
-    for sql in [ENDLESS, FUTILE] {
+    for sql in [ENDLESS, FUTILE, HASHED] {
         let error = world.error(sql);
         assert_eq!(error.class(), Class::User);
         assert!(matches!(Exceeded::of(&error), Some(Exceeded::Time { .. })), "{}", error.chain());
