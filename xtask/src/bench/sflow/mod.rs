@@ -56,7 +56,7 @@ const CORES: &str = "0,1";
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The first rate of a search.
-const FIRST_RATE: f64 = 10_000.0;
+const FIRST_RATE: f64 = 2_500.0;
 
 /// Records of a run with joins.
 const JOINED: u64 = 3_000_000;
