@@ -130,7 +130,10 @@ impl StoredTable {
     }
 
     fn partitioned(&self, file: &Arc<StoredFile>) -> Result<PartitionedFile, DataFusionError> {
-        let location = Path::from_absolute_path(&file.path).map_err(|error| {
+        // A data directory may be named from where the program was started.
+        let path = std::path::absolute(&file.path)
+            .map_err(|error| ours(Error::external(format!("find {:?}", file.path)).with_source(error)))?;
+        let location = Path::from_absolute_path(&path).map_err(|error| {
             ours(Error::internal(format!("path of a file of {}: {error}", self.snapshot.name)))
         })?;
         let mut out = PartitionedFile::new("", file.bytes);

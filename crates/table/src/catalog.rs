@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub time: usize,
     /// Parquet, by their first event time.
     pub files: Vec<Arc<StoredFile>>,
+    /// Rows before this may be missing, as they were dropped for their age; `None`: nothing was ever dropped.
+    pub complete_from: Option<Micros>,
     /// Rows that are in no Parquet file yet, in columns of `schema`.
     pub fresh: Vec<RecordBatch>,
     /// Finer ones first. What a rollup holds is made of the rows of `files`, and of files before them that are no more kept:
@@ -89,6 +91,8 @@ pub struct Rollup {
     pub spec: RollupSpec,
     pub schema: SchemaRef,
     pub files: Vec<Arc<StoredFile>>,
+    /// Intervals that begin before this may lack rows that were dropped for their age; `None`: nothing was ever dropped.
+    pub complete_from: Option<Micros>,
 }
 
 impl Rollup {

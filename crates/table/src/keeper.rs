@@ -281,6 +281,10 @@ impl Keeper {
         }
         tracing::debug!(table = %self.table.name, files = old.len(), "dropped files older than their retention");
         let mut change = self.manifest.contents.change();
+        for entry in old.iter().filter_map(|number| self.manifest.contents.files.get(number)) {
+            let from = change.complete_from.entry(entry.part.clone()).or_insert(i64::MIN);
+            *from = (*from).max(entry.last.saturating_add(1));
+        }
         change.remove = old;
         self.commit(change)
     }

@@ -115,6 +115,9 @@ pub(crate) struct Change {
     pub next: u64,
     /// Rollups whose files stand for all rows that were ever sealed while these were kept.
     pub built: BTreeSet<String>,
+    /// Parts of which files were dropped for their age: rows before this time may be missing in them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub complete_from: BTreeMap<String, Micros>,
     /// Every file of these parts goes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
@@ -131,6 +134,7 @@ pub(crate) struct Contents {
     pub sealed: u64,
     pub next: u64,
     pub built: BTreeSet<String>,
+    pub complete_from: BTreeMap<String, Micros>,
     pub files: BTreeMap<u64, Entry>,
 }
 
@@ -140,6 +144,7 @@ impl Contents {
             self.description = Some(description);
         }
         (self.sealed, self.next, self.built) = (change.sealed, change.next, change.built);
+        self.complete_from = change.complete_from;
         self.files.retain(|_, entry| !change.dropped.contains(&entry.part));
         change.remove.iter().for_each(|number| drop(self.files.remove(number)));
         self.files.extend(change.add.into_iter().map(|entry| (entry.number, entry)));
@@ -152,6 +157,7 @@ impl Contents {
             sealed: self.sealed,
             next: self.next,
             built: self.built.clone(),
+            complete_from: self.complete_from.clone(),
             ..Change::default()
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow_array::RecordBatch;
 use thalweg_flow::Waker;
 use thalweg_storage::Fs;
-use thalweg_types::{Class, Error};
+use thalweg_types::{Class, Error, Micros};
 
 use crate::columns::Columns;
 use crate::manifest::{Contents, Description, Entry};
@@ -66,6 +66,7 @@ pub(crate) struct Shared {
     /// By number.
     files: BTreeMap<u64, (String, Arc<StoredFile>)>,
     built: Vec<String>,
+    complete_from: BTreeMap<String, Micros>,
     /// Full files of frames that wait for their turn to become Parquet, oldest first.
     pub frozen: VecDeque<Frozen>,
     /// Rows of the file of frames that is being written.
@@ -134,7 +135,7 @@ impl Table {
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         let schema = self.columns.schema().arrow();
-        let (files, built, mut fresh, pending) = {
+        let (files, built, complete_from, mut fresh, pending) = {
             let shared = self.lock();
             let fresh: Vec<RecordBatch> = shared
                 .frozen
@@ -143,7 +144,8 @@ impl Table {
                 .chain(&shared.open)
                 .cloned()
                 .collect();
-            (shared.files.clone(), shared.built.clone(), fresh, shared.pending.clone())
+            let (files, built) = (shared.files.clone(), shared.built.clone());
+            (files, built, shared.complete_from.clone(), fresh, shared.pending.clone())
         };
         if !pending.is_empty() {
             let united = united(schema, &pending);
@@ -157,8 +159,9 @@ impl Table {
             schema: Arc::clone(schema),
             time: self.columns.time(),
             files: files_of(&files, folder::ROWS),
+            complete_from: complete_from.get(folder::ROWS).copied(),
             fresh,
-            rollups: plans.map(|plan| rollup_of(plan, &files)).collect(),
+            rollups: plans.map(|plan| rollup_of(plan, &files, &complete_from)).collect(),
         })
     }
 }
@@ -176,6 +179,7 @@ impl Shared {
             })
             .collect();
         self.built = contents.built.iter().cloned().collect();
+        self.complete_from.clone_from(&contents.complete_from);
         while self.frozen.front().is_some_and(|frozen| frozen.number < contents.sealed) {
             self.frozen.pop_front();
         }
@@ -202,11 +206,12 @@ fn files_of(files: &Files, part: &str) -> Vec<Arc<StoredFile>> {
     files
 }
 
-fn rollup_of(plan: &RollupPlan, files: &Files) -> Rollup {
+fn rollup_of(plan: &RollupPlan, files: &Files, complete_from: &BTreeMap<String, Micros>) -> Rollup {
     Rollup {
         spec: plan.spec.clone(),
         schema: Arc::clone(&plan.schema),
         files: files_of(files, &plan.spec.name),
+        complete_from: complete_from.get(&plan.spec.name).copied(),
     }
 }
 
@@ -232,7 +237,7 @@ pub(crate) fn snapshot_of(
         .collect();
     let mut rollups = Vec::new();
     for spec in description.rollups().filter(|spec| contents.built.contains(&spec.name)) {
-        rollups.push(rollup_of(&RollupPlan::new(&spec, &schema, time)?, &files));
+        rollups.push(rollup_of(&RollupPlan::new(&spec, &schema, time)?, &files, &contents.complete_from));
     }
     let mut nulls = Nulls::default();
     Ok(Snapshot {
@@ -240,6 +245,7 @@ pub(crate) fn snapshot_of(
         schema: Arc::clone(schema.arrow()),
         time,
         files: files_of(&files, folder::ROWS),
+        complete_from: contents.complete_from.get(folder::ROWS).copied(),
         fresh: fresh.iter().map(|rows| nulls.widen(rows, schema.arrow())).collect(),
         rollups,
     })

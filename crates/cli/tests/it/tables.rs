@@ -154,7 +154,7 @@ fn what_cannot_be_asked_is_told() {
         (vec!["SELECT 1", "--data-dir", "D", "--node", "x"], 2, "cannot be used with"),
         (vec!["SELECT 1", "--data-dir", "nowhere"], 2, "is not there"),
         (vec!["SELECT 1", "--data-dir", "."], 2, "no folder `jobs`"),
-        (vec!["SELECT * FROM rosw", "--data-dir", "D"], 2, "did you mean rows?"),
+        (vec!["SELECT * FROM rosw", "--data-dir", "D"], 2, "did you mean demo.rows?"),
         (vec!["SELECT crad FROM rows", "--data-dir", "D"], 2, "crad"),
         (vec!["SELECT FROM WHERE", "--data-dir", "D"], 2, "error"),
         (vec!["DROP TABLE rows", "--data-dir", "D"], 2, "error"),

@@ -42,6 +42,7 @@ impl Catalog for Tables {
             schema,
             time: 0,
             files: vec![],
+            complete_from: None,
             fresh: vec![rows.expect("two columns")],
             rollups: vec![],
         }))

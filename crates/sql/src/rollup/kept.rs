@@ -14,12 +14,9 @@ pub(super) fn every(rollup: &Rollup) -> i128 {
     nanoseconds(rollup.spec.every)
 }
 
-/// From when on a rollup has everything. What it drops is older than all that it keeps.
+/// From when on a rollup has everything.
 pub(super) fn kept_from(rollup: &Rollup) -> i128 {
-    match rollup.spec.retention {
-        None => i128::MIN,
-        Some(_) => rollup.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX),
-    }
+    rollup.complete_from.map_or(i128::MIN, nanoseconds)
 }
 
 /// Bounds without an end where nothing is beyond it, so that no edge is looked for there. Rows that are in no file have

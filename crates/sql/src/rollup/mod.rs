@@ -136,7 +136,8 @@ impl Asked {
             .map(|(index, rollup)| Level { index, every: every(rollup), from: kept_from(rollup) })
             .collect();
         levels.sort_by_key(|level| level.every);
-        let files_from = snapshot.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX);
+        let first = snapshot.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX);
+        let files_from = first.max(snapshot.complete_from.map_or(i128::MIN, nanoseconds));
         let mut pieces = cover::cover(open_ends(self.bounds, snapshot), &levels, files_from);
         pieces.retain(|piece| {
             let (files, span) = match piece {

@@ -196,7 +196,11 @@ fn rollups_are_tables_too() {
         retention: None,
     };
     let schema = crate::fake::schema();
-    world.rollups("net", "flows", vec![thalweg_table::Rollup { spec, schema, files: vec![] }]);
+    world.rollups(
+        "net",
+        "flows",
+        vec![thalweg_table::Rollup { spec, schema, files: vec![], complete_from: None }],
+    );
     assert_eq!(world.rows("SELECT count(*) FROM flows__day"), ["0"]);
     assert!(world.in_format("SHOW TABLES", Format::Csv).contains("net,flows__day"));
     assert!(

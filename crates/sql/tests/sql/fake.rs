@@ -156,6 +156,7 @@ impl World {
             schema: schema(),
             time: 0,
             files: files.collect(),
+            complete_from: None,
             fresh: if fresh.is_empty() { vec![] } else { vec![batch(fresh)] },
             rollups: vec![],
         };

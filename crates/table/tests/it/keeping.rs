@@ -123,6 +123,9 @@ fn rows_and_rollups_go_when_they_are_old() {
     // A day, and the interval that it begins in.
     assert_eq!(sums_in(&snapshot.rollups[0]), sums_of(&all[2..].concat(), 60_000));
     assert_eq!(sums_in(&snapshot.rollups[1]), sums_of(&all.concat(), HOUR));
+    assert_eq!(snapshot.complete_from, Some((3 * 12 * HOUR + 9) * 1_000 + 1));
+    assert_eq!(snapshot.rollups[0].complete_from, Some(12 * HOUR * 1_000 + 1));
+    assert_eq!(snapshot.rollups[1].complete_from, None);
 }
 
 #[test]

@@ -141,6 +141,6 @@ fn a_shortcut_sets_what_the_file_says() {
     assert_eq!(job.sources[0].options.text("path"), Some("some file.csv"));
     // What is no shortcut is a path still, and a shortcut's value is checked as if it stood there.
     assert_eq!(&*read(SHORTENED, &["name=other"]).unwrap().name, "other");
-    assert!(read(SHORTENED, &["rows=many"]).unwrap_err().contains("count"));
-    assert!(read(SHORTENED, &["colour=red"]).unwrap_err().contains("colour"));
+    assert!(read(SHORTENED, &["rows=many"]).err().unwrap().contains("count"));
+    assert!(read(SHORTENED, &["colour=red"]).err().unwrap().contains("colour"));
 }

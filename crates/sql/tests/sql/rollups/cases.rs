@@ -154,10 +154,10 @@ fn a_rollup_that_forgot_leaves_older_rows_to_finer_ones() {
     let rows = of_rows(&world);
     let mut made = world.fake.tables.lock().unwrap()[&fake::name("net", "flows")].rollups.clone();
     // The day forgot the first day, the hour the first two.
-    made[2].spec.retention = Some(2 * DAY);
-    made[2].files.remove(0);
-    made[1].spec.retention = Some(DAY);
-    made[1].files.drain(..2);
+    let last = made[2].files.remove(0).last;
+    made[2].complete_from = Some(last + 1);
+    let last = made[1].files.drain(..2).map(|file| file.last).max();
+    made[1].complete_from = last.map(|last| last + 1);
     world.rollups("net", "flows", made);
     let sql = "SELECT src_as, sum(bytes), count(*) FROM flows GROUP BY 1";
     let used: Vec<String> = parts(&world, sql).into_iter().collect();

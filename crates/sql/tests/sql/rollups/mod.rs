@@ -100,7 +100,7 @@ fn rollups(folder: &Path, parts: &[&[Flow]]) -> Vec<Rollup> {
             sum: sum.iter().map(|name| (*name).to_owned()).collect(),
             retention: None,
         };
-        rollups.push(Rollup { spec, schema, files });
+        rollups.push(Rollup { spec, schema, files, complete_from: None });
     }
     rollups
 }
