@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::bench::process;
 
 /// Where flows go that are to be kept for queries.
-const TABLE_SINK: &str = "null";
+const TABLE_SINK: &str = "table";
 
 /// What becomes of the flows of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
