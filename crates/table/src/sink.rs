@@ -366,6 +366,9 @@ impl Operator for TableSink {
         if !self.is_durable {
             return Ok(());
         }
+        if let Some(error) = self.table.failure() {
+            return Err(error);
+        }
         self.flush()?;
         self.freeze_old();
         let part = TablePart {
