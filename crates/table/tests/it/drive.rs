@@ -131,6 +131,11 @@ impl Driven {
         (part, SinkResume { cycle, position: Some(position) })
     }
 
+    /// Why the sink ends the job at a cycle, if it does.
+    pub(crate) fn failure(&mut self, cycle: u64) -> Option<Error> {
+        collect_with_parts(|out| self.sink.cycle(cycle, out)).err()
+    }
+
     pub(crate) fn commit(&mut self, cycle: u64) -> SinkResume {
         let (part, resume) = self.prepare(cycle);
         part.committed().unwrap();

@@ -186,3 +186,29 @@ fn a_job_without_a_data_directory_keeps_its_table_while_it_runs() {
     expected.sort();
     assert_eq!(rows_of(&driven.snapshot()), expected);
 }
+
+#[test]
+fn a_keeper_that_cannot_write_ends_the_job_and_says_where() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&[("seal_rows", OptionValue::Integer(10))]);
+    let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
+    // Where the folder of partitions belongs.
+    std::fs::write(folder(root.path()).join("rows"), "in the way").unwrap();
+    driven.give(&rows(0..10));
+    let resume = driven.commit(1);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let error = (2..).find_map(|cycle| {
+        assert!(std::time::Instant::now() < deadline, "no failure");
+        driven.failure(cycle)
+    });
+    let error = error.unwrap();
+    assert!(error.message().starts_with("table job.rows: create ") && error.hint().is_some(), "{error}");
+    drop(driven);
+    // Nothing is lost by it.
+    std::fs::remove_file(folder(root.path()).join("rows")).unwrap();
+    let mut all = rows(0..10);
+    all.sort();
+    assert_eq!(rows_of(&committed(root.path(), Some(&resume))), all);
+    let driven = Driven::open(root.path(), &options, Some(resume)).unwrap();
+    driven.wait_until("file", |snapshot| snapshot.files.len() == 1 && snapshot.fresh.is_empty());
+}
