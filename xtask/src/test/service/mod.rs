@@ -70,9 +70,10 @@ impl Drop for Running {
     }
 }
 
-const SINKS: &[&[&str]] = &[&["--package", "thalweg-connect", "--lib"]];
-const BACK_ENDS: &[&[&str]] =
-    &[&["--package", "thalweg-state-remote", "--lib"], &["--package", "thalweg-cli", "--test", "it"]];
+// Of the whole workspace, of which all but these are left out by their names: for a part of it dependencies would be built
+// once more, with the features of that part.
+const SINKS: &[&[&str]] = &[&["--workspace", "--lib"]];
+const BACK_ENDS: &[&[&str]] = &[&["--workspace", "--lib"], &["--workspace", "--test", "it"]];
 
 const SERVICES: [Service; 4] = [
     Service { name: "postgres", tests: SINKS, find: postgres::find, start: postgres::start },
