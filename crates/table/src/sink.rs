@@ -302,16 +302,17 @@ impl TableSink {
         let Some(open) = self.open.take() else { return };
         let mut shared = self.table.lock();
         let batches = std::mem::take(&mut shared.open);
+        let is_committed = !self.is_durable || shared.committed == Some((open.number, open.bytes));
         shared.frozen.push_back(Frozen {
             number: open.number,
             bytes: open.bytes,
             rows: open.rows,
             batches,
-            is_committed: !self.is_durable,
+            is_committed,
         });
         drop(shared);
         self.freezing.push(open.number);
-        if !self.is_durable {
+        if is_committed {
             self.keeper.wake();
         }
     }
@@ -377,6 +378,7 @@ impl Operator for TableSink {
             files: std::mem::take(&mut self.unsynced),
             is_folder_new: std::mem::take(&mut self.is_folder_new),
             frozen: std::mem::take(&mut self.freezing),
+            last: self.open.as_ref().map(|open| (open.number, open.bytes)),
             position: self.position()?,
         };
         out.hand_over(cycle, Box::new(part));
@@ -398,6 +400,8 @@ impl Operator for TableSink {
 
     fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
         self.flush()?;
+        // The last cycle names all of it, or has done so: its rows need not wait for the next start.
+        self.freeze();
         self.table.failure().map_or(Ok(()), Err)
     }
 
@@ -413,6 +417,8 @@ struct TablePart {
     files: Vec<(PathBuf, Arc<dyn File>)>,
     is_folder_new: bool,
     frozen: Vec<u64>,
+    /// The file that is still written, and its bytes.
+    last: Option<(u64, u64)>,
     position: Vec<u8>,
 }
 
@@ -429,10 +435,8 @@ impl CyclePart for TablePart {
     }
 
     fn committed(self: Box<Self>) -> Result<(), Error> {
-        if !self.frozen.is_empty() {
-            self.table.commit(&self.frozen);
-            self.keeper.wake();
-        }
+        self.table.commit(&self.frozen, self.last);
+        self.keeper.wake();
         Ok(())
     }
 }

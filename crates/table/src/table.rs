@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub open: Vec<RecordBatch>,
     /// Rows that are in no file.
     pub pending: Vec<RecordBatch>,
+    /// The file that the last commit record names last, and how many of its bytes count.
+    pub committed: Option<(u64, u64)>,
     /// Why the keeper has given up: class, message, hint.
     pub failed: Option<(Class, String, Option<String>)>,
     /// The writer's task, where it waits for the keeper.
@@ -114,11 +116,14 @@ impl Table {
         Description::new(self.columns.schema(), self.columns.time(), &self.spec.rollups)
     }
 
-    /// A full file's rows may become Parquet from now on.
-    pub(crate) fn commit(&self, numbers: &[u64]) {
+    /// A commit record names these files whole, and of `last` so many bytes; what it names whole may become Parquet from now
+    /// on.
+    pub(crate) fn commit(&self, numbers: &[u64], last: Option<(u64, u64)>) {
         let mut shared = self.lock();
-        for frozen in shared.frozen.iter_mut().filter(|frozen| numbers.contains(&frozen.number)) {
-            frozen.is_committed = true;
+        shared.committed = last;
+        for frozen in &mut shared.frozen {
+            frozen.is_committed |=
+                numbers.contains(&frozen.number) || last == Some((frozen.number, frozen.bytes));
         }
     }
 

@@ -131,6 +131,10 @@ impl Driven {
         (part, SinkResume { cycle, position: Some(position) })
     }
 
+    pub(crate) fn finish(&mut self) {
+        collect(|out| self.sink.finish(out)).unwrap();
+    }
+
     /// Why the sink ends the job at a cycle, if it does.
     pub(crate) fn failure(&mut self, cycle: u64) -> Option<Error> {
         collect_with_parts(|out| self.sink.cycle(cycle, out)).err()

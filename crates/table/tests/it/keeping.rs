@@ -212,3 +212,33 @@ fn a_keeper_that_cannot_write_ends_the_job_and_says_where() {
     let driven = Driven::open(root.path(), &options, Some(resume)).unwrap();
     driven.wait_until("file", |snapshot| snapshot.files.len() == 1 && snapshot.fresh.is_empty());
 }
+
+#[test]
+fn a_job_that_has_ended_leaves_parquet_and_no_frames() {
+    // Whether the last commit comes before the end or behind it.
+    for is_late in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let options = options(&[]);
+        let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
+        driven.give(&rows(0..10));
+        driven.commit(1);
+        driven.give(&rows(10..25));
+        let (part, resume) = driven.prepare(2);
+        if is_late {
+            driven.finish();
+            assert!(driven.snapshot().files.is_empty(), "what is not committed becomes no Parquet");
+            part.committed().unwrap();
+        } else {
+            part.committed().unwrap();
+            driven.finish();
+        }
+        drop(driven);
+        let snapshot = committed(root.path(), Some(&resume));
+        assert_eq!((snapshot.files.len(), snapshot.fresh.len()), (1, 0));
+        let mut all = rows(0..25);
+        all.sort();
+        assert_eq!(rows_of(&snapshot), all);
+        let driven = Driven::open(root.path(), &options, Some(resume)).unwrap();
+        assert_eq!(rows_of(&driven.snapshot()), all);
+    }
+}
