@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use thalweg_node::skip::Skip;
+use thalweg_sql::Format;
 
 /// Exact answers about a stream, as of each of its records.
 #[derive(Parser)]
@@ -51,23 +52,14 @@ pub(crate) struct Sql {
     #[arg(long, value_name = "URL")]
     pub(crate) node: Option<String>,
     /// How rows are written.
-    #[arg(long, value_enum, default_value_t = Shape::Table)]
-    pub(crate) format: Shape,
+    #[arg(long, default_value = "table", value_parser = Format::ALL.map(|(name, _)| name))]
+    pub(crate) format: String,
     /// Memory for sorting, grouping and joining; a node has its own limit.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = thalweg_types::parse_size)]
     pub(crate) memory: u64,
     /// How long the query may take; a node has its own limit.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = thalweg_types::parse_duration)]
     pub(crate) timeout: i64,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub(crate) enum Shape {
-    Table,
-    Csv,
-    Json,
-    Ndjson,
-    Arrow,
 }
 
 #[derive(Subcommand)]

@@ -10,7 +10,7 @@ use thalweg_sql::{Engine, Format, Limits};
 use thalweg_types::Error;
 
 use crate::Outcome;
-use crate::args::{Shape, Sql};
+use crate::args::Sql;
 use crate::output::{Failure, with_hint};
 
 /// How long a node may take to accept the connection.
@@ -32,6 +32,8 @@ pub(crate) fn sql(args: &Sql) -> Outcome {
 
 fn of_directory(args: &Sql, data_dir: &Path, text: &str) -> Outcome {
     let failed = |error: Error| Failure::at_start(&error);
+    // clap takes no other names.
+    let format = Format::named(&args.format).unwrap_or(Format::Table);
     let tables = CommittedTables::open(data_dir).map_err(failed)?;
     let limits = Limits {
         memory: args.memory,
@@ -43,7 +45,7 @@ fn of_directory(args: &Sql, data_dir: &Path, text: &str) -> Outcome {
     let engine = Engine::new(Arc::new(tables), limits).map_err(failed)?;
     let reply = engine.query_blocking(text).map_err(failed)?;
     let mut out = Out { failed: None };
-    let written = thalweg_sql::write(reply, format(args.format), &mut out);
+    let written = thalweg_sql::write(reply, format, &mut out);
     if let Some(error) = out.failed {
         return Err(error.into());
     }
@@ -66,14 +68,7 @@ impl Write for Out {
 }
 
 fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {
-    let name = match args.format {
-        Shape::Table => "table",
-        Shape::Csv => "csv",
-        Shape::Json => "json",
-        Shape::Ndjson => "ndjson",
-        Shape::Arrow => "arrow",
-    };
-    let url = format!("{}/v1/sql?format={name}", node.trim_end_matches('/'));
+    let url = format!("{}/v1/sql?format={}", node.trim_end_matches('/'), args.format);
     let unreached = |error: reqwest::Error| {
         let mut text = error.to_string();
         let mut source = std::error::Error::source(&error);
@@ -116,14 +111,4 @@ fn refused(status: u16, body: &str) -> Failure {
     let message = part("message").unwrap_or_else(|| format!("the node answered with HTTP status {status}"));
     let text = with_hint(&message, part("hint").as_deref());
     if (400..500).contains(&status) && status != 429 { Failure::Usage(text) } else { Failure::Run(text) }
-}
-
-fn format(shape: Shape) -> Format {
-    match shape {
-        Shape::Table => Format::Table,
-        Shape::Csv => Format::Csv,
-        Shape::Json => Format::Json,
-        Shape::Ndjson => Format::Ndjson,
-        Shape::Arrow => Format::Arrow,
-    }
 }

@@ -31,12 +31,7 @@ fn type_of(data_type: &arrow::DataType) -> DataType {
         arrow::DataType::Utf8View | arrow::DataType::Null => DataType::String,
         arrow::DataType::BinaryView => DataType::Bytes,
         arrow::DataType::FixedSizeBinary(16) => DataType::Ip,
-        arrow::DataType::Timestamp(unit, _) => DataType::Timestamp(match unit {
-            arrow::TimeUnit::Second => TimeUnit::Second,
-            arrow::TimeUnit::Millisecond => TimeUnit::Milli,
-            arrow::TimeUnit::Microsecond => TimeUnit::Micro,
-            arrow::TimeUnit::Nanosecond => TimeUnit::Nano,
-        }),
+        arrow::DataType::Timestamp(unit, _) => DataType::Timestamp(TimeUnit::of_arrow(*unit)),
         arrow::DataType::List(item) => DataType::List(Box::new(type_of(item.data_type()))),
         arrow::DataType::Struct(fields) => {
             DataType::Struct(fields.iter().map(|field| field_of(field)).collect())

@@ -101,22 +101,15 @@ pub(crate) fn format(query: Option<&str>) -> Result<Option<Format>, ApiError> {
     const HINT: &str = "the parameter is `format`: json, ndjson, csv, arrow or table";
     let mut format = None;
     for field in fields(query)? {
-        format = match (field.name.as_str(), field.value.as_deref()) {
-            ("format", Some("json")) => Some(Format::Json),
-            ("format", Some("ndjson")) => Some(Format::Ndjson),
-            ("format", Some("csv")) => Some(Format::Csv),
-            ("format", Some("arrow")) => Some(Format::Arrow),
-            ("format", Some("table")) => Some(Format::Table),
-            ("format", other) => {
-                let other = other.unwrap_or_default();
-                return Err(
-                    ApiError::new(Code::InvalidRequest, format!("format={other:?} in the URL")).hint(HINT)
-                );
-            }
-            (other, _) => {
-                return Err(ApiError::new(Code::InvalidRequest, format!("no parameter {other:?}")).hint(HINT));
-            }
-        };
+        if field.name != "format" {
+            let message = format!("no parameter {:?}", field.name);
+            return Err(ApiError::new(Code::InvalidRequest, message).hint(HINT));
+        }
+        let name = field.value.as_deref().unwrap_or_default();
+        let known = Format::named(name).ok_or_else(|| {
+            ApiError::new(Code::InvalidRequest, format!("format={name:?} in the URL")).hint(HINT)
+        })?;
+        format = Some(known);
     }
     Ok(format)
 }

@@ -9,7 +9,7 @@ use arrow_array::builder::StringViewBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions};
 use arrow_buffer::{Buffer, ScalarBuffer};
-use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, TimeUnit};
+use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, TimeUnit, ip_network};
 
 use crate::spec::{Spec, Truncate};
 
@@ -27,12 +27,12 @@ pub(crate) struct Columns {
 
 #[derive(Clone, Debug)]
 struct Column {
-    from: From,
+    from: Origin,
     truncate: Option<Truncate>,
 }
 
 #[derive(Clone, Debug)]
-enum From {
+enum Origin {
     /// The records' event times.
     EventTime,
     Field(usize),
@@ -44,20 +44,20 @@ impl Columns {
     /// # Errors
     /// A mistake in the options, with the key that it belongs to.
     pub(crate) fn new(input: &Schema, spec: &Spec) -> Result<Self, (&'static str, Error)> {
-        let mut all: Vec<(Field, From)> = Vec::new();
+        let mut all: Vec<(Field, Origin)> = Vec::new();
         for (place, field) in input.fields().iter().enumerate() {
             match &field.data_type {
                 DataType::Struct(fields) => {
                     for (inner, value) in fields.iter().enumerate() {
                         let name = format!("{}.{}", field.name, value.name);
                         let field = Field::new(name, stored_type(&value.data_type)).nullable();
-                        all.push((field, From::Within(place, inner)));
+                        all.push((field, Origin::Within(place, inner)));
                     }
                 }
                 data_type => {
                     let stored =
                         Field { data_type: stored_type(data_type), omit_null: false, ..field.clone() };
-                    all.push((stored, From::Field(place)));
+                    all.push((stored, Origin::Field(place)));
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Columns {
                 Some(_) => {}
             }
         }
-        let kept: Vec<(Field, From)> = all.into_iter().filter(|(field, _)| is_kept(&field.name)).collect();
+        let kept: Vec<(Field, Origin)> = all.into_iter().filter(|(field, _)| is_kept(&field.name)).collect();
         let place = kept.iter().position(|(field, _)| field.name == time).unwrap_or_default();
         let DataType::Timestamp(unit) = kept[place].0.data_type else {
             return Err(("time", Error::internal("the time column is a timestamp")));
@@ -123,9 +123,9 @@ impl Columns {
         let batch = batch.compact();
         let columns = self.sources.iter().enumerate().map(|(place, source)| {
             let column = match source.from {
-                From::EventTime => self.event_times(&batch),
-                From::Field(field) => text_of_list(batch.column(field)),
-                From::Within(field, inner) => text_of_list(&within(batch.column(field), inner)),
+                Origin::EventTime => self.event_times(&batch),
+                Origin::Field(field) => text_of_list(batch.column(field)),
+                Origin::Within(field, inner) => text_of_list(&within(batch.column(field), inner)),
             };
             match &source.truncate {
                 Some(truncate) => truncated(&column, truncate),
@@ -156,7 +156,7 @@ fn stored_type(data_type: &DataType) -> DataType {
 }
 
 /// The column with the event time; one is put first where the input has no timestamp.
-fn time_column(all: &mut Vec<(Field, From)>, named: Option<&str>) -> Result<String, (&'static str, Error)> {
+fn time_column(all: &mut Vec<(Field, Origin)>, named: Option<&str>) -> Result<String, (&'static str, Error)> {
     let is_time = |field: &Field| matches!(field.data_type, DataType::Timestamp(_));
     if let Some(name) = named {
         return match all.iter().find(|(field, _)| field.name == name) {
@@ -177,7 +177,7 @@ fn time_column(all: &mut Vec<(Field, From)>, named: Option<&str>) -> Result<Stri
             Err(("time", error.with_hint("give that field another name, in a `project` before the table")))
         }
         [] => {
-            all.insert(0, (Field::new(TIME, DataType::Timestamp(TimeUnit::Micro)), From::EventTime));
+            all.insert(0, (Field::new(TIME, DataType::Timestamp(TimeUnit::Micro)), Origin::EventTime));
             Ok(TIME.to_owned())
         }
         [one] => Ok((*one).to_owned()),
@@ -219,15 +219,12 @@ fn text_of_list(column: &ArrayRef) -> ArrayRef {
 
 /// Addresses without the bits behind their prefix.
 fn truncated(column: &ArrayRef, truncate: &Truncate) -> ArrayRef {
-    const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let Some(addresses) = column.as_fixed_size_binary_opt() else { return Arc::clone(column) };
     let mut bytes = Vec::with_capacity(addresses.len() * 16);
     for row in 0..addresses.len() {
         let mut word = [0; 16];
         word.copy_from_slice(addresses.value(row));
-        let length = if word.starts_with(&MAPPED) { 96 + truncate.ipv4 } else { truncate.ipv6 };
-        let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-        bytes.extend_from_slice(&(u128::from_be_bytes(word) & mask).to_be_bytes());
+        bytes.extend_from_slice(&ip_network(word, truncate.ipv4.into(), truncate.ipv6.into()));
     }
     Arc::new(FixedSizeBinaryArray::new(16, Buffer::from_vec(bytes), addresses.nulls().cloned()))
 }

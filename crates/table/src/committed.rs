@@ -39,7 +39,7 @@ pub fn read_committed(
         let contents = Contents::read(&fs, dir)?;
         let Some(description) = &contents.description else { return Ok(None) };
         match fresh_rows(&fs, dir, position.as_ref(), &contents) {
-            Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, &fresh).map(Some),
+            Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, fresh).map(Some),
             Ok(None) => {}
             Err(error) if is_gone(&error) => last = Some(error),
             Err(error) => return Err(error),

@@ -21,6 +21,7 @@ use thalweg_storage::{File, Fs, OpenMode};
 use thalweg_types::Error;
 
 use crate::failed;
+use crate::position::Extent;
 
 /// Persisted.
 const MAGIC: &[u8; 8] = b"thlgrow\n";
@@ -31,7 +32,7 @@ const ALIGNMENT: usize = 64;
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct FrameFile {
-    pub number: u64,
+    number: u64,
     path: PathBuf,
     file: Arc<dyn File>,
     chain: Chain,
@@ -48,6 +49,11 @@ impl FrameFile {
         file.write_all_at(&header, 0).map_err(|error| failed("write", &path, error))?;
         let chain = Chain::new(number);
         Ok(Self { number, path, file, chain, bytes: HEADER as u64, rows: 0 })
+    }
+
+    /// How much of it there is now.
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { number: self.number, bytes: self.bytes, rows: self.rows }
     }
 
     /// What has to be synced so that all that was appended is durable.

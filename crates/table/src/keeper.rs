@@ -122,7 +122,7 @@ impl Keeper {
     /// Makes Parquet of the oldest full file, if it is committed.
     fn seal_next(&mut self) -> Result<bool, Error> {
         let (number, batches) = match self.table.lock().frozen.front() {
-            Some(frozen) if frozen.is_committed => (frozen.number, frozen.batches.clone()),
+            Some(frozen) if frozen.is_committed => (frozen.extent.number, frozen.batches.clone()),
             _ => return Ok(false),
         };
         let begun = Instant::now();

@@ -51,13 +51,7 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     for extent in position.frames.iter().filter(|extent| extent.number >= manifest.contents.sealed) {
         let path = folder::frames(&table.dir, extent.number);
         let batches = frames::read(fs.as_ref(), &path, extent.number, extent.bytes)?;
-        shared.frozen.push_back(Frozen {
-            number: extent.number,
-            bytes: extent.bytes,
-            rows: extent.rows,
-            batches,
-            is_committed: true,
-        });
+        shared.frozen.push_back(Frozen { extent: *extent, batches, is_committed: true });
     }
     shared.take_over(table, &manifest.contents);
     drop(shared);

@@ -164,9 +164,8 @@ impl<'a> Roller<'a> {
     /// Starts of the intervals that times are in.
     fn intervals(&self, times: &ArrayRef) -> Result<ArrayRef, Error> {
         let every = self.plan.every;
-        let counts =
-            arrow_array::cast::downcast_array::<Int64Array>(&*arrow_select_cast(times).map_err(rolling)?);
-        let starts = counts.values().iter().map(|time| time.div_euclid(every) * every);
+        let counts = counts_of(times).map_err(rolling)?;
+        let starts = counts.iter().map(|time| time.div_euclid(every) * every);
         Ok(self.plan.unit.column(starts.collect(), None))
     }
 
@@ -216,22 +215,16 @@ impl Sum {
 }
 
 /// Counts of a timestamp column, without a copy.
-fn arrow_select_cast(times: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+fn counts_of(times: &ArrayRef) -> Result<ScalarBuffer<i64>, ArrowError> {
     let data = times.to_data().into_builder().data_type(ArrowType::Int64).build()?;
-    Ok(arrow_array::make_array(data))
+    Ok(Int64Array::from(data).values().clone())
 }
 
 /// Event times of a timestamp column in microseconds; `None` where it is no timestamp.
 pub(crate) fn micros(times: &ArrayRef) -> Option<impl Iterator<Item = Micros>> {
-    let unit = match times.data_type() {
-        ArrowType::Timestamp(arrow_schema::TimeUnit::Second, _) => TimeUnit::Second,
-        ArrowType::Timestamp(arrow_schema::TimeUnit::Millisecond, _) => TimeUnit::Milli,
-        ArrowType::Timestamp(arrow_schema::TimeUnit::Microsecond, _) => TimeUnit::Micro,
-        ArrowType::Timestamp(arrow_schema::TimeUnit::Nanosecond, _) => TimeUnit::Nano,
-        _ => return None,
-    };
-    let counts = arrow_select_cast(times).ok()?;
-    let counts = counts.as_primitive::<Int64Type>().values().clone();
+    let ArrowType::Timestamp(unit, _) = times.data_type() else { return None };
+    let unit = TimeUnit::of_arrow(*unit);
+    let counts = counts_of(times).ok()?;
     Some((0..counts.len()).map(move |row| unit.to_micros(counts[row]).unwrap_or(i64::MAX)))
 }
 

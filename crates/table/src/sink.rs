@@ -282,7 +282,7 @@ impl TableSink {
         let before = open.bytes;
         let mapped = open.append(&rows)?;
         self.report.add_bytes(open.bytes - before);
-        if !self.unsynced.iter().any(|(path, _)| path == open.path()) {
+        if self.is_durable && !self.unsynced.iter().any(|(path, _)| path == open.path()) {
             self.unsynced.push((open.path().to_owned(), Arc::clone(open.file())));
         }
         let is_full = open.rows >= self.table.spec.seal_rows;
@@ -302,16 +302,13 @@ impl TableSink {
         let Some(open) = self.open.take() else { return };
         let mut shared = self.table.lock();
         let batches = std::mem::take(&mut shared.open);
-        let is_committed = !self.is_durable || shared.committed == Some((open.number, open.bytes));
-        shared.frozen.push_back(Frozen {
-            number: open.number,
-            bytes: open.bytes,
-            rows: open.rows,
-            batches,
-            is_committed,
-        });
+        let extent = open.extent();
+        let is_committed = !self.is_durable || shared.committed == Some(extent);
+        shared.frozen.push_back(Frozen { extent, batches, is_committed });
         drop(shared);
-        self.freezing.push(open.number);
+        if self.is_durable {
+            self.freezing.push(extent.number);
+        }
         if is_committed {
             self.keeper.wake();
         }
@@ -324,14 +321,8 @@ impl TableSink {
     }
 
     fn position(&self) -> Result<Vec<u8>, Error> {
-        let frozen = self.table.lock();
-        let frozen = frozen.frozen.iter();
-        let mut frames: Vec<Extent> = frozen
-            .map(|frozen| Extent { number: frozen.number, bytes: frozen.bytes, rows: frozen.rows })
-            .collect();
-        if let Some(open) = &self.open {
-            frames.push(Extent { number: open.number, bytes: open.bytes, rows: open.rows });
-        }
+        let mut frames: Vec<Extent> = self.table.lock().frozen.iter().map(|frozen| frozen.extent).collect();
+        frames.extend(self.open.as_ref().map(FrameFile::extent));
         Position::new(self.next, frames).encode()
     }
 }
@@ -354,12 +345,9 @@ impl Operator for TableSink {
 
     fn tick(&mut self, now: Micros, _: &mut Output<'_>) -> Result<(), Error> {
         self.now = now;
-        if self.is_durable {
-            return Ok(());
+        if !self.is_durable {
+            self.freeze_old();
         }
-        self.unsynced.clear();
-        self.freezing.clear();
-        self.freeze_old();
         Ok(())
     }
 
@@ -378,7 +366,7 @@ impl Operator for TableSink {
             files: std::mem::take(&mut self.unsynced),
             is_folder_new: std::mem::take(&mut self.is_folder_new),
             frozen: std::mem::take(&mut self.freezing),
-            last: self.open.as_ref().map(|open| (open.number, open.bytes)),
+            last: self.open.as_ref().map(FrameFile::extent),
             position: self.position()?,
         };
         out.hand_over(cycle, Box::new(part));
@@ -417,8 +405,8 @@ struct TablePart {
     files: Vec<(PathBuf, Arc<dyn File>)>,
     is_folder_new: bool,
     frozen: Vec<u64>,
-    /// The file that is still written, and its bytes.
-    last: Option<(u64, u64)>,
+    /// The file that is still written.
+    last: Option<Extent>,
     position: Vec<u8>,
 }
 

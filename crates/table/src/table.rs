@@ -12,6 +12,7 @@ use thalweg_types::{Class, Error, Micros};
 use crate::columns::Columns;
 use crate::manifest::{Contents, Description, Entry};
 use crate::nulls::{Nulls, united};
+use crate::position::Extent;
 use crate::rollup::RollupPlan;
 use crate::spec::Spec;
 use crate::{Catalog, Rollup, Snapshot, StoredFile, TableName, folder};
@@ -73,8 +74,8 @@ pub(crate) struct Shared {
     pub open: Vec<RecordBatch>,
     /// Rows that are in no file.
     pub pending: Vec<RecordBatch>,
-    /// The file that the last commit record names last, and how many of its bytes count.
-    pub committed: Option<(u64, u64)>,
+    /// The file that was still written at the last commit, as far as that names it.
+    pub committed: Option<Extent>,
     /// Why the keeper has given up: class, message, hint.
     pub failed: Option<(Class, String, Option<String>)>,
     /// The writer's task, where it waits for the keeper.
@@ -83,9 +84,7 @@ pub(crate) struct Shared {
 
 /// A full file of frames.
 pub(crate) struct Frozen {
-    pub number: u64,
-    pub bytes: u64,
-    pub rows: u64,
+    pub extent: Extent,
     pub batches: Vec<RecordBatch>,
     /// A commit record names all of it.
     pub is_committed: bool,
@@ -116,14 +115,13 @@ impl Table {
         Description::new(self.columns.schema(), self.columns.time(), &self.spec.rollups)
     }
 
-    /// A commit record names these files whole, and of `last` so many bytes; what it names whole may become Parquet from now
+    /// A commit record names these files whole, and `last` so far; what it names whole may become Parquet from now
     /// on.
-    pub(crate) fn commit(&self, numbers: &[u64], last: Option<(u64, u64)>) {
+    pub(crate) fn commit(&self, numbers: &[u64], last: Option<Extent>) {
         let mut shared = self.lock();
         shared.committed = last;
         for frozen in &mut shared.frozen {
-            frozen.is_committed |=
-                numbers.contains(&frozen.number) || last == Some((frozen.number, frozen.bytes));
+            frozen.is_committed |= numbers.contains(&frozen.extent.number) || last == Some(frozen.extent);
         }
     }
 
@@ -140,34 +138,27 @@ impl Table {
 
     fn snapshot(&self) -> Result<Snapshot, Error> {
         let schema = self.columns.schema().arrow();
-        let (files, built, complete_from, mut fresh, pending) = {
+        let (mut snapshot, pending) = {
             let shared = self.lock();
-            let fresh: Vec<RecordBatch> = shared
-                .frozen
-                .iter()
-                .flat_map(|frozen| &frozen.batches)
-                .chain(&shared.open)
-                .cloned()
-                .collect();
-            let (files, built) = (shared.files.clone(), shared.built.clone());
-            (files, built, shared.complete_from.clone(), fresh, shared.pending.clone())
+            let fresh = shared.frozen.iter().flat_map(|frozen| &frozen.batches).chain(&shared.open);
+            let plans = self.plans.iter().filter(|plan| shared.built.contains(&plan.spec.name));
+            let snapshot = Snapshot {
+                name: self.name.clone(),
+                schema: Arc::clone(schema),
+                time: self.columns.time(),
+                files: files_of(&shared.files, folder::ROWS),
+                complete_from: shared.complete_from.get(folder::ROWS).copied(),
+                fresh: fresh.cloned().collect(),
+                rollups: plans.map(|plan| rollup_of(plan, &shared.files, &shared.complete_from)).collect(),
+            };
+            (snapshot, shared.pending.clone())
         };
         if !pending.is_empty() {
             let united = united(schema, &pending);
-            fresh.push(united.map_err(|error| Error::internal("unite rows").with_source(error))?);
+            snapshot.fresh.push(united.map_err(|error| Error::internal("unite rows").with_source(error))?);
         }
-        let mut nulls = Nulls::default();
-        let fresh = fresh.iter().map(|rows| nulls.widen(rows, schema)).collect();
-        let plans = self.plans.iter().filter(|plan| built.contains(&plan.spec.name));
-        Ok(Snapshot {
-            name: self.name.clone(),
-            schema: Arc::clone(schema),
-            time: self.columns.time(),
-            files: files_of(&files, folder::ROWS),
-            complete_from: complete_from.get(folder::ROWS).copied(),
-            fresh,
-            rollups: plans.map(|plan| rollup_of(plan, &files, &complete_from)).collect(),
-        })
+        widen_all(&mut snapshot);
+        Ok(snapshot)
     }
 }
 
@@ -185,7 +176,7 @@ impl Shared {
             .collect();
         self.built = contents.built.iter().cloned().collect();
         self.complete_from.clone_from(&contents.complete_from);
-        while self.frozen.front().is_some_and(|frozen| frozen.number < contents.sealed) {
+        while self.frozen.front().is_some_and(|frozen| frozen.extent.number < contents.sealed) {
             self.frozen.pop_front();
         }
         old.into_values().map(|(_, file)| file).collect()
@@ -229,7 +220,7 @@ pub(crate) fn snapshot_of(
     dir: &std::path::Path,
     contents: &Contents,
     description: &Description,
-    fresh: &[RecordBatch],
+    fresh: Vec<RecordBatch>,
 ) -> Result<Snapshot, Error> {
     let schema = description.schema()?;
     let time = schema.field(&description.time).map(|(place, _)| place);
@@ -244,14 +235,23 @@ pub(crate) fn snapshot_of(
     for spec in description.rollups().filter(|spec| contents.built.contains(&spec.name)) {
         rollups.push(rollup_of(&RollupPlan::new(&spec, &schema, time)?, &files, &contents.complete_from));
     }
-    let mut nulls = Nulls::default();
-    Ok(Snapshot {
+    let mut snapshot = Snapshot {
         name: name.clone(),
         schema: Arc::clone(schema.arrow()),
         time,
         files: files_of(&files, folder::ROWS),
         complete_from: contents.complete_from.get(folder::ROWS).copied(),
-        fresh: fresh.iter().map(|rows| nulls.widen(rows, schema.arrow())).collect(),
+        fresh,
         rollups,
-    })
+    };
+    widen_all(&mut snapshot);
+    Ok(snapshot)
+}
+
+/// Fresh rows with all columns of the table.
+fn widen_all(snapshot: &mut Snapshot) {
+    let mut nulls = Nulls::default();
+    for rows in &mut snapshot.fresh {
+        *rows = nulls.widen(rows, &snapshot.schema);
+    }
 }

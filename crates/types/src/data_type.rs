@@ -75,6 +75,15 @@ impl TimeUnit {
         }
     }
 
+    pub fn of_arrow(unit: arrow::TimeUnit) -> Self {
+        match unit {
+            arrow::TimeUnit::Second => TimeUnit::Second,
+            arrow::TimeUnit::Millisecond => TimeUnit::Milli,
+            arrow::TimeUnit::Microsecond => TimeUnit::Micro,
+            arrow::TimeUnit::Nanosecond => TimeUnit::Nano,
+        }
+    }
+
     fn arrow(self) -> arrow::TimeUnit {
         match self {
             TimeUnit::Second => arrow::TimeUnit::Second,

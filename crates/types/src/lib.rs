@@ -8,6 +8,7 @@
 //! * [`Error`]: what leaves the engine, with its [`Class`] and a hint.
 //! * [`Reject`]: a record that could not be used, with its place and raw bytes.
 
+mod address;
 mod batch;
 mod data_type;
 mod error;
@@ -20,6 +21,7 @@ mod size;
 mod time;
 mod value;
 
+pub use address::{IPV4_FROM, ip_network, ip_octets, ip_prefix, is_ipv4, parse_ip};
 pub use batch::{Batch, Rows, Seqs};
 pub use data_type::{DataType, ParseTypeError, TimeUnit};
 pub use error::{Class, Error, Retry};

@@ -14,7 +14,7 @@
 //!
 //! A number too large for its type is an error, not infinity and not the nearest one that fits.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use arrow_buffer::i256;
 use thalweg_types::{TimeUnit, parse_timestamp};
@@ -148,10 +148,7 @@ pub(crate) fn parse_time(text: &[u8], unit: TimeUnit) -> Result<i64, Problem> {
 
 pub(crate) fn parse_ip(text: &[u8]) -> Result<[u8; 16], Problem> {
     let text = std::str::from_utf8(text).map_err(|_| Problem::Expected)?;
-    match text.parse().map_err(|_| Problem::Expected)? {
-        IpAddr::V4(v4) => Ok(v4.to_ipv6_mapped().octets()),
-        IpAddr::V6(v6) => Ok(v6.octets()),
-    }
+    thalweg_types::parse_ip(text).ok_or(Problem::Expected)
 }
 
 /// An IPv4 address from its number.

@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_flow::{AgentCounts, AgentStats};
+use thalweg_types::ip_octets;
 use tracing::info;
 
 use super::datagram::{Head, Outline, Stranger};
-use super::frame::address_of;
 use super::xdr::{Address, from_v4};
 
 const MAX_AGENTS: usize = 65_536;
@@ -55,7 +55,7 @@ struct Newest {
 impl Agents {
     /// Notes a datagram that was received, in the order of arrival.
     pub(crate) fn note(&self, datagram: &Outline, sender: IpAddr) {
-        let sender = address_of(sender);
+        let sender = ip_octets(sender);
         match &datagram.head {
             Ok(head) => self.received(head.agent.unwrap_or(sender), head, datagram.samples),
             Err(stranger) => self.stranger(sender, *stranger),

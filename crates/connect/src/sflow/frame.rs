@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use thalweg_types::{Error, Micros};
+use thalweg_types::{Error, Micros, ip_octets};
 
 use super::xdr::Address;
 
@@ -29,15 +29,8 @@ pub(crate) fn push(block: &mut Vec<u8>, time: Micros, sender: IpAddr, records: u
     block.extend_from_slice(&(datagram.len() as u32).to_le_bytes());
     block.extend_from_slice(&records.to_le_bytes());
     block.extend_from_slice(&time.to_le_bytes());
-    block.extend_from_slice(&address_of(sender));
+    block.extend_from_slice(&ip_octets(sender));
     block.extend_from_slice(datagram);
-}
-
-pub(crate) fn address_of(address: IpAddr) -> Address {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    }
 }
 
 /// The datagrams of a block. A block that does not hold whole ones is an error, the last item.

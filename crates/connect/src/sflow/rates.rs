@@ -43,7 +43,7 @@ mod tests {
     fn the_first_entry_that_an_agent_is_in_counts() {
         let texts = ["192.0.2.1=10", "192.0.2.0/24 = 20", "2001:db8::/32=30"].map(str::to_owned);
         let rates = Rates::parse(&texts).unwrap();
-        let of = |agent: &str| rates.of(super::super::frame::address_of(agent.parse().unwrap()));
+        let of = |agent: &str| rates.of(thalweg_types::ip_octets(agent.parse().unwrap()));
         assert_eq!([of("192.0.2.1"), of("192.0.2.9"), of("192.0.3.1")], [Some(10), Some(20), None]);
         assert_eq!([of("2001:db8::7"), of("2001:db9::")], [Some(30), None]);
         for wrong in ["192.0.2.1", "192.0.2.1=0", "192.0.2.1=many", "here=1", "192.0.2.1=4294967296"] {

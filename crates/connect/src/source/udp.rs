@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_flow::{DatagramCounts, DatagramStats, DatagramView, Poll, Source, Waker};
-use thalweg_types::{Error, Micros};
+use thalweg_types::{Error, Micros, ip_octets};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -221,10 +221,7 @@ impl Network {
 }
 
 fn as_v6(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits(),
-    }
+    u128::from_be_bytes(ip_octets(address))
 }
 
 /// Listens on one address.

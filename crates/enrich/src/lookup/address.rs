@@ -1,6 +1,6 @@
 //! Addresses as keys: 16 bytes, IPv4 as `::ffff:a.b.c.d`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
@@ -17,10 +17,7 @@ pub(crate) fn from_v4(address: u32) -> [u8; 16] {
 
 /// Reads an address in dotted decimal or as IPv6.
 pub(crate) fn parse(text: &str) -> Option<[u8; 16]> {
-    Some(match text.parse().ok()? {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    })
+    thalweg_types::parse_ip(text)
 }
 
 /// For people.

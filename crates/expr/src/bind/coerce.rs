@@ -1,6 +1,5 @@
 //! Literals that take the type they meet, and casts.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -138,22 +137,12 @@ impl Literal {
                 timestamp_array(*unit, exact_count(*nanos, *unit)?)
             }
             (Literal::String(text), DataType::Ip) => {
-                let ip = parse_ip(text)?;
+                let ip = thalweg_types::parse_ip(text)?;
                 Arc::new(FixedSizeBinaryArray::try_from_iter(std::iter::once(ip)).ok()?)
             }
             _ => return None,
         })
     }
-}
-
-/// An address in the 16 bytes of an `ip` field.
-pub(crate) fn parse_ip(text: &str) -> Option<[u8; 16]> {
-    let ip: IpAddr = text.parse().ok()?;
-    Some(match ip {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    })
-    .map(|v6: Ipv6Addr| v6.octets())
 }
 
 /// Nanoseconds as a count of `unit`, where that is exact and fits.

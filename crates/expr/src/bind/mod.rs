@@ -23,7 +23,6 @@ use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
 use crate::bound::{Bound, Op, Typed};
 use crate::eval::{self, in_list::Members};
 use crate::mistakes::{Mistakes, SqlErrors, all};
-pub(crate) use coerce::parse_ip;
 use coerce::{Draft, Literal};
 
 impl Expr {

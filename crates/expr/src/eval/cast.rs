@@ -122,7 +122,7 @@ fn from_text(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, SqlError> {
         DataType::Ip => {
             let mut builder = FixedSizeBinaryBuilder::with_capacity(texts.len(), 16);
             for text in trimmed() {
-                match text.and_then(crate::bind::parse_ip) {
+                match text.and_then(thalweg_types::parse_ip) {
                     Some(ip) => builder.append_value(ip).map_err(internal)?,
                     None => builder.append_null(),
                 }

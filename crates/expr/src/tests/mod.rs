@@ -233,7 +233,9 @@ fn column(data_type: &DataType, cells: &[Option<&str>]) -> ArrayRef {
             let mut builder = FixedSizeBinaryBuilder::new(16);
             for cell in cells {
                 match cell {
-                    Some(cell) => builder.append_value(crate::bind::parse_ip(cell).expect("an ip")).unwrap(),
+                    Some(cell) => {
+                        builder.append_value(thalweg_types::parse_ip(cell).expect("an ip")).unwrap()
+                    }
                     None => builder.append_null(),
                 }
             }

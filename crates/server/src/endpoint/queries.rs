@@ -35,7 +35,10 @@ pub(super) async fn add(
     let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
     let text = super::jobs::text_of(&held.bytes, "query")?;
     let sql = match object_of(&media_type(&parts.headers), text) {
-        Some(object) => query_of(object)?,
+        Some(object) => {
+            parsed::<QueryBody>(object, "send {\"query\": \"SELECT …\"}, or the query itself as text/plain")?
+                .query
+        }
         None => text.to_owned(),
     };
     drop(held);
@@ -79,12 +82,10 @@ struct QueryBody {
     query: String,
 }
 
-fn query_of(object: &str) -> Result<String, ApiError> {
-    let parsed: QueryBody = serde_json::from_str(object).map_err(|error| {
-        ApiError::new(Code::InvalidRequest, format!("the body: {error}"))
-            .hint("send {\"query\": \"SELECT …\"}, or the query itself as text/plain")
-    })?;
-    Ok(parsed.query)
+/// A JSON body; `hint` says what it should be.
+pub(super) fn parsed<'a, T: Deserialize<'a>>(object: &'a str, hint: &str) -> Result<T, ApiError> {
+    serde_json::from_str(object)
+        .map_err(|error| ApiError::new(Code::InvalidRequest, format!("the body: {error}")).hint(hint))
 }
 
 /// The body where it is JSON with SQL in it, and not SQL itself. No query begins with a brace.

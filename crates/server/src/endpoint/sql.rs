@@ -11,7 +11,7 @@ use serde::Deserialize;
 use thalweg_sql::{Exceeded, Format};
 use thalweg_types::{Class, Error};
 
-use super::queries::object_of;
+use super::queries::{object_of, parsed};
 use crate::app::App;
 use crate::body::{expect_text, media_type};
 use crate::error::{ApiError, Code};
@@ -27,7 +27,10 @@ pub(super) async fn post(app: &App, parts: &Parts, body: &mut Body) -> Result<Re
     let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
     let text = super::jobs::text_of(&held.bytes, "statement")?;
     let sql = match object_of(&media_type(&parts.headers), text) {
-        Some(object) => sql_of(object)?,
+        Some(object) => {
+            parsed::<SqlBody>(object, "send {\"sql\": \"SELECT …\"}, or the statement itself as text/plain")?
+                .sql
+        }
         None => text.to_owned(),
     };
     drop(held);
@@ -42,14 +45,6 @@ pub(super) async fn post(app: &App, parts: &Parts, body: &mut Body) -> Result<Re
 #[serde(deny_unknown_fields)]
 struct SqlBody {
     sql: String,
-}
-
-fn sql_of(object: &str) -> Result<String, ApiError> {
-    let parsed: SqlBody = serde_json::from_str(object).map_err(|error| {
-        ApiError::new(Code::InvalidRequest, format!("the body: {error}"))
-            .hint("send {\"sql\": \"SELECT …\"}, or the statement itself as text/plain")
-    })?;
-    Ok(parsed.sql)
 }
 
 fn failed(error: Error) -> ApiError {

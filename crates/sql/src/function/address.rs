@@ -1,29 +1,14 @@
 //! Addresses and networks: texts to bytes and back.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+
+use thalweg_types::{IPV4_FROM, ip_network, ip_prefix, is_ipv4, parse_ip};
 
 use crate::output::address;
 
-/// Bits of an address before those of version 4 begin.
-const MAPPED: u32 = 96;
-
 /// The address that a text is.
 pub(super) fn parse(text: &str) -> Option<[u8; 16]> {
-    Some(match text.trim().parse::<IpAddr>().ok()? {
-        IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
-        IpAddr::V6(six) => six.octets(),
-    })
-}
-
-pub(super) fn is_v4(octets: &[u8; 16]) -> bool {
-    octets[..10] == [0; 10] && octets[10..12] == [0xff, 0xff]
-}
-
-/// The address with all but its first bits cleared.
-pub(super) fn masked(octets: [u8; 16], bits: u32) -> [u8; 16] {
-    let keep = if bits == 0 { 0 } else { u128::MAX << (128 - bits.min(128)) };
-    (u128::from_be_bytes(octets) & keep).to_be_bytes()
+    parse_ip(text.trim())
 }
 
 /// How many bits of an address are its network's.
@@ -47,13 +32,13 @@ impl Lengths {
     }
 
     pub(super) fn network(self, octets: [u8; 16]) -> [u8; 16] {
-        masked(octets, if is_v4(&octets) { MAPPED + self.four } else { self.six })
+        ip_network(octets, self.four, self.six)
     }
 
     /// Writes `10.1.0.0/16`.
     pub(super) fn write(self, octets: [u8; 16], out: &mut String) {
         address(&self.network(octets), out);
-        let _ = write!(out, "/{}", if is_v4(&octets) { self.four } else { self.six });
+        let _ = write!(out, "/{}", if is_ipv4(&octets) { self.four } else { self.six });
     }
 }
 
@@ -72,13 +57,13 @@ impl Network {
             None => (text, None),
         };
         let octets = parse(host)?;
-        let (before, most) = if is_v4(&octets) { (MAPPED, 32) } else { (0, 128) };
+        let (before, most) = if is_ipv4(&octets) { (IPV4_FROM, 32) } else { (0, 128) };
         let bits = before + bits.unwrap_or(most);
-        (bits <= 128).then(|| Self { octets: masked(octets, bits), bits })
+        (bits <= 128).then(|| Self { octets: ip_prefix(octets, bits), bits })
     }
 
     pub(super) fn holds(&self, octets: [u8; 16]) -> bool {
-        masked(octets, self.bits) == self.octets
+        ip_prefix(octets, self.bits) == self.octets
     }
 }
 

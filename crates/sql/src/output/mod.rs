@@ -40,6 +40,21 @@ pub enum Format {
 }
 
 impl Format {
+    /// All of them, by the names that `--format` and `?format=` take.
+    pub const ALL: [(&'static str, Format); 5] = [
+        ("table", Format::Table),
+        ("csv", Format::Csv),
+        ("json", Format::Json),
+        ("ndjson", Format::Ndjson),
+        ("arrow", Format::Arrow),
+    ];
+
+    /// The format of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
+    }
+
     /// The content type of the format.
     #[must_use]
     pub fn media_type(self) -> &'static str {
