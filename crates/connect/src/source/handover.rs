@@ -84,8 +84,14 @@ pub(crate) enum Taken<T> {
     Closed,
 }
 
-/// The queue is full.
-pub(crate) struct Full;
+/// Why pieces were not put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There is no room for them now.
+    Full,
+    /// Nothing is taken any more.
+    Closed,
+}
 
 impl<T> Handover<T> {
     pub(crate) fn new(bound: usize) -> Self {
@@ -139,14 +145,19 @@ impl<T> Handover<T> {
     }
 
     /// Puts pieces in that stay next to each other, or none of them.
-    pub(crate) fn try_send(&self, pieces: Vec<(Cut, T)>) -> Result<(), Full> {
+    pub(crate) fn try_send(&self, pieces: Vec<(Cut, T)>) -> Result<(), Refused> {
         let bytes = pieces.iter().map(|(cut, _)| cut.data.len() + OVERHEAD).sum::<usize>();
         let cost = self.cost(bytes.saturating_sub(OVERHEAD));
         match self.room.try_acquire_many(cost) {
             Ok(permit) => permit.forget(),
-            Err(_) => return Err(Full),
+            Err(_) => return Err(Refused::Full),
         }
         let mut queue = self.lock();
+        if queue.is_closed {
+            drop(queue);
+            self.room.add_permits(cost as usize);
+            return Err(Refused::Closed);
+        }
         // The first one carries the cost of all: they come together, and the rest follows at once.
         let costs = std::iter::once(cost).chain(std::iter::repeat(0));
         queue.pieces.extend(pieces.into_iter().zip(costs).map(|((cut, tag), cost)| Piece { cut, tag, cost }));
@@ -201,9 +212,12 @@ impl<T> Handover<T> {
         Ok(Taken::Block(join(first, more, self.joint), tags))
     }
 
-    /// Throws away what is queued.
-    pub(crate) fn clear(&self) {
-        let pieces = std::mem::take(&mut self.lock().pieces);
+    /// Throws away what is queued; no more pieces come.
+    pub(crate) fn discard(&self) {
+        let mut queue = self.lock();
+        queue.is_closed = true;
+        let pieces = std::mem::take(&mut queue.pieces);
+        drop(queue);
         self.room.add_permits(pieces.iter().map(|piece| piece.cost as usize).sum());
     }
 }
@@ -320,5 +334,24 @@ mod tests {
         assert_eq!(poll(), Ok(Some((5, 1, vec![(1, 'c')]))), "what came before is taken first");
         assert_eq!(poll(), Err("connection lost".to_owned()));
         assert_eq!(poll(), Err("end".to_owned()));
+    }
+
+    #[test]
+    fn a_closed_handover_refuses_what_nobody_would_take() {
+        let cut = || Cut { data: vec![b'x'; 1000 - OVERHEAD].into(), count: 1, context: None };
+        let handover = Handover::new(2000);
+        assert!(handover.try_send(vec![(cut(), 'a')]).is_ok());
+        handover.close();
+        assert_eq!(handover.try_send(vec![(cut(), 'b')]), Err(Refused::Closed));
+        assert!(matches!(handover.take(1 << 10), Ok(Taken::Block(_, tags)) if tags == [(1, 'a')]));
+        assert!(matches!(handover.take(1 << 10), Ok(Taken::Closed)));
+        assert_eq!(handover.room.available_permits(), 2000, "what was refused gives its room back");
+
+        let handover = Handover::new(2000);
+        assert!(handover.try_send(vec![(cut(), 'a')]).is_ok());
+        handover.discard();
+        assert!(matches!(handover.take(1 << 10), Ok(Taken::Closed)));
+        assert_eq!(handover.try_send(vec![(cut(), 'b')]), Err(Refused::Closed));
+        assert_eq!(handover.room.available_permits(), 2000);
     }
 }

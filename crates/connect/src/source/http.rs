@@ -12,7 +12,6 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::cast::AsArray;
@@ -23,7 +22,7 @@ use thalweg_types::{Batch, Error, Micros, Seq, SeqRange, reject_hint};
 use tokio::sync::oneshot;
 
 use super::cut::{BlockContext, Cut, cut_all};
-use super::handover::{DEFAULT_QUEUE, Handover, Intake};
+use super::handover::{DEFAULT_QUEUE, Handover, Intake, Refused};
 use super::{BlockCodec, QUEUE, decoders_of, reader_of};
 use crate::format::cells::{Key, record_cells, write_record};
 use crate::format::{RecordFormat, ndjson};
@@ -92,7 +91,6 @@ pub fn http_source(
         is_json,
         handover: Arc::new(Handover::new(queue)),
         desk: Mutex::new(Desk::default()),
-        is_draining: AtomicBool::new(false),
     });
     let intake = Intake::new(Arc::clone(&shared.handover));
     let source = HttpSource { shared: Arc::clone(&shared), intake, polled: Vec::new() };
@@ -107,8 +105,6 @@ struct Shared {
     handover: Arc<Handover<Option<Part>>>,
     /// Held for moments only, by the sequencer, the sink and nobody else.
     desk: Mutex<Desk>,
-    /// `Relaxed`: a submit that races with the drain may go either way.
-    is_draining: AtomicBool,
 }
 
 impl Shared {
@@ -118,8 +114,7 @@ impl Shared {
 
     /// Nothing will be answered any more.
     fn abandon(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
-        self.handover.clear();
+        self.handover.discard();
         let mut desk = self.desk();
         desk.is_closed = true;
         let waiting = std::mem::take(&mut desk.waiting);
@@ -195,9 +190,6 @@ impl Ingress for HttpIngress {
     fn submit(&self, body: Bytes, reply: bool) -> Result<Option<oneshot::Receiver<Vec<Reply>>>, SubmitError> {
         let shared = &self.shared;
         let source_name = || shared.name.clone();
-        if shared.is_draining.load(Ordering::Relaxed) {
-            return Err(SubmitError::Draining { source_name: source_name() });
-        }
         let bound = shared.handover.bound();
         if body.len() > bound / 2 {
             return Err(SubmitError::TooLarge {
@@ -227,7 +219,8 @@ impl Ingress for HttpIngress {
         });
         match shared.handover.try_send(pieces.collect()) {
             Ok(()) => Ok(receiver),
-            Err(_) => Err(SubmitError::Full { source_name: source_name() }),
+            Err(Refused::Full) => Err(SubmitError::Full { source_name: source_name() }),
+            Err(Refused::Closed) => Err(SubmitError::Draining { source_name: source_name() }),
         }
     }
 }
@@ -313,7 +306,6 @@ impl Source for HttpSource {
     }
 
     fn drain(&mut self) {
-        self.shared.is_draining.store(true, Ordering::Relaxed);
         self.shared.handover.close();
     }
 }
@@ -321,8 +313,7 @@ impl Source for HttpSource {
 impl Drop for HttpSource {
     fn drop(&mut self) {
         // Requests that were sequenced may still be answered; those in the queue never will.
-        self.shared.is_draining.store(true, Ordering::Relaxed);
-        self.shared.handover.clear();
+        self.shared.handover.discard();
     }
 }
 

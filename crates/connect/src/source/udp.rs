@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::cut::{Cut, cut_all};
-use super::handover::{DEFAULT_QUEUE, Filler, Full, Handover, Intake, drained, io_runtime};
+use super::handover::{DEFAULT_QUEUE, Filler, Handover, Intake, Refused, drained, io_runtime};
 use super::{BlockCodec, LISTEN, QUEUE, check_listen, decoders_of, reader_of};
 use crate::format::{RecordFormat, Splitter};
 use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
@@ -148,13 +148,13 @@ impl UdpCounters {
         });
     }
 
-    /// Notes a datagram that was handed over, or found the queue full.
-    pub(super) fn sent(&self, sender: IpAddr, records: u64, sent: &Result<(), Full>) {
+    /// Notes a datagram that was handed over, or found the queue full or closed.
+    pub(super) fn sent(&self, sender: IpAddr, records: u64, sent: &Result<(), Refused>) {
         self.update(sender, |counters| {
             counters.datagrams += 1;
             match sent {
                 Ok(()) => counters.records += records,
-                Err(Full) => {
+                Err(_) => {
                     counters.dropped_datagrams += 1;
                     counters.dropped_records += records;
                 }
