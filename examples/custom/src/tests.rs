@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 use thalweg_prelude::Diagnostics;
@@ -10,7 +10,8 @@ use thalweg_prelude::Diagnostics;
 use super::*;
 
 fn job(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+    // Tests run in the folder of their package.
+    PathBuf::from(name)
 }
 
 /// Runs `job.yaml` with its files in a folder of its own.
