@@ -160,7 +160,7 @@ fn lookup(options: &Options, report: &mut Report) -> Result<()> {
 /// Both in tiny: what is asked for is found.
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let networks = sflow::made_up_networks(&project::thalweg(Profile::Dev)?, folder.path())?;
+    let networks = sflow::Tables::make(&project::thalweg(Profile::Dev)?, folder.path())?.networks();
     let example = project::example("thalweg-enrich", "range_speed", Profile::Dev)?;
     let mut command = Command::new(example);
     command.arg("--quick").arg(networks);

@@ -8,8 +8,10 @@
 //! * [`checkpoint`]: back ends of keyed state, beside RocksDB and fjall.
 //! * [`sflow`]: packet samples in memory, over UDP beside goflow2, and with joins.
 //! * [`joins`]: the tables that flows are joined with.
+//! * [`topn`]: who talks to whom by SQL, beside DuckDB on the same files.
 
 pub(crate) mod checkpoint;
+mod duckdb;
 mod figures;
 pub(crate) mod joins;
 pub(crate) mod journal;
@@ -22,6 +24,7 @@ pub(crate) mod relay;
 mod report;
 mod server;
 pub(crate) mod sflow;
+pub(crate) mod topn;
 mod usage;
 pub(crate) mod windows;
 
@@ -49,6 +52,8 @@ pub(crate) enum Bench {
     Sflow(sflow::Options),
     /// The tables that flows are joined with
     Joins(joins::Options),
+    /// Who talks to whom by SQL, beside DuckDB on the same files
+    Topn(topn::Options),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
@@ -61,6 +66,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Checkpoint(options) => checkpoint::run(options)?,
         Bench::Sflow(options) => sflow::run(options)?,
         Bench::Joins(options) => joins::run(options)?,
+        Bench::Topn(options) => topn::run(options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -51,7 +51,7 @@ pub(super) fn collector(output: Output, folder: &Path) -> Value {
 }
 
 /// Made-up flows through both joins, as fast as they are taken.
-pub(super) fn joins(tables: &Tables, count: u64) -> Value {
+pub(in crate::bench) fn joins(tables: &Tables, count: u64) -> Value {
     json!({
         "name": "joins",
         "sources": { "switches": { "type": "generator", "kind": "flows", "seed": SEED, "count": count } },
@@ -86,13 +86,13 @@ pub(super) fn flows(count: u64) -> Value {
 const SEED: u32 = 1;
 
 /// The tables that fit the made-up flows.
-pub(super) struct Tables {
+pub(in crate::bench) struct Tables {
     folder: PathBuf,
 }
 
 impl Tables {
     /// Writes them into a folder.
-    pub(super) fn make(binary: &Path, folder: &Path) -> Result<Self> {
+    pub(in crate::bench) fn make(binary: &Path, folder: &Path) -> Result<Self> {
         let tables = Self { folder: folder.to_owned() };
         let mut gen_tables = Command::new(binary);
         gen_tables.args(["gen", "flows", "--seed", &SEED.to_string(), "--tables"]).arg(folder);
@@ -107,7 +107,7 @@ impl Tables {
         self.folder.join("names.thl")
     }
 
-    pub(super) fn networks(&self) -> PathBuf {
+    pub(in crate::bench) fn networks(&self) -> PathBuf {
         self.folder.join("asn.tsv")
     }
 }

@@ -8,25 +8,21 @@ mod jobs;
 mod search;
 mod smoke;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use self::collector::{Collector, Kind};
-use self::jobs::{Output, Tables};
+use self::jobs::Output;
 use self::search::{Highest, Trial};
 use super::report::{Report, Table, count, times};
 use super::{median, pinned, process};
 use crate::project::{self, Profile};
 
+pub(super) use jobs::{Tables, joins as joined_flows};
 pub(crate) use smoke::smoke;
-
-/// Writes the tables of made-up flows into a folder, and says where the ranges are; for the benchmark of joins.
-pub(super) fn made_up_networks(binary: &Path, folder: &Path) -> Result<PathBuf> {
-    Ok(Tables::make(binary, folder)?.networks())
-}
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::ours::Speed;
 use super::{ONE, TWO};
-use crate::bench::{pinned, process};
+use crate::bench::{duckdb, pinned, process};
 use crate::project;
 
 /// One system and what it came to, or why it could not be had.
@@ -56,10 +56,10 @@ impl Peers {
     }
 
     fn duckdb(&self, input: &Path, repeat: usize) -> Result<Speed> {
-        let python = self.python()?;
+        let python = duckdb::python()?;
         let run = || {
             let mut command = pinned(Some(TWO), &python);
-            command.arg(self.folder.join("duckdb/windows.py")).arg("--input").arg(input);
+            command.arg(duckdb::scripts().join("windows.py")).arg("--input").arg(input);
             command.args(["--threads", "2"]);
             speed(command)
         };
@@ -68,28 +68,10 @@ impl Peers {
 
     /// Compares a file of our answers with DuckDB's, row by row; the line that says so.
     pub(super) fn verify(&self, input: &Path, answers: &Path) -> Result<String> {
-        let mut command = Command::new(self.python()?);
-        command.arg(self.folder.join("duckdb/windows.py")).arg("--input").arg(input);
+        let mut command = Command::new(duckdb::python()?);
+        command.arg(duckdb::scripts().join("windows.py")).arg("--input").arg(input);
         command.arg("--verify-answers").arg(answers);
         Ok(process::run(command)?.stdout)
-    }
-
-    /// A Python with DuckDB, in an environment of its own in the build folder.
-    fn python(&self) -> Result<PathBuf> {
-        let folder = project::scratch("peers-venv")?;
-        let (python, done) = (folder.join("bin/python"), folder.join("requirements-installed"));
-        if !done.is_file() {
-            ensure!(project::has("python3"), "no python3");
-            let mut make = Command::new("python3");
-            make.args(["-m", "venv"]).arg(&folder);
-            process::run(make).context("make a Python environment")?;
-            let mut install = Command::new(folder.join("bin/pip"));
-            install.args(["install", "--quiet", "--disable-pip-version-check", "-r"]);
-            install.arg(self.folder.join("duckdb/requirements.txt"));
-            process::run(install).context("install DuckDB")?;
-            std::fs::write(&done, "")?;
-        }
-        Ok(python)
     }
 }
 
