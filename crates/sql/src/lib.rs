@@ -32,6 +32,7 @@ mod shown;
 mod statement;
 mod stored;
 mod table_function;
+mod tally;
 mod view;
 
 pub use engine::Engine;

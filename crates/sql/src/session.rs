@@ -31,6 +31,7 @@ use crate::limits::Limits;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, Jobs, Names};
 use crate::rollup::RollupRule;
 use crate::table_function;
+use crate::tally::TallyRule;
 
 /// Consumers of memory that are named when it is used up.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
@@ -148,6 +149,7 @@ async fn plan_and_start(
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Jobs(Arc::clone(names))));
     let mut state = SessionStateBuilder::new_from_existing(template.clone())
         .with_catalog_list(Arc::new(catalogs))
+        .with_physical_optimizer_rule(Arc::new(TallyRule))
         .with_physical_optimizer_rule(Arc::new(Interruptible(flag)))
         .build();
     for (name, function) in table_function::all(names) {
