@@ -107,10 +107,11 @@ impl Keeper {
             };
             if ended {
                 while self.seal_next()? {}
+                while self.merge_next(true)? {}
                 self.unlink(true);
                 return Ok(());
             }
-            if self.merge_next()? {
+            if self.merge_next(false)? {
                 // Looks after full files first.
                 continue;
             }
@@ -211,8 +212,9 @@ impl Keeper {
         parquet::read(self.table.fs.as_ref(), &path, entry)
     }
 
-    /// Merges the small files of one partition, if it has enough of them.
-    fn merge_next(&mut self) -> Result<bool, Error> {
+    /// Merges the small files of one partition, if it has enough of them. At the end two of a rollup are enough: summed up they
+    /// become fewer rows, and no more files come.
+    fn merge_next(&mut self, is_end: bool) -> Result<bool, Error> {
         let small = self.table.spec.seal_rows / 2;
         let parts =
             std::iter::once(folder::ROWS).chain(self.table.plans.iter().map(|plan| plan.spec.name.as_str()));
@@ -221,7 +223,8 @@ impl Keeper {
             for entry in self.entries(part).filter(|entry| entry.rows < small) {
                 partitions.entry(&entry.partition).or_default().push(entry);
             }
-            let Some(entries) = partitions.into_values().find(|entries| entries.len() >= MERGE) else {
+            let enough = if is_end && part != folder::ROWS { 2 } else { MERGE };
+            let Some(entries) = partitions.into_values().find(|entries| entries.len() >= enough) else {
                 continue;
             };
             let mut rows = 0;
