@@ -1,13 +1,14 @@
 //! Sends datagrams of sFlow version 5 over UDP at a steady rate, those of a capture again and again or made-up ones, with
 //! sequence numbers of its own; `cargo xtask bench sflow` measures collectors with it.
 //!
-//! Ends with one line: `datagrams=… samples=… seconds=… rate=…`, the rate in samples per second as it really was.
+//! Ends with one line: `datagrams=… samples=… seconds=… rate=… begun=…`, the rate in samples per second as it really was and
+//! the beginning in microseconds since 1970: each datagram was meant to be sent as soon as the samples before it were due.
 
 mod datagram;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -43,7 +44,7 @@ fn main() -> Result<()> {
     };
     let socket = UdpSocket::bind(("127.0.0.1", 0)).context("open a socket")?;
     let (mut samples, mut sent) = (0_u64, 0_u64);
-    let begun = Instant::now();
+    let (begun, wall_clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);
     let mut next = 0;
     let seconds = loop {
         let elapsed = begun.elapsed().as_secs_f64();
@@ -71,6 +72,10 @@ fn main() -> Result<()> {
             }
         }
     };
-    println!("datagrams={sent} samples={samples} seconds={seconds:.3} rate={:.0}", samples as f64 / seconds);
+    println!(
+        "datagrams={sent} samples={samples} seconds={seconds:.3} rate={:.0} begun={}",
+        samples as f64 / seconds,
+        wall_clock.as_micros()
+    );
     Ok(())
 }

@@ -254,7 +254,9 @@ fn column_bytes(column: &ArrayRef) -> usize {
         DataType::FixedSizeBinary(width) => rows * usize::try_from(*width).unwrap_or(0),
         DataType::Utf8View => rows * VIEW + column.as_string_view().total_buffer_bytes_used(),
         DataType::BinaryView => rows * VIEW + column.as_binary_view().total_buffer_bytes_used(),
-        other => other.primitive_width().map_or_else(|| column.get_buffer_memory_size(), |width| rows * width),
+        other => {
+            other.primitive_width().map_or_else(|| column.get_buffer_memory_size(), |width| rows * width)
+        }
     }
 }
 
