@@ -241,15 +241,18 @@ impl Batch {
     }
 }
 
-/// Bytes that the rows of a column take by themselves. A buffer may be far larger: wide rows share one of zeros for all columns
-/// without a value, and texts of a join stand in the table that they come from.
+/// What a column takes however few rows it has: of wide rows that come one by one, most of all.
+const COLUMN: usize = 128;
+
+/// Bytes that a column takes by itself. A buffer may be far larger: wide rows share one of zeros for all columns without a value,
+/// and texts of a join stand in the table that they come from.
 fn column_bytes(column: &ArrayRef) -> usize {
     const VIEW: usize = size_of::<u128>();
     let rows = column.len();
     if column.null_count() == rows {
-        return 0;
+        return COLUMN;
     }
-    match column.data_type() {
+    let values = match column.data_type() {
         DataType::Boolean => rows.div_ceil(8),
         DataType::FixedSizeBinary(width) => rows * usize::try_from(*width).unwrap_or(0),
         DataType::Utf8View => rows * VIEW + column.as_string_view().total_buffer_bytes_used(),
@@ -257,7 +260,8 @@ fn column_bytes(column: &ArrayRef) -> usize {
         other => {
             other.primitive_width().map_or_else(|| column.get_buffer_memory_size(), |width| rows * width)
         }
-    }
+    };
+    COLUMN + values
 }
 
 #[cfg(test)]
@@ -317,6 +321,6 @@ mod tests {
         ];
         let records = RecordBatch::try_from_iter(columns).unwrap();
         let batch = Batch::new(SeqRange::new(0, 2), records, vec![0; 2].into(), Seqs::Dense(0));
-        assert_eq!(batch.bytes(), 2 * (8 + 16 + text.len()));
+        assert_eq!(batch.bytes(), 3 * COLUMN + 2 * (8 + 16 + text.len()));
     }
 }
