@@ -1,8 +1,9 @@
-//! Datagrams to send, from a capture or made up.
+//! Datagrams to send: from a capture, of generated flows, or made up.
 
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use thalweg_bench_sflow::Flow;
 
 /// One datagram, and where its sequence number is.
 pub(crate) struct Datagram {
@@ -49,6 +50,20 @@ pub(crate) fn of_capture(file: &[u8]) -> Result<Vec<Datagram>> {
         datagrams.extend(packet.get(HEADERS..).and_then(|payload| Datagram::new(payload.to_vec())));
     }
     ensure!(!datagrams.is_empty(), "expected datagrams of sFlow version 5 over Ethernet and IPv4, got none");
+    Ok(datagrams)
+}
+
+/// The datagrams of generated flows, a record a line, with the sequence numbers of their agents.
+///
+/// # Errors
+/// Where a line is none.
+pub(crate) fn of_flows(file: &[u8]) -> Result<Vec<Datagram>> {
+    let flow = |(number, line)| Flow::parse(line).with_context(|| format!("line {}", number + 1));
+    let flows = std::str::from_utf8(file)?.lines().enumerate().map(flow).collect::<Result<Vec<Flow>>>()?;
+    let packed = thalweg_bench_sflow::datagrams(&flows);
+    let datagrams: Vec<Datagram> =
+        packed.into_iter().filter_map(|packed| Datagram::new(packed.bytes)).collect();
+    ensure!(!datagrams.is_empty(), "expected generated flows, got none");
     Ok(datagrams)
 }
 
@@ -100,6 +115,21 @@ mod tests {
         let datagram = &mut datagrams[0];
         datagram.set_sequence(0x0102_0304);
         assert_eq!(datagram.bytes[16..20], [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn generated_flows_become_datagrams_of_their_agent() {
+        let flow = r#"{"agent":"10.0.0.7","uptime":5,"sequence":1,"source_index":18,"sampling_rate":2048,"sample_pool":0,"in_if":18,
+            "out_if":1,"frame_length":64,"src_mac":"02:1f:0a:00:00:8e","dst_mac":"02:1f:0a:00:00:00","vlan":100,"src_addr":"153.8.138.251",
+            "dst_addr":"53.141.183.21","protocol":17,"src_port":443,"dst_port":56591,"tcp_flags":null,"ip_ttl":54,"ip_length":28,
+            "in_vlan":100,"out_vlan":100}"#
+            .replace('\n', "");
+        let datagrams = of_flows([flow.as_str(); 8].join("\n").as_bytes()).unwrap();
+        let samples: Vec<u32> = datagrams.iter().map(|datagram| datagram.samples).collect();
+        assert_eq!(samples, [7, 1]);
+        assert_eq!(datagrams[1].bytes[16..20], [0, 0, 0, 1]);
+        let error = of_flows(flow.replace("\"protocol\":17", "\"protocol\":6").as_bytes()).err().unwrap();
+        assert_eq!(format!("{error:#}"), "line 1: tcp_flags is null");
     }
 
     #[test]

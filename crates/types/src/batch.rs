@@ -10,8 +10,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_buffer::ScalarBuffer;
+use arrow_schema::DataType;
 use arrow_select::take::take_record_batch;
 
 use crate::{Micros, Seq, SeqRange};
@@ -41,7 +43,7 @@ pub struct Batch {
     times: ScalarBuffer<Micros>,
     seqs: Seqs,
     rows: Rows,
-    /// Bytes that a physical row takes in the buffers, for byte-bounded links.
+    /// Bytes that a physical row takes by itself, for byte-bounded links.
     row_bytes: u32,
 }
 
@@ -58,7 +60,7 @@ impl Batch {
         if let Seqs::Each(each) = &seqs {
             assert_eq!(each.len(), count, "one order number per row");
         }
-        let bytes: usize = records.columns().iter().map(|column| column.get_buffer_memory_size()).sum();
+        let bytes: usize = records.columns().iter().map(column_bytes).sum();
         let row_bytes = u32::try_from(bytes.checked_div(count).unwrap_or(0)).unwrap_or(u32::MAX).max(16);
         let rows =
             Rows::Run { start: 0, end: u32::try_from(count).expect("a batch holds fewer than 2^32 rows") };
@@ -239,11 +241,33 @@ impl Batch {
     }
 }
 
+/// What a column takes however few rows it has: of wide rows that come one by one, most of all.
+const COLUMN: usize = 128;
+
+/// Bytes that a column takes by itself. A buffer may be far larger: wide rows share one of zeros for all columns without a value,
+/// and texts of a join stand in the table that they come from.
+fn column_bytes(column: &ArrayRef) -> usize {
+    const VIEW: usize = size_of::<u128>();
+    let rows = column.len();
+    if column.null_count() == rows {
+        return COLUMN;
+    }
+    let values = match column.data_type() {
+        DataType::Boolean => rows.div_ceil(8),
+        DataType::FixedSizeBinary(width) => rows * usize::try_from(*width).unwrap_or(0),
+        DataType::Utf8View => rows * VIEW + column.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => rows * VIEW + column.as_binary_view().total_buffer_bytes_used(),
+        other => {
+            other.primitive_width().map_or_else(|| column.get_buffer_memory_size(), |width| rows * width)
+        }
+    };
+    COLUMN + values
+}
+
 #[cfg(test)]
 mod tests {
-    use arrow_array::Int64Array;
-    use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
+    use arrow_array::{Int64Array, StringViewArray, new_null_array};
 
     use super::*;
     use crate::{DataType, Field, Schema};
@@ -284,5 +308,19 @@ mod tests {
         let run = numbers(10, 6).split(12).1.compact();
         assert_eq!(contents(&run), [(12, 2), (13, 3), (14, 4), (15, 5)]);
         assert_eq!(run.records().num_rows(), 4);
+    }
+
+    #[test]
+    fn rows_count_by_themselves_whatever_buffers_they_share() {
+        let text = "longer than what a view holds by itself";
+        let all = StringViewArray::from(vec![text; 10_000]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("n", Arc::new(Int64Array::from(vec![1; 10_000]).slice(0, 2))),
+            ("s", Arc::new(all.slice(0, 2))),
+            ("nothing", new_null_array(&arrow_schema::DataType::Int64, 10_000).slice(0, 2)),
+        ];
+        let records = RecordBatch::try_from_iter(columns).unwrap();
+        let batch = Batch::new(SeqRange::new(0, 2), records, vec![0; 2].into(), Seqs::Dense(0));
+        assert_eq!(batch.bytes(), 3 * COLUMN + 2 * (8 + 16 + text.len()));
     }
 }

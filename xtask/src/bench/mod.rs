@@ -9,10 +9,12 @@
 //! * [`sflow`]: packet samples in memory, over UDP beside goflow2, and with joins.
 //! * [`joins`]: the tables that flows are joined with.
 //! * [`topn`]: who talks to whom by SQL, beside DuckDB on the same files.
+//! * [`freshness`]: from a datagram to its rows in an answer of SQL.
 
 pub(crate) mod checkpoint;
 mod duckdb;
 mod figures;
+pub(crate) mod freshness;
 pub(crate) mod joins;
 pub(crate) mod journal;
 pub(crate) mod latency;
@@ -54,6 +56,8 @@ pub(crate) enum Bench {
     Joins(joins::Options),
     /// Who talks to whom by SQL, beside DuckDB on the same files
     Topn(topn::Options),
+    /// From a datagram that is sent to its rows in an answer of SQL
+    Freshness(freshness::Options),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
@@ -67,6 +71,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Sflow(options) => sflow::run(options)?,
         Bench::Joins(options) => joins::run(options)?,
         Bench::Topn(options) => topn::run(options)?,
+        Bench::Freshness(options) => freshness::run(options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -85,6 +85,7 @@ impl Harness<'_> {
             folder: &folder,
             disk: &disk,
             random: random.of("input", 0),
+            round: number,
             power: self.power.is_some(),
         };
         let job = make(&setting)?;
@@ -95,7 +96,7 @@ impl Harness<'_> {
             let mut random = random.of("start", start);
             let tuning = Tuning::decide(&mut random);
             let disturbance = match start {
-                0..DISTURBED => Disturbance::decide(&mut random, self.means),
+                0..DISTURBED if round.job.is_disturbed() => Disturbance::decide(&mut random, self.means),
                 _ => Disturbance::None,
             };
             decisions.push(format!("start {start}: {disturbance}; {tuning:?}"));

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::service::{self, REAL_SERVICE};
 use super::{Tally, libtest};
-use crate::bench::{checkpoint, joins, journal, latency, relay, sflow, topn, windows};
+use crate::bench::{checkpoint, freshness, joins, journal, latency, relay, sflow, topn, windows};
 use crate::crash;
 use crate::faults;
 use crate::project::{self, Profile};
@@ -100,7 +100,7 @@ fn fuzz() -> Result<Tally> {
 
 type Smoke = fn(&mut Tally) -> Result<()>;
 
-const BENCHES: [(&str, Smoke); 8] = [
+const BENCHES: [(&str, Smoke); 9] = [
     ("windows", windows::smoke),
     ("latency", latency::smoke),
     ("relay", relay::smoke),
@@ -109,6 +109,7 @@ const BENCHES: [(&str, Smoke); 8] = [
     ("sflow", sflow::smoke),
     ("joins", joins::smoke),
     ("topn", topn::smoke),
+    ("freshness", freshness::smoke),
 ];
 
 /// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.

@@ -1,5 +1,7 @@
 //! The jobs of the benchmark, and the tables that they join with.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -85,7 +87,7 @@ pub(super) fn flows(count: u64) -> Value {
 
 const SEED: u32 = 1;
 
-/// The tables that fit the made-up flows.
+/// The tables that fit the made-up flows and datagrams.
 pub(in crate::bench) struct Tables {
     folder: PathBuf,
 }
@@ -97,10 +99,24 @@ impl Tables {
         let mut gen_tables = Command::new(binary);
         gen_tables.args(["gen", "flows", "--seed", &SEED.to_string(), "--tables"]).arg(folder);
         process::run(gen_tables)?;
+        tables.add_made_up_datagrams().context("add the addresses of made-up datagrams")?;
         let mut build = Command::new(binary);
         build.args(["table", "build-lookup"]).arg(folder.join("names.csv")).arg("--out").arg(tables.names());
         process::run(build)?;
         Ok(tables)
+    }
+
+    /// The datagrams that the sender makes up are between two networks for documentation, of which every address has a name.
+    fn add_made_up_datagrams(&self) -> std::io::Result<()> {
+        let append = |file: &str| File::options().append(true).open(self.folder.join(file));
+        let (mut networks, mut names) = (append("asn.tsv")?, append("names.csv")?);
+        for (asn, network) in [(64_496, "198.51.100"), (64_497, "203.0.113")] {
+            writeln!(networks, "{network}.0\t{network}.255\t{asn}\tZZ\tDOCUMENTATION-{asn}")?;
+            for host in 0..=255 {
+                writeln!(names, "{network}.{host},host{host}.as{asn}.example")?;
+            }
+        }
+        Ok(())
     }
 
     fn names(&self) -> PathBuf {

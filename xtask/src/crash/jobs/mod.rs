@@ -14,6 +14,8 @@ mod http;
 mod payments;
 mod postgres;
 mod rejects;
+mod samples;
+mod sql;
 mod table;
 mod windows;
 
@@ -63,7 +65,7 @@ impl Kind {
     }
 }
 
-pub(super) static KINDS: [Kind; 8] = [
+pub(super) static KINDS: [Kind; 9] = [
     Kind::alone("files", files::whole),
     Kind::alone("follow", files::followed),
     Kind::alone("http", http::posted),
@@ -71,11 +73,12 @@ pub(super) static KINDS: [Kind; 8] = [
     Kind::alone("answers", answers::repeated),
     Kind::alone("elements", elements::kept),
     Kind::alone("table", table::stored),
+    Kind::alone("samples", samples::received),
     Kind { name: "postgres", setup: Setup::Beside(postgres::open) },
 ];
 
-pub(crate) const NAMES: [&str; 8] =
-    ["files", "follow", "http", "windows", "answers", "elements", "table", "postgres"];
+pub(crate) const NAMES: [&str; 9] =
+    ["files", "follow", "http", "windows", "answers", "elements", "table", "samples", "postgres"];
 
 /// Where a round takes place.
 pub(super) struct Setting<'a> {
@@ -86,6 +89,8 @@ pub(super) struct Setting<'a> {
     /// For what is: the files of sinks. The data directory is beside them.
     pub(super) disk: &'a Path,
     pub(super) random: Random,
+    /// Number of the round, from 0 on.
+    pub(super) round: u64,
     /// Power is cut, too: only what was synced can be asked for.
     pub(super) power: bool,
 }
@@ -105,6 +110,11 @@ pub(super) trait Job {
     /// It listens, and is asked to end when it was fed; otherwise it ends with its input.
     fn is_served(&self) -> bool {
         false
+    }
+
+    /// Whether it is ended before its input is through. What is not shows what comes out without a crash.
+    fn is_disturbed(&self) -> bool {
+        true
     }
 
     /// Whether the engine has to be asked to end once all input was given.

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::grown::Grown;
+use super::sql::Sql;
 use super::{Job, Setting};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
@@ -22,8 +22,7 @@ use crate::crash::random::Random;
 const INTERVAL: i64 = 60_000;
 
 struct Table {
-    binary: PathBuf,
-    data: PathBuf,
+    sql: Sql,
     file: Grown,
     rows: Vec<Row>,
     seal_rows: u64,
@@ -58,8 +57,7 @@ pub(super) fn stored(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     let seal_rows = random.pick(&[50, 500, 5_000, 1_000_000]);
     let seal_every = random.pick(&["50ms", "300ms", "5m"]);
     Ok(Box::new(Table {
-        binary: setting.binary.to_owned(),
-        data: setting.disk.join("data"),
+        sql: Sql { binary: setting.binary.to_owned(), data: setting.disk.join("data") },
         file,
         rows,
         seal_rows,
@@ -70,30 +68,10 @@ pub(super) fn stored(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
 }
 
 impl Table {
-    /// The lines that a query gives, without the head; `None`: there is no table yet.
-    fn ask(&self, sql: &str) -> Result<Option<Vec<String>>> {
-        let mut command = Command::new(&self.binary);
-        command.args(["sql", sql, "--format", "csv", "--data-dir"]).arg(&self.data);
-        let output = command.output().context("run thalweg sql")?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            if said.contains("no table")
-                || said.contains("has no folder `jobs`")
-                || said.contains("is not there")
-            {
-                return Ok(None);
-            }
-            bail!("thalweg sql {sql:?}: {}: {said}", output.status);
-        }
-        let text = String::from_utf8(output.stdout).context("rows are no text")?;
-        Ok(Some(text.lines().skip(1).map(str::to_owned).collect()))
-    }
-}
-
-impl Table {
     /// What is committed has to be the rows before some offset, each once.
     fn check(&self) -> Result<()> {
-        let Some(lines) = self.ask("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM rows")? else {
+        let Some(lines) = self.sql.lines("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM rows")?
+        else {
             return Ok(());
         };
         let line = lines.first().context("a count has a row")?;
@@ -170,7 +148,7 @@ impl Job for Table {
             "the source ended at {:?}",
             commit.sources
         );
-        let lines = self.ask("SELECT n, CAST(ts AS BIGINT), key, bytes FROM rows ORDER BY n")?;
+        let lines = self.sql.lines("SELECT n, CAST(ts AS BIGINT), key, bytes FROM rows ORDER BY n")?;
         let lines = lines.context("there is no table at the end")?;
         ensure!(lines.len() as u64 == count, "{} rows, expected {count}", lines.len());
         for (offset, (line, Row { ts, key, bytes })) in lines.iter().zip(&self.rows).enumerate() {
@@ -185,7 +163,7 @@ impl Job for Table {
         }
         let sql = "SELECT CAST(date_bin(INTERVAL '1 minute', ts) AS BIGINT), key, sum(bytes), count(*) \
                    FROM rows GROUP BY 1, 2 ORDER BY 1, 2";
-        let lines = self.ask(sql)?.context("there is no table at the end")?;
+        let lines = self.sql.lines(sql)?.context("there is no table at the end")?;
         let expected: Vec<String> =
             sums.iter().map(|((ts, key), (sum, rows))| format!("{ts},{key},{sum},{rows}")).collect();
         if let Some((got, expected)) = lines.iter().zip(&expected).find(|(got, expected)| got != expected) {
