@@ -8,6 +8,7 @@
 //! and the other 48 are of the hash.
 
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::hint::black_box;
 
 use arrow_buffer::NullBuffer;
 use foldhash::quality::RandomState;
@@ -61,7 +62,7 @@ impl Groups {
             hashes: RandomState::default(),
             found: Vec::new(),
         };
-        groups.words = vec![0; groups.places * groups.stride()];
+        groups.clear();
         groups
     }
 
@@ -82,7 +83,7 @@ impl Groups {
     pub(super) fn clear(&mut self) {
         self.places = LEAST;
         self.len = 0;
-        self.words = vec![0; self.places * self.stride()];
+        self.words = zeros(self.places * self.stride());
     }
 
     /// Adds rows. `keys` has the words of the key of each row, one row after the other, and `nulls` a bit for each of its
@@ -168,7 +169,7 @@ impl Groups {
             return;
         }
         let stride = self.stride();
-        let before = std::mem::replace(&mut self.words, vec![0; places * stride]);
+        let before = std::mem::replace(&mut self.words, zeros(places * stride));
         self.places = places;
         let shift = self.shift();
         for group in before.chunks_exact(stride).filter(|group| group[0] != 0) {
@@ -224,6 +225,15 @@ pub(super) fn each(present: Option<&NullBuffer>, rows: usize, call: impl FnMut(u
         Some(present) => present.valid_indices().for_each(call),
         None => (0..rows).for_each(call),
     }
+}
+
+/// Words that are there. Memory that the system only promises to be zero is shared until it is written to; as it is read first
+/// here, each page would be mapped twice, and the other threads interrupted for it.
+fn zeros(words: usize) -> Vec<u64> {
+    const PAGE: usize = 4096 / size_of::<u64>();
+    let mut zeros = vec![0; words];
+    zeros.chunks_mut(PAGE).for_each(|page| page[0] = black_box(0));
+    zeros
 }
 
 /// Places for so many groups: a third of them or more stays free.

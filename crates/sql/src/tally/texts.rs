@@ -4,28 +4,52 @@
 //! long as views point into the same buffer: so most rows do not look at their text.
 
 use std::hash::BuildHasher as _;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::{Array as _, ArrayRef, StringViewArray};
 use arrow_buffer::Buffer;
 use foldhash::quality::RandomState;
-use hashbrown::HashTable;
+
+/// Texts whose places are looked at together.
+const TOGETHER: usize = 64;
+
+/// Places of an empty table.
+const LEAST: usize = 1 << 8;
 
 /// Texts by number.
-#[derive(Default)]
 pub(super) struct Texts {
-    /// All of them, one after the other; where each ends.
+    /// All of them, one after the other.
     all: String,
-    ends: Vec<usize>,
-    /// Hash and number of each.
-    numbers: HashTable<(u64, u32)>,
+    /// By number: where it begins and ends.
+    spans: Vec<(usize, usize)>,
+    /// By hash, with open addressing and linear probing; a power of two.
+    places: Vec<Place>,
     hashes: RandomState,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Place {
+    hash: u64,
+    begin: usize,
+    length: u32,
+    /// One more than the text's number; 0: nothing stands here.
+    above: u32,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        let places = vec![Place::default(); LEAST];
+        Self { all: String::new(), spans: Vec::new(), places, hashes: RandomState::default() }
+    }
 }
 
 impl Texts {
     pub(super) fn bytes(&self) -> usize {
-        self.all.capacity() + self.ends.capacity() * size_of::<usize>() + self.numbers.allocation_size()
+        self.all.capacity()
+            + size_of_val(self.places.as_slice())
+            + self.spans.capacity() * size_of::<(usize, usize)>()
     }
 
     /// Forgets all texts and their numbers.
@@ -33,34 +57,79 @@ impl Texts {
         *self = Self::default();
     }
 
-    fn number(&mut self, text: &str) -> u32 {
-        let Self { all, ends, numbers, hashes } = self;
-        let hash = hashes.hash_one(text);
-        let is_it = |(other, number): &(u64, u32)| *other == hash && at(all, ends, *number) == text;
-        if let Some((_, number)) = numbers.find(hash, is_it) {
-            return *number;
+    /// Calls with the number of each of these, at most [`TOGETHER`]; one that is new gets the next.
+    fn number<'a>(&mut self, texts: impl Iterator<Item = &'a str> + Clone, mut call: impl FnMut(usize, u32)) {
+        self.grow();
+        let mut hashes = [0; TOGETHER];
+        for (hash, text) in hashes.iter_mut().zip(texts.clone()) {
+            *hash = self.hashes.hash_one(text);
         }
-        let number = ends.len() as u32;
-        all.push_str(text);
-        ends.push(all.len());
-        numbers.insert_unique(hash, (hash, number), |(hash, _)| *hash);
+        // Loads that do not wait for each other, of the places and then of their texts.
+        let mut begins = [0; TOGETHER];
+        for (begin, hash) in begins.iter_mut().zip(&hashes) {
+            let place = &self.places[self.first(*hash)];
+            *begin = if place.hash == *hash { place.begin } else { 0 };
+        }
+        let all = self.all.as_bytes();
+        black_box(begins.iter().fold(0, |sum: u8, begin| sum ^ all.get(*begin).copied().unwrap_or_default()));
+        for (row, (text, hash)) in texts.zip(hashes).enumerate() {
+            call(row, self.one(text, hash));
+        }
+    }
+
+    fn one(&mut self, text: &str, hash: u64) -> u32 {
+        let mut at = self.first(hash);
+        loop {
+            let Place { hash: other, begin, length, above } = self.places[at];
+            if above == 0 {
+                break;
+            }
+            if other == hash
+                && length as usize == text.len()
+                && self.all.as_bytes()[begin..][..text.len()] == *text.as_bytes()
+            {
+                return above - 1;
+            }
+            at = (at + 1) & (self.places.len() - 1);
+        }
+        let (begin, number) = (self.all.len(), self.spans.len() as u32);
+        self.all.push_str(text);
+        self.spans.push((begin, self.all.len()));
+        self.places[at] = Place { hash, begin, length: text.len() as u32, above: number + 1 };
         number
+    }
+
+    fn first(&self, hash: u64) -> usize {
+        (hash >> (u64::BITS - self.places.len().trailing_zeros())) as usize
+    }
+
+    /// Makes room for the next texts: a third of the places or more stays free.
+    fn grow(&mut self) {
+        let places = ((self.spans.len() + TOGETHER) * 3 / 2).next_power_of_two();
+        if places <= self.places.len() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.places, vec![Place::default(); places]);
+        for place in before.into_iter().filter(|place| place.above > 0) {
+            let mut at = self.first(place.hash);
+            while self.places[at].above > 0 {
+                at = (at + 1) & (places - 1);
+            }
+            self.places[at] = place;
+        }
     }
 
     /// The texts of numbers that were given out.
     pub(super) fn texts(&self, numbers: impl Iterator<Item = Option<u32>>) -> ArrayRef {
         let mut texts = StringViewBuilder::new();
         for number in numbers {
-            texts.append_option(number.map(|number| at(&self.all, &self.ends, number)));
+            texts.append_option(number.map(|number| {
+                let (begin, end) = self.spans[number as usize];
+                &self.all[begin..end]
+            }));
         }
         Arc::new(texts.finish())
     }
-}
-
-fn at<'a>(all: &'a str, ends: &[usize], number: u32) -> &'a str {
-    let number = number as usize;
-    let start = number.checked_sub(1).map_or(0, |before| ends[before]);
-    &all[start..ends[number]]
 }
 
 /// Numbers of a column's views into one buffer, by the place where they begin.
@@ -70,6 +139,16 @@ pub(super) struct Seen {
     buffer: Option<Buffer>,
     /// Of a view that begins within [`STEP`] bytes: where, its length, and its number; 0 where none was seen.
     slots: Vec<u64>,
+    /// Room for rows that have to be looked up.
+    misses: Vec<Miss>,
+}
+
+/// A row whose text has to be looked up; the slot that is to have its number, if any, and what tells it there.
+#[derive(Clone, Copy)]
+struct Miss {
+    row: usize,
+    slot: usize,
+    known: u64,
 }
 
 /// Texts that a view does not hold itself are longer than this, and entries of a dictionary do not overlap.
@@ -91,7 +170,7 @@ impl Seen {
         self.slots.len() * size_of::<u64>()
     }
 
-    /// Calls with each row that has a text, and the number of that.
+    /// Calls with each row that has a text, and the number of that; in no order.
     pub(super) fn number(
         &mut self,
         texts: &mut Texts,
@@ -101,40 +180,58 @@ impl Seen {
         let buffers = views.data_buffers();
         let mut at = buffers.iter().position(|buffer| self.is_of(buffer));
         let mut turns = 0;
+        let mut misses = std::mem::take(&mut self.misses);
         for (row, view) in views.views().iter().enumerate() {
             if views.is_null(row) {
                 continue;
             }
             let (length, buffer) = (*view as u32 as usize, (*view >> 64) as u32 as usize);
-            if length <= STEP {
-                call(row, texts.number(views.value(row)));
-                continue;
-            }
-            if at != Some(buffer) && turns < MOST_TURNS {
-                self.turn_to(&buffers[buffer]);
-                at = Some(buffer);
-                turns += 1;
-            }
-            let offset = (*view >> 96) as u32;
-            let slot = match at == Some(buffer) && length >> LENGTH_BITS == 0 {
-                true => self.slots.get_mut(offset as usize / STEP),
-                false => None,
-            };
-            let known = u64::from(offset) << LENGTH_BITS | length as u64;
-            let number = match slot {
-                Some(slot) if *slot >> NUMBER_BITS == known => (*slot & ((1 << NUMBER_BITS) - 1)) as u32,
-                slot => {
-                    let number = texts.number(views.value(row));
-                    if let Some(slot) = slot
-                        && number >> NUMBER_BITS == 0
-                    {
-                        *slot = known << NUMBER_BITS | u64::from(number);
-                    }
-                    number
+            let (mut slot, mut known) = (usize::MAX, 0);
+            if length > STEP && length >> LENGTH_BITS == 0 {
+                if at != Some(buffer) && turns < MOST_TURNS {
+                    // What slots were found for is of the buffer before.
+                    self.look_up(texts, views, &mut misses, &mut call);
+                    self.turn_to(&buffers[buffer]);
+                    at = Some(buffer);
+                    turns += 1;
                 }
-            };
-            call(row, number);
+                if at == Some(buffer) {
+                    let offset = (*view >> 96) as u32;
+                    slot = offset as usize / STEP;
+                    known = u64::from(offset) << LENGTH_BITS | length as u64;
+                }
+            }
+            match self.slots.get(slot) {
+                Some(there) if *there >> NUMBER_BITS == known => {
+                    call(row, (*there & ((1 << NUMBER_BITS) - 1)) as u32);
+                }
+                _ => misses.push(Miss { row, slot, known }),
+            }
         }
+        self.look_up(texts, views, &mut misses, &mut call);
+        self.misses = misses;
+    }
+
+    /// Looks texts up, and keeps their numbers.
+    fn look_up(
+        &mut self,
+        texts: &mut Texts,
+        views: &StringViewArray,
+        misses: &mut Vec<Miss>,
+        call: &mut impl FnMut(usize, u32),
+    ) {
+        for misses in misses.chunks(TOGETHER) {
+            texts.number(misses.iter().map(|miss| views.value(miss.row)), |at, number| {
+                let Miss { row, slot, known } = misses[at];
+                if let Some(slot) = self.slots.get_mut(slot)
+                    && number >> NUMBER_BITS == 0
+                {
+                    *slot = known << NUMBER_BITS | u64::from(number);
+                }
+                call(row, number);
+            });
+        }
+        misses.clear();
     }
 
     fn is_of(&self, buffer: &Buffer) -> bool {
