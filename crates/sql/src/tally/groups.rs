@@ -20,7 +20,7 @@ pub(super) const MAX_SUMS: usize = 7;
 const TAKEN: u64 = 1;
 const FIRST_SUM: u32 = 9;
 /// What tells groups apart: all but which sums have met a value.
-const IDENTITY: u64 = !0 << 16 | (1 << FIRST_SUM) - 1;
+const IDENTITY: u64 = (!0 << 16) | ((1 << FIRST_SUM) - 1);
 
 /// Rows whose places are looked at together.
 const TOGETHER: usize = 64;
@@ -109,7 +109,7 @@ impl Groups {
             let mut hasher = self.hashes.build_hasher();
             key.iter().for_each(|word| hasher.write_u64(*word));
             hasher.write_u8(*nulls);
-            *head = hasher.finish() & !0 << 16 | u64::from(*nulls) << 1 | TAKEN;
+            *head = (hasher.finish() & (!0 << 16)) | (u64::from(*nulls) << 1) | TAKEN;
         }
         // Loads that do not wait for each other.
         for (seen, head) in seen.iter_mut().zip(&heads).take(nulls.len()) {
@@ -210,12 +210,12 @@ pub(super) struct Group<'a> {
 impl Group<'_> {
     /// Whether a column of the key is null.
     pub(super) fn is_null(&self, column: usize) -> bool {
-        self.head >> (1 + column) & 1 == 1
+        (self.head >> (1 + column)) & 1 == 1
     }
 
     /// A sum; `None`: it has met no value.
     pub(super) fn sum(&self, sum: usize) -> Option<u64> {
-        (self.head >> (FIRST_SUM + sum as u32) & 1 == 1).then(|| self.sums[sum])
+        ((self.head >> (FIRST_SUM + sum as u32)) & 1 == 1).then(|| self.sums[sum])
     }
 }
 
@@ -250,12 +250,14 @@ mod tests {
     use super::*;
 
     type Row = (u8, bool, u16, Option<u64>);
+    type Key = (u64, u64, bool);
+    type Sums = (u64, Option<u64>, Option<u64>);
 
     proptest! {
         #[test]
         fn groups_are_those_of_a_map(batches in prop::collection::vec(prop::collection::vec(any::<Row>(), 0..400), 1..12)) {
             let mut groups = Groups::new(2, 3);
-            let mut expected: BTreeMap<(u64, u64, bool), (u64, Option<u64>, Option<u64>)> = BTreeMap::new();
+            let mut expected: BTreeMap<Key, Sums> = BTreeMap::new();
             for rows in &batches {
                 let keys: Vec<u64> = rows.iter().flat_map(|row| [u64::from(row.0), u64::from(row.2 % 32)]).collect();
                 let nulls: Vec<u8> = rows.iter().map(|row| u8::from(row.1) << 1).collect();

@@ -142,7 +142,7 @@ impl KeyColumn {
                 for words in words {
                     match words {
                         Some(words) => {
-                            let address = u128::from(words[0]) << 64 | u128::from(words[1]);
+                            let address = (u128::from(words[0]) << 64) | u128::from(words[1]);
                             addresses.append_value(address.to_be_bytes())?;
                         }
                         None => addresses.append_null(),

@@ -198,7 +198,7 @@ impl Seen {
                 if at == Some(buffer) {
                     let offset = (*view >> 96) as u32;
                     slot = offset as usize / STEP;
-                    known = u64::from(offset) << LENGTH_BITS | length as u64;
+                    known = (u64::from(offset) << LENGTH_BITS) | length as u64;
                 }
             }
             match self.slots.get(slot) {
@@ -226,7 +226,7 @@ impl Seen {
                 if let Some(slot) = self.slots.get_mut(slot)
                     && number >> NUMBER_BITS == 0
                 {
-                    *slot = known << NUMBER_BITS | u64::from(number);
+                    *slot = (known << NUMBER_BITS) | u64::from(number);
                 }
                 call(row, number);
             });
