@@ -60,7 +60,7 @@ pub(super) struct Tally {
 impl Tally {
     /// In place of one of DataFusion's; `None` where that does what is not known here.
     pub(super) fn of(plan: &AggregateExec) -> Option<Self> {
-        let (group, schema) = (plan.group_expr(), plan.schema());
+        let (group, schema, input) = (plan.group_expr(), plan.schema(), plan.input().schema());
         let is_plain = group.is_single() && !group.is_true_no_grouping() && !group.has_grouping_set();
         let is_plain =
             is_plain && plan.limit_options().is_none() && plan.filter_expr().iter().all(Option::is_none);
@@ -72,8 +72,8 @@ impl Tally {
         KeyColumn::all(types)?;
         let is_raw = plan.mode().input_mode() == AggregateInputMode::Raw;
         let sum = |(at, sum): (usize, &Arc<AggregateFunctionExpr>)| match is_raw {
-            true => Sum::of_rows(sum),
-            false => Sum::of_states(sum, keys.len() + at, &plan.input().schema()),
+            true => Sum::of_rows(sum, &input),
+            false => Sum::of_states(sum, keys.len() + at, &input),
         };
         let sums = plan.aggr_expr().iter().enumerate().map(sum).collect::<Option<Vec<_>>>()?;
         let fits = keys.len() <= MAX_KEYS && sums.len() <= MAX_SUMS;
@@ -95,7 +95,7 @@ impl Tally {
 }
 
 impl Sum {
-    fn of_rows(sum: &AggregateFunctionExpr) -> Option<Self> {
+    fn of_rows(sum: &AggregateFunctionExpr, input: &SchemaRef) -> Option<Self> {
         let (arguments, order) = (sum.expressions(), sum.order_bys());
         let [argument] = arguments.as_slice() else { return None };
         if sum.is_distinct() || sum.ignore_nulls() || sum.is_reversed() || !order.is_empty() {
@@ -105,7 +105,10 @@ impl Sum {
         match sum.fun().name() {
             "count" if literal.is_some_and(|literal| !literal.value().is_null()) => Some(Sum::Rows),
             "count" if literal.is_none() => Some(Sum::Present(Arc::clone(argument))),
-            "sum" if is_number(sum.field().data_type()) => Some(Sum::Of(Arc::clone(argument))),
+            "sum" => {
+                let is_same = argument.data_type(input).is_ok_and(|of| of == *sum.field().data_type());
+                (is_same && is_number(sum.field().data_type())).then(|| Sum::Of(Arc::clone(argument)))
+            }
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use self::ask::{Answer, How, Query, System, ask, milliseconds};
-use self::stored::{Stored, middle_hour};
+use self::stored::{Rows, Stored, middle_hour};
 use super::report::{Report, Table, count, times};
 use super::sflow::Tables;
 use crate::project::{self, Profile};
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["sizes", "codecs", "clients"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["sizes", "day", "codecs", "clients"])]
     only: Vec<String>,
 }
 
@@ -45,6 +45,9 @@ const ASKED_ROLLUP_MS: f64 = 50.0;
 
 /// Rows of the tables that codecs and clients are compared on: a day.
 const DAY: u64 = 10_000_000;
+
+/// Pairs of hosts of a day whose AS pairs are at most 200,000.
+const FEW_PAIRS: u64 = 200_000;
 
 /// Packets of the seed.
 const SEED_ROWS: f64 = 1.9e9;
@@ -80,6 +83,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ));
     if options.wants("sizes") {
         bench.sizes(options, &mut report)?;
+    }
+    if options.wants("day") {
+        bench.day(options, &mut report)?;
     }
     if options.wants("codecs") {
         bench.codecs(options, &mut report)?;
@@ -122,8 +128,12 @@ impl Bench {
         Ok(Self { thalweg, topn, joined, folder })
     }
 
-    fn fill(&self, rows: u64, codec: &str) -> Result<Stored> {
-        Stored::fill(&self.thalweg, &self.topn, &self.joined, self.folder.path(), rows, codec)
+    fn fill(&self, count: u64, codec: &str) -> Result<Stored> {
+        self.fill_with(Rows { count, codec, pairs: None })
+    }
+
+    fn fill_with(&self, rows: Rows<'_>) -> Result<Stored> {
+        Stored::fill(&self.thalweg, &self.topn, &self.joined, self.folder.path(), rows)
     }
 
     fn ours(&self, rollups: bool) -> System<'_> {
@@ -208,10 +218,6 @@ impl Bench {
             growth.push((rows as f64, all.iter().map(|answers| answers.each_ref().map(|a| a.ms)).collect()));
         }
         report.table(&whole);
-        report.say(&format!(
-            "A day's AS pairs from a rollup at ten million rows are asked within {}.",
-            milliseconds(ASKED_ROLLUP_MS)
-        ));
         report.table(&window);
         report.say("The hour is the same in all tables, which grow around it.");
         report.table(&space);
@@ -228,6 +234,33 @@ impl Bench {
             report.table(&table);
             report.say("Along the line through the two largest tables; a table of that size was not made.");
         }
+        Ok(())
+    }
+
+    fn day(&self, options: &Options, report: &mut Report) -> Result<()> {
+        report.heading("A day from a rollup");
+        let count_rows = options.scaled(DAY);
+        let mut table =
+            Table::new(["pairs of hosts", "AS pairs", "top 10 AS pairs", "asked, to 200 k pairs", "of that"]);
+        let query = &queries("")[1..2];
+        for pairs in [Some(FEW_PAIRS), None] {
+            let stored = self.fill_with(Rows { count: count_rows, codec: "zstd", pairs })?;
+            let one = |rollups| -> Result<Answer> {
+                let answers = ask(self.ours(rollups), &stored, query, options.how())?;
+                answers.into_iter().next().context("one query has one answer")
+            };
+            let (raw, rollup) = (one(false)?, one(true)?);
+            raw.must_equal(&rollup)?;
+            table.row([
+                pairs.map_or("as they come".to_owned(), |pairs| count(pairs as f64)),
+                count(stored.part("as_day")?.0 as f64),
+                rollup.print(),
+                format!("≤ {}", milliseconds(ASKED_ROLLUP_MS)),
+                times(rollup.ms / ASKED_ROLLUP_MS),
+            ]);
+        }
+        report.table(&table);
+        report.say(&format!("Of {} rows, which are a day.", count(count_rows as f64)));
         Ok(())
     }
 

@@ -17,6 +17,15 @@ const GAP_MICROS: u64 = 8_640;
 /// Event time of the first one.
 const START: &str = "2026-01-01";
 
+/// What a table is filled with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    pub(super) count: u64,
+    pub(super) codec: &'a str,
+    /// Pairs of hosts that talk, if not as many as made-up flows have by themselves.
+    pub(super) pairs: Option<u64>,
+}
+
 /// A data directory with one table.
 pub(super) struct Stored {
     pub(super) data_dir: PathBuf,
@@ -35,8 +44,7 @@ impl Stored {
         topn: &Path,
         joined: &Tables,
         folder: &Path,
-        rows: u64,
-        codec: &str,
+        Rows { count: rows, codec, pairs }: Rows<'_>,
     ) -> Result<Self> {
         let rollup =
             |every: &str, by: [&str; 2]| json!({ "every": every, "by": by, "sum": ["bytes", "packets"] });
@@ -44,6 +52,9 @@ impl Stored {
         let mut job = joined_flows(joined, rows);
         job["sources"]["switches"]["start"] = json!(START);
         job["sources"]["switches"]["gap"] = json!(format!("{GAP_MICROS}us"));
+        if let Some(pairs) = pairs {
+            job["sources"]["switches"]["pairs"] = json!(pairs);
+        }
         job["sinks"]["flows"] = json!({
             "type": "table",
             "input": "names",
@@ -59,7 +70,8 @@ impl Stored {
         });
         let path = folder.join("job.json");
         std::fs::write(&path, format!("{job:#}\n")).context("write the job file")?;
-        let data_dir = folder.join(format!("{codec}-{rows}"));
+        let name = format!("{codec}-{rows}-{}", pairs.unwrap_or(0));
+        let data_dir = folder.join(&name);
         let mut command = pinned(Some(CORES), thalweg);
         command.arg("run").arg(path).args(["--quiet", "--workers", "2", "--data-dir"]).arg(&data_dir);
         let figures = process::run(command)?.figures("rate")?;
@@ -87,7 +99,7 @@ impl Stored {
                 None => parts.push((part.to_owned(), rows, bytes)),
             }
         }
-        let listed = folder.join(format!("{codec}-{rows}.files"));
+        let listed = folder.join(name + ".files");
         std::fs::write(&listed, paths).context("list the files")?;
         let stored = Self { data_dir, listed, parts, rate: figures.number("rate")? };
         ensure!(
