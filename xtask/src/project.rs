@@ -80,7 +80,11 @@ fn build_target(package: &str, kind: &str, name: &str, profile: Profile) -> Resu
         // With all of the workspace and its tests dependencies have the features that `cargo test` gave them, so
         // nothing is built twice.
         Profile::Dev => command.args(["--workspace", "--bins", "--tests", "--examples"]),
-        Profile::Release => command.args(["--release", "--package", package, &format!("--{kind}"), name]),
+        // Beside the one binary, whose features dependencies then have for all.
+        Profile::Release => {
+            command.args(["--release", "--package", "thalweg-cli", "--package", package]);
+            command.args([&format!("--{kind}"), name])
+        }
     };
     let output = command.stderr(Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "build of {name} in {package} failed");
