@@ -35,6 +35,8 @@ pub(super) struct Stored {
     parts: Vec<(String, u64, u64)>,
     /// Rows a second at which the job has filled it.
     pub(super) rate: f64,
+    /// Goes with it.
+    _folder: tempfile::TempDir,
 }
 
 impl Stored {
@@ -68,10 +70,10 @@ impl Stored {
                 "name_day": rollup("1d", names),
             },
         });
-        let path = folder.join("job.json");
+        let folder = tempfile::Builder::new().prefix("table").tempdir_in(folder)?;
+        let data_dir = folder.path().join("data");
+        let path = folder.path().join("job.json");
         std::fs::write(&path, format!("{job:#}\n")).context("write the job file")?;
-        let name = format!("{codec}-{rows}-{}", pairs.unwrap_or(0));
-        let data_dir = folder.join(&name);
         let mut command = pinned(Some(CORES), thalweg);
         command.arg("run").arg(path).args(["--quiet", "--workers", "2", "--data-dir"]).arg(&data_dir);
         let figures = process::run(command)?.figures("rate")?;
@@ -99,9 +101,9 @@ impl Stored {
                 None => parts.push((part.to_owned(), rows, bytes)),
             }
         }
-        let listed = folder.join(name + ".files");
+        let listed = folder.path().join("files");
         std::fs::write(&listed, paths).context("list the files")?;
-        let stored = Self { data_dir, listed, parts, rate: figures.number("rate")? };
+        let stored = Self { data_dir, listed, _folder: folder, parts, rate: figures.number("rate")? };
         ensure!(
             stored.part("rows")?.0 == rows,
             "not {rows} rows but {} are in files",
