@@ -5,12 +5,13 @@ use std::sync::Arc;
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array as _, ArrayRef, Int64Array, UInt64Array};
+use arrow_array::{Array as _, ArrayRef, Int64Array, StringViewArray, UInt32Array, UInt64Array};
 use arrow_cast::cast;
 use arrow_schema::DataType;
+use arrow_select::take::take;
 use datafusion::common::{DataFusionError, internal_err};
 
-use super::groups::{Group, each};
+use super::groups::{Group, MAX_COLUMN_WORDS, each};
 use super::texts::{Seen, Texts};
 
 /// Bytes of an address.
@@ -48,7 +49,7 @@ impl Kind {
     }
 
     fn words(&self) -> usize {
-        if matches!(self, Kind::Address) { 2 } else { 1 }
+        if matches!(self, Kind::Address) { MAX_COLUMN_WORDS } else { 1 }
     }
 }
 
@@ -68,6 +69,11 @@ impl KeyColumn {
 
     pub(super) fn bytes(&self) -> usize {
         if let Kind::Text(seen) = &self.kind { seen.bytes() } else { 0 }
+    }
+
+    /// Its number among the columns and its word, where it has texts.
+    pub(super) fn text(&self) -> Option<(usize, usize)> {
+        matches!(self.kind, Kind::Text(_)).then_some((self.column, self.word))
     }
 
     /// Forgets the numbers of texts.
@@ -127,8 +133,12 @@ impl KeyColumn {
         Ok(())
     }
 
-    /// The column of these groups.
-    pub(super) fn read(&self, groups: &[Group<'_>], texts: &Texts) -> Result<ArrayRef, DataFusionError> {
+    /// The column of these groups; `texts` are those of the numbers.
+    pub(super) fn read(
+        &self,
+        groups: &[Group<'_>],
+        texts: &StringViewArray,
+    ) -> Result<ArrayRef, DataFusionError> {
         let words = groups.iter().map(|group| (!group.is_null(self.column)).then(|| &group.key[self.word..]));
         let array: ArrayRef = match &self.kind {
             Kind::Signed => {
@@ -150,7 +160,11 @@ impl KeyColumn {
                 }
                 Arc::new(addresses.finish())
             }
-            Kind::Text(_) => texts.texts(words.map(|words| words.map(|words| words[0] as u32))),
+            Kind::Text(_) => {
+                let numbers: UInt32Array = words.map(|words| words.map(|words| words[0] as u32)).collect();
+                // Without the texts of other groups, which whoever keeps the column would keep, too.
+                Arc::new(take(texts, &numbers, None)?.as_string_view().gc())
+            }
         };
         Ok(cast(&array, &self.data_type)?)
     }

@@ -1,11 +1,11 @@
 //! Grouping with sums and counts, the work of topN, in place of DataFusion's own.
 //!
 //! With hundreds of thousands of groups a row costs what the cache misses cost, so `groups` keeps a group in one place and
-//! `texts` gives texts numbers. [`TallyRule`] puts [`plan::Tally`] where a grouping has only columns and sums that these
-//! know; all others stay as they are. Answers are the same: sums of integers wrap around, and nulls are a group.
+//! `texts` gives texts numbers. [`TallyRule`] puts [`plan::Tally`] where a grouping has only columns and sums that it
+//! knows; all others stay as they are. Answers are the same: sums of integers wrap around, and nulls are a group.
 //!
-//! Policy when full: a first stage that has [`plan::MOST_GROUPS`] or no more memory hands out what it has and begins anew,
-//! as the stage behind it adds up what comes twice. A last stage that gets no memory fails.
+//! One operator stands for all stages of a grouping: a worker for each partition of its input, and tables that their
+//! groups come together in (`work`).
 
 mod groups;
 mod key;
@@ -13,19 +13,33 @@ mod plan;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod work;
 
 use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::common::DataFusionError;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties as _, ReplaceChildrenOptions,
+};
 
 use self::plan::Tally;
+
+/// Keys or texts whose places are looked at together.
+const TOGETHER: usize = 64;
 
 /// Comes after the rules that decide on stages and partitions.
 #[derive(Debug)]
@@ -37,15 +51,7 @@ impl PhysicalOptimizerRule for TallyRule {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        let changed = |plan: Arc<dyn ExecutionPlan>| {
-            let any: &dyn Any = plan.as_ref();
-            let tally = any.downcast_ref::<AggregateExec>().and_then(Tally::of);
-            Ok(match tally {
-                Some(tally) => Transformed::yes(Arc::new(CooperativeExec::new(Arc::new(tally))) as Arc<_>),
-                None => Transformed::no(plan),
-            })
-        };
-        plan.transform_up(changed).data()
+        changed(plan, true)
     }
 
     fn name(&self) -> &str {
@@ -55,4 +61,34 @@ impl PhysicalOptimizerRule for TallyRule {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// A plan with tallies in it. `is_free`: whoever reads it does not mind which group is in which of its partitions; a join
+/// does, as its other side has been divided by DataFusion's hashes.
+fn changed(plan: Arc<dyn ExecutionPlan>, is_free: bool) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    let any: &dyn Any = plan.as_ref();
+    let grouping = any.downcast_ref::<AggregateExec>();
+    let is_free = is_free || plan.output_partitioning().partition_count() == 1;
+    if is_free && let Some(tally) = grouping.and_then(Tally::of) {
+        let input = changed(tally.input(), true)?;
+        let tally = Arc::new(tally)
+            .replace_children(vec![input], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
+        return Ok(Arc::new(CooperativeExec::new(tally)));
+    }
+    // Behind the first ones rows are divided anew; the others leave them where they are.
+    let is_free = any.is::<CoalescePartitionsExec>()
+        || any.is::<SortPreservingMergeExec>()
+        || any.is::<RepartitionExec>()
+        || grouping.is_some_and(|grouping| *grouping.mode() == AggregateMode::Partial)
+        || is_free
+            && (any.is::<SortExec>()
+                || any.is::<ProjectionExec>()
+                || any.is::<FilterExec>()
+                || any.is::<GlobalLimitExec>()
+                || any.is::<LocalLimitExec>()
+                || any.is::<UnionExec>()
+                || any.is::<CooperativeExec>());
+    let children = plan.children().into_iter().map(|child| changed(Arc::clone(child), is_free));
+    let children = children.collect::<Result<Vec<_>, _>>()?;
+    replace_children_if_necessary(plan, children)
 }

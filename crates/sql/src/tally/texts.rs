@@ -5,25 +5,20 @@
 
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
-use std::sync::Arc;
 
-use arrow_array::builder::StringViewBuilder;
-use arrow_array::{Array as _, ArrayRef, StringViewArray};
+use arrow_array::builder::{ArrayBuilder as _, StringViewBuilder};
+use arrow_array::{Array as _, StringViewArray};
 use arrow_buffer::Buffer;
 use foldhash::quality::RandomState;
 
-/// Texts whose places are looked at together.
-const TOGETHER: usize = 64;
+use super::TOGETHER;
 
 /// Places of an empty table.
 const LEAST: usize = 1 << 8;
 
 /// Texts by number.
 pub(super) struct Texts {
-    /// All of them, one after the other.
-    all: String,
-    /// By number: where it begins and ends.
-    spans: Vec<(usize, usize)>,
+    all: StringViewBuilder,
     /// By hash, with open addressing and linear probing; a power of two.
     places: Vec<Place>,
     hashes: RandomState,
@@ -32,8 +27,6 @@ pub(super) struct Texts {
 #[derive(Clone, Copy, Default)]
 struct Place {
     hash: u64,
-    begin: usize,
-    length: u32,
     /// One more than the text's number; 0: nothing stands here.
     above: u32,
 }
@@ -41,20 +34,33 @@ struct Place {
 impl Default for Texts {
     fn default() -> Self {
         let places = vec![Place::default(); LEAST];
-        Self { all: String::new(), spans: Vec::new(), places, hashes: RandomState::default() }
+        Self { all: StringViewBuilder::new(), places, hashes: RandomState::default() }
     }
 }
 
 impl Texts {
     pub(super) fn bytes(&self) -> usize {
-        self.all.capacity()
-            + size_of_val(self.places.as_slice())
-            + self.spans.capacity() * size_of::<(usize, usize)>()
+        self.all.allocated_size() + size_of_val(self.places.as_slice())
     }
 
-    /// Forgets all texts and their numbers.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Takes all texts of another. The numbers that they have here, by those that they had there; `None`: the same.
+    pub(super) fn adopt(&mut self, mut other: Texts) -> Option<Vec<u32>> {
+        if self.all.is_empty() {
+            *self = other;
+            return None;
+        }
+        let texts = other.all.finish();
+        let mut numbers = Vec::with_capacity(texts.len());
+        for from in (0..texts.len()).step_by(TOGETHER) {
+            let some = (from..texts.len()).take(TOGETHER).map(|at| texts.value(at));
+            self.number(some, |_, number| numbers.push(number));
+        }
+        Some(numbers)
+    }
+
+    /// All of them, by number.
+    pub(super) fn finish(&mut self) -> StringViewArray {
+        self.all.finish()
     }
 
     /// Calls with the number of each of these, at most [`TOGETHER`]; one that is new gets the next.
@@ -65,13 +71,14 @@ impl Texts {
             *hash = self.hashes.hash_one(text);
         }
         // Loads that do not wait for each other, of the places and then of their texts.
-        let mut begins = [0; TOGETHER];
-        for (begin, hash) in begins.iter_mut().zip(&hashes) {
+        let mut seen = [0; TOGETHER];
+        for (seen, hash) in seen.iter_mut().zip(&hashes) {
             let place = &self.places[self.first(*hash)];
-            *begin = if place.hash == *hash { place.begin } else { 0 };
+            *seen = if place.hash == *hash { place.above } else { 0 };
         }
-        let all = self.all.as_bytes();
-        black_box(begins.iter().fold(0, |sum: u8, begin| sum ^ all.get(*begin).copied().unwrap_or_default()));
+        let text = |above: &u32| self.all.get_value(*above as usize - 1);
+        let first = |text: &[u8]| text.first().copied().unwrap_or_default();
+        black_box(seen.iter().filter(|above| **above > 0).fold(0, |sum, above| sum ^ first(text(above))));
         for (row, (text, hash)) in texts.zip(hashes).enumerate() {
             call(row, self.one(text, hash));
         }
@@ -80,22 +87,18 @@ impl Texts {
     fn one(&mut self, text: &str, hash: u64) -> u32 {
         let mut at = self.first(hash);
         loop {
-            let Place { hash: other, begin, length, above } = self.places[at];
+            let Place { hash: other, above } = self.places[at];
             if above == 0 {
                 break;
             }
-            if other == hash
-                && length as usize == text.len()
-                && self.all.as_bytes()[begin..][..text.len()] == *text.as_bytes()
-            {
+            if other == hash && self.all.get_value(above as usize - 1) == text.as_bytes() {
                 return above - 1;
             }
             at = (at + 1) & (self.places.len() - 1);
         }
-        let (begin, number) = (self.all.len(), self.spans.len() as u32);
-        self.all.push_str(text);
-        self.spans.push((begin, self.all.len()));
-        self.places[at] = Place { hash, begin, length: text.len() as u32, above: number + 1 };
+        let number = self.all.len() as u32;
+        self.all.append_value(text);
+        self.places[at] = Place { hash, above: number + 1 };
         number
     }
 
@@ -105,7 +108,7 @@ impl Texts {
 
     /// Makes room for the next texts: a third of the places or more stays free.
     fn grow(&mut self) {
-        let places = ((self.spans.len() + TOGETHER) * 3 / 2).next_power_of_two();
+        let places = ((self.all.len() + TOGETHER) * 3 / 2).next_power_of_two();
         if places <= self.places.len() {
             return;
         }
@@ -117,18 +120,6 @@ impl Texts {
             }
             self.places[at] = place;
         }
-    }
-
-    /// The texts of numbers that were given out.
-    pub(super) fn texts(&self, numbers: impl Iterator<Item = Option<u32>>) -> ArrayRef {
-        let mut texts = StringViewBuilder::new();
-        for number in numbers {
-            texts.append_option(number.map(|number| {
-                let (begin, end) = self.spans[number as usize];
-                &self.all[begin..end]
-            }));
-        }
-        Arc::new(texts.finish())
     }
 }
 
@@ -271,12 +262,16 @@ mod tests {
                     }
                 }
             }
-            let numbers: Vec<(String, u32)> = known.into_iter().collect();
-            let back = texts.texts(numbers.iter().map(|(_, number)| Some(*number)).chain([None]));
-            let back = back.as_any().downcast_ref::<StringViewArray>().unwrap();
-            prop_assert!(back.is_null(numbers.len()));
-            for (row, (text, _)) in numbers.iter().enumerate() {
-                prop_assert_eq!(back.value(row), text);
+            let mut others = Texts::default();
+            others.number(["ab", "c"].into_iter(), |_, _| ());
+            let before = others.all.len();
+            let own = texts.all.len();
+            let numbers = others.adopt(texts).unwrap();
+            prop_assert_eq!(numbers.len(), own);
+            let back = others.finish();
+            prop_assert_eq!(back.len(), before + known.keys().filter(|text| *text != "ab").count());
+            for (text, number) in known {
+                prop_assert_eq!(back.value(numbers[number as usize] as usize), text);
             }
         }
     }
