@@ -13,6 +13,10 @@ fn rows(times: impl Iterator<Item = i64>) -> Vec<Row> {
     times.map(|time| (time, format!("k{}", time % 7), Some([10, 0, 0, 1]), Some(time))).collect()
 }
 
+fn files_of_rollups(snapshot: &thalweg_table::Snapshot) -> Vec<usize> {
+    snapshot.rollups.iter().map(|rollup| rollup.files.len()).collect()
+}
+
 #[test]
 fn full_files_become_parquet_and_their_frames_go() {
     let root = tempfile::tempdir().unwrap();
@@ -97,6 +101,32 @@ fn small_files_are_merged_and_keep_their_rows_and_sums() {
     drop((snapshot, driven));
     let folder = folder(root.path()).join("rows").join("1970-01-01");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), paths.len(), "merged files leave the disk");
+}
+
+#[test]
+fn the_end_of_a_job_sums_each_rollup_up_to_a_file_a_partition() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&[("seal_rows", OptionValue::Integer(100)), ("rollups", rollups())]);
+    let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
+    let mut all = Vec::new();
+    // Fewer full files than are merged while a job runs, in two days.
+    for cycle in 1..=6 {
+        let some = rows((0..100).map(|n| cycle / 4 * 24 * HOUR + n * 10 + cycle));
+        driven.give(&some);
+        all.extend(some);
+        driven.commit(cycle.unsigned_abs());
+    }
+    let snapshot = driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
+    assert_eq!(files_of_rollups(&snapshot), [6, 6]);
+    let resume = driven.commit(7);
+    drop((snapshot, driven));
+    let snapshot = committed(root.path(), Some(&resume));
+    assert_eq!(files_of_rollups(&snapshot), [2, 2]);
+    assert_eq!(snapshot.files.len(), 6, "rows are not worth it");
+    all.sort();
+    assert_eq!(rows_of(&snapshot), all);
+    assert_eq!(sums_in(&snapshot.rollups[0]), sums_of(&all, 60_000));
+    assert_eq!(sums_in(&snapshot.rollups[1]), sums_of(&all, HOUR));
 }
 
 #[test]
