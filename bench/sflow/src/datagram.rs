@@ -1,9 +1,10 @@
 //! Datagrams to send: from a capture, of generated flows, or made up.
 
+use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
-use thalweg_bench_sflow::Flow;
+use thalweg_bench_sflow::{Addresses, Flow, SAMPLES, Transport};
 
 /// One datagram, and where its sequence number is.
 pub(crate) struct Datagram {
@@ -60,48 +61,45 @@ pub(crate) fn of_capture(file: &[u8]) -> Result<Vec<Datagram>> {
 pub(crate) fn of_flows(file: &[u8]) -> Result<Vec<Datagram>> {
     let flow = |(number, line)| Flow::parse(line).with_context(|| format!("line {}", number + 1));
     let flows = std::str::from_utf8(file)?.lines().enumerate().map(flow).collect::<Result<Vec<Flow>>>()?;
-    let packed = thalweg_bench_sflow::datagrams(&flows);
-    let datagrams: Vec<Datagram> =
-        packed.into_iter().filter_map(|packed| Datagram::new(packed.bytes)).collect();
+    let datagrams = packed(&flows);
     ensure!(!datagrams.is_empty(), "expected generated flows, got none");
     Ok(datagrams)
 }
 
-/// Flow samples of a datagram that is made up.
-const MADE_UP_SAMPLES: u32 = 7;
-
-/// Sixty-four datagrams of flow samples with the first bytes of packets of TCP and a switch record, as most agents send
-/// them.
+/// Sixty-four full datagrams of one agent with frames of TCP.
 pub(crate) fn made_up() -> Vec<Datagram> {
-    let datagram = |number: u32| {
-        let mut words = vec![5, 1, 0x0a00_0001, 0, 0, number * 100, MADE_UP_SAMPLES];
-        for sample in 0..MADE_UP_SAMPLES {
-            let number = number * MADE_UP_SAMPLES + sample;
-            let header = header(number);
-            let mut body = vec![number, 3, 2_048, number * 2_048, 0, 3, 4, 2];
-            // The packet's head: Ethernet, the frame's length, bytes stripped, bytes there.
-            body.extend([1, 16 + header.len() as u32 * 4, 1, 1_518, 4, header.len() as u32 * 4]);
-            body.extend(header);
-            body.extend([1_001, 16, 100, 0, 100, 0]);
-            words.extend([1, body.len() as u32 * 4]);
-            words.extend(body);
-        }
-        let bytes = words.into_iter().flat_map(u32::to_be_bytes).collect();
-        Datagram::new(bytes).expect("a datagram of version 5")
+    const DATAGRAMS: u32 = 64;
+    const RATE: u32 = 2_048;
+    let flow = |number: u32| Flow {
+        agent: Ipv4Addr::new(10, 0, 0, 1),
+        uptime: number * 10,
+        sequence: number,
+        source_index: 3,
+        sampling_rate: RATE,
+        sample_pool: number * RATE,
+        in_if: 3,
+        out_if: 4,
+        frame_length: 1_518,
+        src_mac: [0, 1, 2, 0, 0, 2],
+        dst_mac: [2, 0, 0, 0, 0, 1],
+        vlan: 100,
+        in_vlan: 100,
+        out_vlan: 100,
+        addresses: Addresses::V4(
+            Ipv4Addr::new(198, 51, 100, number as u8),
+            Ipv4Addr::new(203, 0, 113, (number >> 3) as u8),
+        ),
+        ip_ttl: 64,
+        ip_length: 1_500,
+        protocol: 6,
+        transport: Transport::Tcp { ports: (443, 50_000 + (number % 1_000) as u16), flags: 0x10 },
     };
-    (0..64).map(datagram).collect()
+    packed(&(0..DATAGRAMS * SAMPLES as u32).map(flow).collect::<Vec<_>>())
 }
 
-/// The first 128 bytes of a packet of TCP.
-fn header(number: u32) -> Vec<u32> {
-    let (source, destination) = (0xc633_6400 | number & 0xff, 0xcb00_7100 | number >> 3 & 0xff);
-    let mut words = vec![0x0200_0000, 0x0001_0200, 0x0000_0002, 0x0800_4500];
-    // Length and id, fragment and TTL, protocol and checksum; from there on every word is split between two.
-    words.extend([0x05dc_0000 | number & 0xffff, 0x4000_4006, source >> 16]);
-    words.extend([source << 16 | destination >> 16, destination << 16 | 443]);
-    words.extend([(50_000 + number % 1_000) << 16, 0, 0x5010, 0xffff_0000]);
-    words.resize(32, 0);
-    words
+fn packed(flows: &[Flow]) -> Vec<Datagram> {
+    let packed = thalweg_bench_sflow::datagrams(flows);
+    packed.into_iter().filter_map(|packed| Datagram::new(packed.bytes)).collect()
 }
 
 #[cfg(test)]
@@ -111,7 +109,8 @@ mod tests {
     #[test]
     fn made_up_datagrams_carry_their_numbers() {
         let mut datagrams = made_up();
-        assert!(datagrams.iter().all(|datagram| datagram.samples == MADE_UP_SAMPLES));
+        assert_eq!(datagrams.len(), 64);
+        assert!(datagrams.iter().all(|datagram| datagram.samples as usize == SAMPLES));
         let datagram = &mut datagrams[0];
         datagram.set_sequence(0x0102_0304);
         assert_eq!(datagram.bytes[16..20], [1, 2, 3, 4]);

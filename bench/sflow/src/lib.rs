@@ -7,4 +7,4 @@ mod encode;
 mod flow;
 
 pub use encode::{Packed, SAMPLES, datagrams};
-pub use flow::Flow;
+pub use flow::{Addresses, Flow, Transport};

@@ -44,8 +44,8 @@ const ASKED_P99: u64 = 1_000;
 /// The mean that the seed's paper measured at 2.8 k samples a second, in milliseconds.
 const SEED_MEAN: u64 = 1_161;
 
-/// Samples of a datagram that is made up.
-const SAMPLES: u64 = 7;
+/// Samples of a datagram.
+const SAMPLES: u64 = thalweg_bench_sflow::SAMPLES as u64;
 
 /// Between an answer and the next query.
 const PAUSE: Duration = Duration::from_millis(10);
