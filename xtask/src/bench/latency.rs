@@ -8,7 +8,7 @@
 //! windows' tails pass during the run, so that as much leaves as enters.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::report::{Report, Table, count, mebibytes};
 use super::server::Server;
-use super::{process, usage};
+use super::{fio, machine, process, usage};
 use crate::http::Connection;
 use crate::project::{self, Profile};
 use crate::test::Tally;
@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// `ack` of the source
     #[arg(long, default_value = "synced")]
     ack: String,
+    /// Folders on the disks that data directories are to be on; the build folder if there is none
+    #[arg(long, value_delimiter = ',')]
+    dir: Vec<PathBuf>,
 }
 
 /// Seconds before the measured ones, which count for nothing.
@@ -86,10 +89,40 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "Latency counts from the intended time of sending; server and load generator share the machine.",
     );
     let records = Records::generate(&binary, TEMPLATES)?;
-    let mut table = Table::new(["requests/s", "sent", "p50", "p90", "p99", "p99.9", "max", "errors"]);
+    let folders = match options.dir.as_slice() {
+        [] => vec![project::scratch("bench-server")?],
+        folders => folders.to_vec(),
+    };
+    let has_fio = project::has("fio");
+    if has_fio {
+        report.say("Before each run `fio` syncs writes of 4 KiB on the same disk, as many a second as there are requests: what the disk takes by itself.");
+    } else {
+        report.say("Skipped: fio: there is no such program here, so the disks' own syncs are not known.");
+    }
+    let mut table = Table::new([
+        "disk",
+        "requests/s",
+        "sent",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+        "errors",
+        "the disk's own sync, p50",
+        "p99.9",
+        "max",
+    ]);
     let mut details = Vec::new();
-    for rate in &options.rates {
-        let server = start(&binary, &records, &options.ack)?;
+    for (folder, rate) in
+        folders.iter().flat_map(|folder| options.rates.iter().map(move |rate| (folder, rate)))
+    {
+        let disk = machine::disk(folder);
+        let syncs = has_fio.then(|| fio::syncs(folder, *rate, seconds.div_ceil(3))).transpose()?;
+        let own = |of: fn(&fio::Syncs) -> Duration| {
+            syncs.as_ref().map_or("–".to_owned(), |syncs| milliseconds(of(syncs).as_nanos() as u64))
+        };
+        let server = start(&binary, &records, &options.ack, folder)?;
         let idle = server.resident_bytes();
         let posted = fill(&server, &records, *rate, seconds, &history)?;
         let before = Markers::of(&server)?;
@@ -97,6 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let markers = Markers::of(&server)?.since(&before);
         let percentile = |q: f64| milliseconds(outcome.latencies.value_at_quantile(q));
         table.row([
+            disk.clone(),
             rate.to_string(),
             count(outcome.latencies.len() as f64),
             percentile(0.5),
@@ -105,14 +139,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             percentile(0.999),
             milliseconds(outcome.latencies.max()),
             outcome.errors.to_string(),
+            own(|syncs| syncs.p50),
+            own(|syncs| syncs.p999),
+            own(|syncs| syncs.max),
         ]);
-        details.push((*rate, posted, idle, server.resident_bytes(), markers, outcome));
+        details.push((disk, *rate, posted, idle, server.resident_bytes(), markers, outcome));
         server.stop()?;
     }
     report.heading("Percentiles");
     report.table(&table);
-    for (rate, posted, idle, resident, markers, outcome) in &details {
-        report.heading(&format!("{rate} requests a second"));
+    for (disk, rate, posted, idle, resident, markers, outcome) in &details {
+        report.heading(&format!("{rate} requests a second, {disk}"));
         report.say(&format!(
             "{} records of history; resident memory {} when idle and {} after the load.",
             count(*posted as f64),
@@ -137,7 +174,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let binary = project::thalweg(Profile::Dev)?;
     let records = Records::generate(&binary, 200)?;
-    let server = start(&binary, &records, "synced")?;
+    let server = start(&binary, &records, "synced", &project::scratch("bench-server")?)?;
     fill(&server, &records, 50, 1, &History { spread: 200, groups: 500 })?;
     let outcome = load(&server, &records, 50, 2, 4)?;
     server.stop()?;
@@ -219,10 +256,11 @@ fn refine(kind: &mut Value, name: &str, value: &Value) {
     }
 }
 
-fn start(binary: &Path, records: &Records, ack: &str) -> Result<Server> {
+fn start(binary: &Path, records: &Records, ack: &str, folder: &Path) -> Result<Server> {
     let queries: Map<String, Value> =
         QUERIES.iter().map(|(name, query)| ((*name).to_owned(), json!(query))).collect();
-    Server::start(
+    Server::start_in(
+        folder,
         binary,
         &json!({
             "name": JOB,

@@ -51,7 +51,7 @@ fn load() -> String {
 }
 
 /// File system and device of a folder.
-fn disk(folder: &Path) -> String {
+pub(super) fn disk(folder: &Path) -> String {
     let folder = folder.display().to_string();
     let text = output("df", &["--output=fstype,source", &folder]);
     let line = text.lines().last().unwrap_or("?");

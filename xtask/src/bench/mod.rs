@@ -14,6 +14,7 @@
 pub(crate) mod checkpoint;
 mod duckdb;
 mod figures;
+mod fio;
 pub(crate) mod freshness;
 pub(crate) mod joins;
 pub(crate) mod journal;

@@ -25,10 +25,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts the job with an empty data directory, and waits until it takes records.
+    /// Starts the job with an empty data directory in the build folder, and waits until it takes records.
     pub(super) fn start(binary: &Path, job: &Value) -> Result<Self> {
-        let folder =
-            tempfile::Builder::new().prefix("server").tempdir_in(project::scratch("bench-server")?)?;
+        Self::start_in(&project::scratch("bench-server")?, binary, job)
+    }
+
+    /// The same with a data directory in this folder.
+    pub(super) fn start_in(parent: &Path, binary: &Path, job: &Value) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("server").tempdir_in(parent)?;
         write_job(folder.path(), job)?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let child = spawn(binary, folder.path(), address)?;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Driver, Options, fio};
+use super::{Driver, Options};
+use crate::bench::fio;
 use crate::bench::report::{Report, Table, count};
 use crate::bench::{median, spread};
 use crate::project;

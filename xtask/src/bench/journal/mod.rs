@@ -5,7 +5,6 @@
 //! module chooses the configurations and writes what comes out.
 
 mod append;
-mod fio;
 mod slow_disk;
 mod smoke;
 mod stages;
