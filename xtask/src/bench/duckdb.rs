@@ -1,6 +1,6 @@
 //! A Python with DuckDB, in an environment of its own in the build folder.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -28,5 +28,5 @@ pub(super) fn python() -> Result<PathBuf> {
 
 /// The folder of what is asked of DuckDB.
 pub(super) fn scripts() -> PathBuf {
-    Path::new(&project::root()).join("bench/peers/duckdb")
+    project::root().join("bench/peers/duckdb")
 }

@@ -110,6 +110,11 @@ fn queries(condition: &str) -> Vec<Query> {
     ]
 }
 
+/// The top 10 AS pairs of all rows.
+fn as_pairs(system: System<'_>, stored: &Stored, how: How) -> Result<Answer> {
+    ask(system, stored, &queries("")[1..2], how)?.pop().context("one query has one answer")
+}
+
 const TITLES: [&str; 3] = ["count", "top 10 AS pairs", "top 10 name pairs"];
 
 struct Bench {
@@ -242,13 +247,9 @@ impl Bench {
         let count_rows = options.scaled(DAY);
         let mut table =
             Table::new(["pairs of hosts", "AS pairs", "top 10 AS pairs", "asked, to 200 k pairs", "of that"]);
-        let query = &queries("")[1..2];
         for pairs in [Some(FEW_PAIRS), None] {
             let stored = self.fill_with(Rows { count: count_rows, codec: "zstd", pairs })?;
-            let one = |rollups| -> Result<Answer> {
-                let answers = ask(self.ours(rollups), &stored, query, options.how())?;
-                answers.into_iter().next().context("one query has one answer")
-            };
+            let one = |rollups| as_pairs(self.ours(rollups), &stored, options.how());
             let (raw, rollup) = (one(false)?, one(true)?);
             raw.must_equal(&rollup)?;
             table.row([
@@ -312,7 +313,6 @@ impl Bench {
         report.heading("Several at once");
         report.say(&format!("The top 10 AS pairs of {} rows, asked by each client again as soon as it has its answer. Ours lets four queries run at once, the others wait.", count(rows as f64)));
         let stored = self.fill(rows, "zstd")?;
-        let query = &queries("")[1..2];
         let mut table = Table::new([
             "clients",
             "ours, raw",
@@ -325,9 +325,7 @@ impl Bench {
         ]);
         for clients in [1, 4, 16] {
             let how = How { clients, ..options.how() };
-            let one = |system| -> Result<Answer> {
-                ask(system, &stored, query, how)?.pop().context("one query has one answer")
-            };
+            let one = |system| as_pairs(system, &stored, how);
             let (ours, theirs, rollup) =
                 (one(self.ours(false))?, one(System::DuckDb)?, one(self.ours(true))?);
             ours.must_equal(&theirs)?;
