@@ -64,6 +64,7 @@ pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
         .with_default_features()
         .with_analyzer_rules(analyzer)
         .with_optimizer_rules(optimizer)
+        .with_physical_optimizer_rule(Arc::new(TallyRule::default()))
         .build();
     let registered = state.register_expr_planner(Arc::new(AddressPlanner)).and_then(|()| {
         function::all().into_iter().try_for_each(|function| state.register_udf(function).map(drop))
@@ -149,7 +150,6 @@ async fn plan_and_start(
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Jobs(Arc::clone(names))));
     let mut state = SessionStateBuilder::new_from_existing(template.clone())
         .with_catalog_list(Arc::new(catalogs))
-        .with_physical_optimizer_rule(Arc::new(TallyRule))
         .with_physical_optimizer_rule(Arc::new(Interruptible(flag)))
         .build();
     for (name, function) in table_function::all(names) {

@@ -8,13 +8,14 @@
 //! and the other 48 are of the hash.
 
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::hint::black_box;
+use std::sync::Arc;
 
 use arrow_array::{Array as _, Int64Array, UInt64Array};
 use arrow_buffer::NullBuffer;
 use foldhash::quality::RandomState;
 
 use super::TOGETHER;
+use super::spare::Spare;
 
 /// Columns of a key, the words that a column may have, and sums.
 pub(super) const MAX_KEYS: usize = 8;
@@ -49,13 +50,20 @@ pub(super) struct Groups {
     hashes: RandomState,
     /// Where the groups of the last rows stand.
     found: Vec<usize>,
+    spare: Arc<Spare>,
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.spare.give(std::mem::take(&mut self.words));
+    }
 }
 
 impl Groups {
     /// Keys of so many words. Groups of one table can be [merged](Self::merge) into another of the same hashes.
-    pub(super) fn new(keys: usize, sums: usize, hashes: RandomState) -> Self {
+    pub(super) fn new(keys: usize, sums: usize, hashes: RandomState, spare: Arc<Spare>) -> Self {
         let mut groups =
-            Self { words: Vec::new(), keys, sums, places: LEAST, len: 0, hashes, found: Vec::new() };
+            Self { words: Vec::new(), keys, sums, places: LEAST, len: 0, hashes, found: Vec::new(), spare };
         groups.clear();
         groups
     }
@@ -77,7 +85,8 @@ impl Groups {
     pub(super) fn clear(&mut self) {
         self.places = LEAST;
         self.len = 0;
-        self.words = zeros(self.places * self.stride());
+        self.spare.give(std::mem::take(&mut self.words));
+        self.words = self.spare.take(self.places * self.stride());
     }
 
     /// Adds rows. `keys` has the words of the key of each row, one row after the other, and `nulls` a bit for each of its
@@ -137,7 +146,7 @@ impl Groups {
             return;
         }
         let stride = self.stride();
-        let before = std::mem::replace(&mut self.words, zeros(places * stride));
+        let before = std::mem::replace(&mut self.words, self.spare.take(places * stride));
         self.places = places;
         for group in before.chunks_exact(stride).filter(|group| group[0] != 0) {
             let mut place = self.home(group[0]);
@@ -146,6 +155,7 @@ impl Groups {
             }
             self.words[place * stride..][..stride].copy_from_slice(group);
         }
+        self.spare.give(before);
     }
 
     /// Places that it has with so many more: a third of them or more stays free, and a table that grows does so by half.
@@ -302,15 +312,6 @@ pub(super) fn each(present: Option<&NullBuffer>, rows: usize, call: impl FnMut(u
     }
 }
 
-/// Words that are there. Memory that the system only promises to be zero is shared until it is written to; as it is read first
-/// here, each page would be mapped twice, and the other threads interrupted for it.
-fn zeros(words: usize) -> Vec<u64> {
-    const PAGE: usize = 4096 / size_of::<u64>();
-    let mut zeros = vec![0; words];
-    zeros.chunks_mut(PAGE).for_each(|page| page[0] = black_box(0));
-    zeros
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -374,7 +375,7 @@ mod tests {
     proptest! {
         #[test]
         fn groups_are_those_of_a_map(batches in batches()) {
-            let mut groups = Groups::new(2, 3, RandomState::default());
+            let mut groups = Groups::new(2, 3, RandomState::default(), Arc::default());
             batches.iter().for_each(|rows| add(&mut groups, rows, u64::from));
             let expected = expected(batches.iter().flatten());
             prop_assert_eq!(groups.len(), expected.len());
@@ -383,8 +384,8 @@ mod tests {
 
         #[test]
         fn groups_of_several_tables_come_together(batches in batches(), parts in 1..4_usize) {
-            let hashes = RandomState::default();
-            let table = || Groups::new(2, 3, hashes.clone());
+            let (hashes, spare) = (RandomState::default(), Arc::new(Spare::default()));
+            let table = || Groups::new(2, 3, hashes.clone(), Arc::clone(&spare));
             let mut together: Vec<Groups> = (0..parts).map(|_| table()).collect();
             for (number, rows) in batches.iter().enumerate() {
                 let mut groups = table();

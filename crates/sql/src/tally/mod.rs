@@ -10,6 +10,7 @@
 mod groups;
 mod key;
 mod plan;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod texts;
@@ -37,13 +38,16 @@ use datafusion::physical_plan::{
 };
 
 use self::plan::Tally;
+use self::spare::Spare;
 
 /// Keys or texts whose places are looked at together.
 const TOGETHER: usize = 64;
 
 /// Comes after the rules that decide on stages and partitions.
-#[derive(Debug)]
-pub(crate) struct TallyRule;
+#[derive(Debug, Default)]
+pub(crate) struct TallyRule {
+    spare: Arc<Spare>,
+}
 
 impl PhysicalOptimizerRule for TallyRule {
     fn optimize(
@@ -51,7 +55,7 @@ impl PhysicalOptimizerRule for TallyRule {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        changed(plan, true)
+        self.changed(plan, true)
     }
 
     fn name(&self) -> &str {
@@ -63,32 +67,40 @@ impl PhysicalOptimizerRule for TallyRule {
     }
 }
 
-/// A plan with tallies in it. `is_free`: whoever reads it does not mind which group is in which of its partitions; a join
-/// does, as its other side has been divided by DataFusion's hashes.
-fn changed(plan: Arc<dyn ExecutionPlan>, is_free: bool) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-    let any: &dyn Any = plan.as_ref();
-    let grouping = any.downcast_ref::<AggregateExec>();
-    let is_free = is_free || plan.output_partitioning().partition_count() == 1;
-    if is_free && let Some(tally) = grouping.and_then(Tally::of) {
-        let input = changed(tally.input(), true)?;
-        let tally = Arc::new(tally)
-            .replace_children(vec![input], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
-        return Ok(Arc::new(CooperativeExec::new(tally)));
+impl TallyRule {
+    /// A plan with tallies in it. `is_free`: whoever reads it does not mind which group is in which of its partitions; a join
+    /// does, as its other side has been divided by DataFusion's hashes.
+    fn changed(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        is_free: bool,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let any: &dyn Any = plan.as_ref();
+        let grouping = any.downcast_ref::<AggregateExec>();
+        let is_free = is_free || plan.output_partitioning().partition_count() == 1;
+        if is_free && let Some(tally) = grouping.and_then(|grouping| Tally::of(grouping, &self.spare)) {
+            let input = self.changed(tally.input(), true)?;
+            let tally = Arc::new(tally).replace_children(
+                vec![input],
+                ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+            )?;
+            return Ok(Arc::new(CooperativeExec::new(tally)));
+        }
+        // Behind the first ones rows are divided anew; the others leave them where they are.
+        let is_free = any.is::<CoalescePartitionsExec>()
+            || any.is::<SortPreservingMergeExec>()
+            || any.is::<RepartitionExec>()
+            || grouping.is_some_and(|grouping| *grouping.mode() == AggregateMode::Partial)
+            || is_free
+                && (any.is::<SortExec>()
+                    || any.is::<ProjectionExec>()
+                    || any.is::<FilterExec>()
+                    || any.is::<GlobalLimitExec>()
+                    || any.is::<LocalLimitExec>()
+                    || any.is::<UnionExec>()
+                    || any.is::<CooperativeExec>());
+        let children = plan.children().into_iter().map(|child| self.changed(Arc::clone(child), is_free));
+        let children = children.collect::<Result<Vec<_>, _>>()?;
+        replace_children_if_necessary(plan, children)
     }
-    // Behind the first ones rows are divided anew; the others leave them where they are.
-    let is_free = any.is::<CoalescePartitionsExec>()
-        || any.is::<SortPreservingMergeExec>()
-        || any.is::<RepartitionExec>()
-        || grouping.is_some_and(|grouping| *grouping.mode() == AggregateMode::Partial)
-        || is_free
-            && (any.is::<SortExec>()
-                || any.is::<ProjectionExec>()
-                || any.is::<FilterExec>()
-                || any.is::<GlobalLimitExec>()
-                || any.is::<LocalLimitExec>()
-                || any.is::<UnionExec>()
-                || any.is::<CooperativeExec>());
-    let children = plan.children().into_iter().map(|child| changed(Arc::clone(child), is_free));
-    let children = children.collect::<Result<Vec<_>, _>>()?;
-    replace_children_if_necessary(plan, children)
 }

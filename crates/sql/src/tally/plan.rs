@@ -23,6 +23,7 @@ use datafusion::physical_plan::{
 
 use super::groups::{MAX_KEYS, MAX_SUMS};
 use super::key::KeyColumn;
+use super::spare::Spare;
 use super::work::{Output, Runs};
 
 /// What is summed up for each group.
@@ -57,7 +58,7 @@ pub(super) struct Tally {
 impl Tally {
     /// In place of the last stage of one of DataFusion's and all that is before it; `None` where that does what is not
     /// known here.
-    pub(super) fn of(last: &AggregateExec) -> Option<Self> {
+    pub(super) fn of(last: &AggregateExec, spare: &Arc<Spare>) -> Option<Self> {
         let first = match last.mode() {
             AggregateMode::Single | AggregateMode::SinglePartitioned => last,
             AggregateMode::Final | AggregateMode::FinalPartitioned => first_stage(last.input())?,
@@ -82,7 +83,7 @@ impl Tally {
                 PlanProperties::clone(last.properties())
                     .with_partitioning(Partitioning::UnknownPartitioning(outputs)),
             ),
-            runs: Runs::default(),
+            runs: Runs::new(Arc::clone(spare)),
         })
     }
 
@@ -191,7 +192,7 @@ impl ExecutionPlan for Tally {
                 input,
                 grouping: Arc::clone(&self.grouping),
                 properties: Arc::clone(&self.properties),
-                runs: Runs::default(),
+                runs: self.runs.anew(),
             })),
             _ => internal_err!("a tally has one input"),
         }

@@ -71,7 +71,7 @@ fn context(rows: &[RecordBatch], partitions: usize, with_rule: bool) -> SessionC
     let config = config.set_usize("datafusion.optimizer.hash_join_single_partition_threshold_rows", 0);
     let mut state = SessionStateBuilder::new().with_config(config).with_default_features();
     if with_rule {
-        state = state.with_physical_optimizer_rule(Arc::new(TallyRule));
+        state = state.with_physical_optimizer_rule(Arc::new(TallyRule::default()));
     }
     let context = SessionContext::new_with_state(state.build());
     let parts = rows.chunks(2).map(<[RecordBatch]>::to_vec).collect();
@@ -178,7 +178,7 @@ async fn many_groups(memory: usize) -> (Arc<dyn ExecutionPlan>, Arc<TaskContext>
         .with_config(config)
         .with_runtime_env(runtime.build_arc().unwrap())
         .with_default_features()
-        .with_physical_optimizer_rule(Arc::new(TallyRule))
+        .with_physical_optimizer_rule(Arc::new(TallyRule::default()))
         .build();
     let context = SessionContext::new_with_state(state);
     let table = MemTable::try_new(parts[0][0].schema(), parts).unwrap();

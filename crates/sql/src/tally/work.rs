@@ -26,6 +26,7 @@ use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use super::groups::{Addend, Groups};
 use super::key::KeyColumn;
 use super::plan::{Grouping, Sum};
+use super::spare::Spare;
 use super::texts::Texts;
 
 /// Groups of a worker.
@@ -46,10 +47,12 @@ pub(super) struct Output {
 
 type Done = Shared<BoxFuture<'static, Result<Arc<Answer>, Arc<DataFusionError>>>>;
 
-/// Runs that somebody has not taken all outputs of. All outputs that an execution of the plan takes have to be of one run:
+/// Runs that somebody has not taken all outputs of, beside the memory for them. All outputs that an execution of the plan takes have to be of one run:
 /// another may divide the groups otherwise.
-#[derive(Default)]
-pub(super) struct Runs(Mutex<Vec<Run>>);
+pub(super) struct Runs {
+    open: Mutex<Vec<Run>>,
+    spare: Arc<Spare>,
+}
 
 struct Run {
     /// With the last one that has it, its workers end.
@@ -64,6 +67,15 @@ impl fmt::Debug for Runs {
 }
 
 impl Runs {
+    pub(super) fn new(spare: Arc<Spare>) -> Self {
+        Self { open: Mutex::default(), spare }
+    }
+
+    /// None yet, with the same memory.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(Arc::clone(&self.spare))
+    }
+
     /// The batches of an output, of the oldest run whose output that nobody has taken, or else of a new one.
     pub(super) fn join(
         &self,
@@ -72,11 +84,11 @@ impl Runs {
         input: &Arc<dyn ExecutionPlan>,
         context: &Arc<TaskContext>,
     ) -> Result<impl Stream<Item = Result<RecordBatch, DataFusionError>> + use<>, DataFusionError> {
-        let mut runs = lock(&self.0);
+        let mut runs = lock(&self.open);
         let at = match runs.iter().position(|run| !run.taken[output.partition]) {
             Some(at) => at,
             None => {
-                let done = begin(output.of, grouping, input, context)?.boxed().shared();
+                let done = begin(output.of, grouping, input, context, &self.spare)?.boxed().shared();
                 runs.push(Run { done, taken: vec![false; output.of] });
                 runs.len() - 1
             }
@@ -99,12 +111,13 @@ fn begin(
     grouping: &Arc<Grouping>,
     input: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
+    spare: &Arc<Spare>,
 ) -> Result<impl Future<Output = Result<Arc<Answer>, Arc<DataFusionError>>> + use<>, DataFusionError> {
     let inputs = input.output_partitioning().partition_count();
     let pool = context.memory_pool();
     let memory = || MemoryConsumer::new("groups").register(pool);
     let (hashes, (_, words)) = (RandomState::default(), grouping.columns()?);
-    let table = || Groups::new(words, grouping.sums.len(), hashes.clone());
+    let table = || Groups::new(words, grouping.sums.len(), hashes.clone(), Arc::clone(spare));
     let meeting = Arc::new(Meeting {
         texts: Mutex::new((Texts::default(), memory())),
         tables: (0..outputs).map(|_| Mutex::new((table(), memory()))).collect(),
