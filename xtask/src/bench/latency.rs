@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let records = Records::generate(&binary, TEMPLATES)?;
     let folders = match options.dir.as_slice() {
         [] => vec![project::scratch("bench-server")?],
-        folders => folders.to_vec(),
+        folders => folders.iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?,
     };
     let has_fio = project::has("fio");
     if has_fio {
