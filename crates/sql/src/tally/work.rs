@@ -47,8 +47,8 @@ pub(super) struct Output {
 
 type Done = Shared<BoxFuture<'static, Result<Arc<Answer>, Arc<DataFusionError>>>>;
 
-/// Runs that somebody has not taken all outputs of, beside the memory for them. All outputs that an execution of the plan takes have to be of one run:
-/// another may divide the groups otherwise.
+/// Runs that somebody has not taken all outputs of, beside the memory for them. All outputs that an execution of the plan
+/// takes have to be of one run: another may divide the groups otherwise.
 pub(super) struct Runs {
     open: Mutex<Vec<Run>>,
     spare: Arc<Spare>,
