@@ -33,9 +33,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties as _, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 
 use self::plan::Tally;
 use self::spare::Spare;
@@ -80,11 +78,7 @@ impl TallyRule {
         let is_free = is_free || plan.output_partitioning().partition_count() == 1;
         if is_free && let Some(tally) = grouping.and_then(|grouping| Tally::of(grouping, &self.spare)) {
             let input = self.changed(tally.input(), true)?;
-            let tally = Arc::new(tally).replace_children(
-                vec![input],
-                ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-            )?;
-            return Ok(Arc::new(CooperativeExec::new(tally)));
+            return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input)))));
         }
         // Behind the first ones rows are divided anew; the others leave them where they are.
         let is_free = any.is::<CoalescePartitionsExec>()

@@ -22,7 +22,6 @@ use datafusion::physical_plan::{
 };
 
 use super::groups::{MAX_KEYS, MAX_SUMS};
-use super::key::KeyColumn;
 use super::spare::Spare;
 use super::work::{Output, Runs};
 
@@ -69,16 +68,16 @@ impl Tally {
         }
         let schema = last.schema();
         let keys: Vec<_> = first.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)).collect();
-        let types = schema.fields().iter().take(keys.len()).map(|field| field.data_type());
-        KeyColumn::all(types)?;
         let input = first.input().schema();
         let sums = first.aggr_expr().iter().map(|sum| Sum::of(sum, &input)).collect::<Option<Vec<_>>>()?;
         let fits = keys.len() <= MAX_KEYS && sums.len() <= MAX_SUMS;
         let fits = fits && schema.fields().len() == keys.len() + sums.len();
+        let grouping = Grouping { keys, sums, schema };
+        grouping.columns().ok()?;
         let outputs = last.properties().output_partitioning().partition_count();
         fits.then(|| Self {
             input: Arc::clone(first.input()),
-            grouping: Arc::new(Grouping { keys, sums, schema }),
+            grouping: Arc::new(grouping),
             properties: Arc::new(
                 PlanProperties::clone(last.properties())
                     .with_partitioning(Partitioning::UnknownPartitioning(outputs)),
@@ -89,6 +88,11 @@ impl Tally {
 
     pub(super) fn input(&self) -> Arc<dyn ExecutionPlan> {
         Arc::clone(&self.input)
+    }
+
+    /// The same over another input.
+    pub(super) fn over(self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, ..self }
     }
 }
 

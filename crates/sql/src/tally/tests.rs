@@ -51,12 +51,13 @@ fn batch(rows: &[Row]) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
 }
 
-const QUERIES: [&str; 10] = [
+const QUERIES: [&str; 11] = [
     "SELECT small, large, sum(signed), count(*), count(large) FROM t GROUP BY 1, 2",
     "SELECT seen, text, sum(large) FROM t GROUP BY 1, 2",
     "SELECT seen, sum(one) AS n FROM t GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3",
     "SELECT address, time, count(signed), sum(one) FROM t GROUP BY 1, 2",
     "SELECT DISTINCT small, seen FROM t",
+    "SELECT small, count(DISTINCT large) FROM t GROUP BY 1",
     "SELECT date_bin(INTERVAL '1 second', time) AS second, sum(large) AS s FROM t WHERE one > 10 GROUP BY 1",
     "SELECT one % 3 AS third, signed, text, sum(one + 1) FROM t GROUP BY 1, 2, 3",
     "SELECT small, count(*) AS n FROM (SELECT small, large FROM t GROUP BY 1, 2) GROUP BY 1",

@@ -343,7 +343,7 @@ impl Part {
 
 impl Grouping {
     /// The columns of a key, and how many words they have.
-    fn columns(&self) -> Result<(Vec<KeyColumn>, usize), DataFusionError> {
+    pub(super) fn columns(&self) -> Result<(Vec<KeyColumn>, usize), DataFusionError> {
         let types = self.schema.fields().iter().take(self.keys.len()).map(|field| field.data_type());
         match KeyColumn::all(types) {
             Some(columns) => Ok(columns),
