@@ -23,19 +23,32 @@ pub(super) struct Work {
 
 /// Writes a new file from its beginning to its end, as a log is written; bytes a second.
 pub(super) fn write(folder: &Path, work: Work) -> Result<f64> {
+    let said = run(
+        folder,
+        &[
+            "--name=journal",
+            "--fallocate=none",
+            "--end_fsync=0",
+            "--output-format=terse",
+            "--terse-version=3",
+            &format!("--bs={}", work.write.max(1)),
+            &format!("--size={}", work.bytes.max(work.write)),
+            &format!("--runtime={}ms", (work.seconds * 1e3) as u64),
+            &format!("--fdatasync={}", work.sync_every),
+        ],
+    )?;
+    rate(&said).context("fio printed no rate")
+}
+
+/// Writes a file in a folder, which goes again, and returns what `fio` said.
+fn run(folder: &Path, options: &[&str]) -> Result<String> {
     let path = folder.join("fio");
     let mut command = Command::new("fio");
-    command
-        .args(["--name=journal", "--rw=write", "--ioengine=psync", "--fallocate=none", "--end_fsync=0"])
-        .args(["--output-format=terse", "--terse-version=3"])
-        .arg(format!("--filename={}", path.display()))
-        .arg(format!("--bs={}", work.write.max(1)))
-        .arg(format!("--size={}", work.bytes.max(work.write)))
-        .arg(format!("--runtime={}ms", (work.seconds * 1e3) as u64))
-        .arg(format!("--fdatasync={}", work.sync_every));
+    command.args(["--rw=write", "--ioengine=psync"]).args(options);
+    command.arg(format!("--filename={}", path.display()));
     let finished = process::run(command);
     let _ = std::fs::remove_file(&path);
-    rate(&finished?.stdout).context("fio printed no rate")
+    Ok(finished?.stdout)
 }
 
 /// In terse version 3 the write section begins at field 47 with KiB in all, then KiB/s.
@@ -54,17 +67,21 @@ pub(super) struct Syncs {
 
 /// Syncs writes of 4 KiB over blocks that are there, as small groups of a log are synced, so many a second at most.
 pub(super) fn syncs(folder: &Path, rate: u32, seconds: u32) -> Result<Syncs> {
-    let path = folder.join("fio");
-    let mut command = Command::new("fio");
-    command
-        .args(["--name=syncs", "--rw=write", "--ioengine=psync", "--bs=4k", "--size=64m", "--overwrite=1"])
-        .args(["--fdatasync=1", "--time_based", "--output-format=json"])
-        .arg(format!("--filename={}", path.display()))
-        .arg(format!("--rate_iops={rate}"))
-        .arg(format!("--runtime={seconds}"));
-    let finished = process::run(command);
-    let _ = std::fs::remove_file(&path);
-    Syncs::parse(&finished?.stdout).context("fio printed no times of syncs")
+    let said = run(
+        folder,
+        &[
+            "--name=syncs",
+            "--bs=4k",
+            "--size=64m",
+            "--overwrite=1",
+            "--fdatasync=1",
+            "--time_based",
+            "--output-format=json",
+            &format!("--rate_iops={rate}"),
+            &format!("--runtime={seconds}"),
+        ],
+    )?;
+    Syncs::parse(&said).context("fio printed no times of syncs")
 }
 
 impl Syncs {
