@@ -6,8 +6,12 @@
 //!
 //! The head: bit 0 is set, bits 1 to 8 say which columns of the key are null, bits 9 to 15 which sums have met a value,
 //! and the other 48 are of the hash.
+//!
+//! A row looks as a group of its own: a *record*. So rows and groups of other tables are added in the same way.
 
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::hint::black_box;
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use arrow_array::{Array as _, Int64Array, UInt64Array};
@@ -27,8 +31,8 @@ const FIRST_SUM: u32 = 9;
 /// What tells groups apart: all but which sums have met a value.
 const IDENTITY: u64 = (!0 << 16) | ((1 << FIRST_SUM) - 1);
 
-/// Places of an empty table.
-const LEAST: usize = 1 << 10;
+/// Places of a table that has its first group.
+const LEAST: usize = 1 << 7;
 
 /// What a sum adds for each row.
 pub(super) enum Addend {
@@ -40,16 +44,94 @@ pub(super) enum Addend {
     Present(NullBuffer),
 }
 
+/// Words that a record may have. Code is made for each, so that records are moved and compared without loops.
+const STRIDES: [usize; 8] = [2, 3, 4, 5, 6, 8, 12, 24];
+const _: () = assert!(1 + MAX_KEYS * MAX_COLUMN_WORDS + MAX_SUMS <= STRIDES[STRIDES.len() - 1]);
+
+/// Calls a method that is made for each of [`STRIDES`] with records as arrays.
+macro_rules! by_stride {
+    ($stride:expr, $self:ident.$call:ident($records:expr)) => {
+        match $stride {
+            2 => $self.$call($records.as_chunks::<2>().0),
+            3 => $self.$call($records.as_chunks::<3>().0),
+            4 => $self.$call($records.as_chunks::<4>().0),
+            5 => $self.$call($records.as_chunks::<5>().0),
+            6 => $self.$call($records.as_chunks::<6>().0),
+            8 => $self.$call($records.as_chunks::<8>().0),
+            12 => $self.$call($records.as_chunks::<12>().0),
+            _ => $self.$call($records.as_chunks::<24>().0),
+        }
+    };
+}
+pub(super) use by_stride;
+
+/// The words of a record, and how they are hashed. Records of one layout can be added to all of its tables.
+pub(super) struct Layout {
+    keys: usize,
+    stride: usize,
+    hashes: RandomState,
+}
+
+impl Layout {
+    /// Keys of so many words.
+    pub(super) fn new(keys: usize, sums: usize) -> Self {
+        let stride = STRIDES.into_iter().find(|stride| *stride > keys + sums).unwrap_or(usize::MAX);
+        Self { keys, stride, hashes: RandomState::default() }
+    }
+
+    /// Words of a record: its head, its key, its sums, and what fills it up to one of [`STRIDES`].
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Makes records of rows whose keys are written already. What else there was in them was zeros or another record. `nulls` has for each row a bit for each column that is null.
+    pub(super) fn complete(&self, records: &mut [u64], nulls: &[u8], sums: &[Addend]) {
+        for (record, nulls) in records.chunks_exact_mut(self.stride()).zip(nulls) {
+            let mut hasher = self.hashes.build_hasher();
+            record[1..][..self.keys].iter().for_each(|word| hasher.write_u64(*word));
+            hasher.write_u8(*nulls);
+            record[0] = (hasher.finish() & (!0 << 16)) | (u64::from(*nulls) << 1) | TAKEN;
+        }
+        for (sum, addend) in sums.iter().enumerate() {
+            self.add(records, sum, addend);
+        }
+    }
+
+    fn add(&self, records: &mut [u64], sum: usize, addend: &Addend) {
+        let (stride, word, met) = (self.stride(), 1 + self.keys + sum, 1 << (FIRST_SUM + sum as u32));
+        let rows = records.len() / stride;
+        let add = |record: &mut [u64], value: Option<u64>| {
+            record[0] |= if value.is_some() { met } else { 0 };
+            // A sum that has met no value is 0.
+            record[word] = value.unwrap_or(0);
+        };
+        match addend {
+            Addend::One => each(None, repeat_n(1, rows), records, stride, add),
+            Addend::Signed(numbers) => {
+                let values = numbers.values().iter().map(|value| value.cast_unsigned());
+                each(numbers.nulls(), values, records, stride, add);
+            }
+            Addend::Unsigned(numbers) => {
+                each(numbers.nulls(), numbers.values().iter().copied(), records, stride, add);
+            }
+            Addend::Present(present) => each(Some(present), repeat_n(1, rows), records, stride, add),
+        }
+    }
+}
+
+/// Which of so many parts a record belongs to.
+pub(super) fn part_of(head: u64, parts: usize) -> usize {
+    // Not by the highest bits, which are the place: parts would fill one end of their tables.
+    (((head >> 16) as usize & 0xffff) * parts) >> 16
+}
+
+/// A table; it takes no memory before its first group.
 pub(super) struct Groups {
     words: Vec<u64>,
-    keys: usize,
-    sums: usize,
+    layout: Arc<Layout>,
     /// Fewer than 2^32.
     places: usize,
     len: usize,
-    hashes: RandomState,
-    /// Where the groups of the last rows stand.
-    found: Vec<usize>,
     spare: Arc<Spare>,
 }
 
@@ -60,228 +142,151 @@ impl Drop for Groups {
 }
 
 impl Groups {
-    /// Keys of so many words. Groups of one table can be [merged](Self::merge) into another of the same hashes.
-    pub(super) fn new(keys: usize, sums: usize, hashes: RandomState, spare: Arc<Spare>) -> Self {
-        let mut groups =
-            Self { words: Vec::new(), keys, sums, places: LEAST, len: 0, hashes, found: Vec::new(), spare };
-        groups.clear();
-        groups
-    }
-
-    fn stride(&self) -> usize {
-        1 + self.keys + self.sums
+    pub(super) fn new(layout: Arc<Layout>, spare: Arc<Spare>) -> Self {
+        Self { words: Vec::new(), layout, places: 0, len: 0, spare }
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that it may have after this many more rows.
-    pub(super) fn bytes_with(&self, rows: usize) -> usize {
-        self.places_with(rows) * self.stride() * size_of::<u64>()
+    /// Bytes that it may have after this many more records.
+    pub(super) fn bytes_with(&self, records: usize) -> usize {
+        self.places_with(records) * self.layout.stride() * size_of::<u64>()
     }
 
-    /// Forgets all groups.
+    /// Forgets all groups and keeps their memory.
     pub(super) fn clear(&mut self) {
-        self.places = LEAST;
         self.len = 0;
+        self.words.fill(0);
+    }
+
+    /// Forgets all groups and their memory.
+    pub(super) fn free(&mut self) {
+        (self.places, self.len) = (0, 0);
         self.spare.give(std::mem::take(&mut self.words));
-        self.words = self.spare.take(self.places * self.stride());
     }
 
-    /// Adds rows. `keys` has the words of the key of each row, one row after the other, and `nulls` a bit for each of its
-    /// columns that is null.
-    pub(super) fn add(&mut self, keys: &[u64], nulls: &[u8], sums: &[Addend]) {
-        self.reserve(nulls.len());
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        let mut heads = [0; TOGETHER];
-        for (keys, nulls) in keys.chunks(TOGETHER * self.keys).zip(nulls.chunks(TOGETHER)) {
-            for ((head, key), nulls) in heads.iter_mut().zip(keys.chunks_exact(self.keys)).zip(nulls) {
-                *head = self.head(key, *nulls);
+    /// Its groups, as records, in the order of their hashes. Between them are places without one, which are zeros.
+    pub(super) fn places(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Adds records.
+    pub(super) fn add(&mut self, records: &[u64]) {
+        by_stride!(self.layout.stride, self.add_all(records));
+    }
+
+    fn add_all<const STRIDE: usize>(&mut self, records: &[[u64; STRIDE]]) {
+        self.reserve(records.len());
+        let homes = Homes { places: self.places };
+        let keys = self.layout.keys;
+        let groups = self.words.as_chunks_mut::<STRIDE>().0;
+        for records in records.chunks(TOGETHER) {
+            let mut seen = [0; TOGETHER];
+            // Loads that do not wait for each other. A group may end in another line of the cache than it begins in.
+            let mut ends = 0;
+            for (seen, record) in seen.iter_mut().zip(records) {
+                let group = &groups[homes.of(record[0])];
+                *seen = group[0];
+                ends ^= group[STRIDE - 1];
             }
-            self.find(keys, &heads[..nulls.len()], &mut found);
-        }
-        for (sum, addend) in sums.iter().enumerate() {
-            self.sum(sum, addend, &found);
-        }
-        self.found = found;
-    }
-
-    /// Gives texts in keys other numbers. `columns` are those that have texts, each with its word of the key.
-    ///
-    /// After that groups do not stand where they would be looked for: they can be merged into another table, and cleared.
-    pub(super) fn rename(&mut self, columns: &[(usize, usize)], numbers: &[u32]) {
-        let mut words = std::mem::take(&mut self.words);
-        for group in words.chunks_exact_mut(self.stride()).filter(|group| group[0] != 0) {
-            let nulls = (group[0] >> 1) as u8;
-            for (column, word) in columns {
-                if nulls >> column & 1 == 0 {
-                    let number = &mut group[1 + word];
-                    *number = numbers[*number as usize].into();
+            black_box(ends);
+            for (seen, record) in seen.into_iter().zip(records) {
+                let mut place = homes.of(record[0]);
+                // An earlier one of these records may have taken it since.
+                let mut there = if seen == 0 { groups[place][0] } else { seen };
+                loop {
+                    let group = &mut groups[place];
+                    if there == 0 {
+                        *group = *record;
+                        self.len += 1;
+                        break;
+                    }
+                    // Without a branch for each word.
+                    let other = (1..STRIDE).fold((there ^ record[0]) & IDENTITY, |other, word| {
+                        other | if word <= keys { group[word] ^ record[word] } else { 0 }
+                    });
+                    if other == 0 {
+                        group[0] |= record[0];
+                        // A sum that has met no value is 0.
+                        for word in 1..STRIDE {
+                            let more = if word <= keys { 0 } else { record[word] };
+                            group[word] = group[word].wrapping_add(more);
+                        }
+                        break;
+                    }
+                    place = homes.behind(place);
+                    there = groups[place][0];
                 }
             }
-            group[0] = self.head(&group[1..][..self.keys], nulls) | (group[0] & !IDENTITY);
         }
-        self.words = words;
-    }
-
-    /// Where groups stand, divided into parts by their hashes. Tables of the same hashes have a group in the same part.
-    pub(super) fn parts(&self, parts: usize) -> Vec<Vec<u32>> {
-        let mut divided: Vec<Vec<u32>> = vec![Vec::with_capacity(self.len / parts * 9 / 8); parts];
-        for (place, group) in self.words.chunks_exact(self.stride()).enumerate() {
-            if group[0] != 0 {
-                // Not by the highest bits, which are the place: parts would fill one end of their tables.
-                let bits = (group[0] >> 16) as usize & 0xffff;
-                divided[(bits * parts) >> 16].push(place as u32);
-            }
-        }
-        divided
     }
 
     /// Makes room for so many more.
-    pub(super) fn reserve(&mut self, more: usize) {
+    fn reserve(&mut self, more: usize) {
         let places = self.places_with(more);
         if places == self.places {
             return;
         }
-        let stride = self.stride();
-        let before = std::mem::replace(&mut self.words, self.spare.take(places * stride));
+        let before = std::mem::replace(&mut self.words, self.spare.take(places * self.layout.stride));
         self.places = places;
-        for group in before.chunks_exact(stride).filter(|group| group[0] != 0) {
-            let mut place = self.home(group[0]);
-            while self.words[place * stride] != 0 {
-                place = self.behind(place);
-            }
-            self.words[place * stride..][..stride].copy_from_slice(group);
-        }
+        by_stride!(self.layout.stride, self.place_all(before));
         self.spare.give(before);
+    }
+
+    /// Places groups that are not there.
+    fn place_all<const STRIDE: usize>(&mut self, before: &[[u64; STRIDE]]) {
+        let homes = Homes { places: self.places };
+        let groups = self.words.as_chunks_mut::<STRIDE>().0;
+        for group in before.iter().filter(|group| group[0] != 0) {
+            let mut place = homes.of(group[0]);
+            while groups[place][0] != 0 {
+                place = homes.behind(place);
+            }
+            groups[place] = *group;
+        }
     }
 
     /// Places that it has with so many more: a third of them or more stays free, and a table that grows does so by half.
     fn places_with(&self, more: usize) -> usize {
         let least = (self.len + more) * 3 / 2;
-        if least <= self.places { self.places } else { least.max(self.places * 3 / 2) }
+        if least <= self.places { self.places } else { least.max(self.places * 3 / 2).max(LEAST) }
     }
 
-    /// The place of a group if nothing stands there: by the highest bits of its hash.
-    fn home(&self, head: u64) -> usize {
-        // The product is below 2^64 as there are fewer than 2^32 places.
-        (((head >> 32) * self.places as u64) >> 32) as usize
-    }
-
-    fn behind(&self, place: usize) -> usize {
-        if place + 1 == self.places { 0 } else { place + 1 }
-    }
-
-    /// Adds what another table has at these places.
-    ///
-    /// Where that is much, room has to be [reserved](Self::reserve) for all of it: groups come in the order of their
-    /// hashes, and would fill one end of a table that is too small for them.
-    pub(super) fn merge(&mut self, other: &Self, places: &[u32]) {
-        let stride = self.stride();
-        self.reserve(places.len());
-        let mut keys = [0; TOGETHER * MAX_KEYS * MAX_COLUMN_WORDS];
-        let (mut heads, mut found) = ([0; TOGETHER], std::mem::take(&mut self.found));
-        for places in places.chunks(TOGETHER) {
-            let groups = places.iter().map(|place| &other.words[*place as usize * stride..][..stride]);
-            for ((head, key), group) in
-                heads.iter_mut().zip(keys.chunks_exact_mut(self.keys)).zip(groups.clone())
-            {
-                *head = group[0] & IDENTITY;
-                key.copy_from_slice(&group[1..][..self.keys]);
-            }
-            found.clear();
-            self.find(&keys[..places.len() * self.keys], &heads[..places.len()], &mut found);
-            for (at, group) in found.iter().zip(groups) {
-                let own = &mut self.words[*at..][..stride];
-                own[0] |= group[0];
-                // A sum that has met no value is 0.
-                for (own, other) in own.iter_mut().zip(group).skip(1 + self.keys) {
-                    *own = own.wrapping_add(*other);
-                }
-            }
-        }
-        self.found = found;
-    }
-
-    fn head(&self, key: &[u64], nulls: u8) -> u64 {
-        let mut hasher = self.hashes.build_hasher();
-        key.iter().for_each(|word| hasher.write_u64(*word));
-        hasher.write_u8(nulls);
-        (hasher.finish() & (!0 << 16)) | (u64::from(nulls) << 1) | TAKEN
-    }
-
-    /// Finds the groups of at most [`TOGETHER`] keys, or makes them.
-    fn find(&mut self, keys: &[u64], heads: &[u64], found: &mut Vec<usize>) {
-        let stride = self.stride();
-        let mut seen = [0; TOGETHER];
-        // Loads that do not wait for each other.
-        for (seen, head) in seen.iter_mut().zip(heads) {
-            *seen = self.words[self.home(*head) * stride];
-        }
-        for (row, key) in keys.chunks_exact(self.keys).enumerate() {
-            let head = heads[row];
-            let mut place = self.home(head);
-            // An earlier one of these rows may have taken it since.
-            let mut there = if seen[row] == 0 { self.words[place * stride] } else { seen[row] };
-            let at = loop {
-                let at = place * stride;
-                if there == 0 {
-                    self.words[at] = head;
-                    self.words[at + 1..][..self.keys].copy_from_slice(key);
-                    self.len += 1;
-                    break at;
-                }
-                // Word by word: keys are too short for a call that compares memory.
-                let words = &self.words[at + 1..][..key.len()];
-                if there & IDENTITY == head && words.iter().zip(key).all(|(a, b)| a == b) {
-                    break at;
-                }
-                place = self.behind(place);
-                there = self.words[place * stride];
-            };
-            found.push(at);
-        }
-    }
-
-    fn sum(&mut self, sum: usize, addend: &Addend, found: &[usize]) {
-        let (word, met) = (1 + self.keys + sum, 1 << (FIRST_SUM + sum as u32));
-        let words = &mut self.words;
-        let mut add = |at: usize, value: u64| {
-            words[at] |= met;
-            words[at + word] = words[at + word].wrapping_add(value);
-        };
-        match addend {
-            Addend::One => found.iter().for_each(|at| add(*at, 1)),
-            Addend::Signed(numbers) => {
-                let values = numbers.values();
-                each(numbers.nulls(), found.len(), |row| add(found[row], values[row].cast_unsigned()));
-            }
-            Addend::Unsigned(numbers) => {
-                let values = numbers.values();
-                each(numbers.nulls(), found.len(), |row| add(found[row], values[row]));
-            }
-            Addend::Present(present) => each(Some(present), found.len(), |row| add(found[row], 1)),
-        }
-    }
-
-    /// The next groups from a place on, at most this many, and the place behind them.
-    pub(super) fn from(&self, place: usize, most: usize) -> (Vec<Group<'_>>, usize) {
-        let mut groups = Vec::with_capacity(most.min(self.len));
+    /// Appends the groups from a place on until there are this many, and says which place is behind them.
+    pub(super) fn read<'a>(&'a self, place: usize, most: usize, groups: &mut Vec<Group<'a>>) -> usize {
         let mut next = place;
-        for group in self.words.chunks_exact(self.stride()).skip(place) {
+        for group in self.words.chunks_exact(self.layout.stride()).skip(place) {
             if groups.len() == most {
                 break;
             }
             next += 1;
             if group[0] != 0 {
                 let (head, words) = (group[0], &group[1..]);
-                let (key, sums) = words.split_at(self.keys);
+                let (key, sums) = words.split_at(self.layout.keys);
                 groups.push(Group { head, key, sums });
             }
         }
-        (groups, next)
+        next
+    }
+}
+
+/// Where groups are looked for.
+#[derive(Clone, Copy)]
+struct Homes {
+    places: usize,
+}
+
+impl Homes {
+    /// The place of a group if nothing stands there: by the highest bits of its hash.
+    fn of(self, head: u64) -> usize {
+        // The product is below 2^64 as there are fewer than 2^32 places.
+        (((head >> 32) * self.places as u64) >> 32) as usize
+    }
+
+    fn behind(self, place: usize) -> usize {
+        if place + 1 == self.places { 0 } else { place + 1 }
     }
 }
 
@@ -304,11 +309,22 @@ impl Group<'_> {
     }
 }
 
-/// Calls with each row that has a value.
-pub(super) fn each(present: Option<&NullBuffer>, rows: usize, call: impl FnMut(usize)) {
-    match present {
-        Some(present) => present.valid_indices().for_each(call),
-        None => (0..rows).for_each(call),
+/// Calls with the record, or what there is of it from some word on, and the value of each row. Records come every `stride`
+/// words.
+pub(super) fn each<T>(
+    present: Option<&NullBuffer>,
+    values: impl Iterator<Item = T>,
+    records: &mut [u64],
+    stride: usize,
+    call: impl Fn(&mut [u64], Option<T>),
+) {
+    let rows = records.chunks_mut(stride).zip(values);
+    match present.filter(|present| present.null_count() > 0) {
+        Some(present) => {
+            rows.zip(present.iter())
+                .for_each(|((record, value), is_present)| call(record, is_present.then_some(value)));
+        }
+        None => rows.for_each(|(record, value)| call(record, Some(value))),
     }
 }
 
@@ -324,24 +340,29 @@ mod tests {
     type Key = (u64, Option<u64>);
     type Sums = (u64, Option<u64>, Option<u64>);
 
-    /// Numbers that a table may have for those of another.
-    const OTHERS: [u32; 16] = [9, 14, 2, 0, 15, 3, 8, 1, 13, 7, 10, 4, 11, 6, 12, 5];
+    fn layout() -> Arc<Layout> {
+        Arc::new(Layout::new(2, 3))
+    }
 
-    /// Adds rows whose keys have these numbers.
-    fn add(groups: &mut Groups, rows: &[Row], number: impl Fn(u8) -> u64) {
-        let number = |of: u8| number(of % 16);
-        let keys: Vec<u64> = rows.iter().flat_map(|row| [number(row.0), row.1.map_or(0, &number)]).collect();
+    fn records(layout: &Layout, rows: &[Row]) -> Vec<u64> {
+        let number = |of: u8| u64::from(of % 16);
+        let keys = rows.iter().flat_map(|row| [0, number(row.0), row.1.map_or(0, number), 0, 0, 0]);
+        assert_eq!(layout.stride(), 6);
         let nulls: Vec<u8> = rows.iter().map(|row| u8::from(row.1.is_none()) << 1).collect();
         let values: UInt64Array = rows.iter().map(|row| row.2).collect();
         let present = rows.iter().map(|row| row.2.is_some()).collect();
-        groups.add(&keys, &nulls, &[Addend::One, Addend::Unsigned(values), Addend::Present(present)]);
+        let mut records: Vec<u64> = keys.collect();
+        let sums = [Addend::One, Addend::Unsigned(values), Addend::Present(present)];
+        layout.complete(&mut records, &nulls, &sums);
+        records
     }
 
     fn found(groups: &Groups) -> BTreeMap<Key, Sums> {
         let mut found = BTreeMap::new();
         let mut place = 0;
         loop {
-            let (some, next) = groups.from(place, 100);
+            let mut some = Vec::new();
+            place = groups.read(place, 100, &mut some);
             if some.is_empty() {
                 return found;
             }
@@ -351,7 +372,6 @@ mod tests {
                 let sums = (group.sum(0).unwrap(), group.sum(1), group.sum(2));
                 assert!(found.insert(key, sums).is_none(), "{key:?} stands twice");
             }
-            place = next;
         }
     }
 
@@ -375,29 +395,28 @@ mod tests {
     proptest! {
         #[test]
         fn groups_are_those_of_a_map(batches in batches()) {
-            let mut groups = Groups::new(2, 3, RandomState::default(), Arc::default());
-            batches.iter().for_each(|rows| add(&mut groups, rows, u64::from));
-            let expected = expected(batches.iter().flatten());
-            prop_assert_eq!(groups.len(), expected.len());
-            prop_assert_eq!(found(&groups), expected);
+            let layout = layout();
+            let mut groups = Groups::new(Arc::clone(&layout), Arc::default());
+            for turn in 0..2 {
+                batches.iter().for_each(|rows| groups.add(&records(&layout, rows)));
+                let expected = expected(batches.iter().flatten());
+                prop_assert_eq!(groups.len(), expected.len());
+                prop_assert_eq!(found(&groups), expected);
+                if turn == 0 { groups.clear() } else { groups.free() }
+                prop_assert_eq!(found(&groups), BTreeMap::new());
+            }
         }
 
         #[test]
-        fn groups_of_several_tables_come_together(batches in batches(), parts in 1..4_usize) {
-            let (hashes, spare) = (RandomState::default(), Arc::new(Spare::default()));
-            let table = || Groups::new(2, 3, hashes.clone(), Arc::clone(&spare));
+        fn groups_of_several_tables_come_together_by_parts(batches in batches(), parts in 1..4_usize) {
+            let (layout, spare) = (layout(), Arc::new(Spare::default()));
+            let table = || Groups::new(Arc::clone(&layout), Arc::clone(&spare));
             let mut together: Vec<Groups> = (0..parts).map(|_| table()).collect();
-            for (number, rows) in batches.iter().enumerate() {
+            for rows in &batches {
                 let mut groups = table();
-                if number % 2 == 0 {
-                    add(&mut groups, rows, u64::from);
-                } else {
-                    let other = |of: u8| OTHERS.iter().position(|own| *own == u32::from(of)).unwrap() as u64;
-                    add(&mut groups, rows, other);
-                    groups.rename(&[(0, 0), (1, 1)], &OTHERS);
-                }
-                for (part, places) in together.iter_mut().zip(groups.parts(parts)) {
-                    part.merge(&groups, &places);
+                groups.add(&records(&layout, rows));
+                for record in groups.places().chunks(layout.stride()).filter(|record| record[0] != 0) {
+                    together[part_of(record[0], parts)].add(record);
                 }
             }
             let mut all = BTreeMap::new();

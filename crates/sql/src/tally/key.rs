@@ -5,14 +5,13 @@ use std::sync::Arc;
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array as _, ArrayRef, Int64Array, StringViewArray, UInt32Array, UInt64Array};
+use arrow_array::{Array as _, ArrayRef, Int64Array, UInt64Array};
 use arrow_cast::cast;
 use arrow_schema::DataType;
-use arrow_select::take::take;
 use datafusion::common::{DataFusionError, internal_err};
 
 use super::groups::{Group, MAX_COLUMN_WORDS, each};
-use super::texts::{Seen, Texts};
+use super::texts::{NumberedTexts, Seen, SharedTexts};
 
 /// Bytes of an address.
 const ADDRESS: i32 = 16;
@@ -33,7 +32,7 @@ enum Kind {
     /// Two words.
     Address,
     /// One word: the text's number.
-    Text(Seen),
+    Text(Box<Seen>),
 }
 
 impl Kind {
@@ -43,7 +42,7 @@ impl Kind {
             DataType::Timestamp(_, None) => Kind::Signed,
             DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Kind::Unsigned,
             DataType::FixedSizeBinary(ADDRESS) => Kind::Address,
-            DataType::Utf8View | DataType::Utf8 => Kind::Text(Seen::default()),
+            DataType::Utf8View | DataType::Utf8 => Kind::Text(Box::default()),
             _ => return None,
         })
     }
@@ -71,23 +70,19 @@ impl KeyColumn {
         if let Kind::Text(seen) = &self.kind { seen.bytes() } else { 0 }
     }
 
-    /// Its number among the columns and its word, where it has texts.
-    pub(super) fn text(&self) -> Option<(usize, usize)> {
-        matches!(self.kind, Kind::Text(_)).then_some((self.column, self.word))
-    }
-
-    /// Forgets the numbers of texts.
+    /// Forgets what texts it has seen.
     pub(super) fn clear(&mut self) {
         if let Kind::Text(seen) = &mut self.kind {
-            *seen = Seen::default();
+            **seen = Seen::default();
         }
     }
 
-    /// Writes the words of a column into keys of `stride` words, and sets its bit where it is null. Keys and bits were 0.
+    /// Writes the words of a column into keys that come every `stride` words, zeros where it is null, and sets its bit
+    /// there. Bits were 0.
     pub(super) fn write(
         &mut self,
         values: &ArrayRef,
-        texts: &mut Texts,
+        texts: &SharedTexts,
         keys: &mut [u64],
         stride: usize,
         nulls: &mut [u8],
@@ -96,38 +91,43 @@ impl KeyColumn {
             return internal_err!("a key of type {} came as {}", self.data_type, values.data_type());
         }
         let word = self.word;
-        let mut put = |row: usize, value: u64| keys[row * stride + word] = value;
         match &mut self.kind {
             Kind::Signed => {
                 let wide = cast(values, &DataType::Int64)?;
                 let wide = wide.as_primitive::<Int64Type>();
-                let numbers = wide.values();
-                each(wide.nulls(), numbers.len(), |row| put(row, numbers[row].cast_unsigned()));
+                let numbers = wide.values().iter();
+                each(wide.nulls(), numbers, keys, stride, |key, number| {
+                    key[word] = number.map_or(0, |number| number.cast_unsigned());
+                });
             }
             Kind::Unsigned => {
                 let wide = cast(values, &DataType::UInt64)?;
                 let wide = wide.as_primitive::<UInt64Type>();
-                let numbers = wide.values();
-                each(wide.nulls(), numbers.len(), |row| put(row, numbers[row]));
+                let numbers = wide.values().iter();
+                each(wide.nulls(), numbers, keys, stride, |key, number| key[word] = number.map_or(0, |n| *n));
             }
             Kind::Address => {
                 let values = values.as_fixed_size_binary();
-                each(values.nulls(), values.len(), |row| {
-                    let (high, low) = values.value(row).split_at(8);
-                    for (word, bytes) in [high, low].into_iter().enumerate() {
-                        let bytes = bytes.try_into().unwrap_or_default();
-                        keys[row * stride + self.word + word] = u64::from_be_bytes(bytes);
+                let rows = (0..values.len()).map(|row| values.value(row));
+                each(values.nulls(), rows, keys, stride, |key, address| {
+                    let words = address.unwrap_or(&[0; ADDRESS as usize]).as_chunks().0;
+                    for (word, bytes) in key[word..].iter_mut().zip(words) {
+                        *word = u64::from_be_bytes(*bytes);
                     }
                 });
             }
             Kind::Text(seen) => {
                 let views = cast(values, &DataType::Utf8View)?;
-                seen.number(texts, views.as_string_view(), |row, number| put(row, number.into()));
+                let views = views.as_string_view();
+                if views.null_count() > 0 {
+                    keys.chunks_mut(stride).for_each(|key| key[word] = 0);
+                }
+                seen.number(texts, views, |row, number| keys[row * stride + word] = number.into());
             }
         }
-        if let Some(present) = values.logical_nulls() {
-            for (row, nulls) in nulls.iter_mut().enumerate() {
-                *nulls |= u8::from(present.is_null(row)) << self.column;
+        if let Some(present) = values.logical_nulls().filter(|present| present.null_count() > 0) {
+            for (nulls, is_present) in nulls.iter_mut().zip(&present) {
+                *nulls |= u8::from(!is_present) << self.column;
             }
         }
         Ok(())
@@ -137,7 +137,7 @@ impl KeyColumn {
     pub(super) fn read(
         &self,
         groups: &[Group<'_>],
-        texts: &StringViewArray,
+        texts: &NumberedTexts,
     ) -> Result<ArrayRef, DataFusionError> {
         let words = groups.iter().map(|group| (!group.is_null(self.column)).then(|| &group.key[self.word..]));
         let array: ArrayRef = match &self.kind {
@@ -161,9 +161,9 @@ impl KeyColumn {
                 Arc::new(addresses.finish())
             }
             Kind::Text(_) => {
-                let numbers: UInt32Array = words.map(|words| words.map(|words| words[0] as u32)).collect();
+                let texts = texts.of(words.map(|words| words.map(|words| words[0] as u32)))?;
                 // Without the texts of other groups, which whoever keeps the column would keep, too.
-                Arc::new(take(texts, &numbers, None)?.as_string_view().gc())
+                Arc::new(texts.as_string_view().gc())
             }
         };
         Ok(cast(&array, &self.data_type)?)

@@ -4,11 +4,12 @@
 //! `texts` gives texts numbers. [`TallyRule`] puts [`plan::Tally`] where a grouping has only columns and sums that it
 //! knows; all others stay as they are. Answers are the same: sums of integers wrap around, and nulls are a group.
 //!
-//! One operator stands for all stages of a grouping: a worker for each partition of its input, and tables that their
-//! groups come together in (`work`).
+//! One operator stands for all stages of a grouping: a worker for each partition of its input (`work`), and tables that
+//! their groups come together in (`parts`).
 
 mod groups;
 mod key;
+mod parts;
 mod plan;
 mod spare;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 
 use self::plan::Tally;
 use self::spare::Spare;
+use self::work::Sizes;
 
 /// Keys or texts whose places are looked at together.
 const TOGETHER: usize = 64;
@@ -44,6 +46,7 @@ const TOGETHER: usize = 64;
 /// Comes after the rules that decide on stages and partitions.
 #[derive(Debug, Default)]
 pub(crate) struct TallyRule {
+    sizes: Sizes,
     spare: Arc<Spare>,
 }
 
@@ -76,7 +79,9 @@ impl TallyRule {
         let any: &dyn Any = plan.as_ref();
         let grouping = any.downcast_ref::<AggregateExec>();
         let is_free = is_free || plan.output_partitioning().partition_count() == 1;
-        if is_free && let Some(tally) = grouping.and_then(|grouping| Tally::of(grouping, &self.spare)) {
+        if is_free
+            && let Some(tally) = grouping.and_then(|grouping| Tally::of(grouping, self.sizes, &self.spare))
+        {
             let input = self.changed(tally.input(), true)?;
             return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input)))));
         }

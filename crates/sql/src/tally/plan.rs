@@ -23,7 +23,7 @@ use datafusion::physical_plan::{
 
 use super::groups::{MAX_KEYS, MAX_SUMS};
 use super::spare::Spare;
-use super::work::{Output, Runs};
+use super::work::{Output, Runs, Sizes};
 
 /// What is summed up for each group.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Tally {
 impl Tally {
     /// In place of the last stage of one of DataFusion's and all that is before it; `None` where that does what is not
     /// known here.
-    pub(super) fn of(last: &AggregateExec, spare: &Arc<Spare>) -> Option<Self> {
+    pub(super) fn of(last: &AggregateExec, sizes: Sizes, spare: &Arc<Spare>) -> Option<Self> {
         let first = match last.mode() {
             AggregateMode::Single | AggregateMode::SinglePartitioned => last,
             AggregateMode::Final | AggregateMode::FinalPartitioned => first_stage(last.input())?,
@@ -82,7 +82,7 @@ impl Tally {
                 PlanProperties::clone(last.properties())
                     .with_partitioning(Partitioning::UnknownPartitioning(outputs)),
             ),
-            runs: Runs::new(Arc::clone(spare)),
+            runs: Runs::new(sizes, Arc::clone(spare)),
         })
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Bytes that are kept.
 pub(crate) const KEPT: usize = 64 << 20;
 
-/// Less than that is not worth it.
+/// Less than that is neither kept nor taken of what is.
 const LEAST: usize = 64 << 10;
 
 /// Memory of an engine's queries.
@@ -21,6 +21,9 @@ pub(crate) struct Spare(Mutex<Vec<Vec<u64>>>);
 impl Spare {
     /// Zeros.
     pub(super) fn take(&self, words: usize) -> Vec<u64> {
+        if words * size_of::<u64>() < LEAST {
+            return zeros(words);
+        }
         let mut kept = self.lock();
         let fits = kept.iter().enumerate().filter(|(_, one)| one.capacity() >= words);
         let Some(at) = fits.min_by_key(|(_, one)| one.capacity()).map(|(at, _)| at) else {
@@ -74,7 +77,8 @@ mod tests {
         assert_eq!(taken.as_ptr(), place, "the smallest that fits");
         assert_eq!(taken, vec![0; 90_000]);
         assert_eq!(spare.take(300_000), vec![0; 300_000]);
-        assert_eq!(spare.take(10).capacity(), 200_000, "what is small was not kept");
+        assert_eq!(spare.take(10).capacity(), 10, "what is small takes nothing that is kept");
+        assert_eq!(spare.take(10_000).capacity(), 200_000, "what is small was not kept");
     }
 
     #[test]

@@ -5,13 +5,20 @@
 
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::builder::{ArrayBuilder as _, StringViewBuilder};
-use arrow_array::{Array as _, StringViewArray};
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array, ArrayRef, StringViewArray, UInt32Array};
 use arrow_buffer::Buffer;
+use arrow_schema::ArrowError;
+use arrow_select::concat::concat;
+use arrow_select::take::take;
 use foldhash::quality::RandomState;
 
 use super::TOGETHER;
+use super::work::lock;
 
 /// Places of an empty table.
 const LEAST: usize = 1 << 8;
@@ -21,7 +28,6 @@ pub(super) struct Texts {
     all: StringViewBuilder,
     /// By hash, with open addressing and linear probing; a power of two.
     places: Vec<Place>,
-    hashes: RandomState,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,7 +40,7 @@ struct Place {
 impl Default for Texts {
     fn default() -> Self {
         let places = vec![Place::default(); LEAST];
-        Self { all: StringViewBuilder::new(), places, hashes: RandomState::default() }
+        Self { all: StringViewBuilder::new(), places }
     }
 }
 
@@ -43,43 +49,23 @@ impl Texts {
         self.all.allocated_size() + size_of_val(self.places.as_slice())
     }
 
-    /// Takes all texts of another. The numbers that they have here, by those that they had there; `None`: the same.
-    pub(super) fn adopt(&mut self, mut other: Texts) -> Option<Vec<u32>> {
-        if self.all.is_empty() {
-            *self = other;
-            return None;
-        }
-        let texts = other.all.finish();
-        let mut numbers = Vec::with_capacity(texts.len());
-        for from in (0..texts.len()).step_by(TOGETHER) {
-            let some = (from..texts.len()).take(TOGETHER).map(|at| texts.value(at));
-            self.number(some, |_, number| numbers.push(number));
-        }
-        Some(numbers)
-    }
-
-    /// All of them, by number.
-    pub(super) fn finish(&mut self) -> StringViewArray {
-        self.all.finish()
-    }
-
-    /// Calls with the number of each of these, at most [`TOGETHER`]; one that is new gets the next.
-    fn number<'a>(&mut self, texts: impl Iterator<Item = &'a str> + Clone, mut call: impl FnMut(usize, u32)) {
+    /// Calls with the number of each of these, at most [`TOGETHER`], given with their hashes; one that is new gets the next.
+    fn number<'a>(
+        &mut self,
+        texts: impl Iterator<Item = (&'a str, u64)> + Clone,
+        mut call: impl FnMut(usize, u32),
+    ) {
         self.grow();
-        let mut hashes = [0; TOGETHER];
-        for (hash, text) in hashes.iter_mut().zip(texts.clone()) {
-            *hash = self.hashes.hash_one(text);
-        }
         // Loads that do not wait for each other, of the places and then of their texts.
         let mut seen = [0; TOGETHER];
-        for (seen, hash) in seen.iter_mut().zip(&hashes) {
-            let place = &self.places[self.first(*hash)];
-            *seen = if place.hash == *hash { place.above } else { 0 };
+        for (seen, (_, hash)) in seen.iter_mut().zip(texts.clone()) {
+            let place = &self.places[self.first(hash)];
+            *seen = if place.hash == hash { place.above } else { 0 };
         }
         let text = |above: &u32| self.all.get_value(*above as usize - 1);
         let first = |text: &[u8]| text.first().copied().unwrap_or_default();
         black_box(seen.iter().filter(|above| **above > 0).fold(0, |sum, above| sum ^ first(text(above))));
-        for (row, (text, hash)) in texts.zip(hashes).enumerate() {
+        for (row, (text, hash)) in texts.enumerate() {
             call(row, self.one(text, hash));
         }
     }
@@ -123,6 +109,78 @@ impl Texts {
     }
 }
 
+/// Shares of texts, by their hashes.
+const SHARES: usize = 16;
+
+/// The texts that all workers share, each share behind a lock. The number of a text has the number of its share in the lowest
+/// bits.
+#[derive(Default)]
+pub(super) struct SharedTexts {
+    shares: [Mutex<Texts>; SHARES],
+    hashes: RandomState,
+    bytes: AtomicUsize,
+}
+
+impl SharedTexts {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// All texts.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub(super) fn finish(&self) -> Result<NumberedTexts, ArrowError> {
+        let shares: Vec<StringViewArray> = self.shares.iter().map(|share| lock(share).all.finish()).collect();
+        let ends =
+            shares.iter().scan(0, |end, share| Some(std::mem::replace(end, *end + share.len() as u32)));
+        let starts = ends.collect();
+        let shares: Vec<&dyn Array> = shares.iter().map(|share| share as &dyn Array).collect();
+        Ok(NumberedTexts { texts: concat(&shares)?.as_string_view().clone(), starts })
+    }
+
+    /// Calls with the number of the text of each of these misses, which are of one share.
+    fn number(
+        &self,
+        share: usize,
+        misses: &[Miss],
+        views: &StringViewArray,
+        mut call: impl FnMut(&Miss, u32),
+    ) {
+        if misses.is_empty() {
+            return;
+        }
+        let mut texts = lock(&self.shares[share]);
+        let before = texts.bytes();
+        for misses in misses.chunks(TOGETHER) {
+            let these = misses.iter().map(|miss| (views.value(miss.row), miss.hash));
+            texts.number(these, |at, number| call(&misses[at], number * SHARES as u32 + share as u32));
+        }
+        // Wraps around, as the sum does, where that is less.
+        self.bytes.fetch_add(texts.bytes().wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+/// Texts that can be found by their numbers.
+pub(super) struct NumberedTexts {
+    texts: StringViewArray,
+    /// Where each share begins.
+    starts: Vec<u32>,
+}
+
+impl NumberedTexts {
+    /// The texts of these numbers.
+    ///
+    /// # Errors
+    /// Arrow's.
+    pub(super) fn of(&self, numbers: impl Iterator<Item = Option<u32>>) -> Result<ArrayRef, ArrowError> {
+        let places: UInt32Array = numbers
+            .map(|number| number.map(|number| self.starts[number as usize % SHARES] + number / SHARES as u32))
+            .collect();
+        take(&self.texts, &places, None)
+    }
+}
+
 /// Numbers of a column's views into one buffer, by the place where they begin.
 #[derive(Default)]
 pub(super) struct Seen {
@@ -130,14 +188,16 @@ pub(super) struct Seen {
     buffer: Option<Buffer>,
     /// Of a view that begins within [`STEP`] bytes: where, its length, and its number; 0 where none was seen.
     slots: Vec<u64>,
-    /// Room for rows that have to be looked up.
-    misses: Vec<Miss>,
+    /// Room for rows that have to be looked up, by the shares of their texts.
+    misses: [Vec<Miss>; SHARES],
 }
 
-/// A row whose text has to be looked up; the slot that is to have its number, if any, and what tells it there.
+/// A row whose text has to be looked up, the hash of that, the slot that is to have its number, if any, and what tells it
+/// there.
 #[derive(Clone, Copy)]
 struct Miss {
     row: usize,
+    hash: u64,
     slot: usize,
     known: u64,
 }
@@ -158,13 +218,14 @@ const _: () = assert!((MOST_SLOTS * STEP) >> (u64::BITS - NUMBER_BITS - LENGTH_B
 
 impl Seen {
     pub(super) fn bytes(&self) -> usize {
-        self.slots.len() * size_of::<u64>()
+        let misses = self.misses.iter().map(Vec::capacity).sum::<usize>();
+        self.slots.len() * size_of::<u64>() + misses * size_of::<Miss>()
     }
 
     /// Calls with each row that has a text, and the number of that; in no order.
     pub(super) fn number(
         &mut self,
-        texts: &mut Texts,
+        texts: &SharedTexts,
         views: &StringViewArray,
         mut call: impl FnMut(usize, u32),
     ) {
@@ -196,7 +257,10 @@ impl Seen {
                 Some(there) if *there >> NUMBER_BITS == known => {
                     call(row, (*there & ((1 << NUMBER_BITS) - 1)) as u32);
                 }
-                _ => misses.push(Miss { row, slot, known }),
+                _ => {
+                    let hash = texts.hashes.hash_one(views.value(row));
+                    misses[hash as usize % SHARES].push(Miss { row, hash, slot, known });
+                }
             }
         }
         self.look_up(texts, views, &mut misses, &mut call);
@@ -206,23 +270,22 @@ impl Seen {
     /// Looks texts up, and keeps their numbers.
     fn look_up(
         &mut self,
-        texts: &mut Texts,
+        texts: &SharedTexts,
         views: &StringViewArray,
-        misses: &mut Vec<Miss>,
+        misses: &mut [Vec<Miss>],
         call: &mut impl FnMut(usize, u32),
     ) {
-        for misses in misses.chunks(TOGETHER) {
-            texts.number(misses.iter().map(|miss| views.value(miss.row)), |at, number| {
-                let Miss { row, slot, known } = misses[at];
-                if let Some(slot) = self.slots.get_mut(slot)
+        for (share, misses) in misses.iter_mut().enumerate() {
+            texts.number(share, misses, views, |miss, number| {
+                if let Some(slot) = self.slots.get_mut(miss.slot)
                     && number >> NUMBER_BITS == 0
                 {
-                    *slot = (known << NUMBER_BITS) | u64::from(number);
+                    *slot = (miss.known << NUMBER_BITS) | u64::from(number);
                 }
-                call(row, number);
+                call(miss.row, number);
             });
+            misses.clear();
         }
-        misses.clear();
     }
 
     fn is_of(&self, buffer: &Buffer) -> bool {
@@ -247,14 +310,16 @@ mod tests {
     proptest! {
         #[test]
         fn equal_texts_have_equal_numbers(batches in prop::collection::vec(prop::collection::vec(prop::option::of("[ab]{0,18}"), 0..50), 1..8)) {
-            let (mut texts, mut seen) = (Texts::default(), Seen::default());
+            let all = SharedTexts::default();
+            let mut workers = [(); 2].map(|()| Seen::default());
             let mut known: HashMap<String, u32> = HashMap::new();
-            for batch in &batches {
+            for (turn, batch) in batches.iter().enumerate() {
+                let seen = &mut workers[turn % 2];
                 let array = StringViewArray::from_iter(batch.iter().map(Option::as_deref));
                 // The same buffers twice, as of two batches of one row group.
                 for array in [array.clone(), array] {
                     let mut rows = Vec::new();
-                    seen.number(&mut texts, &array, |row, number| rows.push((row, number)));
+                    seen.number(&all, &array, |row, number| rows.push((row, number)));
                     prop_assert_eq!(rows.len(), batch.iter().flatten().count());
                     for (row, number) in rows {
                         let text = batch[row].clone().unwrap();
@@ -262,16 +327,11 @@ mod tests {
                     }
                 }
             }
-            let mut others = Texts::default();
-            others.number(["ab", "c"].into_iter(), |_, _| ());
-            let before = others.all.len();
-            let own = texts.all.len();
-            let numbers = others.adopt(texts).unwrap();
-            prop_assert_eq!(numbers.len(), own);
-            let back = others.finish();
-            prop_assert_eq!(back.len(), before + known.keys().filter(|text| *text != "ab").count());
+            let back = all.finish().unwrap();
+            prop_assert_eq!(back.texts.len(), known.len());
             for (text, number) in known {
-                prop_assert_eq!(back.value(numbers[number as usize] as usize), text);
+                let one = back.of(std::iter::once(Some(number))).unwrap();
+                prop_assert_eq!(one.as_string_view().value(0), text);
             }
         }
     }
@@ -296,8 +356,8 @@ mod tests {
                 asked.push(&text[offset as usize..][..length as usize]);
             }
         }
-        let (mut texts, mut seen, mut known) = (Texts::default(), Seen::default(), HashMap::new());
-        seen.number(&mut texts, &views.finish(), |row, number| {
+        let (texts, mut seen, mut known) = (SharedTexts::default(), Seen::default(), HashMap::new());
+        seen.number(&texts, &views.finish(), |row, number| {
             assert_eq!(*known.entry(asked[row]).or_insert(number), number);
         });
         let numbers: std::collections::HashSet<u32> = known.values().copied().collect();

@@ -1,42 +1,57 @@
 //! How a tally runs.
 //!
-//! A worker for each partition of the input counts into a table of its own, with numbers of its own for texts. In the end
-//! it gives its texts the numbers that all share, and brings its groups to the tables that they come together in, one for
-//! each partition of the output and each behind a lock; workers begin with different ones. Outputs wait for all workers.
+//! A worker for each partition of the input counts into a small table of its own. When that is full its groups go to the
+//! tables of all, which are divided by hashes ([`super::parts`]). Where a worker sees that few of its rows were of groups that
+//! it had already, its rows go there at once. Outputs wait for all workers; each has the groups of some parts.
 //!
-//! Policy when full: a worker that has [`MOST_GROUPS`], its share of the memory, or gets no more of it, brings what it has
-//! and begins anew; the workers' share is a quarter of the query's. A table of an output that gets no memory fails the query.
+//! Policy when full: a worker that has its share of the memory, or gets no more of it, brings all that it has and begins
+//! anew; the workers' share is a quarter of the query's. A part that gets no memory fails the query.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array as _, ArrayRef, Int64Array, RecordBatch, StringViewArray, UInt64Array};
+use arrow_array::{Array as _, ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_schema::DataType;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
-use foldhash::quality::RandomState;
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 
-use super::groups::{Addend, Groups};
+use super::groups::{Addend, Groups, Layout};
 use super::key::KeyColumn;
+use super::parts::{Parts, Scattered};
 use super::plan::{Grouping, Sum};
 use super::spare::Spare;
-use super::texts::Texts;
+use super::texts::{NumberedTexts, SharedTexts};
 
-/// Groups of a worker.
-const MOST_GROUPS: usize = 1 << 20;
+/// Parts that the groups of all workers are divided into, or one for each output if there are more of these.
+const PARTS: usize = 64;
 
-/// Fewer are not worth to be brought early.
-const LEAST_GROUPS: usize = 1 << 12;
+/// A worker whose groups have no more rows than this, on average, has no table of its own any more.
+const FEW_ROWS: usize = 3;
 
-/// Groups that come together before others may run.
-const SLICE: usize = 1 << 12;
+/// Fewer groups and records are not worth to be brought early.
+const LEAST_BROUGHT: usize = 1 << 12;
+
+/// How much is taken together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Groups of a worker's own table, which stays in the processor's caches.
+    pub(super) own_groups: usize,
+    /// Words of the records of a part that a worker brings at once.
+    pub(super) brought: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { own_groups: 1 << 13, brought: 1 << 12 }
+    }
+}
 
 /// A partition of the output, and how many there are.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +66,7 @@ type Done = Shared<BoxFuture<'static, Result<Arc<Answer>, Arc<DataFusionError>>>
 /// takes have to be of one run: another may divide the groups otherwise.
 pub(super) struct Runs {
     open: Mutex<Vec<Run>>,
+    sizes: Sizes,
     spare: Arc<Spare>,
 }
 
@@ -67,13 +83,13 @@ impl fmt::Debug for Runs {
 }
 
 impl Runs {
-    pub(super) fn new(spare: Arc<Spare>) -> Self {
-        Self { open: Mutex::default(), spare }
+    pub(super) fn new(sizes: Sizes, spare: Arc<Spare>) -> Self {
+        Self { open: Mutex::default(), sizes, spare }
     }
 
     /// None yet, with the same memory.
     pub(super) fn anew(&self) -> Self {
-        Self::new(Arc::clone(&self.spare))
+        Self::new(self.sizes, Arc::clone(&self.spare))
     }
 
     /// The batches of an output, of the oldest run whose output that nobody has taken, or else of a new one.
@@ -88,7 +104,7 @@ impl Runs {
         let at = match runs.iter().position(|run| !run.taken[output.partition]) {
             Some(at) => at,
             None => {
-                let done = begin(output.of, grouping, input, context, &self.spare)?.boxed().shared();
+                let done = begin(output.of, grouping, input, context, self)?.boxed().shared();
                 runs.push(Run { done, taken: vec![false; output.of] });
                 runs.len() - 1
             }
@@ -111,16 +127,18 @@ fn begin(
     grouping: &Arc<Grouping>,
     input: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
-    spare: &Arc<Spare>,
+    Runs { sizes, spare, .. }: &Runs,
 ) -> Result<impl Future<Output = Result<Arc<Answer>, Arc<DataFusionError>>> + use<>, DataFusionError> {
     let inputs = input.output_partitioning().partition_count();
     let pool = context.memory_pool();
     let memory = || MemoryConsumer::new("groups").register(pool);
-    let (hashes, (_, words)) = (RandomState::default(), grouping.columns()?);
-    let table = || Groups::new(words, grouping.sums.len(), hashes.clone(), Arc::clone(spare));
+    let layout = Arc::new(Layout::new(grouping.columns()?.1, grouping.sums.len()));
+    let table = || Groups::new(Arc::clone(&layout), Arc::clone(spare));
+    let parts = (PARTS / outputs).max(1) * outputs;
     let meeting = Arc::new(Meeting {
-        texts: Mutex::new((Texts::default(), memory())),
-        tables: (0..outputs).map(|_| Mutex::new((table(), memory()))).collect(),
+        texts: Arc::default(),
+        texts_memory: Mutex::new(memory()),
+        parts: Arc::new(Parts::new((0..parts).map(|_| (table(), memory())))),
     });
     let share = match pool.memory_limit() {
         MemoryLimit::Finite(bytes) => bytes / 4 / inputs.max(1),
@@ -129,13 +147,16 @@ fn begin(
     let mut workers = Vec::with_capacity(inputs);
     for number in 0..inputs {
         let worker = Worker {
-            number,
+            first_part: parts * number / inputs,
             columns: grouping.columns()?.0,
             grouping: Arc::clone(grouping),
-            texts: Texts::default(),
+            layout: Arc::clone(&layout),
             groups: table(),
-            words,
-            keys: Vec::new(),
+            rows: 0,
+            has_table: true,
+            own_groups: sizes.own_groups,
+            scattered: Scattered::new(Arc::clone(&meeting.parts), Arc::clone(&layout), sizes.brought),
+            records: Vec::new(),
             nulls: Vec::new(),
             memory: memory(),
             share,
@@ -153,34 +174,40 @@ fn begin(
         let Some(meeting) = Arc::into_inner(meeting) else {
             return internal_err!("a worker of a tally goes on after its end");
         };
-        Ok(Arc::new(Answer::new(meeting)))
+        Answer::new(meeting, outputs).map(Arc::new)
     };
     Ok(done.map(|done| done.map_err(Arc::new)))
 }
 
 /// Where the groups of all workers come together.
 struct Meeting {
-    texts: Mutex<(Texts, MemoryReservation)>,
-    /// One for each output.
-    tables: Vec<Mutex<(Groups, MemoryReservation)>>,
+    texts: Arc<SharedTexts>,
+    texts_memory: Mutex<MemoryReservation>,
+    parts: Arc<Parts>,
 }
 
 /// A panic in a worker ends the query before anybody reads what it has left.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts the rows of one partition of the input.
 struct Worker {
-    number: usize,
+    /// It begins to bring with this part, others with others.
+    first_part: usize,
     grouping: Arc<Grouping>,
+    layout: Arc<Layout>,
     columns: Vec<KeyColumn>,
-    texts: Texts,
     groups: Groups,
-    /// Words of a key.
-    words: usize,
-    /// Keys of the rows that are being added, and which of their columns are null.
-    keys: Vec<u64>,
+    /// Rows that `groups` has been given since it was empty.
+    rows: usize,
+    /// It is emptied when it has so many.
+    own_groups: usize,
+    /// Whether rows go to `groups` first.
+    has_table: bool,
+    scattered: Scattered,
+    /// The rows that are being added, and which columns of their keys are null.
+    records: Vec<u64>,
     nulls: Vec<u8>,
     memory: MemoryReservation,
     /// Bytes that it may have before it brings what it has.
@@ -201,60 +228,69 @@ impl Worker {
     }
 
     fn take(&mut self, batch: &RecordBatch) -> Result<(), DataFusionError> {
-        let rows = batch.num_rows();
-        self.keys.clear();
-        self.keys.resize(rows * self.words, 0);
+        let (rows, stride) = (batch.num_rows(), self.layout.stride());
+        if rows == 0 {
+            return Ok(());
+        }
+        self.records.resize(rows * stride, 0);
         self.nulls.clear();
         self.nulls.resize(rows, 0);
+        let texts = &self.meeting.texts;
+        let before = texts.bytes();
         for (column, key) in self.columns.iter_mut().zip(&self.grouping.keys) {
             let values = key.evaluate(batch)?.into_array(rows)?;
-            column.write(&values, &mut self.texts, &mut self.keys, self.words, &mut self.nulls)?;
+            // Behind the head.
+            column.write(&values, texts, &mut self.records[1..], stride, &mut self.nulls)?;
+        }
+        if texts.bytes() > before {
+            lock(&self.meeting.texts_memory).try_resize(texts.bytes())?;
         }
         let addends =
             self.grouping.sums.iter().map(|sum| sum.addend(batch)).collect::<Result<Vec<_>, _>>()?;
-        self.groups.add(&self.keys, &self.nulls, &addends);
+        self.layout.complete(&mut self.records, &self.nulls, &addends);
+        if !self.has_table {
+            return self.scattered.add(&self.records);
+        }
+        self.groups.add(&self.records);
+        self.rows += rows;
+        if self.groups.len() >= self.own_groups {
+            self.has_table = self.rows > self.groups.len() * FEW_ROWS;
+            self.scatter()?;
+        }
+        Ok(())
+    }
+
+    /// Empties its own table.
+    fn scatter(&mut self) -> Result<(), DataFusionError> {
+        self.scattered.add(self.groups.places())?;
+        self.rows = 0;
+        if self.has_table {
+            self.groups.clear()
+        } else {
+            self.groups.free()
+        }
         Ok(())
     }
 
     /// Takes the memory that the next rows may need, if they are as many as these. Whether there is none.
     fn is_full(&mut self, rows: usize) -> Result<bool, DataFusionError> {
-        let texts = self.texts.bytes() + self.columns.iter().map(KeyColumn::bytes).sum::<usize>();
-        let bytes = self.groups.bytes_with(rows) + texts;
+        let columns = self.columns.iter().map(KeyColumn::bytes).sum::<usize>();
+        let records = self.scattered.bytes() + self.records.capacity() * size_of::<u64>();
+        let groups = if self.has_table { self.groups.bytes_with(rows) } else { 0 };
+        let bytes = columns + records + groups;
         let held = self.memory.try_resize(bytes);
-        if self.groups.len() >= LEAST_GROUPS {
-            return Ok(held.is_err() || bytes > self.share || self.groups.len() >= MOST_GROUPS);
+        if self.groups.len() + self.scattered.len() >= LEAST_BROUGHT {
+            return Ok(held.is_err() || bytes > self.share);
         }
         held.map(|()| false)
     }
 
     /// Brings all groups to where they meet those of others, and forgets them.
     async fn bring(&mut self) -> Result<(), DataFusionError> {
-        let texts: Vec<(usize, usize)> = self.columns.iter().filter_map(KeyColumn::text).collect();
-        if !texts.is_empty() {
-            let (all, memory) = &mut *lock(&self.meeting.texts);
-            if let Some(numbers) = all.adopt(std::mem::take(&mut self.texts)) {
-                self.groups.rename(&texts, &numbers);
-            }
-            memory.try_resize(all.bytes())?;
-        }
-        let outputs = self.meeting.tables.len();
-        let parts = self.groups.parts(outputs);
-        for output in (0..outputs).map(|output| (output + self.number) % outputs) {
-            let mut rest = parts[output].as_slice();
-            while !rest.is_empty() {
-                {
-                    let (table, memory) = &mut *lock(&self.meeting.tables[output]);
-                    memory.try_resize(table.bytes_with(rest.len()))?;
-                    table.reserve(rest.len());
-                    let (some, others) = rest.split_at(rest.len().min(SLICE));
-                    table.merge(&self.groups, some);
-                    rest = others;
-                }
-                tokio::task::yield_now().await;
-            }
-        }
-        self.groups.clear();
+        self.scatter()?;
+        self.groups.free();
         self.columns.iter_mut().for_each(KeyColumn::clear);
+        self.scattered.bring(self.first_part).await?;
         self.memory.free();
         Ok(())
     }
@@ -262,32 +298,36 @@ impl Worker {
 
 /// What has come together.
 struct Answer {
-    texts: StringViewArray,
-    /// One for each output, until that is read.
-    tables: Vec<Mutex<Option<(Groups, MemoryReservation)>>>,
+    texts: NumberedTexts,
+    /// Of each output, until it is read.
+    tables: Vec<Mutex<Option<Tables>>>,
     _texts_memory: MemoryReservation,
 }
 
+type Tables = Vec<(Groups, MemoryReservation)>;
+
 impl Answer {
-    fn new(meeting: Meeting) -> Self {
-        let (mut texts, memory) = meeting.texts.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let tables = meeting
-            .tables
-            .into_iter()
-            .map(|table| Mutex::new(Some(table.into_inner().unwrap_or_else(PoisonError::into_inner))));
-        Self { texts: texts.finish(), tables: tables.collect(), _texts_memory: memory }
+    fn new(meeting: Meeting, outputs: usize) -> Result<Self, DataFusionError> {
+        let Some(parts) = Arc::into_inner(meeting.parts) else {
+            return internal_err!("a worker of a tally goes on after its end");
+        };
+        let mut parts: Tables = parts.into_tables().collect();
+        let each = parts.len() / outputs;
+        let tables = (0..outputs).map(|_| Mutex::new(Some(parts.drain(..each).collect()))).collect();
+        let texts = meeting.texts.finish()?;
+        let memory = meeting.texts_memory.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Self { texts, tables, _texts_memory: memory })
     }
 }
 
 /// One output while it is read.
 struct Part {
     answer: Arc<Answer>,
-    groups: Groups,
-    _memory: MemoryReservation,
+    tables: Tables,
     grouping: Arc<Grouping>,
     columns: Vec<KeyColumn>,
-    /// Up to where groups were given out.
-    place: usize,
+    /// Up to which place of which table groups were given out.
+    place: (usize, usize),
     batch_rows: usize,
 }
 
@@ -298,11 +338,11 @@ impl Part {
         grouping: Arc<Grouping>,
         batch_rows: usize,
     ) -> Result<Self, DataFusionError> {
-        let Some((groups, memory)) = lock(&answer.tables[output]).take() else {
+        let Some(tables) = lock(&answer.tables[output]).take() else {
             return internal_err!("output {output} of a tally is read twice");
         };
         let columns = grouping.columns()?.0;
-        Ok(Self { answer, groups, _memory: memory, grouping, columns, place: 0, batch_rows })
+        Ok(Self { answer, tables, grouping, columns, place: (0, 0), batch_rows })
     }
 
     fn batches(self) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
@@ -313,11 +353,20 @@ impl Part {
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let (groups, next) = self.groups.from(self.place, self.batch_rows);
+        let mut groups = Vec::new();
+        let (mut table, mut place) = self.place;
+        while groups.len() < self.batch_rows
+            && let Some((next, _)) = self.tables.get(table)
+        {
+            place = next.read(place, self.batch_rows, &mut groups);
+            if groups.len() < self.batch_rows {
+                (table, place) = (table + 1, 0);
+            }
+        }
         if groups.is_empty() {
             return Ok(None);
         }
-        self.place = next;
+        self.place = (table, place);
         let mut columns = self
             .columns
             .iter()
