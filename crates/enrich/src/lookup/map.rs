@@ -21,6 +21,10 @@ use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 use super::error::LookupError;
 use super::layout::PAGE;
 
+/// Bytes that the kernel is asked to read in one call. What a call asks for beyond the disk's read-ahead it passes over in
+/// silence; this is the read-ahead that Linux gives a disk by itself.
+const ASKED: u64 = 128 << 10;
+
 #[derive(Debug)]
 pub(crate) struct Map {
     map: Mmap,
@@ -59,9 +63,12 @@ impl Map {
         &self.path
     }
 
-    /// Asks the kernel to read these bytes without waiting for them. Only a hint: an error is none.
+    /// Asks the kernel to read these bytes without waiting for them, as far as the disk's queue takes it. Only a hint: an
+    /// error is none.
     pub(crate) fn prefetch(&self, range: Range<u64>) {
-        self.advise(range, rustix::fs::Advice::WillNeed);
+        for start in range.clone().step_by(ASKED as usize) {
+            self.advise(start..range.end.min(start + ASKED), rustix::fs::Advice::WillNeed);
+        }
     }
 
     /// Drops pages of this range from the map and from the page cache; they are read again when they are
@@ -95,4 +102,39 @@ pub(crate) fn major_faults() -> u64 {
     // SAFETY: the pointer is to a whole struct that lives until the call returns.
     let code = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
     if code == 0 { u64::try_from(usage.ru_majflt).unwrap_or_default() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Pages of the map that are in the page cache.
+    fn cached(map: &Map) -> usize {
+        let bytes = map.bytes();
+        let mut pages = vec![0_u8; bytes.len().div_ceil(PAGE as usize)];
+        // SAFETY: the range is that of a map that lives, and the vector has a byte for each of its pages.
+        let code = unsafe { libc::mincore(bytes.as_ptr() as *mut _, bytes.len(), pages.as_mut_ptr()) };
+        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 == 1).count()
+    }
+
+    /// Longer than what one call of the kernel's takes. Where files are in memory anyway it shows nothing.
+    #[test]
+    fn a_long_range_is_prefetched_to_its_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes = 40 << 20;
+        std::fs::write(file.path(), vec![7; bytes]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let map = Map::open(file.path()).unwrap();
+        map.give_back(0..bytes as u64);
+        map.prefetch(0..bytes as u64);
+        let (wanted, begun) = (bytes / PAGE as usize, Instant::now());
+        while cached(&map) < wanted {
+            let far = format!("{} of {wanted} pages", cached(&map));
+            assert!(begun.elapsed() < Duration::from_secs(60), "{far}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
