@@ -84,7 +84,8 @@ impl Layout {
         self.stride
     }
 
-    /// Makes records of rows whose keys are written already. What else there was in them was zeros or another record. `nulls` has for each row a bit for each column that is null.
+    /// Makes records of rows whose keys are written already; what else there was in them was zeros or another record.
+    /// `nulls` has for each row a bit for each column that is null.
     pub(super) fn complete(&self, records: &mut [u64], nulls: &[u8], sums: &[Addend]) {
         for (record, nulls) in records.chunks_exact_mut(self.stride()).zip(nulls) {
             let mut hasher = self.hashes.build_hasher();
@@ -155,13 +156,13 @@ impl Groups {
         self.places_with(records) * self.layout.stride() * size_of::<u64>()
     }
 
-    /// Forgets all groups and keeps their memory.
+    /// Forgets all groups and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.len = 0;
         self.words.fill(0);
     }
 
-    /// Forgets all groups and their memory.
+    /// Forgets all groups and gives its memory back.
     pub(super) fn free(&mut self) {
         (self.places, self.len) = (0, 0);
         self.spare.give(std::mem::take(&mut self.words));

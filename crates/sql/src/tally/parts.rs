@@ -4,7 +4,7 @@
 //! caches while records are added to it, by the thousand, and that workers seldom wait for each other.
 //! (Partitioned grouping, as in Leis et al., *Morsel-Driven Parallelism*, SIGMOD 2014, section 4.4.)
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -21,7 +21,7 @@ impl Parts {
     }
 
     pub(super) fn into_tables(self) -> impl Iterator<Item = (Groups, MemoryReservation)> {
-        self.0.into_iter().map(|table| table.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+        self.0.into_iter().map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// # Errors

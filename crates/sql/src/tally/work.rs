@@ -198,10 +198,11 @@ struct Worker {
     grouping: Arc<Grouping>,
     layout: Arc<Layout>,
     columns: Vec<KeyColumn>,
+    /// Its own table.
     groups: Groups,
     /// Rows that `groups` has been given since it was empty.
     rows: usize,
-    /// It is emptied when it has so many.
+    /// `groups` is emptied when it has so many.
     own_groups: usize,
     /// Whether rows go to `groups` first.
     has_table: bool,
