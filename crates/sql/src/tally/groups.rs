@@ -255,8 +255,14 @@ impl Groups {
         if least <= self.places { self.places } else { least.max(self.places * 3 / 2).max(LEAST) }
     }
 
-    /// Appends the groups from a place on until there are this many, and says which place is behind them.
-    pub(super) fn read<'a>(&'a self, place: usize, most: usize, groups: &mut Vec<Group<'a>>) -> usize {
+    /// Appends the groups from a place on that are wanted until there are this many, and says which place is behind them.
+    pub(super) fn read<'a>(
+        &'a self,
+        place: usize,
+        most: usize,
+        is_wanted: impl Fn(&Group<'a>) -> bool,
+        groups: &mut Vec<Group<'a>>,
+    ) -> usize {
         let mut next = place;
         for group in self.words.chunks_exact(self.layout.stride()).skip(place) {
             if groups.len() == most {
@@ -264,12 +270,21 @@ impl Groups {
             }
             next += 1;
             if group[0] != 0 {
-                let (head, words) = (group[0], &group[1..]);
-                let (key, sums) = words.split_at(self.layout.keys);
-                groups.push(Group { head, key, sums });
+                groups.extend(Some(self.group(group)).filter(&is_wanted));
             }
         }
         next
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Group<'_>> {
+        let places = self.words.chunks_exact(self.layout.stride());
+        places.filter(|group| group[0] != 0).map(|group| self.group(group))
+    }
+
+    fn group<'a>(&self, words: &'a [u64]) -> Group<'a> {
+        let (key, sums) = words[1..].split_at(self.layout.keys);
+        Group { head: words[0], key, sums }
     }
 }
 
@@ -363,7 +378,7 @@ mod tests {
         let mut place = 0;
         loop {
             let mut some = Vec::new();
-            place = groups.read(place, 100, &mut some);
+            place = groups.read(place, 100, |_| true, &mut some);
             if some.is_empty() {
                 return found;
             }

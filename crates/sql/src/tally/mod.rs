@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use datafusion::common::DataFusionError;
 use datafusion::config::ConfigOptions;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -43,6 +44,35 @@ use self::work::Sizes;
 /// Keys or texts whose places are looked at together.
 const TOGETHER: usize = 64;
 
+/// What is made of a plan's rows: of each partition those that come first by a column, and no more than so many.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    column: usize,
+    rows: usize,
+    is_descending: bool,
+}
+
+impl Wanted {
+    /// Of the input of a plan of whose rows this is wanted, or of that of a sort.
+    fn of_input(plan: &dyn Any, wanted: Option<Self>) -> Option<Self> {
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
+            let first = sort.expr().first();
+            let column = first.expr.downcast_ref::<Column>()?.index();
+            return Some(Self { column, rows: sort.fetch()?, is_descending: first.options.descending });
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            let wanted = wanted?;
+            let column = projection.expr().get(wanted.column)?.expr.downcast_ref::<Column>()?.index();
+            return Some(Self { column, ..wanted });
+        }
+        // Rows that come first of a partition still do when it is divided or put together with others.
+        let is_passed = plan.is::<CooperativeExec>()
+            || plan.is::<CoalescePartitionsExec>()
+            || plan.is::<RepartitionExec>();
+        wanted.filter(|_| is_passed)
+    }
+}
+
 /// Comes after the rules that decide on stages and partitions.
 #[derive(Debug, Default)]
 pub(crate) struct TallyRule {
@@ -56,7 +86,7 @@ impl PhysicalOptimizerRule for TallyRule {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        self.changed(plan, true)
+        self.changed(plan, true, None)
     }
 
     fn name(&self) -> &str {
@@ -70,11 +100,12 @@ impl PhysicalOptimizerRule for TallyRule {
 
 impl TallyRule {
     /// A plan with tallies in it. `is_free`: whoever reads it does not mind which group is in which of its partitions; a join
-    /// does, as its other side has been divided by DataFusion's hashes.
+    /// does, as its other side has been divided by DataFusion's hashes. `wanted`: what it makes of the rows.
     fn changed(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         is_free: bool,
+        wanted: Option<Wanted>,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         let any: &dyn Any = plan.as_ref();
         let grouping = any.downcast_ref::<AggregateExec>();
@@ -82,8 +113,8 @@ impl TallyRule {
         if is_free
             && let Some(tally) = grouping.and_then(|grouping| Tally::of(grouping, self.sizes, &self.spare))
         {
-            let input = self.changed(tally.input(), true)?;
-            return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input)))));
+            let input = self.changed(tally.input(), true, None)?;
+            return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input).best(wanted)))));
         }
         // Behind the first ones rows are divided anew; the others leave them where they are.
         let is_free = any.is::<CoalescePartitionsExec>()
@@ -98,7 +129,9 @@ impl TallyRule {
                     || any.is::<LocalLimitExec>()
                     || any.is::<UnionExec>()
                     || any.is::<CooperativeExec>());
-        let children = plan.children().into_iter().map(|child| self.changed(Arc::clone(child), is_free));
+        let wanted = Wanted::of_input(any, wanted);
+        let children = plan.children().into_iter();
+        let children = children.map(|child| self.changed(Arc::clone(child), is_free, wanted));
         let children = children.collect::<Result<Vec<_>, _>>()?;
         replace_children_if_necessary(plan, children)
     }

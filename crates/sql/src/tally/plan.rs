@@ -21,6 +21,7 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions,
 };
 
+use super::Wanted;
 use super::groups::{MAX_KEYS, MAX_SUMS};
 use super::spare::Spare;
 use super::work::{Output, Runs, Sizes};
@@ -36,6 +37,19 @@ pub(super) enum Sum {
     Of(Arc<dyn PhysicalExpr>),
 }
 
+/// Which groups are given out, where whoever reads them keeps only the first of each partition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Best {
+    /// By this sum.
+    pub(super) sum: usize,
+    pub(super) is_descending: bool,
+    /// A group that comes behind so many of its partition may stay away.
+    pub(super) count: usize,
+}
+
+/// So many groups are looked for at most.
+const MOST_BEST: usize = 1 << 14;
+
 /// What is grouped by what.
 #[derive(Debug)]
 pub(super) struct Grouping {
@@ -43,6 +57,7 @@ pub(super) struct Grouping {
     pub(super) sums: Vec<Sum>,
     /// Of its answer: the keys, then the sums.
     pub(super) schema: SchemaRef,
+    pub(super) best: Option<Best>,
 }
 
 /// All stages of a grouping. Which group is in which partition of its output is its own affair.
@@ -72,7 +87,7 @@ impl Tally {
         let sums = first.aggr_expr().iter().map(|sum| Sum::of(sum, &input)).collect::<Option<Vec<_>>>()?;
         let fits = keys.len() <= MAX_KEYS && sums.len() <= MAX_SUMS;
         let fits = fits && schema.fields().len() == keys.len() + sums.len();
-        let grouping = Grouping { keys, sums, schema };
+        let grouping = Grouping { keys, sums, schema, best: None };
         grouping.columns().ok()?;
         let outputs = last.properties().output_partitioning().partition_count();
         fits.then(|| Self {
@@ -88,6 +103,18 @@ impl Tally {
 
     pub(super) fn input(&self) -> Arc<dyn ExecutionPlan> {
         Arc::clone(&self.input)
+    }
+
+    /// The same for a reader that wants no more than this.
+    pub(super) fn best(mut self, wanted: Option<Wanted>) -> Self {
+        let best = wanted.and_then(|Wanted { column, rows, is_descending }| {
+            let sum = column.checked_sub(self.grouping.keys.len())?;
+            (rows > 0 && rows <= MOST_BEST).then_some(Best { sum, is_descending, count: rows })
+        });
+        if let Some(grouping) = Arc::get_mut(&mut self.grouping) {
+            grouping.best = best;
+        }
+        self
     }
 
     /// The same over another input.
@@ -149,7 +176,12 @@ impl DisplayAs for Tally {
         let names: Vec<&str> =
             self.grouping.schema.fields().iter().map(|field| field.name().as_str()).collect();
         let (keys, sums) = names.split_at(self.grouping.keys.len());
-        write!(f, "Tally: by=[{}], sums=[{}]", keys.join(", "), sums.join(", "))
+        write!(f, "Tally: by=[{}], sums=[{}]", keys.join(", "), sums.join(", "))?;
+        if let Some(Best { sum, is_descending, count }) = self.grouping.best {
+            let order = if is_descending { "largest" } else { "smallest" };
+            write!(f, ", {order}={count} of {}", sums.get(sum).copied().unwrap_or_default())?;
+        }
+        Ok(())
     }
 }
 

@@ -52,7 +52,7 @@ fn batch(rows: &[Row]) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
 }
 
-const QUERIES: [&str; 14] = [
+const QUERIES: [&str; 18] = [
     "SELECT small, large, sum(signed), count(*), count(large) FROM t GROUP BY 1, 2",
     "SELECT seen, text, sum(large) FROM t GROUP BY 1, 2",
     "SELECT seen, sum(one) AS n FROM t GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3",
@@ -66,6 +66,10 @@ const QUERIES: [&str; 14] = [
     "SELECT large, signed, address, count(*), sum(large), sum(one) FROM t GROUP BY 1, 2, 3",
     "SELECT small, large, address, time, signed, count(seen), sum(large), sum(one) FROM t GROUP BY 1, 2, 3, 4, 5",
     "SELECT small, large, address, seen, text, time, signed, count(*), sum(large), sum(one) FROM t GROUP BY 1, 2, 3, 4, 5, 6, 7",
+    "SELECT small, large, sum(signed) AS s FROM t GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 4",
+    "SELECT small, text, sum(signed) AS s, count(*) FROM t GROUP BY 1, 2 ORDER BY 3 NULLS FIRST, 1, 2 LIMIT 3",
+    "SELECT sum(large) AS s, one, small FROM t GROUP BY 2, 3 ORDER BY 1 DESC NULLS LAST, 2, 3 LIMIT 5 OFFSET 2",
+    "SELECT small, seen, count(large) AS n FROM t GROUP BY 1, 2 ORDER BY 3, 1, 2 LIMIT 2",
     "SELECT one, count(*) FROM t GROUP BY 1 UNION ALL SELECT small, signed FROM t",
 ];
 
@@ -152,6 +156,33 @@ async fn what_is_not_known_is_left_to_datafusion() {
         let (ours, is_tally) = ask(&batches, sql, 2, true).await;
         assert!(!is_tally, "{sql}");
         assert_eq!(ours, ask(&batches, sql, 2, false).await.0, "{sql}");
+    }
+}
+
+/// Where only the first are wanted the others stay away, and those that are equal to the last of them do not.
+#[tokio::test]
+async fn groups_behind_the_first_are_not_given_out() {
+    let rows: Vec<Row> =
+        (0..900_u64).map(|n| (None, Some(n % 300), None, Some((n % 300 / 3) as i64), 1)).collect();
+    let batches: Vec<RecordBatch> = rows.chunks(50).map(batch).collect();
+    let grouped = "SELECT large, sum(signed) AS s, count(*) FROM t GROUP BY 1 ORDER BY";
+    for (by, limit, least, said) in [
+        ("2 DESC", 4, Some(6), "largest=4 of sum(t.signed)"),
+        ("2", 1, Some(3), "smallest=1 of sum(t.signed)"),
+        ("3, 1", 300, Some(300), "smallest=300 of count(Int64(1))"),
+        ("1", 4, None, ""),
+    ] {
+        let (context, plan) = plan(&batches, &format!("{grouped} {by} LIMIT {limit}"), 1).await;
+        let text = displayable(plan.as_ref()).indent(false).to_string();
+        assert_eq!(text.contains("est="), least.is_some(), "{text}");
+        assert!(text.contains(said), "{text}");
+        let mut tally = Arc::clone(&plan);
+        while tally.name() != "Tally" {
+            tally = Arc::clone(tally.children()[0]);
+        }
+        let given = collect(tally.execute(0, context.task_ctx()).unwrap()).await.unwrap();
+        let given: usize = given.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(given, least.unwrap_or(300), "{by}");
     }
 }
 

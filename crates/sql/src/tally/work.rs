@@ -7,6 +7,8 @@
 //! Policy when full: a worker that has its share of the memory, or gets no more of it, brings all that it has and begins
 //! anew; the workers' share is a quarter of the query's. A part that gets no memory fails the query.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,10 +24,10 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 
-use super::groups::{Addend, Groups, Layout};
+use super::groups::{Addend, Group, Groups, Layout};
 use super::key::KeyColumn;
 use super::parts::{Parts, Scattered};
-use super::plan::{Grouping, Sum};
+use super::plan::{Best, Grouping, Sum};
 use super::spare::Spare;
 use super::texts::{NumberedTexts, SharedTexts};
 
@@ -327,6 +329,8 @@ struct Part {
     tables: Tables,
     grouping: Arc<Grouping>,
     columns: Vec<KeyColumn>,
+    /// Groups that come behind it are not wanted.
+    last: Option<u64>,
     /// Up to which place of which table groups were given out.
     place: (usize, usize),
     batch_rows: usize,
@@ -343,7 +347,11 @@ impl Part {
             return internal_err!("output {output} of a tally is read twice");
         };
         let columns = grouping.columns()?.0;
-        Ok(Self { answer, tables, grouping, columns, place: (0, 0), batch_rows })
+        let last = grouping.best.and_then(|best| {
+            let groups = tables.iter().flat_map(|(groups, _)| groups.iter());
+            last_of(best.count, groups.filter_map(|group| grouping.rank(&best, &group)))
+        });
+        Ok(Self { answer, tables, grouping, columns, last, place: (0, 0), batch_rows })
     }
 
     fn batches(self) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
@@ -353,13 +361,19 @@ impl Part {
         })
     }
 
+    /// Whether a group may be among the first, of which the last has `last`.
+    fn is_wanted(&self, group: &Group<'_>) -> bool {
+        let (Some(best), Some(last)) = (&self.grouping.best, self.last) else { return true };
+        self.grouping.rank(best, group).is_none_or(|rank| rank >= last)
+    }
+
     fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let mut groups = Vec::new();
         let (mut table, mut place) = self.place;
         while groups.len() < self.batch_rows
             && let Some((next, _)) = self.tables.get(table)
         {
-            place = next.read(place, self.batch_rows, &mut groups);
+            place = next.read(place, self.batch_rows, |group| self.is_wanted(group), &mut groups);
             if groups.len() < self.batch_rows {
                 (table, place) = (table + 1, 0);
             }
@@ -391,7 +405,30 @@ impl Part {
     }
 }
 
+/// The `count`-th of these if the largest come first; `None` if there are fewer.
+fn last_of(count: usize, ranks: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut first = BinaryHeap::with_capacity(count);
+    for rank in ranks {
+        if first.len() < count {
+            first.push(Reverse(rank));
+        } else if let Some(mut last) = first.peek_mut()
+            && rank > last.0
+        {
+            *last = Reverse(rank);
+        }
+    }
+    first.peek().filter(|_| first.len() == count).map(|last| last.0)
+}
+
 impl Grouping {
+    /// A number that is the larger the earlier a group comes; `None` where nulls decide.
+    fn rank(&self, best: &Best, group: &Group<'_>) -> Option<u64> {
+        let field = self.schema.field(self.keys.len() + best.sum);
+        let sum = group.sum(best.sum).or((!field.is_nullable()).then_some(0))?;
+        let ordered = if *field.data_type() == DataType::Int64 { sum ^ (1 << 63) } else { sum };
+        Some(if best.is_descending { ordered } else { !ordered })
+    }
+
     /// The columns of a key, and how many words they have.
     pub(super) fn columns(&self) -> Result<(Vec<KeyColumn>, usize), DataFusionError> {
         let types = self.schema.fields().iter().take(self.keys.len()).map(|field| field.data_type());
