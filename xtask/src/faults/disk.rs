@@ -97,8 +97,9 @@ pub(super) fn data_full(bench: &Bench) -> Result<()> {
     let disk = Disk::make(&place, 64 << 20)?;
     place.data = disk.mount.join("data");
     ensure!(bench.data_kib > 100, "{} KiB of data are too little to run out of room", bench.data_kib);
-    // From no room at all to room for the beginning.
-    for kib in [0, bench.data_kib / 20, bench.data_kib / 4] {
+    // From no room at all to room for the beginning. How much a run takes depends on how many cycles it has, and so on what
+    // else the machine does.
+    for kib in [0, bench.data_kib / 40, bench.data_kib / 10] {
         let prepare = format!("rm -f filler; {}", fill_but(kib));
         let ended = bench.job(&place, &disk.with("loop", &prepare))?;
         has_no_room(&ended, &disk).with_context(|| format!("with {kib} KiB left"))?;
@@ -141,7 +142,7 @@ pub(super) fn read_only(bench: &Bench) -> Result<()> {
         .ends_with(1, &parts)
         .context("before there is anything")?;
     // So that there is something: no room ends it in the middle.
-    bench.job(&place, &disk.with("loop", &fill_but(bench.data_kib / 4)))?.ends_with(1, &[])?;
+    bench.job(&place, &disk.with("loop", &fill_but(bench.data_kib / 10)))?.ends_with(1, &[])?;
     disk.run("rm filler")?;
     bench.job(&place, &disk.with("loop,ro", "true"))?.ends_with(1, &parts)?;
     bench.recovers(&place, &disk.with("loop", "true"))
