@@ -119,10 +119,10 @@ impl KeyColumn {
             Kind::Text(seen) => {
                 let views = cast(values, &DataType::Utf8View)?;
                 let views = views.as_string_view();
-                if views.null_count() > 0 {
-                    keys.chunks_mut(stride).for_each(|key| key[word] = 0);
-                }
-                seen.number(texts, views, |row, number| keys[row * stride + word] = number.into());
+                let numbers = seen.number(texts, views).iter();
+                each(views.nulls(), numbers, keys, stride, |key, number| {
+                    key[word] = number.map_or(0, |number| u64::from(*number));
+                });
             }
         }
         if let Some(present) = values.logical_nulls().filter(|present| present.null_count() > 0) {

@@ -190,6 +190,9 @@ pub(super) struct Seen {
     slots: Vec<u64>,
     /// Room for rows that have to be looked up, by the shares of their texts.
     misses: [Vec<Miss>; SHARES],
+    /// Rows of a batch that the slots do not know, and the numbers of all.
+    left: Vec<u32>,
+    numbers: Vec<u32>,
 }
 
 /// A row whose text has to be looked up, the hash of that, the slot that is to have its number, if any, and what tells it
@@ -216,55 +219,89 @@ const NUMBER_BITS: u32 = 24;
 const LENGTH_BITS: u32 = 10;
 const _: () = assert!((MOST_SLOTS * STEP) >> (u64::BITS - NUMBER_BITS - LENGTH_BITS) == 0);
 
+/// Length, buffer and offset of a view; nothing of a short one but its length means anything.
+fn parts(view: u128) -> (u32, u32, u32) {
+    (view as u32, (view >> 64) as u32, (view >> 96) as u32)
+}
+
+/// Whether slots tell texts of this length apart.
+fn is_told_apart(length: u32) -> bool {
+    length as usize > STEP && length >> LENGTH_BITS == 0
+}
+
+/// The slot of a view, and what tells it there.
+fn slot_of(length: u32, offset: u32) -> (usize, u64) {
+    (offset as usize / STEP, (u64::from(offset) << LENGTH_BITS) | u64::from(length))
+}
+
+fn number_in(slot: u64) -> u32 {
+    (slot & ((1 << NUMBER_BITS) - 1)) as u32
+}
+
 impl Seen {
     pub(super) fn bytes(&self) -> usize {
         let misses = self.misses.iter().map(Vec::capacity).sum::<usize>();
-        self.slots.len() * size_of::<u64>() + misses * size_of::<Miss>()
+        let rows = (self.left.capacity() + self.numbers.capacity()) * size_of::<u32>();
+        self.slots.len() * size_of::<u64>() + misses * size_of::<Miss>() + rows
     }
 
-    /// Calls with each row that has a text, and the number of that; in no order.
-    pub(super) fn number(
-        &mut self,
-        texts: &SharedTexts,
-        views: &StringViewArray,
-        mut call: impl FnMut(usize, u32),
-    ) {
+    /// The number of each row's text; of a row without one any.
+    pub(super) fn number(&mut self, texts: &SharedTexts, views: &StringViewArray) -> &[u32] {
         let buffers = views.data_buffers();
         let mut at = buffers.iter().position(|buffer| self.is_of(buffer));
-        let mut turns = 0;
+        let mut numbers = std::mem::take(&mut self.numbers);
+        let mut left = std::mem::take(&mut self.left);
+        self.first(views, at, &mut numbers, &mut left);
         let mut misses = std::mem::take(&mut self.misses);
-        for (row, view) in views.views().iter().enumerate() {
-            if views.is_null(row) {
-                continue;
-            }
-            let (length, buffer) = (*view as u32 as usize, (*view >> 64) as u32 as usize);
+        let mut turns = 0;
+        for row in left.iter().map(|row| *row as usize).filter(|row| !views.is_null(*row)) {
+            let (length, buffer, offset) = parts(views.views()[row]);
             let (mut slot, mut known) = (usize::MAX, 0);
-            if length > STEP && length >> LENGTH_BITS == 0 {
+            if is_told_apart(length) {
+                let buffer = buffer as usize;
                 if at != Some(buffer) && turns < MOST_TURNS {
                     // What slots were found for is of the buffer before.
-                    self.look_up(texts, views, &mut misses, &mut call);
+                    self.look_up(texts, views, &mut misses, &mut numbers);
                     self.turn_to(&buffers[buffer]);
                     at = Some(buffer);
                     turns += 1;
                 }
                 if at == Some(buffer) {
-                    let offset = (*view >> 96) as u32;
-                    slot = offset as usize / STEP;
-                    known = (u64::from(offset) << LENGTH_BITS) | length as u64;
+                    (slot, known) = slot_of(length, offset);
                 }
             }
             match self.slots.get(slot) {
-                Some(there) if *there >> NUMBER_BITS == known => {
-                    call(row, (*there & ((1 << NUMBER_BITS) - 1)) as u32);
-                }
+                Some(there) if *there >> NUMBER_BITS == known => numbers[row] = number_in(*there),
                 _ => {
                     let hash = texts.hashes.hash_one(views.value(row));
                     misses[hash as usize % SHARES].push(Miss { row, hash, slot, known });
                 }
             }
         }
-        self.look_up(texts, views, &mut misses, &mut call);
-        self.misses = misses;
+        self.look_up(texts, views, &mut misses, &mut numbers);
+        (self.misses, self.left, self.numbers) = (misses, left, numbers);
+        &self.numbers
+    }
+
+    /// Numbers the rows whose views the slots know, of buffer `at`, and lists the others: without a branch for each row, which
+    /// would often be taken for the wrong one.
+    fn first(&self, views: &StringViewArray, at: Option<usize>, numbers: &mut Vec<u32>, left: &mut Vec<u32>) {
+        numbers.clear();
+        numbers.resize(views.len(), 0);
+        left.clear();
+        left.resize(views.len(), 0);
+        let at = at.map_or(u32::MAX, |at| at as u32);
+        let mut count = 0;
+        for (row, (view, number)) in views.views().iter().zip(numbers).enumerate() {
+            let (length, buffer, offset) = parts(*view);
+            let (slot, known) = slot_of(length, offset);
+            let there = self.slots.get(slot).copied().unwrap_or_default();
+            let is_known = (there >> NUMBER_BITS == known) & (buffer == at) & is_told_apart(length);
+            *number = number_in(there);
+            left[count] = row as u32;
+            count += usize::from(!is_known);
+        }
+        left.truncate(count);
     }
 
     /// Looks texts up, and keeps their numbers.
@@ -273,7 +310,7 @@ impl Seen {
         texts: &SharedTexts,
         views: &StringViewArray,
         misses: &mut [Vec<Miss>],
-        call: &mut impl FnMut(usize, u32),
+        numbers: &mut [u32],
     ) {
         for (share, misses) in misses.iter_mut().enumerate() {
             texts.number(share, misses, views, |miss, number| {
@@ -282,7 +319,7 @@ impl Seen {
                 {
                     *slot = (miss.known << NUMBER_BITS) | u64::from(number);
                 }
-                call(miss.row, number);
+                numbers[miss.row] = number;
             });
             misses.clear();
         }
@@ -318,12 +355,11 @@ mod tests {
                 let array = StringViewArray::from_iter(batch.iter().map(Option::as_deref));
                 // The same buffers twice, as of two batches of one row group.
                 for array in [array.clone(), array] {
-                    let mut rows = Vec::new();
-                    seen.number(&all, &array, |row, number| rows.push((row, number)));
-                    prop_assert_eq!(rows.len(), batch.iter().flatten().count());
-                    for (row, number) in rows {
-                        let text = batch[row].clone().unwrap();
-                        prop_assert_eq!(*known.entry(text).or_insert(number), number);
+                    let numbers = seen.number(&all, &array);
+                    prop_assert_eq!(numbers.len(), batch.len());
+                    for (text, number) in batch.iter().zip(numbers) {
+                        let Some(text) = text.clone() else { continue };
+                        prop_assert_eq!(known.entry(text).or_insert(*number), number);
                     }
                 }
             }
@@ -357,9 +393,9 @@ mod tests {
             }
         }
         let (texts, mut seen, mut known) = (SharedTexts::default(), Seen::default(), HashMap::new());
-        seen.number(&texts, &views.finish(), |row, number| {
-            assert_eq!(*known.entry(asked[row]).or_insert(number), number);
-        });
+        for (text, number) in asked.iter().zip(seen.number(&texts, &views.finish())) {
+            assert_eq!(known.entry(*text).or_insert(*number), number);
+        }
         let numbers: std::collections::HashSet<u32> = known.values().copied().collect();
         assert_eq!(numbers.len(), known.len(), "different texts have different numbers");
     }
