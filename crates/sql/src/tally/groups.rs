@@ -50,16 +50,16 @@ const _: () = assert!(1 + MAX_KEYS * MAX_COLUMN_WORDS + MAX_SUMS <= STRIDES[STRI
 
 /// Calls a method that is made for each of [`STRIDES`] with records as arrays.
 macro_rules! by_stride {
-    ($stride:expr, $self:ident.$call:ident($records:expr)) => {
+    ($stride:expr, $self:ident.$call:ident($records:expr $(, $more:expr)?)) => {
         match $stride {
-            2 => $self.$call($records.as_chunks::<2>().0),
-            3 => $self.$call($records.as_chunks::<3>().0),
-            4 => $self.$call($records.as_chunks::<4>().0),
-            5 => $self.$call($records.as_chunks::<5>().0),
-            6 => $self.$call($records.as_chunks::<6>().0),
-            8 => $self.$call($records.as_chunks::<8>().0),
-            12 => $self.$call($records.as_chunks::<12>().0),
-            _ => $self.$call($records.as_chunks::<24>().0),
+            2 => $self.$call($records.as_chunks::<2>().0 $(, $more)?),
+            3 => $self.$call($records.as_chunks::<3>().0 $(, $more)?),
+            4 => $self.$call($records.as_chunks::<4>().0 $(, $more)?),
+            5 => $self.$call($records.as_chunks::<5>().0 $(, $more)?),
+            6 => $self.$call($records.as_chunks::<6>().0 $(, $more)?),
+            8 => $self.$call($records.as_chunks::<8>().0 $(, $more)?),
+            12 => $self.$call($records.as_chunks::<12>().0 $(, $more)?),
+            _ => $self.$call($records.as_chunks::<24>().0 $(, $more)?),
         }
     };
 }
@@ -73,9 +73,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Keys of so many words.
+    /// Keys of so many words, within the limits above.
     pub(super) fn new(keys: usize, sums: usize) -> Self {
-        let stride = STRIDES.into_iter().find(|stride| *stride > keys + sums).unwrap_or(usize::MAX);
+        let stride = STRIDES[STRIDES.partition_point(|stride| *stride <= keys + sums)];
         Self { keys, stride, hashes: RandomState::default() }
     }
 

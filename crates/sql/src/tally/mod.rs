@@ -65,11 +65,8 @@ impl Wanted {
             let column = projection.expr().get(wanted.column)?.expr.downcast_ref::<Column>()?.index();
             return Some(Self { column, ..wanted });
         }
-        // Rows that come first of a partition still do when it is divided or put together with others.
-        let is_passed = plan.is::<CooperativeExec>()
-            || plan.is::<CoalescePartitionsExec>()
-            || plan.is::<RepartitionExec>();
-        wanted.filter(|_| is_passed)
+        // Who comes behind so many of a partition still does when it is put together with others.
+        wanted.filter(|_| plan.is::<CooperativeExec>() || plan.is::<CoalescePartitionsExec>())
     }
 }
 
@@ -110,11 +107,10 @@ impl TallyRule {
         let any: &dyn Any = plan.as_ref();
         let grouping = any.downcast_ref::<AggregateExec>();
         let is_free = is_free || plan.output_partitioning().partition_count() == 1;
-        if is_free
-            && let Some(tally) = grouping.and_then(|grouping| Tally::of(grouping, self.sizes, &self.spare))
-        {
+        let tally = |grouping| Tally::of(grouping, wanted, self.sizes, &self.spare);
+        if is_free && let Some(tally) = grouping.and_then(tally) {
             let input = self.changed(tally.input(), true, None)?;
-            return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input).best(wanted)))));
+            return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input)))));
         }
         // Behind the first ones rows are divided anew; the others leave them where they are.
         let is_free = any.is::<CoalescePartitionsExec>()

@@ -36,7 +36,6 @@ impl Parts {
 
 /// Records of a worker by parts, until there are enough of a part's.
 pub(super) struct Scattered {
-    parts: Arc<Parts>,
     layout: Arc<Layout>,
     buffers: Vec<Vec<u64>>,
     /// Words of a buffer that is full.
@@ -44,9 +43,9 @@ pub(super) struct Scattered {
 }
 
 impl Scattered {
-    pub(super) fn new(parts: Arc<Parts>, layout: Arc<Layout>, full: usize) -> Self {
-        let buffers = vec![Vec::new(); parts.0.len()];
-        Self { parts, layout, buffers, full }
+    /// For so many parts.
+    pub(super) fn new(parts: usize, layout: Arc<Layout>, full: usize) -> Self {
+        Self { layout, buffers: vec![Vec::new(); parts], full }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -62,17 +61,21 @@ impl Scattered {
     ///
     /// # Errors
     /// No memory for the tables.
-    pub(super) fn add(&mut self, records: &[u64]) -> Result<(), DataFusionError> {
-        by_stride!(self.layout.stride(), self.add_all(records))
+    pub(super) fn add(&mut self, records: &[u64], parts: &Parts) -> Result<(), DataFusionError> {
+        by_stride!(self.layout.stride(), self.add_all(records, parts))
     }
 
-    fn add_all<const STRIDE: usize>(&mut self, records: &[[u64; STRIDE]]) -> Result<(), DataFusionError> {
+    fn add_all<const STRIDE: usize>(
+        &mut self,
+        records: &[[u64; STRIDE]],
+        parts: &Parts,
+    ) -> Result<(), DataFusionError> {
         for record in records.iter().filter(|record| record[0] != 0) {
             let part = part_of(record[0], self.buffers.len());
             let buffer = &mut self.buffers[part];
             buffer.extend_from_slice(record);
             if buffer.len() >= self.full {
-                self.parts.add(part, buffer, &self.layout)?;
+                parts.add(part, buffer, &self.layout)?;
                 buffer.clear();
             }
         }
@@ -80,12 +83,12 @@ impl Scattered {
     }
 
     /// Brings all records, the parts from the one with this number on first, and frees their memory.
-    pub(super) async fn bring(&mut self, first: usize) -> Result<(), DataFusionError> {
-        let parts = self.buffers.len();
-        for part in (0..parts).map(|part| (part + first) % parts) {
+    pub(super) async fn bring(&mut self, first: usize, parts: &Parts) -> Result<(), DataFusionError> {
+        let count = self.buffers.len();
+        for part in (0..count).map(|part| (part + first) % count) {
             let buffer = std::mem::take(&mut self.buffers[part]);
             if !buffer.is_empty() {
-                self.parts.add(part, &buffer, &self.layout)?;
+                parts.add(part, &buffer, &self.layout)?;
                 tokio::task::yield_now().await;
             }
         }

@@ -50,6 +50,14 @@ pub(super) struct Best {
 /// So many groups are looked for at most.
 const MOST_BEST: usize = 1 << 14;
 
+impl Best {
+    /// For a reader that wants this of an answer with so many keys before its sums.
+    fn of(Wanted { column, rows, is_descending }: Wanted, keys: usize) -> Option<Self> {
+        let sum = column.checked_sub(keys)?;
+        (rows > 0 && rows <= MOST_BEST).then_some(Self { sum, is_descending, count: rows })
+    }
+}
+
 /// What is grouped by what.
 #[derive(Debug)]
 pub(super) struct Grouping {
@@ -72,7 +80,12 @@ pub(super) struct Tally {
 impl Tally {
     /// In place of the last stage of one of DataFusion's and all that is before it; `None` where that does what is not
     /// known here.
-    pub(super) fn of(last: &AggregateExec, sizes: Sizes, spare: &Arc<Spare>) -> Option<Self> {
+    pub(super) fn of(
+        last: &AggregateExec,
+        wanted: Option<Wanted>,
+        sizes: Sizes,
+        spare: &Arc<Spare>,
+    ) -> Option<Self> {
         let first = match last.mode() {
             AggregateMode::Single | AggregateMode::SinglePartitioned => last,
             AggregateMode::Final | AggregateMode::FinalPartitioned => first_stage(last.input())?,
@@ -87,7 +100,8 @@ impl Tally {
         let sums = first.aggr_expr().iter().map(|sum| Sum::of(sum, &input)).collect::<Option<Vec<_>>>()?;
         let fits = keys.len() <= MAX_KEYS && sums.len() <= MAX_SUMS;
         let fits = fits && schema.fields().len() == keys.len() + sums.len();
-        let grouping = Grouping { keys, sums, schema, best: None };
+        let best = wanted.and_then(|wanted| Best::of(wanted, keys.len()));
+        let grouping = Grouping { keys, sums, schema, best };
         grouping.columns().ok()?;
         let outputs = last.properties().output_partitioning().partition_count();
         fits.then(|| Self {
@@ -103,18 +117,6 @@ impl Tally {
 
     pub(super) fn input(&self) -> Arc<dyn ExecutionPlan> {
         Arc::clone(&self.input)
-    }
-
-    /// The same for a reader that wants no more than this.
-    pub(super) fn best(mut self, wanted: Option<Wanted>) -> Self {
-        let best = wanted.and_then(|Wanted { column, rows, is_descending }| {
-            let sum = column.checked_sub(self.grouping.keys.len())?;
-            (rows > 0 && rows <= MOST_BEST).then_some(Best { sum, is_descending, count: rows })
-        });
-        if let Some(grouping) = Arc::get_mut(&mut self.grouping) {
-            grouping.best = best;
-        }
-        self
     }
 
     /// The same over another input.

@@ -24,7 +24,7 @@ use super::work::lock;
 const LEAST: usize = 1 << 8;
 
 /// Texts by number.
-pub(super) struct Texts {
+struct Texts {
     all: StringViewBuilder,
     /// By hash, with open addressing and linear probing; a power of two.
     places: Vec<Place>,
@@ -45,7 +45,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.all.allocated_size() + size_of_val(self.places.as_slice())
     }
 

@@ -138,9 +138,9 @@ fn begin(
     let table = || Groups::new(Arc::clone(&layout), Arc::clone(spare));
     let parts = (PARTS / outputs).max(1) * outputs;
     let meeting = Arc::new(Meeting {
-        texts: Arc::default(),
+        texts: SharedTexts::default(),
         texts_memory: Mutex::new(memory()),
-        parts: Arc::new(Parts::new((0..parts).map(|_| (table(), memory())))),
+        parts: Parts::new((0..parts).map(|_| (table(), memory()))),
     });
     let share = match pool.memory_limit() {
         MemoryLimit::Finite(bytes) => bytes / 4 / inputs.max(1),
@@ -157,7 +157,7 @@ fn begin(
             rows: 0,
             has_table: true,
             own_groups: sizes.own_groups,
-            scattered: Scattered::new(Arc::clone(&meeting.parts), Arc::clone(&layout), sizes.brought),
+            scattered: Scattered::new(parts, Arc::clone(&layout), sizes.brought),
             records: Vec::new(),
             nulls: Vec::new(),
             memory: memory(),
@@ -183,9 +183,9 @@ fn begin(
 
 /// Where the groups of all workers come together.
 struct Meeting {
-    texts: Arc<SharedTexts>,
+    texts: SharedTexts,
     texts_memory: Mutex<MemoryReservation>,
-    parts: Arc<Parts>,
+    parts: Parts,
 }
 
 /// A panic in a worker ends the query before anybody reads what it has left.
@@ -252,27 +252,26 @@ impl Worker {
             self.grouping.sums.iter().map(|sum| sum.addend(batch)).collect::<Result<Vec<_>, _>>()?;
         self.layout.complete(&mut self.records, &self.nulls, &addends);
         if !self.has_table {
-            return self.scattered.add(&self.records);
+            return self.scattered.add(&self.records, &self.meeting.parts);
         }
         self.groups.add(&self.records);
         self.rows += rows;
         if self.groups.len() >= self.own_groups {
             self.has_table = self.rows > self.groups.len() * FEW_ROWS;
             self.scatter()?;
+            if self.has_table {
+                self.groups.clear();
+            } else {
+                self.groups.free();
+            }
         }
         Ok(())
     }
 
-    /// Empties its own table.
+    /// Brings the groups of its own table on their way. Whoever calls it empties the table.
     fn scatter(&mut self) -> Result<(), DataFusionError> {
-        self.scattered.add(self.groups.places())?;
         self.rows = 0;
-        if self.has_table {
-            self.groups.clear()
-        } else {
-            self.groups.free()
-        }
-        Ok(())
+        self.scattered.add(self.groups.places(), &self.meeting.parts)
     }
 
     /// Takes the memory that the next rows may need, if they are as many as these. Whether there is none.
@@ -293,7 +292,7 @@ impl Worker {
         self.scatter()?;
         self.groups.free();
         self.columns.iter_mut().for_each(KeyColumn::clear);
-        self.scattered.bring(self.first_part).await?;
+        self.scattered.bring(self.first_part, &self.meeting.parts).await?;
         self.memory.free();
         Ok(())
     }
@@ -311,10 +310,7 @@ type Tables = Vec<(Groups, MemoryReservation)>;
 
 impl Answer {
     fn new(meeting: Meeting, outputs: usize) -> Result<Self, DataFusionError> {
-        let Some(parts) = Arc::into_inner(meeting.parts) else {
-            return internal_err!("a worker of a tally goes on after its end");
-        };
-        let mut parts: Tables = parts.into_tables().collect();
+        let mut parts: Tables = meeting.parts.into_tables().collect();
         let each = parts.len() / outputs;
         let tables = (0..outputs).map(|_| Mutex::new(Some(parts.drain(..each).collect()))).collect();
         let texts = meeting.texts.finish()?;
