@@ -118,11 +118,7 @@ impl KeyColumn {
             }
             Kind::Text(seen) => {
                 let views = cast(values, &DataType::Utf8View)?;
-                let views = views.as_string_view();
-                let numbers = seen.number(texts, views).iter();
-                each(views.nulls(), numbers, keys, stride, |key, number| {
-                    key[word] = number.map_or(0, |number| u64::from(*number));
-                });
+                seen.number(texts, views.as_string_view(), &mut keys[word..], stride)?;
             }
         }
         if let Some(present) = values.logical_nulls().filter(|present| present.null_count() > 0) {
@@ -160,11 +156,7 @@ impl KeyColumn {
                 }
                 Arc::new(addresses.finish())
             }
-            Kind::Text(_) => {
-                let texts = texts.of(words.map(|words| words.map(|words| words[0] as u32)))?;
-                // Without the texts of other groups, which whoever keeps the column would keep, too.
-                Arc::new(texts.as_string_view().gc())
-            }
+            Kind::Text(_) => Arc::new(texts.of(words.map(|words| words.map(|words| words[0] as u32)))),
         };
         Ok(cast(&array, &self.data_type)?)
     }

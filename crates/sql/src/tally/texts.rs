@@ -5,16 +5,13 @@
 
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
-use std::sync::Mutex;
+use std::iter::repeat;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use arrow_array::builder::{ArrayBuilder as _, StringViewBuilder};
-use arrow_array::cast::AsArray as _;
-use arrow_array::{Array, ArrayRef, StringViewArray, UInt32Array};
+use arrow_array::{Array as _, StringViewArray};
 use arrow_buffer::Buffer;
-use arrow_schema::ArrowError;
-use arrow_select::concat::concat;
-use arrow_select::take::take;
+use datafusion::common::{DataFusionError, resources_err};
 use foldhash::quality::RandomState;
 
 use super::TOGETHER;
@@ -25,76 +22,104 @@ const LEAST: usize = 1 << 8;
 
 /// Texts by number.
 struct Texts {
-    all: StringViewBuilder,
+    /// All, one behind the other.
+    all: String,
+    /// Where each begins, and where the last one ends.
+    starts: Vec<u32>,
     /// By hash, with open addressing and linear probing; a power of two.
     places: Vec<Place>,
 }
 
+/// All that has to be known of a text before it is looked at, so that it is one load away.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    hash: u64,
-    /// One more than the text's number; 0: nothing stands here.
+    /// The upper half of its hash.
+    hash: u32,
+    /// One more than its number; 0: nothing stands here.
     above: u32,
+    start: u32,
+    length: u32,
+}
+
+impl Place {
+    fn of<'a>(&self, all: &'a str) -> &'a [u8] {
+        &all.as_bytes()[self.start as usize..][..self.length as usize]
+    }
 }
 
 impl Default for Texts {
     fn default() -> Self {
-        let places = vec![Place::default(); LEAST];
-        Self { all: StringViewBuilder::new(), places }
+        Self { all: String::new(), starts: vec![0], places: vec![Place::default(); LEAST] }
     }
 }
 
 impl Texts {
     fn bytes(&self) -> usize {
-        self.all.allocated_size() + size_of_val(self.places.as_slice())
+        self.all.capacity() + self.starts.capacity() * size_of::<u32>() + size_of_val(self.places.as_slice())
+    }
+
+    fn len(&self) -> usize {
+        self.starts.len() - 1
     }
 
     /// Calls with the number of each of these, at most [`TOGETHER`], given with their hashes; one that is new gets the next.
+    ///
+    /// # Errors
+    /// All together take more than 4 GiB.
     fn number<'a>(
         &mut self,
         texts: impl Iterator<Item = (&'a str, u64)> + Clone,
         mut call: impl FnMut(usize, u32),
-    ) {
+    ) -> Result<(), DataFusionError> {
         self.grow();
-        // Loads that do not wait for each other, of the places and then of their texts.
-        let mut seen = [0; TOGETHER];
-        for (seen, (_, hash)) in seen.iter_mut().zip(texts.clone()) {
-            let place = &self.places[self.first(hash)];
-            *seen = if place.hash == hash { place.above } else { 0 };
-        }
-        let text = |above: &u32| self.all.get_value(*above as usize - 1);
-        let first = |text: &[u8]| text.first().copied().unwrap_or_default();
-        black_box(seen.iter().filter(|above| **above > 0).fold(0, |sum, above| sum ^ first(text(above))));
+        // Loads that do not wait for each other, of places and of both ends of their texts; without a branch that a load
+        // decides, as its other side would wait for that.
+        let touched = texts.clone().fold(0, |touched, (_, hash)| {
+            let place = &self.places[self.first(upper(hash))];
+            let byte = |at: u32| self.all.as_bytes().get(at as usize).copied().unwrap_or_default();
+            touched ^ byte(place.start) ^ byte(place.start.wrapping_add(place.length))
+        });
+        black_box(touched);
         for (row, (text, hash)) in texts.enumerate() {
-            call(row, self.one(text, hash));
+            call(row, self.one(text, upper(hash))?);
         }
+        Ok(())
     }
 
-    fn one(&mut self, text: &str, hash: u64) -> u32 {
+    fn one(&mut self, text: &str, hash: u32) -> Result<u32, DataFusionError> {
         let mut at = self.first(hash);
         loop {
-            let Place { hash: other, above } = self.places[at];
-            if above == 0 {
+            let place = self.places[at];
+            if place.above == 0 {
                 break;
             }
-            if other == hash && self.all.get_value(above as usize - 1) == text.as_bytes() {
-                return above - 1;
+            if place.hash == hash && place.of(&self.all) == text.as_bytes() {
+                return Ok(place.above - 1);
             }
             at = (at + 1) & (self.places.len() - 1);
         }
-        let number = self.all.len() as u32;
-        self.all.append_value(text);
-        self.places[at] = Place { hash, above: number + 1 };
-        number
+        let Ok(end) = u32::try_from(self.all.len() + text.len()) else {
+            return resources_err!("the different texts of a grouping take more than {SHARES} times 4 GiB");
+        };
+        let place = Place {
+            hash,
+            above: self.starts.len() as u32,
+            start: self.all.len() as u32,
+            length: text.len() as u32,
+        };
+        self.all.push_str(text);
+        self.starts.push(end);
+        self.places[at] = place;
+        Ok(place.above - 1)
     }
 
-    fn first(&self, hash: u64) -> usize {
-        (hash >> (u64::BITS - self.places.len().trailing_zeros())) as usize
+    fn first(&self, hash: u32) -> usize {
+        (hash >> (u32::BITS - self.places.len().trailing_zeros())) as usize
     }
 
-    /// Makes room for the next texts: a third of the places or more stays free.
+    /// Makes room for the next texts: half of the places stay free.
     fn grow(&mut self) {
-        let places = ((self.all.len() + TOGETHER) * 3 / 2).next_power_of_two();
+        let places = ((self.len() + TOGETHER) * 2).next_power_of_two();
         if places <= self.places.len() {
             return;
         }
@@ -107,6 +132,14 @@ impl Texts {
             self.places[at] = place;
         }
     }
+
+    fn get(&self, number: usize) -> &str {
+        &self.all[self.starts[number] as usize..self.starts[number + 1] as usize]
+    }
+}
+
+fn upper(hash: u64) -> u32 {
+    (hash >> u32::BITS) as u32
 }
 
 /// Shares of texts, by their hashes.
@@ -127,57 +160,61 @@ impl SharedTexts {
     }
 
     /// All texts.
-    ///
-    /// # Errors
-    /// Arrow's.
-    pub(super) fn finish(&self) -> Result<NumberedTexts, ArrowError> {
-        let shares: Vec<StringViewArray> = self.shares.iter().map(|share| lock(share).all.finish()).collect();
-        let ends =
-            shares.iter().scan(0, |end, share| Some(std::mem::replace(end, *end + share.len() as u32)));
-        let starts = ends.collect();
-        let shares: Vec<&dyn Array> = shares.iter().map(|share| share as &dyn Array).collect();
-        Ok(NumberedTexts { texts: concat(&shares)?.as_string_view().clone(), starts })
+    pub(super) fn finish(self) -> NumberedTexts {
+        let own = |share: Mutex<Texts>| share.into_inner().unwrap_or_else(PoisonError::into_inner);
+        NumberedTexts(self.shares.map(|share| {
+            // Nothing is looked up any more.
+            Texts { places: Vec::new(), ..own(share) }
+        }))
     }
 
-    /// Calls with the number of the text of each of these misses, which are of one share.
+    /// A share, for whoever waits for it or where nobody else has it.
+    fn share(&self, share: usize, waits: bool) -> Option<MutexGuard<'_, Texts>> {
+        match self.shares[share].try_lock() {
+            Err(TryLockError::WouldBlock) => waits.then(|| lock(&self.shares[share])),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(texts) => Some(texts),
+        }
+    }
+
+    /// Calls with the number of the text of each of these misses, by share, and leaves none.
+    ///
+    /// # Errors
+    /// The texts take too much.
     fn number(
         &self,
-        share: usize,
-        misses: &[Miss],
+        misses: &mut [Vec<Miss>],
         views: &StringViewArray,
         mut call: impl FnMut(&Miss, u32),
-    ) {
-        if misses.is_empty() {
-            return;
+    ) -> Result<(), DataFusionError> {
+        // Shares that others have come last, so that workers do not go from share to share one behind the other.
+        for waits in [false, true] {
+            for (share, misses) in misses.iter_mut().enumerate().filter(|(_, misses)| !misses.is_empty()) {
+                let Some(mut texts) = self.share(share, waits) else { continue };
+                let before = texts.bytes();
+                for misses in misses.chunks(TOGETHER) {
+                    let these = misses.iter().map(|miss| (views.value(miss.row), miss.hash));
+                    texts.number(these, |at, number| {
+                        call(&misses[at], number * SHARES as u32 + share as u32)
+                    })?;
+                }
+                // Wraps around, as the sum does, where that is less.
+                self.bytes.fetch_add(texts.bytes().wrapping_sub(before), Ordering::Relaxed);
+                misses.clear();
+            }
         }
-        let mut texts = lock(&self.shares[share]);
-        let before = texts.bytes();
-        for misses in misses.chunks(TOGETHER) {
-            let these = misses.iter().map(|miss| (views.value(miss.row), miss.hash));
-            texts.number(these, |at, number| call(&misses[at], number * SHARES as u32 + share as u32));
-        }
-        // Wraps around, as the sum does, where that is less.
-        self.bytes.fetch_add(texts.bytes().wrapping_sub(before), Ordering::Relaxed);
+        Ok(())
     }
 }
 
 /// Texts that can be found by their numbers.
-pub(super) struct NumberedTexts {
-    texts: StringViewArray,
-    /// Where each share begins.
-    starts: Vec<u32>,
-}
+pub(super) struct NumberedTexts([Texts; SHARES]);
 
 impl NumberedTexts {
     /// The texts of these numbers.
-    ///
-    /// # Errors
-    /// Arrow's.
-    pub(super) fn of(&self, numbers: impl Iterator<Item = Option<u32>>) -> Result<ArrayRef, ArrowError> {
-        let places: UInt32Array = numbers
-            .map(|number| number.map(|number| self.starts[number as usize % SHARES] + number / SHARES as u32))
-            .collect();
-        take(&self.texts, &places, None)
+    pub(super) fn of(&self, numbers: impl Iterator<Item = Option<u32>>) -> StringViewArray {
+        let text = |number: usize| self.0[number % SHARES].get(number / SHARES);
+        numbers.map(|number| number.map(|number| text(number as usize))).collect()
     }
 }
 
@@ -190,9 +227,8 @@ pub(super) struct Seen {
     slots: Vec<u64>,
     /// Room for rows that have to be looked up, by the shares of their texts.
     misses: [Vec<Miss>; SHARES],
-    /// Rows of a batch that the slots do not know, and the numbers of all.
+    /// Room for the rows of a batch that the slots do not know.
     left: Vec<u32>,
-    numbers: Vec<u32>,
 }
 
 /// A row whose text has to be looked up, the hash of that, the slot that is to have its number, if any, and what tells it
@@ -205,8 +241,12 @@ struct Miss {
     known: u64,
 }
 
-/// Texts that a view does not hold itself are longer than this, and entries of a dictionary do not overlap.
-const STEP: usize = 12;
+/// Texts that a view does not hold itself are longer than this.
+const INLINE: u32 = 12;
+
+/// So far apart at least two entries of a dictionary begin in a page of Parquet, which has the length before each.
+const STEP: usize = 16;
+const _: () = assert!(STEP <= INLINE as usize + 1 + size_of::<u32>());
 
 /// Slots; what begins behind them is looked up by its text.
 const MOST_SLOTS: usize = 1 << 17;
@@ -226,7 +266,7 @@ fn parts(view: u128) -> (u32, u32, u32) {
 
 /// Whether slots tell texts of this length apart.
 fn is_told_apart(length: u32) -> bool {
-    length as usize > STEP && length >> LENGTH_BITS == 0
+    length > INLINE && length >> LENGTH_BITS == 0
 }
 
 /// The slot of a view, and what tells it there.
@@ -234,34 +274,46 @@ fn slot_of(length: u32, offset: u32) -> (usize, u64) {
     (offset as usize / STEP, (u64::from(offset) << LENGTH_BITS) | u64::from(length))
 }
 
-fn number_in(slot: u64) -> u32 {
-    (slot & ((1 << NUMBER_BITS) - 1)) as u32
+fn number_in(slot: u64) -> u64 {
+    slot & ((1 << NUMBER_BITS) - 1)
 }
 
 impl Seen {
     pub(super) fn bytes(&self) -> usize {
         let misses = self.misses.iter().map(Vec::capacity).sum::<usize>();
-        let rows = (self.left.capacity() + self.numbers.capacity()) * size_of::<u32>();
+        let rows = self.left.capacity() * size_of::<u32>();
         self.slots.len() * size_of::<u64>() + misses * size_of::<Miss>() + rows
     }
 
-    /// The number of each row's text; of a row without one any.
-    pub(super) fn number(&mut self, texts: &SharedTexts, views: &StringViewArray) -> &[u32] {
+    /// Writes the number of each row's text, 0 where there is none, into words that come every `stride`.
+    ///
+    /// # Errors
+    /// The texts take too much.
+    pub(super) fn number(
+        &mut self,
+        texts: &SharedTexts,
+        views: &StringViewArray,
+        words: &mut [u64],
+        stride: usize,
+    ) -> Result<(), DataFusionError> {
         let buffers = views.data_buffers();
         let mut at = buffers.iter().position(|buffer| self.is_of(buffer));
-        let mut numbers = std::mem::take(&mut self.numbers);
         let mut left = std::mem::take(&mut self.left);
-        self.first(views, at, &mut numbers, &mut left);
+        left.resize(left.len().max(views.len()), 0);
+        let count = match views.nulls().filter(|present| present.null_count() > 0) {
+            Some(present) => self.first(views, at, present.iter(), words, stride, &mut left),
+            None => self.first(views, at, repeat(true), words, stride, &mut left),
+        };
         let mut misses = std::mem::take(&mut self.misses);
         let mut turns = 0;
-        for row in left.iter().map(|row| *row as usize).filter(|row| !views.is_null(*row)) {
+        for row in left[..count].iter().map(|row| *row as usize) {
             let (length, buffer, offset) = parts(views.views()[row]);
             let (mut slot, mut known) = (usize::MAX, 0);
             if is_told_apart(length) {
                 let buffer = buffer as usize;
                 if at != Some(buffer) && turns < MOST_TURNS {
                     // What slots were found for is of the buffer before.
-                    self.look_up(texts, views, &mut misses, &mut numbers);
+                    self.look_up(texts, views, &mut misses, words, stride)?;
                     self.turn_to(&buffers[buffer]);
                     at = Some(buffer);
                     turns += 1;
@@ -271,37 +323,42 @@ impl Seen {
                 }
             }
             match self.slots.get(slot) {
-                Some(there) if *there >> NUMBER_BITS == known => numbers[row] = number_in(*there),
+                Some(there) if *there >> NUMBER_BITS == known => words[row * stride] = number_in(*there),
                 _ => {
                     let hash = texts.hashes.hash_one(views.value(row));
                     misses[hash as usize % SHARES].push(Miss { row, hash, slot, known });
                 }
             }
         }
-        self.look_up(texts, views, &mut misses, &mut numbers);
-        (self.misses, self.left, self.numbers) = (misses, left, numbers);
-        &self.numbers
+        self.look_up(texts, views, &mut misses, words, stride)?;
+        (self.misses, self.left) = (misses, left);
+        Ok(())
     }
 
-    /// Numbers the rows whose views the slots know, of buffer `at`, and lists the others: without a branch for each row, which
-    /// would often be taken for the wrong one.
-    fn first(&self, views: &StringViewArray, at: Option<usize>, numbers: &mut Vec<u32>, left: &mut Vec<u32>) {
-        numbers.clear();
-        numbers.resize(views.len(), 0);
-        left.clear();
-        left.resize(views.len(), 0);
+    /// Numbers the rows whose views the slots know, of buffer `at`, lists the others that have a text, and returns how many
+    /// those are: without a branch for each row, which would often be taken for the wrong one.
+    fn first(
+        &self,
+        views: &StringViewArray,
+        at: Option<usize>,
+        present: impl Iterator<Item = bool>,
+        words: &mut [u64],
+        stride: usize,
+        left: &mut [u32],
+    ) -> usize {
         let at = at.map_or(u32::MAX, |at| at as u32);
         let mut count = 0;
-        for (row, (view, number)) in views.views().iter().zip(numbers).enumerate() {
+        let rows = words.chunks_mut(stride).zip(views.views()).zip(present);
+        for (row, ((words, view), is_present)) in rows.enumerate() {
             let (length, buffer, offset) = parts(*view);
             let (slot, known) = slot_of(length, offset);
             let there = self.slots.get(slot).copied().unwrap_or_default();
             let is_known = (there >> NUMBER_BITS == known) & (buffer == at) & is_told_apart(length);
-            *number = number_in(there);
+            words[0] = number_in(there) * u64::from(is_present);
             left[count] = row as u32;
-            count += usize::from(!is_known);
+            count += usize::from(!is_known & is_present);
         }
-        left.truncate(count);
+        count
     }
 
     /// Looks texts up, and keeps their numbers.
@@ -310,19 +367,18 @@ impl Seen {
         texts: &SharedTexts,
         views: &StringViewArray,
         misses: &mut [Vec<Miss>],
-        numbers: &mut [u32],
-    ) {
-        for (share, misses) in misses.iter_mut().enumerate() {
-            texts.number(share, misses, views, |miss, number| {
-                if let Some(slot) = self.slots.get_mut(miss.slot)
-                    && number >> NUMBER_BITS == 0
-                {
-                    *slot = (miss.known << NUMBER_BITS) | u64::from(number);
-                }
-                numbers[miss.row] = number;
-            });
-            misses.clear();
-        }
+        words: &mut [u64],
+        stride: usize,
+    ) -> Result<(), DataFusionError> {
+        texts.number(misses, views, |miss, number| {
+            let number = u64::from(number);
+            if let Some(slot) = self.slots.get_mut(miss.slot)
+                && number >> NUMBER_BITS == 0
+            {
+                *slot = (miss.known << NUMBER_BITS) | number;
+            }
+            words[miss.row * stride] = number;
+        })
     }
 
     fn is_of(&self, buffer: &Buffer) -> bool {
@@ -340,6 +396,7 @@ impl Seen {
 mod tests {
     use std::collections::HashMap;
 
+    use arrow_array::builder::StringViewBuilder;
     use proptest::prelude::*;
 
     use super::*;
@@ -349,25 +406,26 @@ mod tests {
         fn equal_texts_have_equal_numbers(batches in prop::collection::vec(prop::collection::vec(prop::option::of("[ab]{0,18}"), 0..50), 1..8)) {
             let all = SharedTexts::default();
             let mut workers = [(); 2].map(|()| Seen::default());
-            let mut known: HashMap<String, u32> = HashMap::new();
+            let mut known: HashMap<String, u64> = HashMap::new();
             for (turn, batch) in batches.iter().enumerate() {
                 let seen = &mut workers[turn % 2];
                 let array = StringViewArray::from_iter(batch.iter().map(Option::as_deref));
                 // The same buffers twice, as of two batches of one row group.
                 for array in [array.clone(), array] {
-                    let numbers = seen.number(&all, &array);
-                    prop_assert_eq!(numbers.len(), batch.len());
-                    for (text, number) in batch.iter().zip(numbers) {
-                        let Some(text) = text.clone() else { continue };
-                        prop_assert_eq!(known.entry(text).or_insert(*number), number);
+                    // What was there before, and what is between, means nothing.
+                    let mut words = vec![9; batch.len() * 2];
+                    seen.number(&all, &array, &mut words, 2).unwrap();
+                    for (text, words) in batch.iter().zip(words.chunks(2)) {
+                        let expected = text.clone().map_or(0, |text| *known.entry(text).or_insert(words[0]));
+                        prop_assert_eq!(words, [expected, 9]);
                     }
                 }
             }
-            let back = all.finish().unwrap();
-            prop_assert_eq!(back.texts.len(), known.len());
+            let back = all.finish();
+            prop_assert_eq!(back.0.iter().map(Texts::len).sum::<usize>(), known.len());
             for (text, number) in known {
-                let one = back.of(std::iter::once(Some(number))).unwrap();
-                prop_assert_eq!(one.as_string_view().value(0), text);
+                let one = back.of(std::iter::once(Some(number as u32)));
+                prop_assert_eq!(one.value(0), text);
             }
         }
     }
@@ -393,10 +451,13 @@ mod tests {
             }
         }
         let (texts, mut seen, mut known) = (SharedTexts::default(), Seen::default(), HashMap::new());
-        for (text, number) in asked.iter().zip(seen.number(&texts, &views.finish())) {
+        let mut numbers = vec![0; asked.len()];
+        let views = views.finish();
+        seen.number(&texts, &views, &mut numbers, 1).unwrap();
+        for (text, number) in asked.iter().zip(&numbers) {
             assert_eq!(known.entry(*text).or_insert(*number), number);
         }
-        let numbers: std::collections::HashSet<u32> = known.values().copied().collect();
+        let numbers: std::collections::HashSet<u64> = known.values().copied().collect();
         assert_eq!(numbers.len(), known.len(), "different texts have different numbers");
     }
 }

@@ -313,9 +313,8 @@ impl Answer {
         let mut parts: Tables = meeting.parts.into_tables().collect();
         let each = parts.len() / outputs;
         let tables = (0..outputs).map(|_| Mutex::new(Some(parts.drain(..each).collect()))).collect();
-        let texts = meeting.texts.finish()?;
         let memory = meeting.texts_memory.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self { texts, tables, _texts_memory: memory })
+        Ok(Self { texts: meeting.texts.finish(), tables, _texts_memory: memory })
     }
 }
 
