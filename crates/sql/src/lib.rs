@@ -24,6 +24,7 @@ mod interrupt;
 mod limits;
 mod names;
 pub mod output;
+mod pieces;
 mod reply;
 mod rollup;
 mod run;

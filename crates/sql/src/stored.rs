@@ -19,7 +19,7 @@ use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::physical_plan::{FileScanConfigBuilder, ParquetSource};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::path::Path;
@@ -31,6 +31,7 @@ use thalweg_types::Error;
 
 use crate::bounds::Bounds;
 use crate::fault::ours;
+use crate::pieces::pieces;
 use crate::shown::{as_shown, shown};
 
 /// Which rows of a snapshot.
@@ -93,7 +94,7 @@ impl StoredTable {
     fn parquet(
         &self,
         state: &dyn Session,
-        files: Vec<PartitionedFile>,
+        files: Vec<(PartitionedFile, u64)>,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
@@ -116,12 +117,11 @@ impl StoredTable {
             source = source.with_predicate(state.create_physical_expr(predicate, &schema)?);
         }
         let statistics = Statistics::try_merge_iter(
-            files.iter().filter_map(|file| file.statistics.as_deref()),
+            files.iter().filter_map(|(file, _)| file.statistics.as_deref()),
             &self.schema,
         )?;
-        let groups = FileGroup::new(files).split_files(state.config().target_partitions());
         let scan = FileScanConfigBuilder::new(url, Arc::new(source))
-            .with_file_groups(groups)
+            .with_file_groups(pieces(files, state.config().target_partitions()))
             .with_statistics(statistics)
             .with_limit(limit)
             .with_projection_indices(projection.cloned())?
@@ -191,8 +191,8 @@ impl TableProvider for StoredTable {
             .files()
             .iter()
             .filter(|file| Bounds::of_file(file.first, file.last).meets(bounds))
-            .map(|file| self.partitioned(file))
-            .collect::<Result<Vec<_>, _>>()?;
+            .map(|file| Ok((self.partitioned(file)?, file.rows)))
+            .collect::<Result<Vec<_>, DataFusionError>>()?;
         if !files.is_empty() {
             inputs.push(self.parquet(state, files, projection, filters, limit)?);
         }

@@ -23,7 +23,7 @@ use crate::spec::{Codec, Partition};
 use crate::{failed, folder};
 
 /// Rows of a row group: what a reader skips, or reads on another core.
-const ROW_GROUP: usize = 128 << 10;
+pub const ROW_GROUP: usize = 128 << 10;
 
 /// Where and how files of one table are written.
 pub(crate) struct Writer<'a> {

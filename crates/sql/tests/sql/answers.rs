@@ -36,6 +36,25 @@ fn files_and_fresh_rows_are_one_table() {
     assert_eq!(world.rows("SELECT bytes FROM flows LIMIT 3").len(), 3);
 }
 
+/// Their row groups are read by different threads.
+#[test]
+fn rows_of_large_files_count_once() {
+    let world = world(Limits { threads: 3, ..Limits::default() });
+    let rows = |of: std::ops::Range<u64>| of.map(|at| flow(START + at as i64, at)).collect::<Vec<_>>();
+    world.add("net", "flows", &[&rows(0..300_000), &rows(300_000..310_000)], &rows(310_000..310_005));
+    let sum = |of: std::ops::Range<u64>| of.sum::<u64>();
+    let all = format!("310005,{}", sum(0..310_005));
+    assert_eq!(world.rows("SELECT count(bytes), sum(bytes) FROM flows"), [all]);
+    let (first, last) = (130_000, 132_000);
+    let bounds = format!("time >= '2026-01-05T00:00:00.130' AND bytes < {last}");
+    let part = format!("2000,{}", sum(first..last));
+    assert_eq!(world.rows(&format!("SELECT count(bytes), sum(bytes) FROM flows WHERE {bounds}")), [part]);
+    assert_eq!(
+        world.rows("SELECT src_as, count(*) FROM flows GROUP BY 1 ORDER BY 1"),
+        ["0,103335", "1,103335", "2,103335"]
+    );
+}
+
 #[test]
 fn rows_are_counted_without_a_file_being_opened() {
     let world = two_days();

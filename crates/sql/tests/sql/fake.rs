@@ -13,9 +13,10 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
 use tempfile::TempDir;
 use thalweg_sql::{Engine, Format, Limits, Reply};
-use thalweg_table::{Catalog, Rollup, Snapshot, StoredFile, TableName};
+use thalweg_table::{Catalog, ROW_GROUP, Rollup, Snapshot, StoredFile, TableName};
 use thalweg_types::Error;
 
 pub(crate) const SECOND: i64 = 1_000_000;
@@ -84,8 +85,9 @@ pub(crate) fn batch(rows: &[Flow]) -> RecordBatch {
 
 /// Writes a file; its times are those of the column `time`.
 pub(crate) fn file(path: &Path, batch: &RecordBatch) -> Arc<StoredFile> {
-    let mut writer =
-        ArrowWriter::try_new(File::create(path).expect("a file"), batch.schema(), None).expect("a writer");
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(ROW_GROUP)).build();
+    let file = File::create(path).expect("a file");
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).expect("a writer");
     writer.write(batch).expect("written");
     writer.close().expect("closed");
     let times = batch.column_by_name("time").expect("time");
