@@ -14,10 +14,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DataFusionError, exec_err};
-use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -40,29 +38,18 @@ impl Drop for Stop {
     }
 }
 
-/// Makes a plan one that can be stopped. Comes after all other rules.
-#[derive(Debug)]
-pub(crate) struct Interruptible(pub(crate) Flag);
-
-impl PhysicalOptimizerRule for Interruptible {
-    fn optimize(
-        &self,
-        plan: Arc<dyn ExecutionPlan>,
-        _: &ConfigOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        plan.transform_up(|plan| self.changed(plan)).data()
-    }
-
-    fn name(&self) -> &str {
-        "interruptible"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+/// A plan that can be stopped, in place of one. Comes after all rules.
+///
+/// # Errors
+/// A join cannot be made anew.
+pub(crate) fn interruptible(
+    plan: Arc<dyn ExecutionPlan>,
+    flag: &Flag,
+) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    plan.transform_up(|plan| flag.changed(plan)).data()
 }
 
-impl Interruptible {
+impl Flag {
     fn changed(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -88,7 +75,7 @@ impl Interruptible {
 
     /// The condition of a join, with the flag in it. A join without one gives out what it makes.
     fn watched(&self, filter: &JoinFilter) -> JoinFilter {
-        let condition = Watched { flag: self.0.clone(), inner: Arc::clone(filter.expression()) };
+        let condition = Watched { flag: self.clone(), inner: Arc::clone(filter.expression()) };
         JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()))
     }
 

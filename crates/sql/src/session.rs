@@ -17,7 +17,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_plan::execute_stream;
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SQLOptions, SessionConfig};
 use datafusion::sql::parser::Statement;
 use futures_util::StreamExt;
 use thalweg_table::Catalog;
@@ -26,7 +26,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::fault::{self, Fault};
 use crate::function::{self, AddressLiterals, AddressPlanner};
-use crate::interrupt::{Flag, Interruptible};
+use crate::interrupt::{Flag, interruptible};
 use crate::limits::Limits;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, Jobs, Names};
 use crate::rollup::RollupRule;
@@ -148,16 +148,14 @@ async fn plan_and_start(
 ) -> Result<SendableRecordBatchStream, DataFusionError> {
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Jobs(Arc::clone(names))));
-    let mut state = SessionStateBuilder::new_from_existing(template.clone())
-        .with_catalog_list(Arc::new(catalogs))
-        .with_physical_optimizer_rule(Arc::new(Interruptible(flag)))
-        .build();
+    // One copy: a state has hundreds of functions by name, and making another by its builder takes longer than planning.
+    let mut state = template.clone();
+    state.register_catalog_list(Arc::new(catalogs));
     for (name, function) in table_function::all(names) {
         state.register_udtf(name, function);
     }
-    let context = SessionContext::new_with_state(state);
     // From here on it is one moment for `now()`.
-    let state = context.state();
+    state.mark_start_execution();
     let plan = state.statement_to_plan(statement).await?;
     // `statement` has refused all that; this is the same once more, by the plan.
     SQLOptions::new()
@@ -166,5 +164,5 @@ async fn plan_and_start(
         .with_allow_statements(false)
         .verify_plan(&plan)?;
     let plan = state.create_physical_plan(&plan).await?;
-    execute_stream(plan, state.task_ctx())
+    execute_stream(interruptible(plan, &flag)?, state.task_ctx())
 }
