@@ -17,6 +17,8 @@
 
 mod admission;
 mod bounds;
+#[cfg(target_os = "linux")]
+mod cached;
 mod engine;
 mod fault;
 mod function;

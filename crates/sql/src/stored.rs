@@ -30,6 +30,8 @@ use thalweg_table::{Snapshot, StoredFile};
 use thalweg_types::Error;
 
 use crate::bounds::Bounds;
+#[cfg(target_os = "linux")]
+use crate::cached::CachedReads;
 use crate::fault::ours;
 use crate::pieces::pieces;
 use crate::shown::{as_shown, shown};
@@ -105,6 +107,8 @@ impl StoredTable {
             runtime.object_store(&url)?,
             runtime.cache_manager.get_file_metadata_cache(),
         );
+        #[cfg(target_os = "linux")]
+        let factory = CachedReads(factory);
         let options = TableParquetOptions {
             global: state.config_options().execution.parquet.clone(),
             ..Default::default()

@@ -1,0 +1,167 @@
+//! Bytes of files that the page cache has, without another thread.
+//!
+//! DataFusion hands each read to a thread for files. Where that wakes up behind a busy thread of the query it waits
+//! milliseconds for its turn, for a copy of some hundred microseconds. So what is in memory is copied at once
+//! (`preadv2` with `RWF_NOWAIT`, which never waits for a disk), and only the rest goes to such a thread.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::common::DataFusionError;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{ParquetFileMetrics, ParquetFileReaderFactory};
+use datafusion::parquet::arrow::arrow_reader::ArrowReaderOptions;
+use datafusion::parquet::arrow::async_reader::AsyncFileReader;
+use datafusion::parquet::errors::Result;
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+use rustix::io::{ReadWriteFlags, preadv2};
+use thalweg_table::StoredFile;
+
+/// Makes readers of stored files.
+#[derive(Debug)]
+pub(crate) struct CachedReads(pub(crate) CachedParquetFileReaderFactory);
+
+impl ParquetFileReaderFactory for CachedReads {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> std::result::Result<Box<dyn AsyncFileReader + Send>, DataFusionError> {
+        let counts = ParquetFileMetrics::new(partition, file.object_meta.location.as_ref(), metrics);
+        counts.scan_efficiency_ratio.set_total(usize::try_from(file.object_meta.size).unwrap_or(usize::MAX));
+        // Whoever waits for the disk says what is wrong with a file that cannot be opened.
+        let open = file.extension::<Arc<StoredFile>>().and_then(|file| File::open(&file.path).ok());
+        // What it counts is counted here.
+        let rest =
+            self.0.create_reader(partition, file, metadata_size_hint, &ExecutionPlanMetricsSet::new())?;
+        Ok(Box::new(Reader { open, rest, counts }))
+    }
+}
+
+struct Reader {
+    open: Option<File>,
+    /// What is not in memory is read by it.
+    rest: Box<dyn AsyncFileReader + Send>,
+    counts: ParquetFileMetrics,
+}
+
+impl Reader {
+    fn count<'a>(&self, ranges: impl IntoIterator<Item = &'a Range<u64>>) {
+        let bytes = ranges.into_iter().map(|range| (range.end - range.start) as usize).sum();
+        self.counts.bytes_scanned.add(bytes);
+        self.counts.scan_efficiency_ratio.add_part(bytes);
+    }
+
+    /// A range that is all in memory.
+    fn cached(&self, range: &Range<u64>) -> Option<Bytes> {
+        let file = self.open.as_ref()?;
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).ok()?];
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = range.start + done as u64;
+            let read = preadv2(file, &mut [IoSliceMut::new(&mut bytes[done..])], at, ReadWriteFlags::NOWAIT);
+            done += read.ok().filter(|read| *read > 0)?;
+        }
+        Some(bytes.into())
+    }
+}
+
+impl AsyncFileReader for Reader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
+        self.count([&range]);
+        match self.cached(&range) {
+            Some(bytes) => ready(Ok(bytes)).boxed(),
+            None => self.rest.get_bytes(range),
+        }
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>>> {
+        self.count(&ranges);
+        let cached: Vec<Option<Bytes>> = ranges.iter().map(|range| self.cached(range)).collect();
+        let missing: Vec<_> = ranges
+            .into_iter()
+            .zip(&cached)
+            .filter(|(_, bytes)| bytes.is_none())
+            .map(|(range, _)| range)
+            .collect();
+        async move {
+            let mut read = match missing.is_empty() {
+                true => Vec::new(),
+                false => self.rest.get_byte_ranges(missing).await?,
+            }
+            .into_iter();
+            Ok(cached.into_iter().filter_map(|bytes| bytes.or_else(|| read.next())).collect())
+        }
+        .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
+        self.rest.get_metadata(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::Mutex;
+
+    use datafusion::parquet::errors::ParquetError;
+
+    use super::*;
+
+    /// Gives what was asked for as text, and remembers it.
+    struct Asked(Arc<Mutex<Vec<(u64, u64)>>>);
+
+    impl AsyncFileReader for Asked {
+        fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
+            self.0.lock().unwrap().push((range.start, range.end));
+            ready(Ok(format!("{range:?}").into())).boxed()
+        }
+
+        fn get_metadata<'a>(
+            &'a mut self,
+            _: Option<&'a ArrowReaderOptions>,
+        ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
+            ready(Err(ParquetError::NYI("metadata".to_owned()))).boxed()
+        }
+    }
+
+    #[test]
+    fn what_is_in_memory_is_read_and_the_rest_is_asked_for() {
+        // In the project's folder: a file system in memory may not know reads that do not wait.
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        file.write_all(&bytes).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let metrics = ExecutionPlanMetricsSet::new();
+        let counts = ParquetFileMetrics::new(0, "file", &metrics);
+        let mut reader = Reader { open: Some(file), rest: Box::new(Asked(Arc::clone(&asked))), counts };
+        let mut get = |ranges: Vec<Range<u64>>| {
+            let ready = reader.get_byte_ranges(ranges).now_or_never();
+            ready.expect("no wait").unwrap().iter().map(|bytes| bytes.to_vec()).collect::<Vec<_>>()
+        };
+        // It ends within the second one.
+        let got = get(vec![10..20, 99_990..100_010, 70_000..99_999, 5..5]);
+        assert_eq!(got, [&bytes[10..20], b"99990..100010", &bytes[70_000..99_999], b""]);
+        assert_eq!(*asked.lock().unwrap(), [(99_990, 100_010)]);
+        assert_eq!(reader.counts.bytes_scanned.value(), 10 + 20 + 29_999);
+
+        let one = reader.get_bytes(0..3).now_or_never();
+        assert_eq!(one.expect("no wait").unwrap(), &bytes[..3]);
+        reader.open = None;
+        let one = reader.get_bytes(0..3).now_or_never();
+        assert_eq!(one.expect("no wait").unwrap(), "0..3");
+    }
+}
