@@ -117,6 +117,8 @@ mod tests {
     use std::io::Write as _;
     use std::sync::Mutex;
 
+    use datafusion::datasource::object_store::ObjectStoreUrl;
+    use datafusion::execution::runtime_env::RuntimeEnv;
     use datafusion::parquet::errors::ParquetError;
 
     use super::*;
@@ -138,30 +140,56 @@ mod tests {
         }
     }
 
+    /// A file whose bytes are in memory, and whether its file system knows reads that do not wait; one in memory may not.
+    fn written(bytes: &[u8]) -> (tempfile::NamedTempFile, bool) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let mut one = [0];
+        let read = preadv2(&file, &mut [IoSliceMut::new(&mut one)], 0, ReadWriteFlags::NOWAIT);
+        (file, read == Ok(1))
+    }
+
     #[test]
     fn what_is_in_memory_is_read_and_the_rest_is_asked_for() {
-        // In the project's folder: a file system in memory may not know reads that do not wait.
-        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-        file.write_all(&bytes).unwrap();
+        let (file, at_once) = written(&bytes);
         let asked = Arc::new(Mutex::new(Vec::new()));
         let metrics = ExecutionPlanMetricsSet::new();
         let counts = ParquetFileMetrics::new(0, "file", &metrics);
-        let mut reader = Reader { open: Some(file), rest: Box::new(Asked(Arc::clone(&asked))), counts };
-        let mut get = |ranges: Vec<Range<u64>>| {
-            let ready = reader.get_byte_ranges(ranges).now_or_never();
-            ready.expect("no wait").unwrap().iter().map(|bytes| bytes.to_vec()).collect::<Vec<_>>()
-        };
-        // It ends within the second one.
-        let got = get(vec![10..20, 99_990..100_010, 70_000..99_999, 5..5]);
-        assert_eq!(got, [&bytes[10..20], b"99990..100010", &bytes[70_000..99_999], b""]);
-        assert_eq!(*asked.lock().unwrap(), [(99_990, 100_010)]);
+        let open = Some(file.reopen().unwrap());
+        let mut reader = Reader { open, rest: Box::new(Asked(Arc::clone(&asked))), counts };
+        // The second one ends behind the file.
+        let ranges = vec![10..20, 99_990..100_010, 70_000..99_999, 5..5];
+        let got = reader.get_byte_ranges(ranges).now_or_never().expect("no wait").unwrap();
+        if at_once {
+            assert_eq!(got, [&bytes[10..20], b"99990..100010", &bytes[70_000..99_999], b""]);
+            assert_eq!(*asked.lock().unwrap(), [(99_990, 100_010)]);
+        } else {
+            assert_eq!(got, ["10..20", "99990..100010", "70000..99999", ""]);
+        }
         assert_eq!(reader.counts.bytes_scanned.value(), 10 + 20 + 29_999);
 
-        let one = reader.get_bytes(0..3).now_or_never();
-        assert_eq!(one.expect("no wait").unwrap(), &bytes[..3]);
         reader.open = None;
         let one = reader.get_bytes(0..3).now_or_never();
         assert_eq!(one.expect("no wait").unwrap(), "0..3");
+    }
+
+    /// Without a runtime there is no thread that could.
+    #[test]
+    fn a_stored_file_is_read_by_its_path() {
+        let (file, at_once) = written(b"0123456789");
+        let runtime = RuntimeEnv::default();
+        let store = runtime.object_store(ObjectStoreUrl::local_filesystem()).unwrap();
+        let cache = runtime.cache_manager.get_file_metadata_cache();
+        let factory = CachedReads(CachedParquetFileReaderFactory::new(store, cache));
+        let path = file.path().to_owned();
+        let stored = Arc::new(StoredFile { path, rows: 0, bytes: 10, first: 0, last: 0 });
+        let elsewhere = PartitionedFile::new("not there", 10).with_extension(stored);
+        let metrics = ExecutionPlanMetricsSet::new();
+        let mut reader = factory.create_reader(0, elsewhere, None, &metrics).unwrap();
+        let got = reader.get_bytes(3..5).now_or_never().expect("no wait");
+        assert_eq!(got.ok().as_deref(), at_once.then_some(b"34".as_slice()));
+        let scanned = metrics.clone_inner().sum_by_name("bytes_scanned");
+        assert_eq!(scanned.map(|scanned| scanned.as_usize()), Some(2));
     }
 }
