@@ -48,6 +48,9 @@ struct Ask {
     /// Times that each client asks; one more comes before and does not count
     #[arg(long, default_value_t = 7)]
     repeat: usize,
+    /// Each client goes on for so many seconds at least
+    #[arg(long, default_value_t = 0.0)]
+    seconds: f64,
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Answer from rows alone
@@ -104,8 +107,14 @@ fn engine(tables: &Arc<CommittedTables>, ask: &Ask) -> Result<Engine> {
 fn warm(tables: &Arc<CommittedTables>, ask: &Ask, query: &Query) -> Result<Vec<Run>> {
     let engine = engine(tables, ask)?;
     query.run(&engine)?;
-    let client = || (0..ask.repeat).map(|_| query.run(&engine)).collect::<Result<Vec<Run>>>();
-    let runs: Vec<_> = std::thread::scope(|scope| {
+    let client = || {
+        let (started, mut runs) = (Instant::now(), Vec::new());
+        while runs.len() < ask.repeat || started.elapsed().as_secs_f64() < ask.seconds {
+            runs.push(query.run(&engine)?);
+        }
+        Ok(runs)
+    };
+    let runs: Vec<Result<Vec<Run>>> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..ask.clients).map(|_| scope.spawn(client)).collect();
         clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
     });

@@ -21,7 +21,10 @@ pub(super) struct Query {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) clients: usize,
+    /// Times that each client asks.
     pub(super) repeat: usize,
+    /// It goes on for so long at least, so that a query of a millisecond is not measured by nine.
+    pub(super) seconds: f64,
     pub(super) cold: bool,
 }
 
@@ -95,7 +98,7 @@ pub(super) fn ask(system: System<'_>, stored: &Stored, queries: &[Query], how: H
     command.args(["--threads", THREADS, "--repeat", &how.repeat.to_string()]);
     match how.cold {
         true => command.arg("--cold"),
-        false => command.args(["--clients", &how.clients.to_string()]),
+        false => command.args(["--clients", &how.clients.to_string(), "--seconds", &how.seconds.to_string()]),
     };
     command.args(queries.iter().map(|query| format!("{}={}", query.name, query.sql)));
     let finished = process::run(command)?;

@@ -13,7 +13,7 @@ pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bench = Bench::new(Profile::Dev, folder.path())?;
     let stored = bench.fill(ROWS, "zstd")?;
-    let how = How { clients: 2, repeat: 2, cold: false };
+    let how = How { clients: 2, repeat: 2, seconds: 0.01, cold: false };
     for (name, condition) in [("all rows", String::new()), ("an hour", middle_hour(1_000_000))] {
         let queries = queries(&condition);
         let outcome = (|| {
