@@ -94,11 +94,9 @@ impl AsyncFileReader for Reader {
             .map(|(range, _)| range)
             .collect();
         async move {
-            let mut read = match missing.is_empty() {
-                true => Vec::new(),
-                false => self.rest.get_byte_ranges(missing).await?,
-            }
-            .into_iter();
+            // An empty read, too, would go to another thread.
+            let read = if missing.is_empty() { vec![] } else { self.rest.get_byte_ranges(missing).await? };
+            let mut read = read.into_iter();
             Ok(cached.into_iter().filter_map(|bytes| bytes.or_else(|| read.next())).collect())
         }
         .boxed()
