@@ -6,8 +6,8 @@ use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt8Array,
-    UInt64Array,
+    ArrayRef, Int16Array, Int64Array, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray,
+    UInt8Array, UInt64Array,
 };
 use arrow_cast::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
@@ -36,7 +36,8 @@ fn batch(rows: &[Row]) -> RecordBatch {
         }
     }
     let texts = rows.iter().map(|row| row.2.as_deref());
-    let columns: [(&str, ArrayRef); 8] = [
+    let negative = rows.iter().map(|row| (row.4 > 9).then(|| -i16::from(row.4)));
+    let columns: [(&str, ArrayRef); 9] = [
         ("small", Arc::new(rows.iter().map(|row| row.0.map(|n| n % 5)).collect::<UInt8Array>())),
         ("large", Arc::new(rows.iter().map(|row| row.1).collect::<UInt64Array>())),
         ("address", Arc::new(addresses.finish())),
@@ -48,16 +49,19 @@ fn batch(rows: &[Row]) -> RecordBatch {
         ),
         ("signed", Arc::new(rows.iter().map(|row| row.3).collect::<Int64Array>())),
         ("one", Arc::new(rows.iter().map(|row| Some(row.4)).collect::<UInt8Array>())),
+        ("negative", Arc::new(negative.collect::<Int16Array>())),
     ];
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
 }
 
-const QUERIES: [&str; 18] = [
+const QUERIES: [&str; 20] = [
     "SELECT small, large, sum(signed), count(*), count(large) FROM t GROUP BY 1, 2",
     "SELECT seen, text, sum(large) FROM t GROUP BY 1, 2",
     "SELECT seen, sum(one) AS n FROM t GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3",
     "SELECT address, time, count(signed), sum(one) FROM t GROUP BY 1, 2",
     "SELECT DISTINCT small, seen FROM t",
+    "SELECT negative, large, small, address, seen, one, count(*) FROM t GROUP BY 1, 2, 3, 4, 5, 6",
+    "SELECT negative, text, small, sum(large) FROM t GROUP BY 1, 2, 3",
     "SELECT small, count(DISTINCT large) FROM t GROUP BY 1",
     "SELECT date_bin(INTERVAL '1 second', time) AS second, sum(large) AS s FROM t WHERE one > 10 GROUP BY 1",
     "SELECT one % 3 AS third, signed, text, sum(one + 1) FROM t GROUP BY 1, 2, 3",

@@ -15,6 +15,7 @@ use datafusion::common::{DataFusionError, resources_err};
 use foldhash::quality::RandomState;
 
 use super::TOGETHER;
+use super::key::Half;
 use super::work::lock;
 
 /// Places of an empty table.
@@ -274,8 +275,21 @@ fn slot_of(length: u32, offset: u32) -> (usize, u64) {
     (offset as usize / STEP, (u64::from(offset) << LENGTH_BITS) | u64::from(length))
 }
 
-fn number_in(slot: u64) -> u64 {
-    slot & ((1 << NUMBER_BITS) - 1)
+fn number_in(slot: u64) -> u32 {
+    slot as u32 & ((1 << NUMBER_BITS) - 1)
+}
+
+/// Where the numbers of rows are written: half of a word that comes every `stride` words.
+pub(super) struct Numbers<'a> {
+    pub(super) words: &'a mut [u64],
+    pub(super) stride: usize,
+    pub(super) half: Half,
+}
+
+impl Numbers<'_> {
+    fn put(&mut self, row: usize, number: u32) {
+        self.half.write(&mut self.words[row * self.stride], number);
+    }
 }
 
 impl Seen {
@@ -285,7 +299,7 @@ impl Seen {
         self.slots.len() * size_of::<u64>() + misses * size_of::<Miss>() + rows
     }
 
-    /// Writes the number of each row's text, 0 where there is none, into words that come every `stride`.
+    /// Writes the number of each row's text, 0 where there is none.
     ///
     /// # Errors
     /// The texts take too much.
@@ -293,16 +307,15 @@ impl Seen {
         &mut self,
         texts: &SharedTexts,
         views: &StringViewArray,
-        words: &mut [u64],
-        stride: usize,
+        mut numbers: Numbers<'_>,
     ) -> Result<(), DataFusionError> {
         let buffers = views.data_buffers();
         let mut at = buffers.iter().position(|buffer| self.is_of(buffer));
         let mut left = std::mem::take(&mut self.left);
         left.resize(left.len().max(views.len()), 0);
         let count = match views.nulls().filter(|present| present.null_count() > 0) {
-            Some(present) => self.first(views, at, present.iter(), words, stride, &mut left),
-            None => self.first(views, at, repeat(true), words, stride, &mut left),
+            Some(present) => self.first(views, at, present.iter(), &mut numbers, &mut left),
+            None => self.first(views, at, repeat(true), &mut numbers, &mut left),
         };
         let mut misses = std::mem::take(&mut self.misses);
         let mut turns = 0;
@@ -313,7 +326,7 @@ impl Seen {
                 let buffer = buffer as usize;
                 if at != Some(buffer) && turns < MOST_TURNS {
                     // What slots were found for is of the buffer before.
-                    self.look_up(texts, views, &mut misses, words, stride)?;
+                    self.look_up(texts, views, &mut misses, &mut numbers)?;
                     self.turn_to(&buffers[buffer]);
                     at = Some(buffer);
                     turns += 1;
@@ -323,14 +336,14 @@ impl Seen {
                 }
             }
             match self.slots.get(slot) {
-                Some(there) if *there >> NUMBER_BITS == known => words[row * stride] = number_in(*there),
+                Some(there) if *there >> NUMBER_BITS == known => numbers.put(row, number_in(*there)),
                 _ => {
                     let hash = texts.hashes.hash_one(views.value(row));
                     misses[hash as usize % SHARES].push(Miss { row, hash, slot, known });
                 }
             }
         }
-        self.look_up(texts, views, &mut misses, words, stride)?;
+        self.look_up(texts, views, &mut misses, &mut numbers)?;
         (self.misses, self.left) = (misses, left);
         Ok(())
     }
@@ -342,19 +355,19 @@ impl Seen {
         views: &StringViewArray,
         at: Option<usize>,
         present: impl Iterator<Item = bool>,
-        words: &mut [u64],
-        stride: usize,
+        numbers: &mut Numbers<'_>,
         left: &mut [u32],
     ) -> usize {
         let at = at.map_or(u32::MAX, |at| at as u32);
         let mut count = 0;
-        let rows = words.chunks_mut(stride).zip(views.views()).zip(present);
+        let half = numbers.half;
+        let rows = numbers.words.chunks_mut(numbers.stride).zip(views.views()).zip(present);
         for (row, ((words, view), is_present)) in rows.enumerate() {
             let (length, buffer, offset) = parts(*view);
             let (slot, known) = slot_of(length, offset);
             let there = self.slots.get(slot).copied().unwrap_or_default();
             let is_known = (there >> NUMBER_BITS == known) & (buffer == at) & is_told_apart(length);
-            words[0] = number_in(there) * u64::from(is_present);
+            half.write(&mut words[0], number_in(there) * u32::from(is_present));
             left[count] = row as u32;
             count += usize::from(!is_known & is_present);
         }
@@ -367,17 +380,15 @@ impl Seen {
         texts: &SharedTexts,
         views: &StringViewArray,
         misses: &mut [Vec<Miss>],
-        words: &mut [u64],
-        stride: usize,
+        numbers: &mut Numbers<'_>,
     ) -> Result<(), DataFusionError> {
         texts.number(misses, views, |miss, number| {
-            let number = u64::from(number);
             if let Some(slot) = self.slots.get_mut(miss.slot)
                 && number >> NUMBER_BITS == 0
             {
-                *slot = (miss.known << NUMBER_BITS) | number;
+                *slot = (miss.known << NUMBER_BITS) | u64::from(number);
             }
-            words[miss.row * stride] = number;
+            numbers.put(miss.row, number);
         })
     }
 
@@ -406,25 +417,29 @@ mod tests {
         fn equal_texts_have_equal_numbers(batches in prop::collection::vec(prop::collection::vec(prop::option::of("[ab]{0,18}"), 0..50), 1..8)) {
             let all = SharedTexts::default();
             let mut workers = [(); 2].map(|()| Seen::default());
-            let mut known: HashMap<String, u64> = HashMap::new();
+            let mut known: HashMap<String, u32> = HashMap::new();
             for (turn, batch) in batches.iter().enumerate() {
                 let seen = &mut workers[turn % 2];
                 let array = StringViewArray::from_iter(batch.iter().map(Option::as_deref));
                 // The same buffers twice, as of two batches of one row group.
                 for array in [array.clone(), array] {
-                    // What was there before, and what is between, means nothing.
-                    let mut words = vec![9; batch.len() * 2];
-                    seen.number(&all, &array, &mut words, 2).unwrap();
+                    // What was there before means nothing; what is beside it stays.
+                    let (half, shift) = if turn % 3 == 0 { (Half::Upper, 32) } else { (Half::Lower, 0) };
+                    let before = 9 << 32 | 9;
+                    let mut words = vec![before; batch.len() * 2];
+                    seen.number(&all, &array, Numbers { words: &mut words, stride: 2, half }).unwrap();
                     for (text, words) in batch.iter().zip(words.chunks(2)) {
-                        let expected = text.clone().map_or(0, |text| *known.entry(text).or_insert(words[0]));
-                        prop_assert_eq!(words, [expected, 9]);
+                        let number = (words[0] >> shift) as u32;
+                        let expected = text.clone().map_or(0, |text| *known.entry(text).or_insert(number));
+                        let beside = 9 << (32 - shift);
+                        prop_assert_eq!(words, [u64::from(expected) << shift | beside, before]);
                     }
                 }
             }
             let back = all.finish();
             prop_assert_eq!(back.0.iter().map(Texts::len).sum::<usize>(), known.len());
             for (text, number) in known {
-                let one = back.of(std::iter::once(Some(number as u32)));
+                let one = back.of(std::iter::once(Some(number)));
                 prop_assert_eq!(one.value(0), text);
             }
         }
@@ -453,7 +468,7 @@ mod tests {
         let (texts, mut seen, mut known) = (SharedTexts::default(), Seen::default(), HashMap::new());
         let mut numbers = vec![0; asked.len()];
         let views = views.finish();
-        seen.number(&texts, &views, &mut numbers, 1).unwrap();
+        seen.number(&texts, &views, Numbers { words: &mut numbers, stride: 1, half: Half::Lower }).unwrap();
         for (text, number) in asked.iter().zip(&numbers) {
             assert_eq!(known.entry(*text).or_insert(*number), number);
         }
