@@ -283,10 +283,16 @@ impl Groups {
         next
     }
 
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Group<'_>> {
-        let places = self.words.chunks_exact(self.layout.stride());
-        places.filter(|group| group[0] != 0).map(|group| self.group(group))
+    /// All of them, and the place of each.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Group<'_>)> {
+        let places = self.words.chunks_exact(self.layout.stride()).enumerate();
+        places.filter(|(_, group)| group[0] != 0).map(|(place, group)| (place, self.group(group)))
+    }
+
+    /// The group at a place where one is.
+    pub(super) fn at(&self, place: usize) -> Group<'_> {
+        let stride = self.layout.stride();
+        self.group(&self.words[place * stride..][..stride])
     }
 
     fn group<'a>(&self, words: &'a [u64]) -> Group<'a> {

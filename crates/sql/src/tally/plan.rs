@@ -48,7 +48,7 @@ pub(super) struct Best {
 }
 
 /// So many groups are looked for at most.
-const MOST_BEST: usize = 1 << 14;
+pub(super) const MOST_BEST: usize = 1 << 14;
 
 impl Best {
     /// For a reader that wants this of an answer with so many keys before its sums.

@@ -190,6 +190,20 @@ async fn groups_behind_the_first_are_not_given_out() {
     }
 }
 
+/// More of them than places are noted for.
+#[tokio::test]
+async fn of_many_equal_groups_the_first_by_key_are_found() {
+    let rows: Vec<Row> =
+        (0..70_000_u64).map(|n| (None, Some(n), None, Some(i64::from(n > 69_990)), 1)).collect();
+    let batches: Vec<RecordBatch> = rows.chunks(10_000).map(batch).collect();
+    for by in ["2 DESC, 1", "2, 1 DESC"] {
+        let sql = format!("SELECT large, sum(signed) FROM t GROUP BY 1 ORDER BY {by} LIMIT 3 OFFSET 8");
+        let (ours, is_tally) = ask(&batches, &sql, 1, true).await;
+        assert!(is_tally);
+        assert_eq!(ours, ask(&batches, &sql, 1, false).await.0, "{by}");
+    }
+}
+
 /// The other side of such a join has been divided by DataFusion's hashes.
 #[tokio::test]
 async fn a_join_by_partitions_has_its_groupings_from_datafusion() {

@@ -7,7 +7,7 @@
 //! Policy when full: a worker that has its share of the memory, or gets no more of it, brings all that it has and begins
 //! anew; the workers' share is a quarter of the query's. A part that gets no memory fails the query.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use super::groups::{Addend, Group, Groups, Layout};
 use super::key::KeyColumn;
 use super::parts::{Parts, Scattered};
-use super::plan::{Best, Grouping, Sum};
+use super::plan::{Best, Grouping, MOST_BEST, Sum};
 use super::spare::Spare;
 use super::texts::{NumberedTexts, SharedTexts};
 
@@ -328,11 +328,16 @@ struct Part {
     tables: Tables,
     grouping: Arc<Grouping>,
     columns: Vec<KeyColumn>,
-    /// Groups that come behind one of this rank are not wanted.
-    first: Option<(Ranking, u64)>,
-    /// Up to which place of which table groups were given out.
-    place: (usize, usize),
+    rest: Rest,
     batch_rows: usize,
+}
+
+/// What has not been given out of a part.
+enum Rest {
+    /// The groups at these places of these tables.
+    At(std::vec::IntoIter<(usize, usize)>),
+    /// All from this place of this table on, but those that come behind one of this rank.
+    From { table: usize, place: usize, last: Option<(Ranking, u64)> },
 }
 
 impl Part {
@@ -346,13 +351,11 @@ impl Part {
             return internal_err!("output {output} of a tally is read twice");
         };
         let columns = grouping.columns()?.0;
-        let first = grouping.best.and_then(|best| {
-            let ranking = grouping.ranking(&best);
-            let groups = tables.iter().flat_map(|(groups, _)| groups.iter());
-            let last = last_of(best.count, groups.filter_map(|group| ranking.of(&group)))?;
-            Some((ranking, last))
-        });
-        Ok(Self { answer, tables, grouping, columns, first, place: (0, 0), batch_rows })
+        let rest = match &grouping.best {
+            Some(best) => first_of(&tables, grouping.ranking(best), best.count),
+            None => Rest::From { table: 0, place: 0, last: None },
+        };
+        Ok(Self { answer, tables, grouping, columns, rest, batch_rows })
     }
 
     fn batches(self) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
@@ -364,23 +367,29 @@ impl Part {
 
     fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let mut groups = Vec::new();
-        let (mut table, mut place) = self.place;
-        // Nulls are for the reader to put in order.
-        let is_wanted = |group: &Group<'_>| {
-            self.first.is_none_or(|(ranking, last)| ranking.of(group).is_none_or(|rank| rank >= last))
-        };
-        while groups.len() < self.batch_rows
-            && let Some((next, _)) = self.tables.get(table)
-        {
-            place = next.read(place, self.batch_rows, is_wanted, &mut groups);
-            if groups.len() < self.batch_rows {
-                (table, place) = (table + 1, 0);
+        match &mut self.rest {
+            Rest::At(places) => {
+                let places = places.take(self.batch_rows);
+                groups.extend(places.map(|(table, place)| self.tables[table].0.at(place)));
+            }
+            Rest::From { table, place, last } => {
+                // Nulls are for the reader to put in order.
+                let is_wanted = |group: &Group<'_>| {
+                    last.is_none_or(|(ranking, last)| ranking.of(group).is_none_or(|rank| rank >= last))
+                };
+                while groups.len() < self.batch_rows
+                    && let Some((next, _)) = self.tables.get(*table)
+                {
+                    *place = next.read(*place, self.batch_rows, is_wanted, &mut groups);
+                    if groups.len() < self.batch_rows {
+                        (*table, *place) = (*table + 1, 0);
+                    }
+                }
             }
         }
         if groups.is_empty() {
             return Ok(None);
         }
-        self.place = (table, place);
         let mut columns = self
             .columns
             .iter()
@@ -404,19 +413,56 @@ impl Part {
     }
 }
 
-/// The `count`-th of these if the largest come first; `None` if there are fewer.
-fn last_of(count: usize, ranks: impl Iterator<Item = u64>) -> Option<u64> {
+/// Places of groups that may be among the first are noted until there are so many; beyond that, as where all have the same
+/// sum, those that are wanted are looked for once more while they are given out.
+const MOST_NOTED: usize = 1 << 16;
+const _: () = assert!(MOST_NOTED > 2 * MOST_BEST);
+
+/// The groups that are not behind `count` others, and all that have no rank.
+fn first_of(tables: &Tables, ranking: Ranking, count: usize) -> Rest {
+    // The ranks of the first so far, the last of them on top.
     let mut first = BinaryHeap::with_capacity(count);
-    for rank in ranks {
-        if first.len() < count {
-            first.push(Reverse(rank));
-        } else if let Some(mut last) = first.peek_mut()
-            && rank > last.0
-        {
-            *last = Reverse(rank);
+    let mut noted = Some(Vec::new());
+    let mut room = 4 * count;
+    for (table, (groups, _)) in tables.iter().enumerate() {
+        for (place, group) in groups.iter() {
+            let rank = ranking.of(&group);
+            if let Some(rank) = rank {
+                if first.len() < count {
+                    first.push(Reverse(rank));
+                } else if let Some(mut last) = first.peek_mut() {
+                    match rank.cmp(&last.0) {
+                        Ordering::Less => continue,
+                        Ordering::Equal => {}
+                        Ordering::Greater => *last = Reverse(rank),
+                    }
+                }
+            }
+            let Some(places) = &mut noted else { continue };
+            places.push((rank, table, place));
+            if places.len() > room {
+                let last = last_of(&first, count);
+                places.retain(|(rank, ..)| rank.is_none_or(|rank| rank >= last));
+                room = places.len() * 2;
+                if places.len() > MOST_NOTED {
+                    noted = None;
+                }
+            }
         }
     }
-    first.peek().filter(|_| first.len() == count).map(|last| last.0)
+    let last = last_of(&first, count);
+    match noted {
+        Some(places) => {
+            let first = places.into_iter().filter(|(rank, ..)| rank.is_none_or(|rank| rank >= last));
+            Rest::At(first.map(|(_, table, place)| (table, place)).collect::<Vec<_>>().into_iter())
+        }
+        None => Rest::From { table: 0, place: 0, last: Some((ranking, last)) },
+    }
+}
+
+/// The rank that nobody wanted is behind, of the first so far; 0, which all have, as long as these are fewer.
+fn last_of(first: &BinaryHeap<Reverse<u64>>, count: usize) -> u64 {
+    first.peek().filter(|_| first.len() == count).map_or(0, |last| last.0)
 }
 
 /// How groups come one behind the other.
