@@ -26,10 +26,10 @@ pub(super) const MAX_KEYS: usize = 8;
 pub(super) const MAX_COLUMN_WORDS: usize = 2;
 pub(super) const MAX_SUMS: usize = 7;
 
-const TAKEN: u64 = 1;
+pub(super) const TAKEN: u64 = 1;
 const FIRST_SUM: u32 = 9;
 /// What tells groups apart: all but which sums have met a value.
-const IDENTITY: u64 = (!0 << 16) | ((1 << FIRST_SUM) - 1);
+pub(super) const IDENTITY: u64 = (!0 << 16) | ((1 << FIRST_SUM) - 1);
 
 /// Places of a table that has its first group.
 const LEAST: usize = 1 << 7;
@@ -50,16 +50,19 @@ const _: () = assert!(1 + MAX_KEYS * MAX_COLUMN_WORDS + MAX_SUMS <= STRIDES[STRI
 
 /// Calls a method that is made for each of [`STRIDES`] with records as arrays.
 macro_rules! by_stride {
-    ($stride:expr, $self:ident.$call:ident($records:expr $(, $more:expr)?)) => {
+    ($stride:expr, $self:ident.$call:ident($records:ident $(, $more:expr)*)) => {
+        by_stride!($stride, $self.$call($records.as_chunks() $(, $more)*))
+    };
+    ($stride:expr, $self:ident.$call:ident($records:ident.$chunks:ident() $(, $more:expr)*)) => {
         match $stride {
-            2 => $self.$call($records.as_chunks::<2>().0 $(, $more)?),
-            3 => $self.$call($records.as_chunks::<3>().0 $(, $more)?),
-            4 => $self.$call($records.as_chunks::<4>().0 $(, $more)?),
-            5 => $self.$call($records.as_chunks::<5>().0 $(, $more)?),
-            6 => $self.$call($records.as_chunks::<6>().0 $(, $more)?),
-            8 => $self.$call($records.as_chunks::<8>().0 $(, $more)?),
-            12 => $self.$call($records.as_chunks::<12>().0 $(, $more)?),
-            _ => $self.$call($records.as_chunks::<24>().0 $(, $more)?),
+            2 => $self.$call($records.$chunks::<2>().0 $(, $more)*),
+            3 => $self.$call($records.$chunks::<3>().0 $(, $more)*),
+            4 => $self.$call($records.$chunks::<4>().0 $(, $more)*),
+            5 => $self.$call($records.$chunks::<5>().0 $(, $more)*),
+            6 => $self.$call($records.$chunks::<6>().0 $(, $more)*),
+            8 => $self.$call($records.$chunks::<8>().0 $(, $more)*),
+            12 => $self.$call($records.$chunks::<12>().0 $(, $more)*),
+            _ => $self.$call($records.$chunks::<24>().0 $(, $more)*),
         }
     };
 }
@@ -84,38 +87,52 @@ impl Layout {
         self.stride
     }
 
+    /// Words of a key.
+    pub(super) fn keys(&self) -> usize {
+        self.keys
+    }
+
     /// Makes records of rows whose keys are written already; what else there was in them was zeros or another record.
     /// `nulls` has for each row a bit for each column that is null.
     pub(super) fn complete(&self, records: &mut [u64], nulls: &[u8], sums: &[Addend]) {
-        for (record, nulls) in records.chunks_exact_mut(self.stride()).zip(nulls) {
+        by_stride!(self.stride, self.complete_all(records.as_chunks_mut(), nulls, sums));
+    }
+
+    fn complete_all<const STRIDE: usize>(
+        &self,
+        records: &mut [[u64; STRIDE]],
+        nulls: &[u8],
+        sums: &[Addend],
+    ) {
+        // Most rows have all values.
+        let met = ((1 << sums.len()) - 1) << FIRST_SUM;
+        for (record, nulls) in records.iter_mut().zip(nulls) {
             let mut hasher = self.hashes.build_hasher();
             record[1..][..self.keys].iter().for_each(|word| hasher.write_u64(*word));
             hasher.write_u8(*nulls);
-            record[0] = (hasher.finish() & (!0 << 16)) | (u64::from(*nulls) << 1) | TAKEN;
+            record[0] = (hasher.finish() & (!0 << 16)) | met | (u64::from(*nulls) << 1) | TAKEN;
         }
         for (sum, addend) in sums.iter().enumerate() {
-            self.add(records, sum, addend);
-        }
-    }
-
-    fn add(&self, records: &mut [u64], sum: usize, addend: &Addend) {
-        let (stride, word, met) = (self.stride(), 1 + self.keys + sum, 1 << (FIRST_SUM + sum as u32));
-        let rows = records.len() / stride;
-        let add = |record: &mut [u64], value: Option<u64>| {
-            record[0] |= if value.is_some() { met } else { 0 };
-            // A sum that has met no value is 0.
-            record[word] = value.unwrap_or(0);
-        };
-        match addend {
-            Addend::One => each(None, repeat_n(1, rows), records, stride, add),
-            Addend::Signed(numbers) => {
-                let values = numbers.values().iter().map(|value| value.cast_unsigned());
-                each(numbers.nulls(), values, records, stride, add);
+            let (word, met) = (1 + self.keys + sum, 1 << (FIRST_SUM + sum as u32));
+            let write = |record: &mut [u64; STRIDE], value: Option<u64>| match value {
+                Some(value) => record[word] = value,
+                None => {
+                    record[0] &= !met;
+                    record[word] = 0;
+                }
+            };
+            let one = repeat_n(1, records.len());
+            match addend {
+                Addend::One => each(None, one, records, write),
+                Addend::Signed(numbers) => {
+                    let values = numbers.values().iter().map(|value| value.cast_unsigned());
+                    each(numbers.nulls(), values, records, write);
+                }
+                Addend::Unsigned(numbers) => {
+                    each(numbers.nulls(), numbers.values().iter().copied(), records, write);
+                }
+                Addend::Present(present) => each(Some(present), one, records, write),
             }
-            Addend::Unsigned(numbers) => {
-                each(numbers.nulls(), numbers.values().iter().copied(), records, stride, add);
-            }
-            Addend::Present(present) => each(Some(present), repeat_n(1, rows), records, stride, add),
         }
     }
 }
@@ -149,30 +166,9 @@ impl Groups {
         Self { words: Vec::new(), layout, places: 0, len: 0, room, spare }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Bytes that it may have after this many more records.
     pub(super) fn bytes_with(&self, records: usize) -> usize {
         self.places_with(records) * self.layout.stride() * size_of::<u64>()
-    }
-
-    /// Forgets all groups and keeps its memory.
-    pub(super) fn clear(&mut self) {
-        self.len = 0;
-        self.words.fill(0);
-    }
-
-    /// Forgets all groups and gives its memory back.
-    pub(super) fn free(&mut self) {
-        (self.places, self.len) = (0, 0);
-        self.spare.give(std::mem::take(&mut self.words));
-    }
-
-    /// Its groups, as records, in the order of their hashes. Between them are places without one, which are zeros.
-    pub(super) fn places(&self) -> &[u64] {
-        &self.words
     }
 
     /// Adds records.
@@ -283,10 +279,30 @@ impl Groups {
         next
     }
 
-    /// All of them, and the place of each.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Group<'_>)> {
-        let places = self.words.chunks_exact(self.layout.stride()).enumerate();
-        places.filter(|(_, group)| group[0] != 0).map(|(place, group)| (place, self.group(group)))
+    /// Calls with the place and the rank of each group that has none or that does not come behind `least`, which may rise.
+    pub(super) fn find(&self, ranking: Ranking, least: u64, call: impl FnMut(usize, Option<u64>) -> u64) {
+        let words = self.words.as_slice();
+        by_stride!(self.layout.stride, self.find_all(words, ranking, least, call));
+    }
+
+    fn find_all<const STRIDE: usize>(
+        &self,
+        groups: &[[u64; STRIDE]],
+        ranking: Ranking,
+        mut least: u64,
+        mut call: impl FnMut(usize, Option<u64>) -> u64,
+    ) {
+        let word = 1 + self.layout.keys + ranking.sum;
+        let met = 1 << (FIRST_SUM + ranking.sum as u32);
+        for (place, group) in groups.iter().enumerate() {
+            // A sum that has met no value is 0.
+            let rank = group[word] ^ ranking.flip;
+            let is_null = ranking.is_nullable & (group[0] & met == 0);
+            // One branch, which few groups take: whether a place is taken is a toss of a coin.
+            if (group[0] != 0) & (is_null | (rank >= least)) {
+                least = call(place, (!is_null).then_some(rank));
+            }
+        }
     }
 
     /// The group at a place where one is.
@@ -298,6 +314,25 @@ impl Groups {
     fn group<'a>(&self, words: &'a [u64]) -> Group<'a> {
         let (key, sums) = words[1..].split_at(self.layout.keys);
         Group { head: words[0], key, sums }
+    }
+}
+
+/// How groups come one behind the other.
+#[derive(Clone, Copy)]
+pub(super) struct Ranking {
+    /// By this sum.
+    pub(super) sum: usize,
+    /// It is null where it has met no value, or else 0.
+    pub(super) is_nullable: bool,
+    /// What makes it a number that is the larger the earlier a group comes.
+    pub(super) flip: u64,
+}
+
+impl Ranking {
+    /// `None` where nulls decide.
+    pub(super) fn of(self, group: &Group<'_>) -> Option<u64> {
+        let sum = group.sum(self.sum);
+        Some(if self.is_nullable { sum? } else { sum.unwrap_or(0) } ^ self.flip)
     }
 }
 
@@ -338,22 +373,32 @@ impl Group<'_> {
     }
 }
 
-/// Calls with the record, or what there is of it from some word on, and the value of each row. Records come every `stride`
-/// words.
-pub(super) fn each<T>(
+/// Calls with the record and the value of each row, and then once more for each row without a value, as these are few.
+pub(super) fn each<T, const STRIDE: usize>(
     present: Option<&NullBuffer>,
     values: impl Iterator<Item = T>,
-    records: &mut [u64],
-    stride: usize,
-    call: impl Fn(&mut [u64], Option<T>),
+    records: &mut [[u64; STRIDE]],
+    call: impl Fn(&mut [u64; STRIDE], Option<T>),
 ) {
-    let rows = records.chunks_mut(stride).zip(values);
-    match present.filter(|present| present.null_count() > 0) {
-        Some(present) => {
-            rows.zip(present.iter())
-                .for_each(|((record, value), is_present)| call(record, is_present.then_some(value)));
+    records.iter_mut().zip(values).for_each(|(record, value)| call(record, Some(value)));
+    absent(present, |row| call(&mut records[row], None));
+}
+
+/// Calls with each row without a value.
+pub(super) fn absent(present: Option<&NullBuffer>, mut call: impl FnMut(usize)) {
+    let Some(present) = present.filter(|present| present.null_count() > 0) else { return };
+    for (chunk, bits) in present.inner().bit_chunks().iter_padded().enumerate() {
+        let first = chunk * u64::BITS as usize;
+        let mut left = !bits;
+        while left != 0 {
+            let row = first + left.trailing_zeros() as usize;
+            if row == present.len() {
+                // Bits behind the last row are zeros.
+                return;
+            }
+            call(row);
+            left &= left - 1;
         }
-        None => rows.for_each(|(record, value)| call(record, Some(value))),
     }
 }
 
@@ -363,6 +408,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::recent::Recent;
     use super::*;
 
     type Row = (u8, Option<u8>, Option<u64>);
@@ -426,28 +472,38 @@ mod tests {
         fn groups_are_those_of_a_map(batches in batches()) {
             let layout = layout();
             let mut groups = Groups::new(Arc::clone(&layout), Arc::default(), 2);
-            for turn in 0..2 {
-                batches.iter().for_each(|rows| groups.add(&records(&layout, rows)));
-                let expected = expected(batches.iter().flatten());
-                prop_assert_eq!(groups.len(), expected.len());
-                prop_assert_eq!(found(&groups), expected);
-                if turn == 0 { groups.clear() } else { groups.free() }
-                prop_assert_eq!(found(&groups), BTreeMap::new());
-            }
+            prop_assert_eq!(found(&groups), BTreeMap::new());
+            batches.iter().for_each(|rows| groups.add(&records(&layout, rows)));
+            let expected = expected(batches.iter().flatten());
+            prop_assert_eq!(groups.len, expected.len());
+            prop_assert_eq!(found(&groups), expected);
         }
 
         #[test]
-        fn groups_of_several_tables_come_together_by_parts(batches in batches(), parts in 1..4_usize) {
+        fn what_was_met_lately_comes_together_by_parts(
+            batches in batches(), parts in 1..4_usize, places in 1..300_usize,
+        ) {
             let (layout, spare) = (layout(), Arc::new(Spare::default()));
             let table = || Groups::new(Arc::clone(&layout), Arc::clone(&spare), 1);
             let mut together: Vec<Groups> = (0..parts).map(|_| table()).collect();
-            for rows in &batches {
-                let mut groups = table();
-                groups.add(&records(&layout, rows));
-                for record in groups.places().chunks(layout.stride()).filter(|record| record[0] != 0) {
+            let mut bring = |records: &[u64]| {
+                for record in records.chunks(layout.stride()).filter(|record| record[0] != 0) {
                     together[part_of(record[0], parts)].add(record);
                 }
+            };
+            let mut recent = Recent::new(places, Arc::clone(&layout), Arc::clone(&spare));
+            for (turn, rows) in batches.iter().enumerate() {
+                let mut records = records(&layout, rows);
+                let gone = recent.add(&mut records);
+                bring(&records[..gone]);
+                let taken = recent.places().chunks(layout.stride()).filter(|record| record[0] != 0);
+                prop_assert_eq!(recent.len(), taken.count());
+                if turn % 4 == 3 {
+                    bring(recent.places());
+                    recent.free();
+                }
             }
+            bring(recent.places());
             let mut all = BTreeMap::new();
             for groups in together.iter().map(found) {
                 let before = all.len() + groups.len();
@@ -456,5 +512,23 @@ mod tests {
             }
             prop_assert_eq!(all, expected(batches.iter().flatten()));
         }
+    }
+
+    /// Rows of groups that are there go no further.
+    #[test]
+    fn a_group_that_was_met_lately_takes_its_rows() {
+        let layout = layout();
+        let mut recent = Recent::new(1 << 10, Arc::clone(&layout), Arc::default());
+        let rows: Vec<Row> = (0..100).map(|n| (n % 2, None, Some(1))).collect();
+        let mut records = records(&layout, &rows);
+        assert_eq!(recent.add(&mut records), 0);
+        assert_eq!(recent.len(), 2);
+        let mut sums: Vec<&[u64]> =
+            recent.places().chunks(layout.stride()).filter(|group| group[0] != 0).collect();
+        sums.sort_unstable_by_key(|group| group[1]);
+        assert_eq!(
+            sums.iter().map(|group| &group[1..]).collect::<Vec<_>>(),
+            [[0, 0, 50, 50, 50], [1, 0, 50, 50, 50]]
+        );
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type, UInt32Type, UInt64Type};
-use arrow_array::{Array as _, ArrayRef, Int32Array, Int64Array, UInt32Array, UInt64Array};
+use arrow_array::{Array as _, ArrayRef, ArrowPrimitiveType, PrimitiveArray, UInt32Array, UInt64Array};
+use arrow_buffer::ScalarBuffer;
 use arrow_cast::cast;
 use arrow_schema::DataType;
 use datafusion::common::{DataFusionError, internal_err};
 
-use super::groups::{Group, MAX_COLUMN_WORDS, each};
+use super::groups::{Group, MAX_COLUMN_WORDS, absent, by_stride, each};
 use super::texts::{NumberedTexts, Numbers, Seen, SharedTexts};
 
 /// Bytes of an address.
@@ -58,12 +59,10 @@ impl Half {
 }
 
 enum Kind {
-    /// Half a word: a number of so many bits or fewer, with a sign or without.
-    Signed32,
-    Unsigned32,
-    /// A word.
-    Signed64,
-    Unsigned64,
+    /// Half a word: a number of 32 bits or fewer.
+    Number32,
+    /// A word: a number of 64 bits.
+    Number64,
     /// Two words.
     Address,
     /// Half a word: the text's number.
@@ -73,10 +72,9 @@ enum Kind {
 impl Kind {
     fn of(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
-            DataType::Int8 | DataType::Int16 | DataType::Int32 => Kind::Signed32,
-            DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => Kind::Unsigned32,
-            DataType::Int64 | DataType::Timestamp(_, None) => Kind::Signed64,
-            DataType::UInt64 => Kind::Unsigned64,
+            DataType::Int8 | DataType::Int16 | DataType::Int32 => Kind::Number32,
+            DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => Kind::Number32,
+            DataType::Int64 | DataType::UInt64 | DataType::Timestamp(_, None) => Kind::Number64,
             DataType::FixedSizeBinary(ADDRESS) => Kind::Address,
             DataType::Utf8View | DataType::Utf8 => Kind::Text(Box::default()),
             _ => return None,
@@ -86,11 +84,34 @@ impl Kind {
     /// Whole words; 0: half of one.
     fn words(&self) -> usize {
         match self {
-            Kind::Signed32 | Kind::Unsigned32 | Kind::Text(_) => 0,
-            Kind::Signed64 | Kind::Unsigned64 => 1,
+            Kind::Number32 | Kind::Text(_) => 0,
+            Kind::Number64 => 1,
             Kind::Address => MAX_COLUMN_WORDS,
         }
     }
+}
+
+/// Numbers of another type by the bits of these, which are as many.
+fn by_bits<A: ArrowPrimitiveType, B: ArrowPrimitiveType>(numbers: &PrimitiveArray<A>) -> PrimitiveArray<B> {
+    const { assert!(size_of::<A::Native>() == size_of::<B::Native>()) };
+    let bits = ScalarBuffer::new(numbers.values().inner().clone(), 0, numbers.len());
+    PrimitiveArray::new(bits, numbers.nulls().cloned())
+}
+
+/// Numbers of 64 bits, those with a sign by their bits.
+fn wide(values: &ArrayRef) -> Result<UInt64Array, DataFusionError> {
+    if values.data_type().is_unsigned_integer() {
+        return Ok(cast(values, &DataType::UInt64)?.as_primitive::<UInt64Type>().clone());
+    }
+    Ok(by_bits(cast(values, &DataType::Int64)?.as_primitive::<Int64Type>()))
+}
+
+/// The same of 32 bits.
+fn narrow(values: &ArrayRef) -> Result<UInt32Array, DataFusionError> {
+    if values.data_type().is_unsigned_integer() {
+        return Ok(cast(values, &DataType::UInt32)?.as_primitive::<UInt32Type>().clone());
+    }
+    Ok(by_bits(cast(values, &DataType::Int32)?.as_primitive::<Int32Type>()))
 }
 
 impl KeyColumn {
@@ -127,70 +148,59 @@ impl KeyColumn {
         }
     }
 
-    /// Writes its words, or its half of one, into keys that come every `stride` words, zeros where it is null, and sets its
-    /// bit there. Bits were 0.
+    /// Writes its words, or its half of one, into records of so many words, zeros where it is null, and sets its bit there.
+    /// Bits were 0.
     pub(super) fn write(
         &mut self,
         values: &ArrayRef,
         texts: &SharedTexts,
-        keys: &mut [u64],
+        records: &mut [u64],
         stride: usize,
         nulls: &mut [u8],
     ) -> Result<(), DataFusionError> {
         if values.data_type() != &self.data_type {
             return internal_err!("a key of type {} came as {}", self.data_type, values.data_type());
         }
+        absent(values.logical_nulls().as_ref(), |row| nulls[row] |= 1 << self.column);
+        by_stride!(stride, self.write_all(records.as_chunks_mut(), values, texts))
+    }
+
+    fn write_all<const STRIDE: usize>(
+        &mut self,
+        records: &mut [[u64; STRIDE]],
+        values: &ArrayRef,
+        texts: &SharedTexts,
+    ) -> Result<(), DataFusionError> {
         let Place { word, half } = self.place;
+        // Behind the head.
+        let word = 1 + word;
         match &mut self.kind {
-            Kind::Signed32 => {
-                let wide = cast(values, &DataType::Int32)?;
-                let wide = wide.as_primitive::<Int32Type>();
-                each(wide.nulls(), wide.values().iter(), keys, stride, |key, number| {
-                    half.write(&mut key[word], number.map_or(0, |number| number.cast_unsigned()));
+            Kind::Number32 => {
+                let numbers = narrow(values)?;
+                each(numbers.nulls(), numbers.values().iter(), records, |record, number| {
+                    half.write(&mut record[word], number.map_or(0, |number| *number));
                 });
             }
-            Kind::Unsigned32 => {
-                let wide = cast(values, &DataType::UInt32)?;
-                let wide = wide.as_primitive::<UInt32Type>();
-                each(wide.nulls(), wide.values().iter(), keys, stride, |key, number| {
-                    half.write(&mut key[word], number.map_or(0, |number| *number));
-                });
-            }
-            Kind::Signed64 => {
-                let wide = cast(values, &DataType::Int64)?;
-                let wide = wide.as_primitive::<Int64Type>();
-                each(wide.nulls(), wide.values().iter(), keys, stride, |key, number| {
-                    key[word] = number.map_or(0, |number| number.cast_unsigned());
-                });
-            }
-            Kind::Unsigned64 => {
-                let values = values.as_primitive::<UInt64Type>();
-                each(values.nulls(), values.values().iter(), keys, stride, |key, number| {
-                    key[word] = number.map_or(0, |number| *number);
+            Kind::Number64 => {
+                let numbers = wide(values)?;
+                each(numbers.nulls(), numbers.values().iter(), records, |record, number| {
+                    record[word] = number.map_or(0, |number| *number);
                 });
             }
             Kind::Address => {
                 let values = values.as_fixed_size_binary();
                 let rows = (0..values.len()).map(|row| values.value(row));
-                each(values.nulls(), rows, keys, stride, |key, address| {
+                each(values.nulls(), rows, records, |record, address| {
                     let words = address.unwrap_or(&[0; ADDRESS as usize]).as_chunks().0;
-                    for (word, bytes) in key[word..].iter_mut().zip(words) {
+                    for (word, bytes) in record[word..].iter_mut().zip(words) {
                         *word = u64::from_be_bytes(*bytes);
                     }
                 });
             }
             Kind::Text(seen) => {
                 let views = cast(values, &DataType::Utf8View)?;
-                seen.number(
-                    texts,
-                    views.as_string_view(),
-                    Numbers { words: &mut keys[word..], stride, half },
-                )?;
-            }
-        }
-        if let Some(present) = values.logical_nulls().filter(|present| present.null_count() > 0) {
-            for (nulls, is_present) in nulls.iter_mut().zip(&present) {
-                *nulls |= u8::from(!is_present) << self.column;
+                let words = &mut records.as_flattened_mut()[word..];
+                seen.number(texts, views.as_string_view(), Numbers { words, stride: STRIDE, half })?;
             }
         }
         Ok(())
@@ -205,17 +215,20 @@ impl KeyColumn {
         let Place { word, half } = self.place;
         let words = groups.iter().map(|group| (!group.is_null(self.column)).then(|| &group.key[word..]));
         let halves = words.clone().map(|words| words.map(|words| half.read(words[0])));
-        let array: ArrayRef = match &self.kind {
-            Kind::Signed32 => {
-                Arc::new(halves.map(|number| number.map(u32::cast_signed)).collect::<Int32Array>())
+        let is_unsigned = self.data_type.is_unsigned_integer();
+        let number = |numbers: UInt64Array| -> ArrayRef {
+            if is_unsigned { Arc::new(numbers) } else { Arc::new(by_bits::<_, Int64Type>(&numbers)) }
+        };
+        let array = match &self.kind {
+            Kind::Number32 => {
+                let numbers = halves.collect::<UInt32Array>();
+                if is_unsigned {
+                    Arc::new(numbers)
+                } else {
+                    Arc::new(by_bits::<_, Int32Type>(&numbers)) as ArrayRef
+                }
             }
-            Kind::Unsigned32 => Arc::new(halves.collect::<UInt32Array>()),
-            Kind::Signed64 => {
-                Arc::new(words.map(|words| words.map(|words| words[0].cast_signed())).collect::<Int64Array>())
-            }
-            Kind::Unsigned64 => {
-                Arc::new(words.map(|words| words.map(|words| words[0])).collect::<UInt64Array>())
-            }
+            Kind::Number64 => number(words.map(|words| words.map(|words| words[0])).collect()),
             Kind::Address => {
                 let mut addresses = FixedSizeBinaryBuilder::with_capacity(groups.len(), ADDRESS);
                 for words in words {

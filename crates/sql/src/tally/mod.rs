@@ -7,10 +7,12 @@
 //! One operator stands for all stages of a grouping: a worker for each partition of its input (`work`), and tables that
 //! their groups come together in (`parts`).
 
+mod answer;
 mod groups;
 mod key;
 mod parts;
 mod plan;
+mod recent;
 mod spare;
 #[cfg(test)]
 mod tests;

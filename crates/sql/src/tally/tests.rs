@@ -85,7 +85,7 @@ fn context(rows: &[RecordBatch], partitions: usize, with_rule: bool) -> SessionC
     let mut state = SessionStateBuilder::new().with_config(config).with_default_features();
     if with_rule {
         // So small that few rows fill them.
-        let sizes = Sizes { own_groups: 12, brought: 24 };
+        let sizes = Sizes { recent: 16, brought: 24 };
         state = state.with_physical_optimizer_rule(Arc::new(TallyRule { sizes, ..TallyRule::default() }));
     }
     let context = SessionContext::new_with_state(state.build());

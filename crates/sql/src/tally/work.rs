@@ -1,20 +1,18 @@
 //! How a tally runs.
 //!
-//! A worker for each partition of the input counts into a small table of its own. When that is full its groups go to the
-//! tables of all, which are divided by hashes ([`super::parts`]). Where a worker sees that few of its rows were of groups that
-//! it had already, its rows go there at once. Outputs wait for all workers; each has the groups of some parts.
+//! A worker for each partition of the input adds rows to the groups that it has met lately ([`super::recent`]). Groups that
+//! go from there, and rows where that has shown no use, go to the tables of all, which are divided by hashes
+//! ([`super::parts`]). Outputs wait for all workers; each has the groups of some parts ([`super::answer`]).
 //!
 //! Policy when full: a worker that has its share of the memory, or gets no more of it, brings all that it has and begins
 //! anew; the workers' share is a quarter of the query's. A part that gets no memory fails the query.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array as _, ArrayRef, Int64Array, RecordBatch, UInt64Array};
+use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::DataType;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, internal_err};
@@ -24,12 +22,14 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 
-use super::groups::{Addend, Group, Groups, Layout};
+use super::answer::{Answer, Part};
+use super::groups::{Addend, Groups, Layout};
 use super::key::KeyColumn;
 use super::parts::{Parts, Scattered};
-use super::plan::{Best, Grouping, MOST_BEST, Sum};
+use super::plan::{Grouping, Sum};
+use super::recent::Recent;
 use super::spare::Spare;
-use super::texts::{NumberedTexts, SharedTexts};
+use super::texts::SharedTexts;
 
 /// Parts that the groups of all workers are divided into, or one for each output if there are more of these.
 const PARTS: usize = 64;
@@ -38,8 +38,10 @@ const PARTS: usize = 64;
 /// step took a tenth of a query's time.
 const PART_ROOM: usize = 4;
 
-/// A worker whose groups have no more rows than this, on average, has no table of its own any more.
-const FEW_ROWS: usize = 3;
+/// Of so many rows that a worker has looked up, one in [`ROWS_FOR_ONE`] at least was of a group that it had met lately;
+/// otherwise the next ones go to the tables of all at once.
+const JUDGED: usize = 1 << 16;
+const ROWS_FOR_ONE: usize = 4;
 
 /// Fewer groups and records are not worth to be brought early.
 const LEAST_BROUGHT: usize = 1 << 12;
@@ -47,15 +49,15 @@ const LEAST_BROUGHT: usize = 1 << 12;
 /// How much is taken together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Groups of a worker's own table, which stays in the processor's caches.
-    pub(super) own_groups: usize,
+    /// Places for the groups that a worker has met lately, which stay in the processor's caches; a power of two.
+    pub(super) recent: usize,
     /// Words of the records of a part that a worker brings at once.
     pub(super) brought: usize,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { own_groups: 1 << 13, brought: 1 << 12 }
+        Self { recent: 1 << 13, brought: 1 << 12 }
     }
 }
 
@@ -157,10 +159,8 @@ fn begin(
             columns: grouping.columns()?.0,
             grouping: Arc::clone(grouping),
             layout: Arc::clone(&layout),
-            groups: table(1),
-            rows: 0,
-            has_table: true,
-            own_groups: sizes.own_groups,
+            recent: Some(Recent::new(sizes.recent, Arc::clone(&layout), Arc::clone(spare))),
+            judged: (0, 0),
             scattered: Scattered::new(parts, Arc::clone(&layout), sizes.brought),
             records: Vec::new(),
             nulls: Vec::new(),
@@ -180,16 +180,16 @@ fn begin(
         let Some(meeting) = Arc::into_inner(meeting) else {
             return internal_err!("a worker of a tally goes on after its end");
         };
-        Answer::new(meeting, outputs).map(Arc::new)
+        Ok(Arc::new(Answer::new(meeting, outputs)))
     };
     Ok(done.map(|done| done.map_err(Arc::new)))
 }
 
 /// Where the groups of all workers come together.
-struct Meeting {
-    texts: SharedTexts,
-    texts_memory: Mutex<MemoryReservation>,
-    parts: Parts,
+pub(super) struct Meeting {
+    pub(super) texts: SharedTexts,
+    pub(super) texts_memory: Mutex<MemoryReservation>,
+    pub(super) parts: Parts,
 }
 
 /// A panic in a worker ends the query before anybody reads what it has left.
@@ -204,14 +204,10 @@ struct Worker {
     grouping: Arc<Grouping>,
     layout: Arc<Layout>,
     columns: Vec<KeyColumn>,
-    /// Its own table.
-    groups: Groups,
-    /// Rows that `groups` has been given since it was empty.
-    rows: usize,
-    /// `groups` is emptied when it has so many.
-    own_groups: usize,
-    /// Whether rows go to `groups` first.
-    has_table: bool,
+    /// What rows are added to first, if many of them are of groups that it has.
+    recent: Option<Recent>,
+    /// Rows that were added to `recent` since it was last judged, and those of groups that it had.
+    judged: (usize, usize),
     scattered: Scattered,
     /// The rows that are being added, and which columns of their keys are null.
     records: Vec<u64>,
@@ -227,7 +223,7 @@ impl Worker {
         while let Some(batch) = input.next().await {
             let batch = batch?;
             self.take(&batch)?;
-            if self.is_full(batch.num_rows())? {
+            if self.is_full()? {
                 self.bring()?;
             }
         }
@@ -246,8 +242,7 @@ impl Worker {
         let before = texts.bytes();
         for (column, key) in self.columns.iter_mut().zip(&self.grouping.keys) {
             let values = key.evaluate(batch)?.into_array(rows)?;
-            // Behind the head.
-            column.write(&values, texts, &mut self.records[1..], stride, &mut self.nulls)?;
+            column.write(&values, texts, &mut self.records, stride, &mut self.nulls)?;
         }
         if texts.bytes() > before {
             lock(&self.meeting.texts_memory).try_resize(texts.bytes())?;
@@ -255,37 +250,34 @@ impl Worker {
         let addends =
             self.grouping.sums.iter().map(|sum| sum.addend(batch)).collect::<Result<Vec<_>, _>>()?;
         self.layout.complete(&mut self.records, &self.nulls, &addends);
-        if !self.has_table {
-            return self.scattered.add(&self.records, &self.meeting.parts);
-        }
-        self.groups.add(&self.records);
-        self.rows += rows;
-        if self.groups.len() >= self.own_groups {
-            self.has_table = self.rows > self.groups.len() * FEW_ROWS;
-            self.scatter()?;
-            if self.has_table {
-                self.groups.clear();
-            } else {
-                self.groups.free();
+        let parts = &self.meeting.parts;
+        let Some(recent) = &mut self.recent else {
+            return self.scattered.add(&self.records, parts);
+        };
+        let before = recent.len();
+        let gone = recent.add(&mut self.records);
+        self.scattered.add(&self.records[..gone], parts)?;
+        self.judged.0 += rows;
+        self.judged.1 += rows - gone / stride - (recent.len() - before);
+        if self.judged.0 >= JUDGED {
+            let (rows, known) = std::mem::take(&mut self.judged);
+            if known * ROWS_FOR_ONE < rows {
+                self.scattered.add(recent.places(), parts)?;
+                self.recent = None;
             }
         }
         Ok(())
     }
 
-    /// Brings the groups of its own table on their way. Whoever calls it empties the table.
-    fn scatter(&mut self) -> Result<(), DataFusionError> {
-        self.rows = 0;
-        self.scattered.add(self.groups.places(), &self.meeting.parts)
-    }
-
-    /// Takes the memory that the next rows may need, if they are as many as these. Whether there is none.
-    fn is_full(&mut self, rows: usize) -> Result<bool, DataFusionError> {
+    /// Takes the memory that the next rows may need. Whether there is none.
+    fn is_full(&mut self) -> Result<bool, DataFusionError> {
         let columns = self.columns.iter().map(KeyColumn::bytes).sum::<usize>();
         let records = self.scattered.bytes() + self.records.capacity() * size_of::<u64>();
-        let groups = if self.has_table { self.groups.bytes_with(rows) } else { 0 };
-        let bytes = columns + records + groups;
+        let recent = self.recent.as_ref().map_or(0, Recent::bytes);
+        let bytes = columns + records + recent;
         let held = self.memory.try_resize(bytes);
-        if self.groups.len() + self.scattered.len() >= LEAST_BROUGHT {
+        let groups = self.recent.as_ref().map_or(0, Recent::len);
+        if groups + self.scattered.len() >= LEAST_BROUGHT {
             return Ok(held.is_err() || bytes > self.share);
         }
         held.map(|()| false)
@@ -293,8 +285,10 @@ impl Worker {
 
     /// Brings all groups to where they meet those of others, and forgets them.
     fn bring(&mut self) -> Result<(), DataFusionError> {
-        self.scatter()?;
-        self.groups.free();
+        if let Some(recent) = &mut self.recent {
+            self.scattered.add(recent.places(), &self.meeting.parts)?;
+            recent.free();
+        }
         self.columns.iter_mut().for_each(KeyColumn::clear);
         self.scattered.bring(self.first_part, &self.meeting.parts)?;
         self.memory.free();
@@ -302,196 +296,7 @@ impl Worker {
     }
 }
 
-/// What has come together.
-struct Answer {
-    texts: NumberedTexts,
-    /// Of each output, until it is read.
-    tables: Vec<Mutex<Option<Tables>>>,
-    _texts_memory: MemoryReservation,
-}
-
-type Tables = Vec<(Groups, MemoryReservation)>;
-
-impl Answer {
-    fn new(meeting: Meeting, outputs: usize) -> Result<Self, DataFusionError> {
-        let mut parts: Tables = meeting.parts.into_tables().collect();
-        let each = parts.len() / outputs;
-        let tables = (0..outputs).map(|_| Mutex::new(Some(parts.drain(..each).collect()))).collect();
-        let memory = meeting.texts_memory.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self { texts: meeting.texts.finish(), tables, _texts_memory: memory })
-    }
-}
-
-/// One output while it is read.
-struct Part {
-    answer: Arc<Answer>,
-    tables: Tables,
-    grouping: Arc<Grouping>,
-    columns: Vec<KeyColumn>,
-    rest: Rest,
-    batch_rows: usize,
-}
-
-/// What has not been given out of a part.
-enum Rest {
-    /// The groups at these places of these tables.
-    At(std::vec::IntoIter<(usize, usize)>),
-    /// All from this place of this table on, but those that come behind one of this rank.
-    From { table: usize, place: usize, last: Option<(Ranking, u64)> },
-}
-
-impl Part {
-    fn new(
-        answer: Arc<Answer>,
-        output: usize,
-        grouping: Arc<Grouping>,
-        batch_rows: usize,
-    ) -> Result<Self, DataFusionError> {
-        let Some(tables) = lock(&answer.tables[output]).take() else {
-            return internal_err!("output {output} of a tally is read twice");
-        };
-        let columns = grouping.columns()?.0;
-        let rest = match &grouping.best {
-            Some(best) => first_of(&tables, grouping.ranking(best), best.count),
-            None => Rest::From { table: 0, place: 0, last: None },
-        };
-        Ok(Self { answer, tables, grouping, columns, rest, batch_rows })
-    }
-
-    fn batches(self) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
-        stream::try_unfold(self, |mut part| async move {
-            let batch = part.next()?;
-            Ok(batch.map(|batch| (batch, part)))
-        })
-    }
-
-    fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let mut groups = Vec::new();
-        match &mut self.rest {
-            Rest::At(places) => {
-                let places = places.take(self.batch_rows);
-                groups.extend(places.map(|(table, place)| self.tables[table].0.at(place)));
-            }
-            Rest::From { table, place, last } => {
-                // Nulls are for the reader to put in order.
-                let is_wanted = |group: &Group<'_>| {
-                    last.is_none_or(|(ranking, last)| ranking.of(group).is_none_or(|rank| rank >= last))
-                };
-                while groups.len() < self.batch_rows
-                    && let Some((next, _)) = self.tables.get(*table)
-                {
-                    *place = next.read(*place, self.batch_rows, is_wanted, &mut groups);
-                    if groups.len() < self.batch_rows {
-                        (*table, *place) = (*table + 1, 0);
-                    }
-                }
-            }
-        }
-        if groups.is_empty() {
-            return Ok(None);
-        }
-        let mut columns = self
-            .columns
-            .iter()
-            .map(|column| column.read(&groups, &self.answer.texts))
-            .collect::<Result<Vec<_>, _>>()?;
-        let fields = self.grouping.schema.fields().iter().skip(columns.len());
-        for (number, field) in fields.enumerate() {
-            let sums = groups.iter().map(|group| group.sum(number));
-            columns.push(match (field.data_type(), field.is_nullable()) {
-                // A count of nothing is 0, a sum of nothing null.
-                (DataType::Int64, false) => {
-                    Arc::new(Int64Array::from_iter_values(sums.map(|sum| sum.unwrap_or(0).cast_signed())))
-                }
-                (DataType::Int64, true) => {
-                    Arc::new(sums.map(|sum| sum.map(u64::cast_signed)).collect::<Int64Array>()) as ArrayRef
-                }
-                _ => Arc::new(sums.collect::<UInt64Array>()),
-            });
-        }
-        Ok(Some(RecordBatch::try_new(Arc::clone(&self.grouping.schema), columns)?))
-    }
-}
-
-/// Places of groups that may be among the first are noted until there are so many; beyond that, as where all have the same
-/// sum, those that are wanted are looked for once more while they are given out.
-const MOST_NOTED: usize = 1 << 16;
-const _: () = assert!(MOST_NOTED > 2 * MOST_BEST);
-
-/// The groups that are not behind `count` others, and all that have no rank.
-fn first_of(tables: &Tables, ranking: Ranking, count: usize) -> Rest {
-    // The ranks of the first so far, the last of them on top.
-    let mut first = BinaryHeap::with_capacity(count);
-    let mut noted = Some(Vec::new());
-    let mut room = 4 * count;
-    for (table, (groups, _)) in tables.iter().enumerate() {
-        for (place, group) in groups.iter() {
-            let rank = ranking.of(&group);
-            if let Some(rank) = rank {
-                if first.len() < count {
-                    first.push(Reverse(rank));
-                } else if let Some(mut last) = first.peek_mut() {
-                    match rank.cmp(&last.0) {
-                        Ordering::Less => continue,
-                        Ordering::Equal => {}
-                        Ordering::Greater => *last = Reverse(rank),
-                    }
-                }
-            }
-            let Some(places) = &mut noted else { continue };
-            places.push((rank, table, place));
-            if places.len() > room {
-                let last = last_of(&first, count);
-                places.retain(|(rank, ..)| rank.is_none_or(|rank| rank >= last));
-                room = places.len() * 2;
-                if places.len() > MOST_NOTED {
-                    noted = None;
-                }
-            }
-        }
-    }
-    let last = last_of(&first, count);
-    match noted {
-        Some(places) => {
-            let first = places.into_iter().filter(|(rank, ..)| rank.is_none_or(|rank| rank >= last));
-            Rest::At(first.map(|(_, table, place)| (table, place)).collect::<Vec<_>>().into_iter())
-        }
-        None => Rest::From { table: 0, place: 0, last: Some((ranking, last)) },
-    }
-}
-
-/// The rank that nobody wanted is behind, of the first so far; 0, which all have, as long as these are fewer.
-fn last_of(first: &BinaryHeap<Reverse<u64>>, count: usize) -> u64 {
-    first.peek().filter(|_| first.len() == count).map_or(0, |last| last.0)
-}
-
-/// How groups come one behind the other.
-#[derive(Clone, Copy)]
-struct Ranking {
-    sum: usize,
-    /// A sum that has met no value; `None`: it is null.
-    empty: Option<u64>,
-    flip: u64,
-}
-
-impl Ranking {
-    /// A number that is the larger the earlier a group comes; `None` where nulls decide.
-    fn of(&self, group: &Group<'_>) -> Option<u64> {
-        Some(group.sum(self.sum).or(self.empty)? ^ self.flip)
-    }
-}
-
 impl Grouping {
-    fn ranking(&self, best: &Best) -> Ranking {
-        let field = self.schema.field(self.keys.len() + best.sum);
-        let sign = if *field.data_type() == DataType::Int64 { 1 << 63 } else { 0 };
-        Ranking {
-            sum: best.sum,
-            empty: (!field.is_nullable()).then_some(0),
-            flip: if best.is_descending { sign } else { !sign },
-        }
-    }
-
     /// The columns of a key, and how many words they have.
     pub(super) fn columns(&self) -> Result<(Vec<KeyColumn>, usize), DataFusionError> {
         let types = self.schema.fields().iter().take(self.keys.len()).map(|field| field.data_type());

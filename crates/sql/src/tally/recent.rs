@@ -1,0 +1,97 @@
+//! Groups that a worker has met lately.
+//!
+//! A group has one place, which the next group of that place takes from it. Where a few groups have most of the rows, as
+//! pairs of networks do, these stay, and only the others go on. There is no branch on whether a group is there: guessing
+//! that wrong costs as much as is saved.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use super::groups::{IDENTITY, Layout, TAKEN, by_stride};
+use super::spare::Spare;
+
+/// A group for each place, or none; it takes no memory before its first group.
+pub(super) struct Recent {
+    words: Vec<u64>,
+    layout: Arc<Layout>,
+    /// A power of two.
+    places: usize,
+    len: usize,
+    spare: Arc<Spare>,
+}
+
+impl Drop for Recent {
+    fn drop(&mut self) {
+        self.spare.give(std::mem::take(&mut self.words));
+    }
+}
+
+impl Recent {
+    pub(super) fn new(places: usize, layout: Arc<Layout>, spare: Arc<Spare>) -> Self {
+        Self { words: Vec::new(), layout, places: places.next_power_of_two().max(2), len: 0, spare }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that it has as long as there is a group in it.
+    pub(super) fn bytes(&self) -> usize {
+        self.places * self.layout.stride() * size_of::<u64>()
+    }
+
+    /// Its groups, as records. Between them are places without one, which are zeros.
+    pub(super) fn places(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Forgets all groups and gives its memory back.
+    pub(super) fn free(&mut self) {
+        self.len = 0;
+        self.spare.give(std::mem::take(&mut self.words));
+    }
+
+    /// Adds records, puts the groups whose places others took in front of them, and returns how many words these are.
+    pub(super) fn add(&mut self, records: &mut [u64]) -> usize {
+        if self.words.is_empty() {
+            self.words = self.spare.take(self.places * self.layout.stride());
+        }
+        by_stride!(self.layout.stride(), self.add_all(records.as_chunks_mut())) * self.layout.stride()
+    }
+
+    fn add_all<const STRIDE: usize>(&mut self, records: &mut [[u64; STRIDE]]) -> usize {
+        let keys = self.layout.keys();
+        // What tells groups apart, and what is summed up.
+        let mut identity = [0; STRIDE];
+        identity[1..=keys].fill(!0);
+        let sums = identity.map(|word: u64| !word);
+        identity[0] = IDENTITY;
+        let shift = u64::BITS - self.places.trailing_zeros();
+        let groups = self.words.as_chunks_mut::<STRIDE>().0;
+        let mut gone = 0;
+        for at in 0..records.len() {
+            let record = records[at];
+            let group = &mut groups[(record[0] >> shift) as usize];
+            let before = *group;
+            let mut other = 0;
+            for word in 0..STRIDE {
+                other |= (before[word] ^ record[word]) & identity[word];
+            }
+            // 1 or 0, which the compiler makes no branch of.
+            let is_known = black_box(u64::from(other == 0));
+            let kept = is_known.wrapping_neg();
+            let is_taken = before[0] & TAKEN;
+            self.len += 1 - is_taken as usize;
+            records[gone] = before;
+            gone += (!is_known & is_taken) as usize;
+            let mut after = [0; STRIDE];
+            for word in 0..STRIDE {
+                // A sum that has met no value is 0.
+                after[word] = record[word].wrapping_add(before[word] & sums[word] & kept);
+            }
+            after[0] = record[0] | before[0] & kept;
+            *group = after;
+        }
+        gone
+    }
+}
