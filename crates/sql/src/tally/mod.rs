@@ -4,8 +4,9 @@
 //! `texts` gives texts numbers. [`TallyRule`] puts [`plan::Tally`] where a grouping has only columns and sums that it
 //! knows; all others stay as they are. Answers are the same: sums of integers wrap around, and nulls are a group.
 //!
-//! One operator stands for all stages of a grouping: a worker for each partition of its input (`work`), and tables that
-//! their groups come together in (`parts`).
+//! One operator stands for all stages of a grouping: a worker for each partition of its input (`work`), which keeps the groups
+//! that it has met lately (`recent`), tables that the groups of all come together in (`parts`), and what is given out of
+//! these (`answer`).
 
 mod answer;
 mod groups;
