@@ -51,9 +51,9 @@ pub(super) struct Part {
 /// What has not been given out of a part.
 enum Rest {
     /// The groups at these places of these tables.
-    At(std::vec::IntoIter<(usize, usize)>),
-    /// All from this place of this table on, but those that come behind one of this rank.
-    From { table: usize, place: usize, last: Option<(Ranking, u64)> },
+    At(std::vec::IntoIter<Noted>),
+    /// All from this place of this table on, but those that have a rank below this one.
+    From { table: usize, place: usize, least: Option<(Ranking, u64)> },
 }
 
 impl Part {
@@ -69,7 +69,7 @@ impl Part {
         let columns = grouping.columns()?.0;
         let rest = match &grouping.best {
             Some(best) => first_of(&tables, grouping.ranking(best), best.count),
-            None => Rest::From { table: 0, place: 0, last: None },
+            None => Rest::From { table: 0, place: 0, least: None },
         };
         Ok(Self { answer, tables, grouping, columns, rest, batch_rows })
     }
@@ -86,12 +86,13 @@ impl Part {
         match &mut self.rest {
             Rest::At(places) => {
                 let places = places.take(self.batch_rows);
-                groups.extend(places.map(|(table, place)| self.tables[table].0.at(place)));
+                groups
+                    .extend(places.map(|(_, table, place)| self.tables[table as usize].0.at(place as usize)));
             }
-            Rest::From { table, place, last } => {
+            Rest::From { table, place, least } => {
                 // Nulls are for the reader to put in order.
                 let is_wanted = |group: &Group<'_>| {
-                    last.is_none_or(|(ranking, last)| ranking.of(group).is_none_or(|rank| rank >= last))
+                    least.is_none_or(|(ranking, least)| ranking.of(group).is_none_or(|rank| rank >= least))
                 };
                 while groups.len() < self.batch_rows
                     && let Some((next, _)) = self.tables.get(*table)
@@ -129,51 +130,55 @@ impl Part {
     }
 }
 
-/// Places of groups that may be among the first are noted until there are so many; beyond that, as where all have the same
-/// sum, those that are wanted are looked for once more while they are given out.
-const MOST_NOTED: usize = 1 << 16;
-const _: () = assert!(MOST_NOTED > 2 * MOST_BEST);
+/// Places of groups that may be among the first are noted, up to so many: 0.8 MiB for an output. Where more are wanted, as
+/// where most have the same sum, they are looked for once more while they are given out.
+const MOST_NOTED: usize = 1 << 15;
+// What is noted is cut to the first, and those equal to the last of them.
+const _: () = assert!(MOST_NOTED > MOST_BEST);
+
+/// A group that may be among the first: its rank, its table, and its place there.
+type Noted = (Option<u64>, u32, u32);
 
 /// The groups that are not behind `count` others, and all that have no rank.
 fn first_of(tables: &Tables, ranking: Ranking, count: usize) -> Rest {
     // The ranks of the first so far, the last of them on top.
     let mut first = BinaryHeap::with_capacity(count);
-    let mut noted: Option<Vec<(Option<u64>, usize, usize)>> = Some(Vec::new());
-    let mut room = 4 * count;
+    let mut noted: Option<Vec<Noted>> = Some(Vec::new());
+    let mut room = (4 * count).min(MOST_NOTED);
     for (table, (groups, _)) in tables.iter().enumerate() {
-        groups.find(ranking, last_of(&first, count), |place, rank| {
+        groups.find(ranking, least_of(&first, count), |place, rank| {
             if let Some(rank) = rank {
                 if first.len() == count {
                     first.pop();
                 }
                 first.push(Reverse(rank));
             }
-            let last = last_of(&first, count);
+            let least = least_of(&first, count);
             if let Some(places) = &mut noted {
-                places.push((rank, table, place));
-                if places.len() > room {
-                    places.retain(|(rank, ..)| rank.is_none_or(|rank| rank >= last));
-                    room = places.len() * 2;
-                    if places.len() > MOST_NOTED {
+                places.push((rank, table as u32, place as u32));
+                if places.len() == room {
+                    places.retain(|(rank, ..)| rank.is_none_or(|rank| rank >= least));
+                    room = (places.len() * 2).clamp(room, MOST_NOTED);
+                    if places.len() == room {
                         noted = None;
                     }
                 }
             }
-            last
+            least
         });
     }
-    let last = last_of(&first, count);
+    let least = least_of(&first, count);
     match noted {
-        Some(places) => {
-            let first = places.into_iter().filter(|(rank, ..)| rank.is_none_or(|rank| rank >= last));
-            Rest::At(first.map(|(_, table, place)| (table, place)).collect::<Vec<_>>().into_iter())
+        Some(mut places) => {
+            places.retain(|(rank, ..)| rank.is_none_or(|rank| rank >= least));
+            Rest::At(places.into_iter())
         }
-        None => Rest::From { table: 0, place: 0, last: Some((ranking, last)) },
+        None => Rest::From { table: 0, place: 0, least: Some((ranking, least)) },
     }
 }
 
-/// The rank that nobody wanted is behind, of the first so far; 0, which all have, as long as these are fewer.
-fn last_of(first: &BinaryHeap<Reverse<u64>>, count: usize) -> u64 {
+/// The least rank that is wanted: that of the last of so many first ones, or 0, the least of all, while there are fewer.
+fn least_of(first: &BinaryHeap<Reverse<u64>>, count: usize) -> u64 {
     first.peek().filter(|_| first.len() == count).map_or(0, |last| last.0)
 }
 

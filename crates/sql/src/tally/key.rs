@@ -148,8 +148,8 @@ impl KeyColumn {
         }
     }
 
-    /// Writes its words, or its half of one, into records of so many words, zeros where it is null, and sets its bit there.
-    /// Bits were 0.
+    /// Writes its words, or its half of one, into records of so many words, zeros where it is null, and sets its bit in
+    /// `nulls` there, which was 0. Other words and halves stay: one that no column has is to be 0, as it is part of the key.
     pub(super) fn write(
         &mut self,
         values: &ArrayRef,

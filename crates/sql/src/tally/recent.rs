@@ -51,7 +51,8 @@ impl Recent {
         self.spare.give(std::mem::take(&mut self.words));
     }
 
-    /// Adds records, puts the groups whose places others took in front of them, and returns how many words these are.
+    /// Adds records, writes the groups whose places others took over the first of them, and returns how many words these
+    /// are. Behind them stay records or groups, each whole, that mean nothing.
     pub(super) fn add(&mut self, records: &mut [u64]) -> usize {
         if self.words.is_empty() {
             self.words = self.spare.take(self.places * self.layout.stride());

@@ -6,8 +6,8 @@ use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{
-    ArrayRef, Int16Array, Int64Array, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray,
-    UInt8Array, UInt64Array,
+    ArrayRef, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray, StringViewArray,
+    TimestampMicrosecondArray, TimestampSecondArray, UInt8Array, UInt32Array, UInt64Array,
 };
 use arrow_cast::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
@@ -26,7 +26,7 @@ use super::work::Sizes;
 
 type Row = (Option<u8>, Option<u64>, Option<String>, Option<i64>, u8);
 
-/// Columns of all types that may be keys, and some to sum.
+/// Columns of keys of each kind, with numbers up to the ends of their types, and some to sum.
 fn batch(rows: &[Row]) -> RecordBatch {
     let mut addresses = FixedSizeBinaryBuilder::new(16);
     for row in rows {
@@ -37,7 +37,9 @@ fn batch(rows: &[Row]) -> RecordBatch {
     }
     let texts = rows.iter().map(|row| row.2.as_deref());
     let negative = rows.iter().map(|row| (row.4 > 9).then(|| -i16::from(row.4)));
-    let columns: [(&str, ArrayRef); 9] = [
+    let ends =
+        rows.iter().map(|row| row.3.map(|n| if n < 0 { i32::MIN } else { n.min(i32::MAX.into()) as i32 }));
+    let columns: [(&str, ArrayRef); 12] = [
         ("small", Arc::new(rows.iter().map(|row| row.0.map(|n| n % 5)).collect::<UInt8Array>())),
         ("large", Arc::new(rows.iter().map(|row| row.1).collect::<UInt64Array>())),
         ("address", Arc::new(addresses.finish())),
@@ -50,11 +52,17 @@ fn batch(rows: &[Row]) -> RecordBatch {
         ("signed", Arc::new(rows.iter().map(|row| row.3).collect::<Int64Array>())),
         ("one", Arc::new(rows.iter().map(|row| Some(row.4)).collect::<UInt8Array>())),
         ("negative", Arc::new(negative.collect::<Int16Array>())),
+        ("ends", Arc::new(ends.collect::<Int32Array>())),
+        ("full", Arc::new(rows.iter().map(|row| row.1.map(|n| n as u32)).collect::<UInt32Array>())),
+        (
+            "second",
+            Arc::new(rows.iter().map(|row| row.3.map(|n| n.min(1 << 40))).collect::<TimestampSecondArray>()),
+        ),
     ];
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
 }
 
-const QUERIES: [&str; 20] = [
+const QUERIES: [&str; 22] = [
     "SELECT small, large, sum(signed), count(*), count(large) FROM t GROUP BY 1, 2",
     "SELECT seen, text, sum(large) FROM t GROUP BY 1, 2",
     "SELECT seen, sum(one) AS n FROM t GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3",
@@ -62,6 +70,8 @@ const QUERIES: [&str; 20] = [
     "SELECT DISTINCT small, seen FROM t",
     "SELECT negative, large, small, address, seen, one, count(*) FROM t GROUP BY 1, 2, 3, 4, 5, 6",
     "SELECT negative, text, small, sum(large) FROM t GROUP BY 1, 2, 3",
+    "SELECT ends, full, sum(signed) FROM t GROUP BY 1, 2",
+    "SELECT second, full, address, ends, negative, count(*) FROM t GROUP BY 1, 2, 3, 4, 5",
     "SELECT small, count(DISTINCT large) FROM t GROUP BY 1",
     "SELECT date_bin(INTERVAL '1 second', time) AS second, sum(large) AS s FROM t WHERE one > 10 GROUP BY 1",
     "SELECT one % 3 AS third, signed, text, sum(one + 1) FROM t GROUP BY 1, 2, 3",
@@ -85,7 +95,7 @@ fn context(rows: &[RecordBatch], partitions: usize, with_rule: bool) -> SessionC
     let mut state = SessionStateBuilder::new().with_config(config).with_default_features();
     if with_rule {
         // So small that few rows fill them.
-        let sizes = Sizes { recent: 16, brought: 24 };
+        let sizes = Sizes { recent: 16, judged: 40, brought: 24 };
         state = state.with_physical_optimizer_rule(Arc::new(TallyRule { sizes, ..TallyRule::default() }));
     }
     let context = SessionContext::new_with_state(state.build());
@@ -190,7 +200,7 @@ async fn groups_behind_the_first_are_not_given_out() {
     }
 }
 
-/// More of them than places are noted for.
+/// More of them than are noted.
 #[tokio::test]
 async fn of_many_equal_groups_the_first_by_key_are_found() {
     let rows: Vec<Row> =

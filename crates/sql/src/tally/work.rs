@@ -38,9 +38,8 @@ const PARTS: usize = 64;
 /// step took a tenth of a query's time.
 const PART_ROOM: usize = 4;
 
-/// Of so many rows that a worker has looked up, one in [`ROWS_FOR_ONE`] at least was of a group that it had met lately;
-/// otherwise the next ones go to the tables of all at once.
-const JUDGED: usize = 1 << 16;
+/// Where fewer than one row in so many was of a group that a worker had met lately, the next ones go to the tables of all at
+/// once.
 const ROWS_FOR_ONE: usize = 4;
 
 /// Fewer groups and records are not worth to be brought early.
@@ -51,13 +50,15 @@ const LEAST_BROUGHT: usize = 1 << 12;
 pub(super) struct Sizes {
     /// Places for the groups that a worker has met lately, which stay in the processor's caches; a power of two.
     pub(super) recent: usize,
+    /// Rows after which a worker looks whether these places are of use.
+    pub(super) judged: usize,
     /// Words of the records of a part that a worker brings at once.
     pub(super) brought: usize,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { recent: 1 << 13, brought: 1 << 12 }
+        Self { recent: 1 << 13, judged: 1 << 16, brought: 1 << 12 }
     }
 }
 
@@ -161,6 +162,7 @@ fn begin(
             layout: Arc::clone(&layout),
             recent: Some(Recent::new(sizes.recent, Arc::clone(&layout), Arc::clone(spare))),
             judged: (0, 0),
+            judged_at: sizes.judged,
             scattered: Scattered::new(parts, Arc::clone(&layout), sizes.brought),
             records: Vec::new(),
             nulls: Vec::new(),
@@ -208,6 +210,8 @@ struct Worker {
     recent: Option<Recent>,
     /// Rows that were added to `recent` since it was last judged, and those of groups that it had.
     judged: (usize, usize),
+    /// It is judged at so many of these.
+    judged_at: usize,
     scattered: Scattered,
     /// The rows that are being added, and which columns of their keys are null.
     records: Vec<u64>,
@@ -235,6 +239,7 @@ impl Worker {
         if rows == 0 {
             return Ok(());
         }
+        // What is there already is zeros and records of this layout, so the words that fill these up are zeros.
         self.records.resize(rows * stride, 0);
         self.nulls.clear();
         self.nulls.resize(rows, 0);
@@ -259,7 +264,7 @@ impl Worker {
         self.scattered.add(&self.records[..gone], parts)?;
         self.judged.0 += rows;
         self.judged.1 += rows - gone / stride - (recent.len() - before);
-        if self.judged.0 >= JUDGED {
+        if self.judged.0 >= self.judged_at {
             let (rows, known) = std::mem::take(&mut self.judged);
             if known * ROWS_FOR_ONE < rows {
                 self.scattered.add(recent.places(), parts)?;
@@ -269,7 +274,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes the memory that the next rows may need. Whether there is none.
+    /// Holds the memory that it has come to have. Whether that is its share, or there was none left.
     fn is_full(&mut self) -> Result<bool, DataFusionError> {
         let columns = self.columns.iter().map(KeyColumn::bytes).sum::<usize>();
         let records = self.scattered.bytes() + self.records.capacity() * size_of::<u64>();
