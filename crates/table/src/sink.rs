@@ -192,7 +192,7 @@ impl SinkPlugin for TablePlugin {
             let guard = Listed::new(&tables, &table);
             Ok(Box::new(TableSink {
                 table: Arc::clone(&table),
-                keeper,
+                keeper: Some(keeper),
                 is_durable: context.durable.is_some(),
                 next,
                 open: None,
@@ -238,7 +238,8 @@ impl Drop for Listed {
 
 struct TableSink {
     table: Arc<Table>,
-    keeper: Handle,
+    /// Until the end of the stream.
+    keeper: Option<Handle>,
     is_durable: bool,
     /// Number of the next file of frames.
     next: u64,
@@ -309,8 +310,8 @@ impl TableSink {
         if self.is_durable {
             self.freezing.push(extent.number);
         }
-        if is_committed {
-            self.keeper.wake();
+        if is_committed && let Some(keeper) = &self.keeper {
+            keeper.wake();
         }
     }
 
@@ -390,6 +391,8 @@ impl Operator for TableSink {
         self.flush()?;
         // The last cycle names all of it, or has done so: its rows need not wait for the next start.
         self.freeze();
+        // The keeper ends with its last holder, which is this one or the last cycle's part; who is it says what went wrong.
+        self.keeper = None;
         self.table.failure().map_or(Ok(()), Err)
     }
 
@@ -401,7 +404,7 @@ impl Operator for TableSink {
 /// A table's part of a cycle: what was written is synced, then named.
 struct TablePart {
     table: Arc<Table>,
-    keeper: Handle,
+    keeper: Option<Handle>,
     files: Vec<(PathBuf, Arc<dyn File>)>,
     is_folder_new: bool,
     frozen: Vec<u64>,
@@ -422,9 +425,11 @@ impl CyclePart for TablePart {
         Ok(std::mem::take(&mut self.position))
     }
 
-    fn committed(self: Box<Self>) -> Result<(), Error> {
+    fn committed(mut self: Box<Self>) -> Result<(), Error> {
         self.table.commit(&self.frozen, self.last);
-        self.keeper.wake();
-        Ok(())
+        if let Some(keeper) = self.keeper.take() {
+            keeper.wake();
+        }
+        self.table.failure().map_or(Ok(()), Err)
     }
 }

@@ -131,8 +131,8 @@ impl Driven {
         (part, SinkResume { cycle, position: Some(position) })
     }
 
-    pub(crate) fn finish(&mut self) {
-        collect(|out| self.sink.finish(out)).unwrap();
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        collect(|out| self.sink.finish(out)).map(drop)
     }
 
     /// Why the sink ends the job at a cycle, if it does.

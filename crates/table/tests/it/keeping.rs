@@ -225,12 +225,16 @@ fn a_keeper_that_cannot_write_ends_the_job_and_says_where() {
     // Where the folder of partitions belongs.
     std::fs::write(folder(root.path()).join("rows"), "in the way").unwrap();
     driven.give(&rows(0..10));
-    let resume = driven.commit(1);
+    let (part, resume) = driven.prepare(1);
+    let mut error = part.committed().err();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    let error = (2..).find_map(|cycle| {
+    for cycle in 2.. {
         assert!(std::time::Instant::now() < deadline, "no failure");
-        driven.failure(cycle)
-    });
+        error = error.or_else(|| driven.failure(cycle));
+        if error.is_some() {
+            break;
+        }
+    }
     let error = error.unwrap();
     assert!(error.message().starts_with("table job.rows: create ") && error.hint().is_some(), "{error}");
     drop(driven);
@@ -255,12 +259,12 @@ fn a_job_that_has_ended_leaves_parquet_and_no_frames() {
         driven.give(&rows(10..25));
         let (part, resume) = driven.prepare(2);
         if is_late {
-            driven.finish();
+            driven.finish().unwrap();
             assert!(driven.snapshot().files.is_empty(), "what is not committed becomes no Parquet");
             part.committed().unwrap();
         } else {
             part.committed().unwrap();
-            driven.finish();
+            driven.finish().unwrap();
         }
         drop(driven);
         let snapshot = committed(root.path(), Some(&resume));
@@ -270,5 +274,30 @@ fn a_job_that_has_ended_leaves_parquet_and_no_frames() {
         assert_eq!(rows_of(&snapshot), all);
         let driven = Driven::open(root.path(), &options, Some(resume)).unwrap();
         assert_eq!(rows_of(&driven.snapshot()), all);
+    }
+}
+
+/// What is left to do when a job ends may go wrong, too.
+#[test]
+fn a_keeper_that_cannot_write_at_the_end_fails_the_job() {
+    for is_late in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let options = options(&[]);
+        let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
+        std::fs::write(folder(root.path()).join("rows"), "in the way").unwrap();
+        driven.give(&rows(0..10));
+        let (part, resume) = driven.prepare(1);
+        let error = if is_late {
+            driven.finish().unwrap();
+            part.committed().unwrap_err()
+        } else {
+            part.committed().unwrap();
+            driven.finish().unwrap_err()
+        };
+        assert!(error.message().starts_with("table job.rows: create "), "{error}");
+        drop(driven);
+        let mut all = rows(0..10);
+        all.sort();
+        assert_eq!(rows_of(&committed(root.path(), Some(&resume))), all, "nothing is lost by it");
     }
 }
