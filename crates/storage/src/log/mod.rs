@@ -30,6 +30,7 @@ mod window;
 mod writeback;
 mod writer;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,8 +94,8 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Bytes that are gathered before they are written. When as many wait, `append` writes them itself.
     pub buffer_bytes: usize,
-    /// Bytes of zeros that a sync of little data lays out ahead of it, so that later syncs change no length and no
-    /// extent; 0 for none. See `docs/decisions/2026-11-20-journal-writes.md`.
+    /// At most so many bytes of zeros are laid out at once ahead of syncs of little data, so that later syncs change no
+    /// length and no extent; 0 for none. See `docs/decisions/2026-11-20-journal-writes.md`.
     pub ahead_bytes: u64,
     /// After so many bytes that no sync has covered the disk is told to take them, beside the work, so that the sync
     /// at the end of a segment finds little left; 0 for never.
@@ -130,6 +131,8 @@ pub struct Log {
     options: LogOptions,
     /// Segments before the active one, oldest first.
     sealed: Vec<SegmentSummary>,
+    /// Files of segments that are no part of the log any more, oldest first; none of them goes before an older one.
+    leaving: VecDeque<PathBuf>,
     active: Active,
     buffer: GroupBuffer,
     written: LogPosition,

@@ -2,6 +2,7 @@
 //!
 //! Each repair is synced before the next, so that a crash in between leaves a folder that opens the same way.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,6 +89,7 @@ impl Log {
             dir,
             options,
             sealed: survey.summary.segments,
+            leaving: VecDeque::new(),
             active,
             buffer: GroupBuffer::default(),
             written,

@@ -2,8 +2,12 @@
 //!
 //! Segments go one by one, each removal synced before the next, so that a crash leaves no gap: oldest first at the
 //! front, newest first at the back. The active segment is never removed at the front: it keeps the next number.
+//!
+//! At the front a segment first leaves the log, and then its file is removed: a large one may take the disk as long as
+//! many syncs, for which nobody has to wait.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_types::Micros;
@@ -13,8 +17,8 @@ use super::scan::{self, Step, Walk};
 use super::segment::HEADER;
 use super::writer::Active;
 use super::{Log, LogError, LogPosition};
-use crate::OpenMode;
 use crate::frame::Chain;
+use crate::{Fs, OpenMode};
 
 /// How long records are kept, at least; what either bound allows to go may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,18 +29,39 @@ pub struct RetentionPolicy {
     pub max_bytes: Option<u64>,
 }
 
+/// A segment that has left its log, and whose file is still there.
+#[derive(Clone, Debug)]
+pub(super) struct Leaving {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    path: PathBuf,
+}
+
+impl Leaving {
+    /// Removes the file, for good.
+    ///
+    /// # Errors
+    /// What the disk says; it may be tried again.
+    pub(super) fn remove(&self) -> Result<(), LogError> {
+        match self.fs.remove(&self.path) {
+            // An earlier removal whose sync failed, or somebody else's.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            outcome => outcome.map_err(LogError::io("remove", &self.path))?,
+        }
+        self.fs.sync_dir(&self.dir).map_err(LogError::io("sync", &self.dir))
+    }
+}
+
 impl Log {
     /// Removes segments that only hold records before `position`, and says how many records went.
     ///
     /// # Errors
-    /// What the disk says; it does not poison the log: what could not be removed is still there.
+    /// What the disk says; it does not poison the log. A file that could not be removed is tried again by the next call,
+    /// before any other; its records are back where the log is opened before that.
     pub fn truncate_before(&mut self, position: LogPosition) -> Result<u64, LogError> {
-        self.check()?;
-        let before = self.first();
-        while self.sealed.first().is_some_and(|segment| segment.next <= position) {
-            self.remove_oldest()?;
-        }
-        Ok(self.first().0 - before.0)
+        let records = self.leave_before(position)?;
+        self.remove_leaving()?;
+        Ok(records)
     }
 
     /// Removes what `policy` lets go at wall clock `now`, but no segment with a record at `floor` or behind it, and
@@ -45,6 +70,36 @@ impl Log {
     /// # Errors
     /// As for [`Log::truncate_before`].
     pub fn retain(
+        &mut self,
+        policy: RetentionPolicy,
+        floor: LogPosition,
+        now: Micros,
+    ) -> Result<u64, LogError> {
+        let records = self.leave_retained(policy, floor, now)?;
+        self.remove_leaving()?;
+        Ok(records)
+    }
+
+    fn remove_leaving(&mut self) -> Result<(), LogError> {
+        while let Some(leaving) = self.leaving() {
+            leaving.remove()?;
+            self.has_left(&leaving);
+        }
+        Ok(())
+    }
+
+    /// [`Log::truncate_before`], but that files stay until they are [removed](Leaving::remove).
+    pub(super) fn leave_before(&mut self, position: LogPosition) -> Result<u64, LogError> {
+        self.check()?;
+        let before = self.first();
+        while self.sealed.first().is_some_and(|segment| segment.next <= position) {
+            self.leave_oldest();
+        }
+        Ok(self.first().0 - before.0)
+    }
+
+    /// [`Log::retain`], but that files stay until they are [removed](Leaving::remove).
+    pub(super) fn leave_retained(
         &mut self,
         policy: RetentionPolicy,
         floor: LogPosition,
@@ -63,21 +118,25 @@ impl Log {
             if !too_old && !too_many {
                 break;
             }
-            self.remove_oldest()?;
+            self.leave_oldest();
         }
         Ok(self.first().0 - before.0)
     }
 
-    fn remove_oldest(&mut self) -> Result<(), LogError> {
-        let path = self.sealed[0].path.clone();
-        match self.fs.remove(&path) {
-            // An earlier removal whose sync failed.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            outcome => outcome.map_err(LogError::io("remove", &path))?,
-        }
-        self.fs.sync_dir(&self.dir).map_err(LogError::io("sync", &self.dir))?;
-        self.sealed.remove(0);
-        Ok(())
+    fn leave_oldest(&mut self) {
+        let path = self.sealed.remove(0).path;
+        self.leaving.push_back(path);
+    }
+
+    /// The oldest segment that has left and whose file is to be removed next.
+    pub(super) fn leaving(&self) -> Option<Leaving> {
+        let path = self.leaving.front()?.clone();
+        Some(Leaving { fs: Arc::clone(&self.fs), dir: self.dir.clone(), path })
+    }
+
+    /// The file of a segment is removed.
+    pub(super) fn has_left(&mut self, segment: &Leaving) {
+        self.leaving.pop_front_if(|path| *path == segment.path);
     }
 
     /// Cuts everything from `position` on, so that the next record gets this number: what recovery does with records

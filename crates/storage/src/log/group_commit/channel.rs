@@ -152,6 +152,18 @@ impl Channel {
         self.shared.check()?;
         act(lock(&self.log).as_mut().ok_or_else(|| self.closed())?)
     }
+
+    /// Removes files of segments that have left the log, with no lock held.
+    fn remove_leaving(&self) -> Result<(), LogError> {
+        while let Some(leaving) = self.with_log(|log| Ok(log.leaving()))? {
+            leaving.remove()?;
+            self.with_log(|log| {
+                log.has_left(&leaving);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Debug for Channel {
@@ -298,20 +310,24 @@ impl LogHandle {
         self.0.with_log(|log| log.read_from(position))
     }
 
-    /// [`Log::truncate_before`]. Waits for the round under way.
+    /// [`Log::truncate_before`]. Waits for the round under way; no round waits for files to be removed.
     ///
     /// # Errors
     /// As there, and as for [`LogHandle::first`].
     pub fn truncate_before(&self, position: LogPosition) -> Result<u64, LogError> {
-        self.0.with_log(|log| log.truncate_before(position))
+        let records = self.0.with_log(|log| log.leave_before(position))?;
+        self.0.remove_leaving()?;
+        Ok(records)
     }
 
-    /// [`Log::retain`]. Waits for the round under way.
+    /// [`Log::retain`]. Waits for the round under way; no round waits for files to be removed.
     ///
     /// # Errors
     /// As there, and as for [`LogHandle::first`].
     pub fn retain(&self, policy: RetentionPolicy, floor: LogPosition, now: Micros) -> Result<u64, LogError> {
-        self.0.with_log(|log| log.retain(policy, floor, now))
+        let records = self.0.with_log(|log| log.leave_retained(policy, floor, now))?;
+        self.0.remove_leaving()?;
+        Ok(records)
     }
 
     fn usable(&self) -> Result<MutexGuard<'_, Queue>, LogError> {

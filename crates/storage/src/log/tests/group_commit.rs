@@ -1,11 +1,12 @@
 //! Many appenders and one thread: what was reported durable is there after a crash, whatever the timing.
 
+use std::io;
 use std::sync::mpsc;
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use super::*;
-use crate::{Fault, FaultKind, FaultyFs, Fs};
+use crate::{Fault, FaultKind, FaultyFs, File, Fs, OpenMode};
 
 fn registered(
     group: &GroupCommit,
@@ -315,6 +316,79 @@ fn readers_and_retention_work_beside_appenders() {
     group.close().unwrap();
     let log = open(&fs).unwrap().log;
     assert_holds(&log, log.first().0, 2000);
+}
+
+/// A disk on which removing a file takes until it is told to go on.
+#[derive(Debug)]
+struct SlowRemoval {
+    disk: MemFs,
+    begun: mpsc::SyncSender<()>,
+    go: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Fs for SlowRemoval {
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.begun.send(()).map_err(io::Error::other)?;
+        let go = self.go.lock().unwrap().recv_timeout(Duration::from_secs(20));
+        go.map_err(|_| io::Error::other("nothing went on while a file was removed"))?;
+        self.disk.remove(path)
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        self.disk.open(path, mode)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list_dirs(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+}
+
+#[test]
+fn records_become_durable_while_an_old_segment_is_removed() {
+    let ((begun, has_begun), (go_on, go)) = (mpsc::sync_channel(0), mpsc::channel());
+    let fs = Arc::new(SlowRemoval { disk: MemFs::new(), begun, go: Mutex::new(go) });
+    let group = GroupCommit::start(Duration::ZERO).unwrap();
+    let handle =
+        registered(&group, Arc::clone(&fs) as Arc<dyn Fs>, DIR, Registration::new(Durability::Synced))
+            .unwrap();
+    let append = |number: u64| {
+        let ticket = handle.append(&[&number.to_le_bytes(), &[7; 1000]]).unwrap();
+        handle.wait(ticket).unwrap();
+    };
+    (0..50).for_each(append);
+    thread::scope(|scope| {
+        let removing = scope.spawn(|| handle.truncate_before(LogPosition(40)));
+        has_begun.recv().unwrap();
+        assert!(handle.first().unwrap() > LogPosition(0), "it has left the log before its file goes");
+        append(50);
+        drop(has_begun);
+        go_on.send(()).unwrap();
+        // The second file finds nobody who listens, which is what a failing disk looks like.
+        let error = removing.join().unwrap().unwrap_err();
+        assert!(matches!(&error, LogError::Io { action: "remove", .. }), "{error}");
+    });
+    group.close().unwrap();
+    assert_eq!(open(&fs.disk).unwrap().log.next(), LogPosition(51), "what is left has no gap");
 }
 
 /// Logs that ask for less can be synced when it matters, beside who appends all the time.
