@@ -17,7 +17,12 @@ use crate::frame::Chain;
 use crate::{File, OpenMode};
 
 /// Zeros are laid out ahead only of syncs of less than this share of them: larger ones gain less than the zeros cost.
+/// No fewer zeros than this share are laid out at once.
 const AHEAD_SHARE: u64 = 16;
+
+/// Zeros are laid out for about so many syncs like the present one: those behind it wait until they are on the disk, so
+/// a log that is written slowly lays out few at once.
+const AHEAD_SYNCS: u64 = 64;
 
 /// The segment that is appended to.
 #[derive(Debug)]
@@ -193,11 +198,13 @@ impl Log {
     /// Extends the file with zeros where many small syncs seem to follow each other: bytes that are there already
     /// cost a sync half of what new ones do. Large writes would gain nothing and pay for the zeros.
     fn lay_ahead(&mut self) -> Result<(), LogError> {
-        let ahead = self.options.ahead_bytes;
+        let most = self.options.ahead_bytes;
         let active = &mut self.active;
-        if active.end < active.laid || active.end - active.synced > ahead / AHEAD_SHARE {
+        let bytes = active.end - active.synced;
+        if active.end < active.laid || bytes > most / AHEAD_SHARE {
             return Ok(());
         }
+        let ahead = (bytes * AHEAD_SYNCS).clamp(most / AHEAD_SHARE, most);
         let until = (active.end + ahead).min(self.options.segment_bytes);
         if until <= active.end {
             return Ok(());
