@@ -118,6 +118,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         folders.iter().flat_map(|folder| options.rates.iter().map(move |rate| (folder, rate)))
     {
         let disk = machine::disk(folder);
+        // What builds and earlier runs have written is on the disk before, not meanwhile.
+        rustix::fs::sync();
         let syncs = has_fio.then(|| fio::syncs(folder, *rate, seconds.div_ceil(3))).transpose()?;
         let own = |of: fn(&fio::Syncs) -> Duration| {
             syncs.as_ref().map_or("–".to_owned(), |syncs| milliseconds(of(syncs).as_nanos() as u64))
