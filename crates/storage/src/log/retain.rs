@@ -4,7 +4,7 @@
 //! front, newest first at the back. The active segment is never removed at the front: it keeps the next number.
 //!
 //! At the front a segment first leaves the log, and then its file is removed: a large one may take the disk as long as
-//! many syncs, for which nobody has to wait.
+//! many syncs, and no append or sync through a [`LogHandle`](super::LogHandle) waits for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,8 +56,9 @@ impl Log {
     /// Removes segments that only hold records before `position`, and says how many records went.
     ///
     /// # Errors
-    /// What the disk says; it does not poison the log. A file that could not be removed is tried again by the next call,
-    /// before any other; its records are back where the log is opened before that.
+    /// What the disk says; it does not poison the log. Records have left it all the same, and a later call counts them no
+    /// more. A file that could not be removed is tried again by the next call, before any other; its records are back where
+    /// the log is opened before that.
     pub fn truncate_before(&mut self, position: LogPosition) -> Result<u64, LogError> {
         let records = self.leave_before(position)?;
         self.remove_leaving()?;

@@ -158,6 +158,27 @@ fn zeros_are_laid_out_ahead_of_small_syncs_and_cut_when_a_segment_is_sealed() {
 }
 
 #[test]
+fn as_many_zeros_are_laid_ahead_as_some_dozens_of_syncs_like_the_present_one_take() {
+    const MOST: u64 = 1 << 20;
+    let laid_by = |bytes: usize| {
+        let fs = MemFs::new();
+        let options =
+            LogOptions { segment_bytes: 4 * MOST, buffer_bytes: 1 << 20, ahead_bytes: MOST, ..options() };
+        let mut log = Log::open(Arc::new(fs.clone()), DIR, options).unwrap().log;
+        let empty = log.bytes();
+        log.append(&[&vec![7; bytes]]).unwrap();
+        log.sync().unwrap();
+        let written = log.bytes() - empty;
+        (written, fs.bytes(&segments(&fs)[0]).unwrap().len() as u64 - log.bytes())
+    };
+    assert_eq!(laid_by(100).1, MOST / 16, "never fewer");
+    let (written, zeros) = laid_by(3_000);
+    assert_eq!(zeros, written * 64);
+    assert_eq!(laid_by(60_000).1, MOST, "never more");
+    assert_eq!(laid_by(70_000).1, 0, "much at once is better appended");
+}
+
+#[test]
 fn front_segments_go_whole_and_never_the_active_one() {
     let fs = MemFs::new();
     let mut log = open(&fs).unwrap().log;

@@ -310,7 +310,8 @@ impl LogHandle {
         self.0.with_log(|log| log.read_from(position))
     }
 
-    /// [`Log::truncate_before`]. Waits for the round under way; no round waits for files to be removed.
+    /// [`Log::truncate_before`]. Waits for the round under way; no round waits for files to be removed, nor does
+    /// [`GroupCommit::close`](super::GroupCommit::close): whoever opens the log again in this process waits for this first.
     ///
     /// # Errors
     /// As there, and as for [`LogHandle::first`].
@@ -320,7 +321,7 @@ impl LogHandle {
         Ok(records)
     }
 
-    /// [`Log::retain`]. Waits for the round under way; no round waits for files to be removed.
+    /// [`Log::retain`]. Waits as [`LogHandle::truncate_before`] does.
     ///
     /// # Errors
     /// As there, and as for [`LogHandle::first`].

@@ -117,24 +117,26 @@ fn a_full_disk_says_so_keeps_what_waits_and_goes_on_when_there_is_room() {
 
 #[test]
 fn a_segment_that_could_not_be_removed_goes_before_any_other() {
-    let disk = MemFs::new();
-    let mut log = open(&disk).unwrap().log;
-    append(&mut log, 100);
-    log.close().unwrap();
-    let count = segments(&disk).len();
-    // The first removal is the first call behind opening.
-    let (mut log, _) = open_with(&disk, calls_to_open(&disk) + 1, FaultKind::Eio);
-    let error = log.truncate_before(LogPosition(30)).unwrap_err();
-    assert!(matches!(&error, LogError::Io { action: "remove", .. }), "{error}");
-    let left = log.first();
-    assert!(left > LogPosition(0) && segments(&disk).len() == count);
-    assert_eq!(log.truncate_before(LogPosition(60)).unwrap(), log.first().0 - left.0);
-    assert!(log.first() > left);
-    let first = log.first();
-    drop(log);
-    let log = open(&disk).unwrap().log;
-    assert_eq!(log.first(), first, "no file is left in front of a gap");
-    assert_holds(&log, first.0, 100);
+    // The first calls behind opening are the removal and the sync of the folder.
+    for (call, action) in [(1, "remove"), (2, "sync")] {
+        let disk = MemFs::new();
+        let mut log = open(&disk).unwrap().log;
+        append(&mut log, 100);
+        log.close().unwrap();
+        let (mut log, _) = open_with(&disk, calls_to_open(&disk) + call, FaultKind::Eio);
+        let error = log.truncate_before(LogPosition(30)).unwrap_err();
+        assert!(matches!(&error, LogError::Io { action: failed, .. } if *failed == action), "{error}");
+        let left = log.first();
+        assert!(left > LogPosition(0));
+        assert_eq!(log.truncate_before(LogPosition(60)).unwrap(), log.first().0 - left.0);
+        assert!(log.first() > left);
+        let first = log.first();
+        drop(log);
+        disk.crash();
+        let log = open(&disk).unwrap().log;
+        assert_eq!(log.first(), first, "no file is left in front of a gap");
+        assert_holds(&log, first.0, 100);
+    }
 }
 
 #[test]

@@ -376,19 +376,24 @@ fn records_become_durable_while_an_old_segment_is_removed() {
         handle.wait(ticket).unwrap();
     };
     (0..50).for_each(append);
+    let files = || fs.list(Path::new(DIR)).unwrap();
+    let before = files();
     thread::scope(|scope| {
         let removing = scope.spawn(|| handle.truncate_before(LogPosition(40)));
         has_begun.recv().unwrap();
         assert!(handle.first().unwrap() > LogPosition(0), "it has left the log before its file goes");
         append(50);
-        drop(has_begun);
+        assert!(!removing.is_finished() && files() == before, "the file is still being removed");
         go_on.send(()).unwrap();
-        // The second file finds nobody who listens, which is what a failing disk looks like.
+        // The second removal fails, as if the disk did.
+        has_begun.recv().unwrap();
+        drop(go_on);
         let error = removing.join().unwrap().unwrap_err();
-        assert!(matches!(&error, LogError::Io { action: "remove", .. }), "{error}");
+        assert!(matches!(&error, LogError::Io { path, .. } if path.ends_with(&before[1])), "{error}");
     });
+    assert_eq!(files(), before[1..]);
     group.close().unwrap();
-    assert_eq!(open(&fs.disk).unwrap().log.next(), LogPosition(51), "what is left has no gap");
+    assert_eq!(open(&fs.disk).unwrap().log.next(), LogPosition(51));
 }
 
 /// Logs that ask for less can be synced when it matters, beside who appends all the time.
