@@ -39,12 +39,21 @@ impl From<Malformed> for Error {
 
 /// Appends an unsigned number.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+    if value < 0x80 {
+        return out.push(value as u8);
     }
-    out.push(value as u8);
+    let (mut bytes, mut len) = ([0; MOST_DIGITS], 0);
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    out.extend_from_slice(&bytes[..=len]);
 }
+
+/// Bytes of the longest number: seven bits in each.
+const MOST_DIGITS: usize = 10;
 
 /// Appends a signed number.
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
@@ -59,15 +68,22 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a two's complement integer of little-endian bytes, as short as its value allows.
 pub(crate) fn put_wide(out: &mut Vec<u8>, bytes: &[u8]) {
-    let mut len = bytes.len();
     let sign = if bytes.last().is_some_and(|top| top >> 7 == 1) { 0xff } else { 0 };
-    while len > 0
-        && bytes[len - 1] == sign
-        && (len == 1 && sign == 0 || len > 1 && bytes[len - 2] >> 7 == sign >> 7)
-    {
+    let mut len = bytes.len();
+    // Bytes that only repeat the sign, word by word.
+    while let Some(word) = bytes[..len].last_chunk() {
+        let differs = u64::from_le_bytes(*word) ^ u64::from_le_bytes([sign; 8]);
+        len -= differs.leading_zeros() as usize / 8;
+        if differs != 0 {
+            break;
+        }
+    }
+    while len > 0 && bytes[len - 1] == sign {
         len -= 1;
     }
-    put_bytes(out, &bytes[..len]);
+    // The bit at the top is the sign's.
+    let says_sign = bytes[..len].last().map_or(sign == 0, |top| top >> 7 == sign >> 7);
+    put_bytes(out, &bytes[..len + usize::from(!says_sign)]);
 }
 
 /// A place in bytes that are not trusted.
@@ -302,7 +318,9 @@ mod tests {
 
     #[test]
     fn small_wide_numbers_are_short() {
-        for (value, bytes) in [(0_i128, 0), (1, 1), (-1, 1), (127, 1), (128, 2), (-128, 1), (-129, 2)] {
+        let few = [(0_i128, 0), (1, 1), (-1, 1), (127, 1), (128, 2), (-128, 1), (-129, 2)];
+        let many = [(1 << 63, 9), (-1 << 63, 8), (-1 << 64, 9), (i128::MAX, 16), (i128::MIN, 16)];
+        for (value, bytes) in few.into_iter().chain(many) {
             let mut out = Vec::new();
             put_wide(&mut out, &value.to_le_bytes());
             assert_eq!(out.len(), 1 + bytes, "{value}");

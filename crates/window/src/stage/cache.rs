@@ -27,6 +27,7 @@ use thalweg_types::Error;
 
 use super::changes::Key;
 use super::checkpoint::cursors_of;
+use super::dirty::Dirty;
 use super::stream::Elements;
 use super::{Grouping, LeafNode, Stage, StreamId, sweep};
 use crate::groups::{Cached, Groups, NO_GROUP};
@@ -383,15 +384,19 @@ impl Stage {
         cache.unchecked = 0;
         let full_at = cache.full_at();
         cache.is_full = used > full_at;
-        let (mut changed, mut in_slots) = (0, 0);
-        for (grouping, size) in self.groupings.iter().zip(&sizes) {
-            let Some(grouping) = grouping else { continue };
-            changed += grouping.dirty.changed() * size.each();
-            in_slots += size.used();
-        }
-        cache.wants_cycle |= self.checkpoint.is_some() && changed > cache.memory / 4;
-        let is_in_use = |grouping: &&Option<Grouping>| grouping.is_some();
-        let groupings = self.groupings.iter().filter(is_in_use).count().max(1);
+        let groupings = || {
+            let all = self.groupings.iter().zip(&sizes);
+            all.filter_map(|(grouping, size)| Some((grouping.as_ref()?, size)))
+        };
+        let in_slots: usize = groupings().map(|(_, size)| size.used()).sum();
+        let is_much = |changed: fn(&Dirty) -> usize| {
+            let bytes: usize =
+                groupings().map(|(grouping, size)| changed(&grouping.dirty) * size.each()).sum();
+            bytes > cache.memory / 4
+        };
+        cache.wants_cycle |=
+            self.checkpoint.is_some() && is_much(Dirty::changed_at_most) && is_much(Dirty::changed);
+        let groupings = groupings().count().max(1);
         cache.quotas.clear();
         for size in &sizes {
             let each = size.each();

@@ -3,12 +3,10 @@
 //! Where groups may leave memory, it is kept too which of earlier markers a back end may not have yet: a group is
 //! *clean* when the back end has all that ever changed in it.
 //!
-//! One bit per group and set. A marker swaps the sets, whatever their size, so the set of the cycle before must be
-//! empty by then.
+//! One bit per group and set. A marker swaps the sets and counts the one that is frozen, word by word, so the set of the
+//! cycle before must be empty by then.
 
 use std::collections::VecDeque;
-
-use crate::groups::NO_GROUP;
 
 /// Groups of one GROUP BY, by their numbers.
 ///
@@ -18,6 +16,8 @@ pub(super) struct Dirty {
     /// Groups that may be marked.
     slots: usize,
     changed: Vec<u64>,
+    /// At least as many as there are bits in `changed`.
+    marks: usize,
     frozen: Vec<u64>,
     /// Bits of `frozen`.
     left: usize,
@@ -57,15 +57,16 @@ impl Dirty {
             let here = slots.saturating_sub(word * 64).min(64) as u32;
             *marks |= u64::MAX.checked_shr(64 - here).unwrap_or(0);
         }
+        self.marks = self.marks.saturating_add(slots);
     }
 
-    /// Groups have changed: those that may be marked, or [`NO_GROUP`].
+    /// Groups have changed. Numbers that nobody has are none.
     ///
-    /// Each record comes by here for each window's edge, so nothing is counted.
+    /// Each record comes by here for each window's edge, so bits are not counted.
     #[inline(always)]
     pub(super) fn mark(&mut self, groups: &[u32]) {
-        for group in groups {
-            debug_assert!((*group as usize) < self.slots || *group == NO_GROUP, "{group} of {}", self.slots);
+        self.marks = self.marks.saturating_add(groups.len());
+        for group in groups.iter().filter(|group| (**group as usize) < self.slots) {
             let (word, bit) = place(*group);
             if let Some(word) = self.changed.get_mut(word) {
                 *word |= bit;
@@ -79,6 +80,7 @@ impl Dirty {
         self.frozen.resize(self.changed.len(), 0);
         std::mem::swap(&mut self.changed, &mut self.frozen);
         self.left = count(&self.frozen);
+        self.marks = 0;
         self.hand = 0;
     }
 
@@ -107,6 +109,11 @@ impl Dirty {
     /// How many groups have changed since the last marker: takes time for each word of 64 groups.
     pub(super) fn changed(&self) -> usize {
         count(&self.changed)
+    }
+
+    /// Not fewer than [`Dirty::changed`], without a count.
+    pub(super) fn changed_at_most(&self) -> usize {
+        self.marks.min(self.slots)
     }
 
     /// How many groups of the marker are still to be written.
@@ -165,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few groups, so that all of them are marked at times.
+        /// Few groups, so that all of them are marked at times, and numbers beyond.
         #[test]
         fn what_was_marked_is_frozen_whether_or_not_all_were(
             rounds in proptest::collection::vec((1_usize..100, proptest::collection::vec(0_u32..140, 0..300), any::<bool>()), 1..6),
@@ -174,20 +181,20 @@ mod tests {
             for (more, groups, is_all) in rounds {
                 slots = more.max(slots);
                 dirty.grow(slots);
-                let groups: Vec<u32> = groups
-                    .into_iter()
-                    .map(|group| if (group as usize) < slots { group } else { NO_GROUP })
-                    .collect();
-                groups.chunks(7).for_each(|groups| dirty.mark(groups));
                 let mut model: BTreeSet<u32> =
-                    groups.into_iter().filter(|group| *group != NO_GROUP).collect();
+                    groups.iter().copied().filter(|group| (*group as usize) < slots).collect();
+                groups.chunks(7).for_each(|groups| dirty.mark(groups));
                 if is_all {
                     dirty.mark_all(slots);
                     model.extend(0..slots as u32);
                 }
                 prop_assert_eq!(dirty.changed(), model.len());
+                prop_assert!((model.len()..=slots).contains(&dirty.changed_at_most()));
                 dirty.freeze();
-                prop_assert_eq!((dirty.left(), dirty.changed()), (model.len(), 0));
+                prop_assert_eq!(
+                    (dirty.left(), dirty.changed(), dirty.changed_at_most()),
+                    (model.len(), 0, 0)
+                );
                 let frozen: Vec<u32> = std::iter::from_fn(|| dirty.claim_next()).collect();
                 prop_assert_eq!(frozen, model.into_iter().collect::<Vec<_>>());
             }
