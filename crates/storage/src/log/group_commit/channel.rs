@@ -19,9 +19,9 @@ pub(super) struct Channel {
     dir: PathBuf,
     registration: Registration,
     queue: Mutex<Queue>,
-    /// The queue was taken, or the end has come.
+    /// The queue was taken, or the end has come. Waited for by [`Channel::await_room`].
     room: Condvar,
-    /// More is durable, or the end has come.
+    /// More is durable, or the end has come. Waited for by [`Channel::await_more`].
     reached: Condvar,
     /// Released when everything before is as durable as asked; acquired by who relies on it.
     durable: AtomicU64,
@@ -44,6 +44,10 @@ struct Queue {
     refuses: bool,
     /// The thread has ended: nothing more will become durable.
     ended: bool,
+    /// How many wait for room. Nobody is called where nobody waits: that costs as much as a small write.
+    await_room: usize,
+    /// How many wait until more is durable.
+    await_more: usize,
 }
 
 impl Channel {
@@ -61,6 +65,8 @@ impl Channel {
             is_syncing: false,
             refuses: false,
             ended: false,
+            await_room: 0,
+            await_more: 0,
         };
         Self {
             shared,
@@ -76,8 +82,30 @@ impl Channel {
 
     /// Swaps what has gathered with an empty buffer.
     pub(super) fn take(&self, empty: &mut GroupBuffer) {
-        std::mem::swap(&mut lock(&self.queue).buffer, empty);
-        self.room.notify_all();
+        let is_awaited = {
+            let mut queue = lock(&self.queue);
+            std::mem::swap(&mut queue.buffer, empty);
+            queue.await_room > 0
+        };
+        if is_awaited {
+            self.room.notify_all();
+        }
+    }
+
+    /// Waits until the queue was taken; any number of times for nothing.
+    fn await_room<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.await_room += 1;
+        let mut queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue.await_room -= 1;
+        queue
+    }
+
+    /// Waits until more is durable; any number of times for nothing.
+    fn await_more<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.await_more += 1;
+        let mut queue = self.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue.await_more -= 1;
+        queue
     }
 
     /// Writes what was taken, makes it as durable as was asked, and says so.
@@ -107,8 +135,11 @@ impl Channel {
         if is_synced {
             queue.synced = durable;
         }
+        let is_awaited = queue.await_more > 0;
         drop(queue);
-        self.reached.notify_all();
+        if is_awaited {
+            self.reached.notify_all();
+        }
         self.tell(Ok(durable));
         Ok(())
     }
@@ -205,7 +236,7 @@ impl LogHandle {
             channel.shared.wake(|wake| wake.hurry = true);
             queue = self.usable()?;
             if !self.has_room(&queue, len) {
-                drop(channel.room.wait(queue).unwrap_or_else(PoisonError::into_inner));
+                drop(channel.await_room(queue));
                 queue = self.usable()?;
             }
         }
@@ -250,7 +281,7 @@ impl LogHandle {
             if queue.ended {
                 return Err(self.0.closed());
             }
-            queue = self.0.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.0.await_more(queue);
         }
     }
 
@@ -276,10 +307,10 @@ impl LogHandle {
             // A round that had taken its records before takes the wish and leaves ours for the next one.
             let mut queue = lock(&channel.queue);
             while queue.is_sync_wanted && !queue.ended {
-                queue = channel.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = channel.await_more(queue);
             }
             while queue.synced < wanted && queue.is_syncing && !queue.ended {
-                queue = channel.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = channel.await_more(queue);
             }
         }
     }

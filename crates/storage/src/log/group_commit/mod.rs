@@ -93,6 +93,8 @@ struct Shared {
 /// Why the thread should work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
+    /// The thread waits to be told. Else it finds out by itself, and telling it would be a call for nothing.
+    is_awaited: bool,
     /// Something was appended.
     dirty: bool,
     /// Somebody waits for room: no more gathering.
@@ -179,12 +181,12 @@ impl Shared {
         self.failure.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Tells the thread what it does not know yet: one that gathers is not woken by each record.
+    /// Tells the thread what it does not know yet: one that gathers is not woken by each record, one that works by none.
     fn wake(&self, change: impl FnOnce(&mut Wake)) {
         let mut wake = lock(&self.wake);
         let known = *wake;
         change(&mut wake);
-        let is_news = *wake != known;
+        let is_news = *wake != known && wake.is_awaited;
         drop(wake);
         if is_news {
             self.woken.notify_one();

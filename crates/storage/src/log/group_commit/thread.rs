@@ -59,6 +59,7 @@ fn work(shared: &Shared, gather: Duration) -> Result<(), LogError> {
 /// Waits until there is work, then for more of it; what it was woken for is taken back.
 fn sleep(shared: &Shared, gather: Duration) -> Wake {
     let mut wake = lock(&shared.wake);
+    wake.is_awaited = true;
     while !wake.dirty && !wake.hurry && wake.end.is_none() {
         wake = shared.woken.wait(wake).unwrap_or_else(PoisonError::into_inner);
     }
