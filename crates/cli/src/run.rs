@@ -175,17 +175,20 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
     if failed || aborted { Err(Failure::Run(String::new())) } else { Ok(()) }
 }
 
-/// How many commits there were, and for how long their markers stopped a task.
+/// How many commits there were, for how long their markers stopped a task, and the most processor time of one.
 fn told(cycles: CycleFigures, stats: &JobStats) -> String {
-    let tasks = stats.operators.iter().flat_map(|operator| &operator.tasks);
-    let markers: LatencyCounts = tasks.map(|task| &task.markers).sum();
-    let milliseconds = |share| markers.quantile(share).unwrap_or_default().as_secs_f64() * 1e3;
+    let tasks = || stats.operators.iter().flat_map(|operator| &operator.tasks);
+    let markers: LatencyCounts = tasks().map(|task| &task.markers).sum();
+    let marker_cpu: LatencyCounts = tasks().map(|task| &task.marker_cpu).sum();
+    let milliseconds =
+        |times: &LatencyCounts, share| times.quantile(share).unwrap_or_default().as_secs_f64() * 1e3;
     format!(
-        "last={} held_back={} marker_p99_ms={:.2} marker_max_ms={:.2}",
+        "last={} held_back={} marker_p99_ms={:.2} marker_max_ms={:.2} marker_cpu_max_ms={:.2}",
         cycles.committed,
         cycles.held_back,
-        milliseconds(0.99),
-        milliseconds(1.0)
+        milliseconds(&markers, 0.99),
+        milliseconds(&markers, 1.0),
+        milliseconds(&marker_cpu, 1.0)
     )
 }
 

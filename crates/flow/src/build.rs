@@ -612,6 +612,7 @@ impl TaskView {
             task_time: counters.task_time.get(),
             latency: counters.latency.look(),
             markers: counters.markers.look(),
+            marker_cpu: counters.marker_cpu.look(),
         }
     }
 }

@@ -4,8 +4,9 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use thalweg_types::Micros;
 
 use crate::Waker;
@@ -32,6 +33,12 @@ impl Clock for SystemClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Micros::try_from(since.as_micros()).unwrap_or(Micros::MAX)
     }
+}
+
+/// Time that this thread has spent on a processor: it stands still while the thread waits for one.
+pub(crate) fn processor_time() -> Duration {
+    // Never below zero.
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// A clock for tests: it stands still until it is moved.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
+use crate::clock::processor_time;
 use crate::job::JobCore;
 use crate::link::{Link, Moment};
 use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
@@ -199,10 +200,11 @@ impl Stage {
         match control {
             Control::Tick(now) => operator.tick(*now, &mut out)?,
             Control::Cycle { number, is_last } => {
-                let began = Instant::now();
+                let (began, worked) = (Instant::now(), processor_time());
                 operator.cycle(*number, &mut out)?;
                 if !is_last {
                     self.counters.markers.add(began.elapsed(), 1);
+                    self.counters.marker_cpu.add(processor_time().saturating_sub(worked), 1);
                 }
             }
             Control::Command(command) if command.operator == self.name => {

@@ -81,6 +81,8 @@ pub struct TaskStats {
     /// For how long each cycle marker stopped the task; counted by marker. Not the last one, behind which no record
     /// comes.
     pub markers: LatencyCounts,
+    /// Processor time of the same, without what the task's thread waited for a processor meanwhile.
+    pub marker_cpu: LatencyCounts,
 }
 
 #[derive(Clone, Debug)]
@@ -160,6 +162,7 @@ pub(crate) struct TaskCounters {
     pub task_time: Mark,
     pub latency: Latencies,
     pub markers: Latencies,
+    pub marker_cpu: Latencies,
 }
 
 impl TaskCounters {

@@ -462,7 +462,8 @@ fn schemas() -> Value {
             ("blocked", flag()),
             ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
                                  "description": "Largest event time that has moved its windows" })),
-            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Latency")), ("queries", list("Query")),
+            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Latency")),
+            ("marker_cpu", maybe("Latency")), ("queries", list("Query")),
             ("tasks", list("Task")),
         ]),
         "Cache": object(&[

@@ -123,6 +123,8 @@ pub struct OperatorSnapshot {
     pub latency: LatencyCounts,
     /// For how long each cycle marker stopped a task; of all tasks, since the job's start.
     pub markers: LatencyCounts,
+    /// Processor time of the same.
+    pub marker_cpu: LatencyCounts,
     pub tasks: Vec<TaskSnapshot>,
 }
 
@@ -189,6 +191,7 @@ impl JobSnapshot {
             lag: lag(&operator.tasks),
             latency: operator.tasks.iter().map(|task| &task.latency).sum(),
             markers: operator.tasks.iter().map(|task| &task.markers).sum(),
+            marker_cpu: operator.tasks.iter().map(|task| &task.marker_cpu).sum(),
             tasks: operator.tasks.iter().map(TaskSnapshot::from).collect(),
             ..OperatorSnapshot::default()
         });

@@ -194,6 +194,7 @@ struct Operator {
     lag_seconds: Option<f64>,
     latency: Option<Latency>,
     markers: Option<Latency>,
+    marker_cpu: Option<Latency>,
     queries: Vec<Query>,
     tasks: Vec<Task>,
 }
@@ -398,6 +399,7 @@ impl Since<'_> {
                 None => operator.latency.clone(),
             }),
             markers: Latency::of(&operator.markers),
+            marker_cpu: Latency::of(&operator.marker_cpu),
             queries: operator
                 .queries
                 .iter()

@@ -105,8 +105,10 @@ fn every_task_sees_the_same_controls_at_the_same_numbers() {
     assert!(matches!(seen[0], Event::Tick(0, _)), "a tick comes first");
     assert!(matches!(seen[seen.len() - 2..], [Event::Cycle(..), Event::Finish(_)]), "a cycle comes last");
     assert_eq!((job.stats().cycles, job.stats().tick), (cycles.len() as u64, 3_000_000));
-    let markers = &job.stats().operators[0].tasks[0].markers;
-    assert_eq!(markers.records(), cycles.len() as u64 - 1, "each marker is timed once, but for the last");
+    let task = &job.stats().operators[0].tasks[0];
+    for times in [&task.markers, &task.marker_cpu] {
+        assert_eq!(times.records(), cycles.len() as u64 - 1, "each marker is timed once, but for the last");
+    }
 
     let ranges: Vec<SeqRange> = log.0.lock().unwrap().iter().map(|entry| entry.range).collect();
     assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start), "numbers are dense");

@@ -338,6 +338,12 @@ fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
         "For how long cycle markers stopped a task of the operator.",
     );
     histogram(text, operators(), |operator| &operator.markers);
+    text.family(
+        "thalweg_operator_marker_cpu_seconds",
+        "histogram",
+        "Processor time of cycle markers in a task of the operator.",
+    );
+    histogram(text, operators(), |operator| &operator.marker_cpu);
 }
 
 fn histogram<'a>(

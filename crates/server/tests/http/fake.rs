@@ -349,6 +349,8 @@ fn payments() -> JobSnapshot {
     latency.add(Duration::from_millis(9), 5);
     let mut markers = LatencyCounts::default();
     markers.add(Duration::from_micros(70), 9);
+    let mut marker_cpu = LatencyCounts::default();
+    marker_cpu.add(Duration::from_micros(50), 9);
     let datagrams = DatagramCounts {
         datagrams: 100,
         records: 800,
@@ -409,6 +411,7 @@ fn payments() -> JobSnapshot {
             lag: Some(Duration::from_millis(2_500)),
             latency,
             markers,
+            marker_cpu,
             tasks: vec![task(0), task(1)],
         }],
         links: vec![LinkSnapshot {

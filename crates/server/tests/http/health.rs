@@ -114,6 +114,8 @@ fn metrics_say_what_jobs_and_requests_did() {
         (format!("thalweg_operator_marker_seconds_bucket{{{features},le=\"0.000064\"}}"), 0.0),
         (format!("thalweg_operator_marker_seconds_bucket{{{features},le=\"0.000256\"}}"), 9.0),
         (format!("thalweg_operator_marker_seconds_count{{{features}}}"), 9.0),
+        (format!("thalweg_operator_marker_cpu_seconds_bucket{{{features},le=\"0.000064\"}}"), 9.0),
+        (format!("thalweg_operator_marker_cpu_seconds_count{{{features}}}"), 9.0),
         ("thalweg_source_lag_seconds{job=\"payments\",source=\"payments\"}".to_owned(), 1.5),
         (format!("thalweg_source_datagrams_total{{{source}}}"), 100.0),
         (format!("thalweg_source_lost_datagrams_total{{{source},reason=\"queue_full\"}}"), 7.0),

@@ -34,6 +34,8 @@ fn a_job_shows_its_live_graph() {
     assert_eq!(operator["latency"], latency);
     let markers = json!({ "p50_seconds": 0.000072, "p99_seconds": 0.000072, "max_seconds": 0.000072 });
     assert_eq!(operator["markers"], markers);
+    let marker_cpu = json!({ "p50_seconds": 0.000052, "p99_seconds": 0.000052, "max_seconds": 0.000052 });
+    assert_eq!(operator["marker_cpu"], marker_cpu);
     let lost = json!({ "received": 100, "dropped": 7, "dropped_records": 70, "refused": 3 });
     let mut sender = lost.clone();
     sender["address"] = json!("10.0.0.7");
