@@ -159,10 +159,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             mebibytes(*resident)
         ));
         report.say(&format!(
-            "Of {} times that a cycle marker stopped a task, {} took less than {:.3} ms.",
+            "Of {} times that a cycle marker stopped a task, {} were shorter than {:.3} ms by the clock and {} by processor time; what the first lacks, the task's thread waited for a core.",
             markers.all,
             markers.short,
-            WITHIN * 1e3
+            WITHIN * 1e3,
+            markers.quick
         ));
         if let Some(error) = &outcome.first_error {
             report.say(&format!("First error: {error}."));
@@ -365,8 +366,10 @@ const WITHIN: f64 = 0.001_024;
 /// How often cycle markers stopped tasks.
 struct Markers {
     all: u64,
-    /// Of these, for less than [`WITHIN`].
+    /// Of these, for less than [`WITHIN`] by the clock.
     short: u64,
+    /// With less than [`WITHIN`] of processor time.
+    quick: u64,
 }
 
 impl Markers {
@@ -377,19 +380,27 @@ impl Markers {
             (status, String::from_utf8_lossy(body).into_owned())
         };
         ensure!(status == 200, "/metrics was answered {status}");
-        let series = |end: &str| {
+        let series = |name: &str, end: &str| {
             let values = text.lines().filter_map(|line| {
-                let (labels, value) =
-                    line.strip_prefix("thalweg_operator_marker_seconds_bucket{")?.split_once("} ")?;
+                let (labels, value) = line.strip_prefix(name)?.strip_prefix('{')?.split_once("} ")?;
                 labels.ends_with(end).then(|| value.parse::<f64>().ok())?
             });
             values.sum::<f64>() as u64
         };
-        Ok(Self { all: series("le=\"+Inf\""), short: series(&format!("le=\"{WITHIN}\"")) })
+        let within = format!("le=\"{WITHIN}\"");
+        Ok(Self {
+            all: series("thalweg_operator_marker_seconds_bucket", "le=\"+Inf\""),
+            short: series("thalweg_operator_marker_seconds_bucket", &within),
+            quick: series("thalweg_operator_marker_cpu_seconds_bucket", &within),
+        })
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        Self { all: self.all - earlier.all, short: self.short - earlier.short }
+        Self {
+            all: self.all - earlier.all,
+            short: self.short - earlier.short,
+            quick: self.quick - earlier.quick,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use self::job::{Job, hourly};
-use self::ours::{Ours, Speed};
+use self::ours::{Markers, Ours, Speed};
 use self::peers::Peers;
 use super::report::{Report, Table, count, mebibytes, times};
 use crate::project::{self, Profile};
@@ -332,7 +332,8 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
         "a commit a second to without",
         "to one commit",
         "a marker stops a task, 99 %",
-        "at most",
+        "at most, in all runs",
+        "its processor time, at most",
         "peak memory",
     ]);
     for (name, cores, workers) in [("one", ONE, 1), ("two", TWO, 2)] {
@@ -347,6 +348,10 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
             without.digest == with.digest && without.digest == rare.digest,
             "the digest differs with a data directory"
         );
+        let marker = |figure: fn(&Markers) -> f64| {
+            let milliseconds = |markers| format!("{:.2} ms", figure(markers));
+            with.markers.as_ref().map_or_else(|| "–".to_owned(), milliseconds)
+        };
         table.row([
             name.to_owned(),
             count(without.rate),
@@ -354,8 +359,9 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
             count(with.rate),
             times(with.rate / without.rate),
             times(with.rate / rare.rate),
-            with.markers.map_or_else(|| "–".to_owned(), |(p99, _)| format!("{p99:.2} ms")),
-            with.markers.map_or_else(|| "–".to_owned(), |(_, most)| format!("{most:.2} ms")),
+            marker(|markers| markers.p99),
+            marker(|markers| markers.most),
+            marker(|markers| markers.most_cpu),
             mebibytes(with.peak_bytes),
         ]);
     }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::job::Job;
+use crate::bench::process::Finished;
 use crate::bench::{median, pinned, process};
 
 /// What a configuration came to: medians of several runs.
@@ -15,10 +16,42 @@ pub(super) struct Speed {
     pub(super) seconds: f64,
     pub(super) rate: f64,
     pub(super) peak_bytes: u64,
-    /// For how long a marker stopped a task, in milliseconds: 99 of 100, and at most. None where nothing is committed.
-    pub(super) markers: Option<(f64, f64)>,
+    /// None where nothing is committed.
+    pub(super) markers: Option<Markers>,
     /// The same in all runs.
     pub(super) digest: Option<String>,
+}
+
+/// For how long a marker stopped a task, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Markers {
+    /// Of 100, 99 were no longer.
+    pub(super) p99: f64,
+    pub(super) most: f64,
+    /// The most processor time of one.
+    pub(super) most_cpu: f64,
+}
+
+impl Markers {
+    /// Of the last words of a run.
+    fn of(finished: &Finished) -> Option<Self> {
+        let figures = finished.figures("marker_max_ms").ok()?;
+        Some(Self {
+            p99: figures.number("marker_p99_ms").ok()?,
+            most: figures.number("marker_max_ms").ok()?,
+            most_cpu: figures.number("marker_cpu_max_ms").ok()?,
+        })
+    }
+
+    /// Of several runs: the median, and the longest in any of them.
+    fn among(runs: &[Self]) -> Option<Self> {
+        let most = |figure: fn(&Self) -> f64| runs.iter().map(figure).reduce(f64::max);
+        Some(Self {
+            most: most(|run| run.most)?,
+            most_cpu: most(|run| run.most_cpu)?,
+            p99: median(runs.iter().map(|run| run.p99).collect()),
+        })
+    }
 }
 
 impl Speed {
@@ -27,11 +60,9 @@ impl Speed {
     pub(super) fn of(runs: &[Speed]) -> Result<Self> {
         let first = runs.first().context("at least one run")?;
         ensure!(runs.iter().all(|run| run.digest == first.digest), "the digest differs between equal runs");
-        let markers: Vec<(f64, f64)> = runs.iter().filter_map(|run| run.markers).collect();
-        let median_of = |figure: fn(&(f64, f64)) -> f64| median(markers.iter().map(figure).collect());
+        let markers: Vec<Markers> = runs.iter().filter_map(|run| run.markers).collect();
         Ok(Self {
-            markers: (!markers.is_empty())
-                .then(|| (median_of(|(p99, _)| *p99), median_of(|(_, most)| *most))),
+            markers: Markers::among(&markers),
             seconds: median(runs.iter().map(|run| run.seconds).collect()),
             rate: median(runs.iter().map(|run| run.rate).collect()),
             peak_bytes: median(runs.iter().map(|run| run.peak_bytes as f64).collect()) as u64,
@@ -108,9 +139,7 @@ impl Ours {
             seconds: figures.number("seconds")?,
             rate: figures.number("rate")?,
             peak_bytes: finished.usage.peak_bytes,
-            markers: finished.figures("marker_max_ms").ok().and_then(|figures| {
-                Some((figures.number("marker_p99_ms").ok()?, figures.number("marker_max_ms").ok()?))
-            }),
+            markers: Markers::of(&finished),
             digest: finished
                 .figures("digest")
                 .and_then(|figures| figures.text("digest").map(str::to_owned))
