@@ -409,6 +409,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::recent::Recent;
+    use super::super::work::Sizes;
     use super::*;
 
     type Row = (u8, Option<u8>, Option<u64>);
@@ -491,7 +492,7 @@ mod tests {
                     together[part_of(record[0], parts)].add(record);
                 }
             };
-            let mut recent = Recent::new(places, Arc::clone(&layout), Arc::clone(&spare));
+            let mut recent = Recent::new(&Sizes { recent: places, ..Sizes::default() }, Arc::clone(&layout), Arc::clone(&spare));
             for (turn, rows) in batches.iter().enumerate() {
                 let mut records = records(&layout, rows);
                 let gone = recent.add(&mut records);
@@ -517,7 +518,8 @@ mod tests {
     #[test]
     fn a_group_that_was_met_lately_takes_its_rows() {
         let layout = layout();
-        let mut recent = Recent::new(1 << 10, Arc::clone(&layout), Arc::default());
+        let mut recent =
+            Recent::new(&Sizes { recent: 1 << 10, ..Sizes::default() }, Arc::clone(&layout), Arc::default());
         let mut records = records(&layout, &[(3, None, Some(1)); 100]);
         assert_eq!(recent.add(&mut records), 0);
         let taken: Vec<&[u64]> =

@@ -216,19 +216,15 @@ impl KeyColumn {
         let words = groups.iter().map(|group| (!group.is_null(self.column)).then(|| &group.key[word..]));
         let halves = words.clone().map(|words| words.map(|words| half.read(words[0])));
         let is_unsigned = self.data_type.is_unsigned_integer();
-        let number = |numbers: UInt64Array| -> ArrayRef {
-            if is_unsigned { Arc::new(numbers) } else { Arc::new(by_bits::<_, Int64Type>(&numbers)) }
-        };
-        let array = match &self.kind {
+        let array: ArrayRef = match &self.kind {
             Kind::Number32 => {
                 let numbers = halves.collect::<UInt32Array>();
-                if is_unsigned {
-                    Arc::new(numbers)
-                } else {
-                    Arc::new(by_bits::<_, Int32Type>(&numbers)) as ArrayRef
-                }
+                if is_unsigned { Arc::new(numbers) } else { Arc::new(by_bits::<_, Int32Type>(&numbers)) }
             }
-            Kind::Number64 => number(words.map(|words| words.map(|words| words[0])).collect()),
+            Kind::Number64 => {
+                let numbers = words.map(|words| words.map(|words| words[0])).collect::<UInt64Array>();
+                if is_unsigned { Arc::new(numbers) } else { Arc::new(by_bits::<_, Int64Type>(&numbers)) }
+            }
             Kind::Address => {
                 let mut addresses = FixedSizeBinaryBuilder::with_capacity(groups.len(), ADDRESS);
                 for words in words {

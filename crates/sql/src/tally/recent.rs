@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use super::groups::{IDENTITY, Layout, TAKEN, by_stride};
 use super::spare::Spare;
+use super::work::Sizes;
+
+/// Where fewer than one row in so many was of a group that was there, the places are of no use.
+const ROWS_FOR_ONE: usize = 4;
 
 /// A group for each place, or none; it takes no memory before its first group.
 pub(super) struct Recent {
@@ -17,6 +21,10 @@ pub(super) struct Recent {
     /// A power of two.
     places: usize,
     len: usize,
+    /// Rows that were added since it was last judged, and those of groups that it had.
+    judged: (usize, usize),
+    /// It is judged at so many of these.
+    judged_at: usize,
     spare: Arc<Spare>,
 }
 
@@ -27,8 +35,16 @@ impl Drop for Recent {
 }
 
 impl Recent {
-    pub(super) fn new(places: usize, layout: Arc<Layout>, spare: Arc<Spare>) -> Self {
-        Self { words: Vec::new(), layout, places: places.next_power_of_two().max(2), len: 0, spare }
+    pub(super) fn new(sizes: &Sizes, layout: Arc<Layout>, spare: Arc<Spare>) -> Self {
+        Self {
+            words: Vec::new(),
+            layout,
+            places: sizes.recent.next_power_of_two().max(2),
+            len: 0,
+            judged: (0, 0),
+            judged_at: sizes.judged,
+            spare,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,10 +70,25 @@ impl Recent {
     /// Adds records, writes the groups whose places others took over the first of them, and returns how many words these
     /// are. Behind them stay records or groups, each whole, that mean nothing.
     pub(super) fn add(&mut self, records: &mut [u64]) -> usize {
+        let stride = self.layout.stride();
         if self.words.is_empty() {
-            self.words = self.spare.take(self.places * self.layout.stride());
+            self.words = self.spare.take(self.places * stride);
         }
-        by_stride!(self.layout.stride(), self.add_all(records.as_chunks_mut())) * self.layout.stride()
+        let before = self.len;
+        let gone = by_stride!(stride, self.add_all(records.as_chunks_mut()));
+        let rows = records.len() / stride;
+        self.judged.0 += rows;
+        self.judged.1 += rows - gone - (self.len - before);
+        gone * stride
+    }
+
+    /// Whether many rows were of groups that it had, from time to time; else true.
+    pub(super) fn is_of_use(&mut self) -> bool {
+        if self.judged.0 < self.judged_at {
+            return true;
+        }
+        let (rows, known) = std::mem::take(&mut self.judged);
+        known * ROWS_FOR_ONE >= rows
     }
 
     fn add_all<const STRIDE: usize>(&mut self, records: &mut [[u64; STRIDE]]) -> usize {

@@ -38,10 +38,6 @@ const PARTS: usize = 64;
 /// step took a tenth of a query's time.
 const PART_ROOM: usize = 4;
 
-/// Where fewer than one row in so many was of a group that a worker had met lately, the next ones go to the tables of all at
-/// once.
-const ROWS_FOR_ONE: usize = 4;
-
 /// Fewer groups and records are not worth to be brought early.
 const LEAST_BROUGHT: usize = 1 << 12;
 
@@ -160,9 +156,7 @@ fn begin(
             columns: grouping.columns()?.0,
             grouping: Arc::clone(grouping),
             layout: Arc::clone(&layout),
-            recent: Some(Recent::new(sizes.recent, Arc::clone(&layout), Arc::clone(spare))),
-            judged: (0, 0),
-            judged_at: sizes.judged,
+            recent: Some(Recent::new(sizes, Arc::clone(&layout), Arc::clone(spare))),
             scattered: Scattered::new(parts, Arc::clone(&layout), sizes.brought),
             records: Vec::new(),
             nulls: Vec::new(),
@@ -208,10 +202,6 @@ struct Worker {
     columns: Vec<KeyColumn>,
     /// What rows are added to first, if many of them are of groups that it has.
     recent: Option<Recent>,
-    /// Rows that were added to `recent` since it was last judged, and those of groups that it had.
-    judged: (usize, usize),
-    /// It is judged at so many of these.
-    judged_at: usize,
     scattered: Scattered,
     /// The rows that are being added, and which columns of their keys are null.
     records: Vec<u64>,
@@ -259,17 +249,11 @@ impl Worker {
         let Some(recent) = &mut self.recent else {
             return self.scattered.add(&self.records, parts);
         };
-        let before = recent.len();
         let gone = recent.add(&mut self.records);
         self.scattered.add(&self.records[..gone], parts)?;
-        self.judged.0 += rows;
-        self.judged.1 += rows - gone / stride - (recent.len() - before);
-        if self.judged.0 >= self.judged_at {
-            let (rows, known) = std::mem::take(&mut self.judged);
-            if known * ROWS_FOR_ONE < rows {
-                self.scattered.add(recent.places(), parts)?;
-                self.recent = None;
-            }
+        if !recent.is_of_use() {
+            self.scattered.add(recent.places(), parts)?;
+            self.recent = None;
         }
         Ok(())
     }
