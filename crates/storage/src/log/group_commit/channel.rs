@@ -21,7 +21,7 @@ pub(super) struct Channel {
     queue: Mutex<Queue>,
     /// The queue was taken, or the end has come. Waited for by [`Channel::await_room`].
     room: Condvar,
-    /// More is durable, or the end has come. Waited for by [`Channel::await_more`].
+    /// More is durable, or the end has come. Waited for by [`Channel::await_progress`].
     reached: Condvar,
     /// Released when everything before is as durable as asked; acquired by who relies on it.
     durable: AtomicU64,
@@ -44,10 +44,10 @@ struct Queue {
     refuses: bool,
     /// The thread has ended: nothing more will become durable.
     ended: bool,
-    /// How many wait for room. Nobody is called where nobody waits: that costs as much as a small write.
-    await_room: usize,
+    /// How many wait for room. Where nobody does nobody is notified, which would be a system call all the same.
+    room_waiter_count: usize,
     /// How many wait until more is durable.
-    await_more: usize,
+    progress_waiter_count: usize,
 }
 
 impl Channel {
@@ -65,8 +65,8 @@ impl Channel {
             is_syncing: false,
             refuses: false,
             ended: false,
-            await_room: 0,
-            await_more: 0,
+            room_waiter_count: 0,
+            progress_waiter_count: 0,
         };
         Self {
             shared,
@@ -85,26 +85,26 @@ impl Channel {
         let is_awaited = {
             let mut queue = lock(&self.queue);
             std::mem::swap(&mut queue.buffer, empty);
-            queue.await_room > 0
+            queue.room_waiter_count > 0
         };
         if is_awaited {
             self.room.notify_all();
         }
     }
 
-    /// Waits until the queue was taken; any number of times for nothing.
+    /// Waits until the queue was taken or the end has come. It may return before that: look again.
     fn await_room<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        queue.await_room += 1;
+        queue.room_waiter_count += 1;
         let mut queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        queue.await_room -= 1;
+        queue.room_waiter_count -= 1;
         queue
     }
 
-    /// Waits until more is durable; any number of times for nothing.
-    fn await_more<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        queue.await_more += 1;
+    /// Waits until more is durable or the end has come. It may return before that: look again.
+    fn await_progress<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.progress_waiter_count += 1;
         let mut queue = self.reached.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        queue.await_more -= 1;
+        queue.progress_waiter_count -= 1;
         queue
     }
 
@@ -135,7 +135,7 @@ impl Channel {
         if is_synced {
             queue.synced = durable;
         }
-        let is_awaited = queue.await_more > 0;
+        let is_awaited = queue.progress_waiter_count > 0;
         drop(queue);
         if is_awaited {
             self.reached.notify_all();
@@ -281,7 +281,7 @@ impl LogHandle {
             if queue.ended {
                 return Err(self.0.closed());
             }
-            queue = self.0.await_more(queue);
+            queue = self.0.await_progress(queue);
         }
     }
 
@@ -307,10 +307,10 @@ impl LogHandle {
             // A round that had taken its records before takes the wish and leaves ours for the next one.
             let mut queue = lock(&channel.queue);
             while queue.is_sync_wanted && !queue.ended {
-                queue = channel.await_more(queue);
+                queue = channel.await_progress(queue);
             }
             while queue.synced < wanted && queue.is_syncing && !queue.ended {
-                queue = channel.await_more(queue);
+                queue = channel.await_progress(queue);
             }
         }
     }
@@ -360,6 +360,11 @@ impl LogHandle {
         let records = self.0.with_log(|log| log.leave_retained(policy, floor, now))?;
         self.0.remove_leaving()?;
         Ok(records)
+    }
+
+    #[cfg(test)]
+    pub(in crate::log) fn room_waiter_count(&self) -> usize {
+        lock(&self.0.queue).room_waiter_count
     }
 
     fn usable(&self) -> Result<MutexGuard<'_, Queue>, LogError> {

@@ -90,10 +90,10 @@ struct Shared {
     failure: OnceLock<LogError>,
 }
 
-/// Why the thread should work.
+/// Why the thread should work, and whether it waits to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
-    /// The thread waits to be told. Else it finds out by itself, and telling it would be a call for nothing.
+    /// The thread waits. Else it looks at the rest before it does, and notifying it would be a system call for nothing.
     is_awaited: bool,
     /// Something was appended.
     dirty: bool,

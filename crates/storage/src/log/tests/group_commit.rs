@@ -193,6 +193,89 @@ fn a_full_buffer_refuses_or_makes_wait_and_goes_on_after_the_round() {
 }
 
 #[test]
+fn who_finds_no_room_or_asks_for_a_sync_ends_the_gathering() {
+    let fs = MemFs::new();
+    // Long enough that nothing else ends it.
+    let group = GroupCommit::start(Duration::from_secs(3600)).unwrap();
+    let registration = Registration { max_bytes: 1000, ..Registration::new(Durability::Written) };
+    let handle = registered(&group, Arc::new(fs.clone()), DIR, registration).unwrap();
+    // Time for the thread to begin its gathering; where it takes longer, less is tested.
+    let gathers = || thread::sleep(Duration::from_millis(20));
+    for number in 0..100 {
+        handle.append(&[&[1; 50]]).unwrap();
+        if number % 17 == 0 {
+            gathers();
+        }
+    }
+    while handle.try_append(&[&[2; 50]]).unwrap().is_some() {}
+    let refused = handle.next();
+    while handle.durable() < refused {
+        thread::yield_now();
+    }
+    handle.append(&[&[3; 50]]).unwrap();
+    gathers();
+    handle.sync().unwrap();
+    fs.crash();
+    drop(group);
+    assert_eq!(open(&fs).unwrap().log.next().0, refused.0 + 1);
+}
+
+#[test]
+fn all_who_wait_for_room_get_it_or_hear_of_the_end() {
+    enum End {
+        None,
+        Close,
+        Drop,
+    }
+    for end in [End::None, End::Close, End::Drop] {
+        let fs = MemFs::new();
+        let group = GroupCommit::start(Duration::ZERO).unwrap();
+        let (progress, is_stopped, go) = gate();
+        let registration = Registration {
+            max_bytes: 1000,
+            on_progress: Some(progress),
+            ..Registration::new(Durability::Written)
+        };
+        let handle = registered(&group, Arc::new(fs.clone()), DIR, registration).unwrap();
+        handle.append(&[b"first"]).unwrap();
+        is_stopped.recv().unwrap();
+        // No two of these have room at once.
+        handle.append(&[&[0; 900]]).unwrap();
+        thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| handle.append(&[&[1; 900]]))).collect();
+            while handle.room_waiter_count() < 4 {
+                thread::yield_now();
+            }
+            let outcomes = || waiting.into_iter().map(|waiting| waiting.join().unwrap());
+            match end {
+                End::None => {
+                    go.send(()).unwrap();
+                    let mut taken: Vec<u64> = outcomes().map(|ticket| ticket.unwrap().position.0).collect();
+                    taken.sort_unstable();
+                    assert_eq!(taken, [2, 3, 4, 5]);
+                    group.close().unwrap();
+                }
+                End::Close => {
+                    let closing = scope.spawn(|| group.close());
+                    assert!(outcomes().all(|outcome| matches!(outcome, Err(LogError::Closed { .. }))));
+                    go.send(()).unwrap();
+                    closing.join().unwrap().unwrap();
+                }
+                End::Drop => {
+                    scope.spawn(|| drop(group));
+                    go.send(()).unwrap();
+                    // Some may get room before.
+                    assert!(
+                        outcomes().all(|outcome| matches!(outcome, Ok(_) | Err(LogError::Closed { .. })))
+                    );
+                }
+            }
+        });
+        assert_eq!(handle.room_waiter_count(), 0);
+    }
+}
+
+#[test]
 fn the_first_failure_is_told_to_everybody_for_good() {
     let disk = MemFs::new();
     let opened = {
