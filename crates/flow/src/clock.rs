@@ -1,4 +1,5 @@
-//! The clock that a runtime is given: only sequencers look at it, and what they saw becomes ticks.
+//! The clock that a runtime is given: only sequencers look at it, and what they saw becomes ticks. Beside it, processor
+//! time, which is for figures alone.
 //!
 //! Not here: operators' time. They know only what [`crate::Operator::tick`] says.
 
@@ -35,9 +36,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// Time that this thread has spent on a processor: it stands still while the thread waits for one.
+/// Time that this thread has spent on a processor: it stands still while the thread waits.
 pub(crate) fn processor_time() -> Duration {
-    // Never below zero.
+    // Only a time below zero is no duration, and there is none.
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 

@@ -202,9 +202,10 @@ impl Stage {
             Control::Cycle { number, is_last } => {
                 let (began, worked) = (Instant::now(), processor_time());
                 operator.cycle(*number, &mut out)?;
+                let worked = processor_time().saturating_sub(worked);
                 if !is_last {
                     self.counters.markers.add(began.elapsed(), 1);
-                    self.counters.marker_cpu.add(processor_time().saturating_sub(worked), 1);
+                    self.counters.marker_cpu.add(worked, 1);
                 }
             }
             Control::Command(command) if command.operator == self.name => {

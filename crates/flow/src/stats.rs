@@ -81,7 +81,7 @@ pub struct TaskStats {
     /// For how long each cycle marker stopped the task; counted by marker. Not the last one, behind which no record
     /// comes.
     pub markers: LatencyCounts,
-    /// Processor time of the same, without what the task's thread waited for a processor meanwhile.
+    /// Processor time of the same. For the rest the task's thread did not run: it waited for a core, a lock or the disk.
     pub marker_cpu: LatencyCounts,
 }
 

@@ -462,8 +462,8 @@ fn schemas() -> Value {
             ("blocked", flag()),
             ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
                                  "description": "Largest event time that has moved its windows" })),
-            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Latency")),
-            ("marker_cpu", maybe("Latency")), ("queries", list("Query")),
+            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Markers")),
+            ("marker_cpu", maybe("Markers")), ("queries", list("Query")),
             ("tasks", list("Task")),
         ]),
         "Cache": object(&[
@@ -478,6 +478,13 @@ fn schemas() -> Value {
             "type": "object",
             "description": "From the numbering of records at the door to the end of the operator's work on them; records \
                             of the last second or two. Up to an eighth above the true value, never below it.",
+            "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
+            "required": ["p50_seconds", "p99_seconds", "max_seconds"],
+        },
+        "Markers": {
+            "type": "object",
+            "description": "For how long cycle markers stopped a task, by the clock or in processor time, since the start of \
+                            the job. Up to an eighth above the true value, never below it.",
             "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
             "required": ["p50_seconds", "p99_seconds", "max_seconds"],
         },

@@ -181,6 +181,37 @@ fn what_is_emitted_on_a_tick_comes_before_it_downstream() {
 }
 
 #[test]
+fn what_a_marker_waits_for_is_no_processor_time() {
+    const WAIT: Duration = Duration::from_millis(20);
+    struct Waits;
+    impl Operator for Waits {
+        fn process(&mut self, _input: InputId, _batch: Batch, _out: &mut Output<'_>) -> Result<(), Error> {
+            Ok(())
+        }
+        fn cycle(&mut self, _cycle: u64, _out: &mut Output<'_>) -> Result<(), Error> {
+            std::thread::sleep(WAIT);
+            Ok(())
+        }
+    }
+    let mut build = Build::new("waits");
+    let source = build.numbers("numbers", Numbers::up_to(1_000), 1);
+    let input = build.input(source, Partitioning::Global);
+    build.operator("waits", vec![input], 1, |_| Waits);
+    let (runtime, _clock) = runtime(1);
+    let options = JobOptions {
+        cycle: CycleSettings { every: None, bytes: None, records: Some(500) },
+        ..JobOptions::default()
+    };
+    let job = runtime.start(build.graph, options).unwrap();
+    assert_eq!(finish(&job), JobState::Done);
+    let task = &job.stats().operators[0].tasks[0];
+    let count = u32::try_from(task.markers.records()).unwrap();
+    assert!(count > 0);
+    assert!(task.markers.sum() >= WAIT * count, "{:?}", task.markers.sum());
+    assert!(task.marker_cpu.sum() + WAIT * count <= task.markers.sum(), "{:?}", task.marker_cpu.sum());
+}
+
+#[test]
 fn an_idle_job_ticks_and_ends_cycles() {
     let mut build = Build::new("idle");
     let (numbers, _tap) = Numbers::tapped();
