@@ -408,8 +408,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::Sizes;
     use super::super::recent::Recent;
-    use super::super::work::Sizes;
     use super::*;
 
     type Row = (u8, Option<u8>, Option<u64>);
@@ -492,7 +492,8 @@ mod tests {
                     together[part_of(record[0], parts)].add(record);
                 }
             };
-            let mut recent = Recent::new(&Sizes { recent: places, ..Sizes::default() }, Arc::clone(&layout), Arc::clone(&spare));
+            let sizes = Sizes { recent: places, ..Sizes::default() };
+            let mut recent = Recent::new(&sizes, Arc::clone(&layout), Arc::clone(&spare));
             for (turn, rows) in batches.iter().enumerate() {
                 let mut records = records(&layout, rows);
                 let gone = recent.add(&mut records);
@@ -518,13 +519,29 @@ mod tests {
     #[test]
     fn a_group_that_was_met_lately_takes_its_rows() {
         let layout = layout();
-        let mut recent =
-            Recent::new(&Sizes { recent: 1 << 10, ..Sizes::default() }, Arc::clone(&layout), Arc::default());
+        let mut recent = Recent::new(&Sizes::default(), Arc::clone(&layout), Arc::default());
         let mut records = records(&layout, &[(3, None, Some(1)); 100]);
         assert_eq!(recent.add(&mut records), 0);
         let taken: Vec<&[u64]> =
             recent.places().chunks(layout.stride()).filter(|group| group[0] != 0).collect();
         assert_eq!((recent.len(), taken.len()), (1, 1));
         assert_eq!(taken[0][1..], [3, 0, 100, 100, 100]);
+    }
+    #[test]
+    fn places_are_of_use_where_one_row_in_four_is_of_a_group_that_is_there() {
+        let layout = layout();
+        let sizes = Sizes { judged: 8, ..Sizes::default() };
+        let mut recent = Recent::new(&sizes, Arc::clone(&layout), Arc::default());
+        let mut verdict = |keys: &[u8]| {
+            let rows: Vec<Row> = keys.iter().map(|key| (key % 16, Some(key / 16), Some(1))).collect();
+            recent.add(&mut records(&layout, &rows));
+            recent.judge()
+        };
+        assert!(verdict(&[1, 2, 3, 4, 5, 6, 7]), "too few rows to say");
+        assert!(!verdict(&[8]), "all were new");
+        // A group that has just come is there, wherever others were put.
+        assert!(verdict(&[11, 11, 12, 12, 13, 14, 15]), "counting began anew");
+        assert!(verdict(&[16]), "two of eight were there");
+        assert!(!verdict(&[21, 21, 22, 23, 24, 25, 26, 27]), "one of eight was there");
     }
 }

@@ -42,10 +42,26 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 
 use self::plan::Tally;
 use self::spare::Spare;
-use self::work::Sizes;
 
 /// Keys or texts whose places are looked at together.
 const TOGETHER: usize = 64;
+
+/// How much is taken together.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Places for the groups that a worker has met lately, which stay in the processor's caches; a power of two.
+    recent: usize,
+    /// Rows after which a worker looks whether these places are of use.
+    judged: usize,
+    /// Words of the records of a part that a worker brings at once.
+    brought: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { recent: 1 << 13, judged: 1 << 16, brought: 1 << 12 }
+    }
+}
 
 /// What is made of a plan's rows: of each partition those that come first by a column, and no more than so many.
 #[derive(Clone, Copy, Debug)]

@@ -21,10 +21,11 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions,
 };
 
+use super::Sizes;
 use super::Wanted;
 use super::groups::{MAX_KEYS, MAX_SUMS};
 use super::spare::Spare;
-use super::work::{Output, Runs, Sizes};
+use super::work::{Output, Runs};
 
 /// What is summed up for each group.
 #[derive(Clone, Debug)]

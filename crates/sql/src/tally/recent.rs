@@ -2,14 +2,15 @@
 //!
 //! A group has one place, which the next group of that place takes from it. Where a few groups have most of the rows, as
 //! pairs of networks do, these stay, and only the others go on. There is no branch on whether a group is there: guessing
-//! that wrong costs as much as is saved.
+//! that wrong costs as much as is saved. Where they have few of the rows, the places are of no use, which
+//! [`Recent::judge`] says.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
+use super::Sizes;
 use super::groups::{IDENTITY, Layout, TAKEN, by_stride};
 use super::spare::Spare;
-use super::work::Sizes;
 
 /// Where fewer than one row in so many was of a group that was there, the places are of no use.
 const ROWS_FOR_ONE: usize = 4;
@@ -21,9 +22,11 @@ pub(super) struct Recent {
     /// A power of two.
     places: usize,
     len: usize,
-    /// Rows that were added since it was last judged, and those of groups that it had.
-    judged: (usize, usize),
-    /// It is judged at so many of these.
+    /// Rows that were added since it was last judged.
+    rows: usize,
+    /// Of these, rows of groups that it had.
+    known_rows: usize,
+    /// It is judged at so many rows.
     judged_at: usize,
     spare: Arc<Spare>,
 }
@@ -41,7 +44,8 @@ impl Recent {
             layout,
             places: sizes.recent.next_power_of_two().max(2),
             len: 0,
-            judged: (0, 0),
+            rows: 0,
+            known_rows: 0,
             judged_at: sizes.judged,
             spare,
         }
@@ -77,17 +81,18 @@ impl Recent {
         let before = self.len;
         let gone = by_stride!(stride, self.add_all(records.as_chunks_mut()));
         let rows = records.len() / stride;
-        self.judged.0 += rows;
-        self.judged.1 += rows - gone - (self.len - before);
+        self.rows += rows;
+        self.known_rows += rows - gone - (self.len - before);
         gone * stride
     }
 
-    /// Whether many rows were of groups that it had, from time to time; else true.
-    pub(super) fn is_of_use(&mut self) -> bool {
-        if self.judged.0 < self.judged_at {
+    /// Whether it is of use. True until there were enough rows; then whether many of them were of groups that it had, and
+    /// counting begins anew.
+    pub(super) fn judge(&mut self) -> bool {
+        if self.rows < self.judged_at {
             return true;
         }
-        let (rows, known) = std::mem::take(&mut self.judged);
+        let (rows, known) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.known_rows));
         known * ROWS_FOR_ONE >= rows
     }
 

@@ -21,8 +21,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures_util::StreamExt as _;
 use proptest::prelude::*;
 
+use super::Sizes;
 use super::TallyRule;
-use super::work::Sizes;
 
 type Row = (Option<u8>, Option<u64>, Option<String>, Option<i64>, u8);
 

@@ -22,6 +22,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 
+use super::Sizes;
 use super::answer::{Answer, Part};
 use super::groups::{Addend, Groups, Layout};
 use super::key::KeyColumn;
@@ -40,23 +41,6 @@ const PART_ROOM: usize = 4;
 
 /// Fewer groups and records are not worth to be brought early.
 const LEAST_BROUGHT: usize = 1 << 12;
-
-/// How much is taken together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    /// Places for the groups that a worker has met lately, which stay in the processor's caches; a power of two.
-    pub(super) recent: usize,
-    /// Rows after which a worker looks whether these places are of use.
-    pub(super) judged: usize,
-    /// Words of the records of a part that a worker brings at once.
-    pub(super) brought: usize,
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Self { recent: 1 << 13, judged: 1 << 16, brought: 1 << 12 }
-    }
-}
 
 /// A partition of the output, and how many there are.
 #[derive(Clone, Copy, Debug)]
@@ -251,7 +235,7 @@ impl Worker {
         };
         let gone = recent.add(&mut self.records);
         self.scattered.add(&self.records[..gone], parts)?;
-        if !recent.is_of_use() {
+        if !recent.judge() {
             self.scattered.add(recent.places(), parts)?;
             self.recent = None;
         }
