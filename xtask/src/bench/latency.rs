@@ -159,11 +159,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             mebibytes(*resident)
         ));
         report.say(&format!(
-            "Of {} times that a cycle marker stopped a task, {} were shorter than {:.3} ms by the clock and {} by processor time; what the first lacks, the task's thread waited for a core.",
+            "Of {} times that a cycle marker stopped a task, {} were shorter than {:.3} ms by the clock, and {} took less processor time than that.",
             markers.all,
             markers.short,
             WITHIN * 1e3,
-            markers.quick
+            markers.short_by_cpu
         ));
         if let Some(error) = &outcome.first_error {
             report.say(&format!("First error: {error}."));
@@ -369,7 +369,7 @@ struct Markers {
     /// Of these, for less than [`WITHIN`] by the clock.
     short: u64,
     /// With less than [`WITHIN`] of processor time.
-    quick: u64,
+    short_by_cpu: u64,
 }
 
 impl Markers {
@@ -391,7 +391,7 @@ impl Markers {
         Ok(Self {
             all: series("thalweg_operator_marker_seconds_bucket", "le=\"+Inf\""),
             short: series("thalweg_operator_marker_seconds_bucket", &within),
-            quick: series("thalweg_operator_marker_cpu_seconds_bucket", &within),
+            short_by_cpu: series("thalweg_operator_marker_cpu_seconds_bucket", &within),
         })
     }
 
@@ -399,7 +399,7 @@ impl Markers {
         Self {
             all: self.all - earlier.all,
             short: self.short - earlier.short,
-            quick: self.quick - earlier.quick,
+            short_by_cpu: self.short_by_cpu - earlier.short_by_cpu,
         }
     }
 }

@@ -144,7 +144,9 @@ fn measure(options: &Options, driver: &Driver, load: Load, ack: &str, size: u64)
     };
     let mut pairs = Pairs::default();
     // Not counted: it takes from the host the memory that the runs behind it write into.
-    run(driver, &folder, bounds, load, ack, size)?;
+    if !options.quick {
+        run(driver, &folder, bounds, load, ack, size)?;
+    }
     for _ in 0..options.repeat() {
         let Run { payload, stored, write, segment } = run(driver, &folder, bounds, load, ack, size)?;
         pairs.records.push(payload / size as f64);

@@ -10,7 +10,7 @@ use super::job::Job;
 use crate::bench::process::Finished;
 use crate::bench::{median, pinned, process};
 
-/// What a configuration came to: medians of several runs.
+/// What a configuration came to: medians of several runs, unless it says otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Speed {
     pub(super) seconds: f64,
@@ -33,13 +33,13 @@ pub(super) struct Markers {
 }
 
 impl Markers {
-    /// Of the last words of a run.
-    fn of(finished: &Finished) -> Option<Self> {
-        let figures = finished.figures("marker_max_ms").ok()?;
-        Some(Self {
-            p99: figures.number("marker_p99_ms").ok()?,
-            most: figures.number("marker_max_ms").ok()?,
-            most_cpu: figures.number("marker_cpu_max_ms").ok()?,
+    /// Of the last words of a run with a data directory.
+    fn of(finished: &Finished) -> Result<Self> {
+        let figures = finished.figures("marker_max_ms")?;
+        Ok(Self {
+            p99: figures.number("marker_p99_ms")?,
+            most: figures.number("marker_max_ms")?,
+            most_cpu: figures.number("marker_cpu_max_ms")?,
         })
     }
 
@@ -139,7 +139,7 @@ impl Ours {
             seconds: figures.number("seconds")?,
             rate: figures.number("rate")?,
             peak_bytes: finished.usage.peak_bytes,
-            markers: Markers::of(&finished),
+            markers: data_dir.map(|_| Markers::of(&finished)).transpose()?,
             digest: finished
                 .figures("digest")
                 .and_then(|figures| figures.text("digest").map(str::to_owned))
