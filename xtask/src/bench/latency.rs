@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::report::{Report, Table, count, mebibytes};
 use super::server::Server;
+use super::stalls::{Meter, Stalls};
 use super::{fio, machine, process, usage};
 use crate::http::Connection;
 use crate::project::{self, Profile};
@@ -99,6 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         report.say("Skipped: fio: there is no such program here, so the disks' own syncs are not known.");
     }
+    report.say("A core stood still where a thread that goes before all others did not get it for 2 ms and more: its host had it. Replies wait for that, too.");
     let mut table = Table::new([
         "disk",
         "requests/s",
@@ -112,6 +114,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "the disk's own sync, p50",
         "p99.9",
         "max",
+        "a core stood still, at most",
+        "in all",
     ]);
     let mut details = Vec::new();
     for (folder, rate) in
@@ -128,7 +132,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let idle = server.resident_bytes();
         let posted = fill(&server, &records, *rate, seconds, &history)?;
         let before = Markers::of(&server)?;
+        let meter = Meter::start();
         let outcome = load(&server, &records, *rate, seconds, options.connections)?;
+        let stalls = meter.stop();
+        let stood_still = |of: fn(&Stalls) -> Duration| {
+            stalls.as_ref().map_or("–".to_owned(), |stalls| milliseconds(of(stalls).as_nanos() as u64))
+        };
         let markers = Markers::of(&server)?.since(&before);
         let percentile = |q: f64| milliseconds(outcome.latencies.value_at_quantile(q));
         table.row([
@@ -144,6 +153,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             own(|syncs| syncs.p50),
             own(|syncs| syncs.p999),
             own(|syncs| syncs.max),
+            stood_still(|stalls| stalls.longest),
+            stood_still(|stalls| stalls.sum),
         ]);
         details.push((disk, *rate, posted, idle, server.resident_bytes(), markers, outcome));
         server.stop()?;

@@ -27,6 +27,7 @@ pub(crate) mod relay;
 mod report;
 mod server;
 pub(crate) mod sflow;
+mod stalls;
 pub(crate) mod topn;
 mod usage;
 pub(crate) mod windows;

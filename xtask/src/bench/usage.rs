@@ -46,6 +46,31 @@ pub(super) fn wake_up_promptly() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
 }
 
+/// Keeps this thread on one core, where it runs before all that is not the kernel's whenever it wants to.
+///
+/// # Errors
+/// The kernel allows it to few.
+pub(super) fn go_before_all_others(core: usize) -> io::Result<()> {
+    // SAFETY: the set is plain numbers, for which all zeros are valid, and `CPU_SET` looks at its bounds.
+    let cores = unsafe {
+        let mut cores: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut cores);
+        cores
+    };
+    // SAFETY: the pointer is to a live set of the size that is given; 0 is this thread.
+    if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const cores) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: these are plain numbers, for which all zeros are valid.
+    let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
+    priority.sched_priority = 1;
+    // SAFETY: the pointer is to a live value of the type that the call wants; 0 is this thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Asks a process that we started to end.
 pub(super) fn terminate(child: &Child) {
     if let Ok(pid) = libc::pid_t::try_from(child.id()) {
