@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn only_what_is_much_too_late_is_a_stall() {
         let mut stalls = Stalls::default();
-        [0, 1_999, 2_000, 7_000, 30].map(Duration::from_micros).map(|late| stalls.add(late));
+        [0, 1_999, 2_000, 7_000, 30].map(Duration::from_micros).into_iter().for_each(|late| stalls.add(late));
         assert_eq!(stalls, Stalls { longest: Duration::from_millis(7), sum: Duration::from_millis(9) });
     }
 }
