@@ -39,12 +39,21 @@ impl From<Malformed> for Error {
 
 /// Appends an unsigned number.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+    if value < 0x80 {
+        return out.push(value as u8);
     }
-    out.push(value as u8);
+    let (mut bytes, mut len) = ([0; MOST_DIGITS], 0);
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    out.extend_from_slice(&bytes[..=len]);
 }
+
+/// Bytes of the longest number: seven bits in each.
+const MOST_DIGITS: usize = 10;
 
 /// Appends a signed number.
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
@@ -60,7 +69,18 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Appends a two's complement integer of little-endian bytes, as short as its value allows.
 pub(crate) fn put_wide(out: &mut Vec<u8>, bytes: &[u8]) {
     let sign = if bytes.last().is_some_and(|top| top >> 7 == 1) { 0xff } else { 0 };
-    let len = bytes.iter().rposition(|byte| *byte != sign).map_or(0, |last| last + 1);
+    let mut len = bytes.len();
+    // Bytes that only repeat the sign, word by word.
+    while let Some(word) = bytes[..len].last_chunk() {
+        let differs = u64::from_le_bytes(*word) ^ u64::from_le_bytes([sign; 8]);
+        len -= differs.leading_zeros() as usize / 8;
+        if differs != 0 {
+            break;
+        }
+    }
+    while len > 0 && bytes[len - 1] == sign {
+        len -= 1;
+    }
     // The bit at the top is the sign's.
     let says_sign = bytes[..len].last().map_or(sign == 0, |top| top >> 7 == sign >> 7);
     put_bytes(out, &bytes[..len + usize::from(!says_sign)]);
