@@ -100,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         report.say("Skipped: fio: there is no such program here, so the disks' own syncs are not known.");
     }
-    report.say("A core stood still where a thread that goes before all others did not get it for 2 ms and more: its host had it. Replies wait for that, too.");
+    report.say("A core stood still where a thread that goes before all others did not get it for 2 ms and more; most likely its host had it. Replies wait for that, too.");
     let mut table = Table::new([
         "disk",
         "requests/s",
