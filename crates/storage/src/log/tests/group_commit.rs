@@ -154,20 +154,23 @@ fn gate() -> (Progress, mpsc::Receiver<()>, mpsc::Sender<()>) {
     (progress, is_stopped, go)
 }
 
-#[test]
-fn a_full_buffer_refuses_or_makes_wait_and_goes_on_after_the_round() {
-    let fs = MemFs::new();
+/// A log with room for 1,000 bytes and one record in it, whose thread has stopped until it is told to go on.
+fn stopped(fs: &MemFs, durability: Durability) -> (GroupCommit, LogHandle, mpsc::Sender<()>) {
     let group = GroupCommit::start(Duration::ZERO).unwrap();
     let (progress, is_stopped, go) = gate();
-    let registration = Registration {
-        max_bytes: 1000,
-        on_progress: Some(progress),
-        ..Registration::new(Durability::Synced)
-    };
+    let registration =
+        Registration { max_bytes: 1000, on_progress: Some(progress), ..Registration::new(durability) };
     let handle = registered(&group, Arc::new(fs.clone()), DIR, registration).unwrap();
     let first = handle.append(&[b"first"]).unwrap();
     handle.wait(first).unwrap();
     is_stopped.recv().unwrap();
+    (group, handle, go)
+}
+
+#[test]
+fn a_full_buffer_refuses_or_makes_wait_and_goes_on_after_the_round() {
+    let fs = MemFs::new();
+    let (group, handle, go) = stopped(&fs, Durability::Synced);
     let mut taken = 0;
     while handle.try_append(&[&[1; 50]]).unwrap().is_some() {
         taken += 1;
@@ -229,16 +232,7 @@ fn all_who_wait_for_room_get_it_or_hear_of_the_end() {
     }
     for end in [End::None, End::Close, End::Drop] {
         let fs = MemFs::new();
-        let group = GroupCommit::start(Duration::ZERO).unwrap();
-        let (progress, is_stopped, go) = gate();
-        let registration = Registration {
-            max_bytes: 1000,
-            on_progress: Some(progress),
-            ..Registration::new(Durability::Written)
-        };
-        let handle = registered(&group, Arc::new(fs.clone()), DIR, registration).unwrap();
-        handle.append(&[b"first"]).unwrap();
-        is_stopped.recv().unwrap();
+        let (group, handle, go) = stopped(&fs, Durability::Written);
         // No two of these have room at once.
         handle.append(&[&[0; 900]]).unwrap();
         thread::scope(|scope| {
