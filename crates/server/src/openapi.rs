@@ -381,6 +381,14 @@ fn schemas() -> Value {
         |name: &str| json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{name}") } });
     let maybe = |name: &str| json!({ "oneOf": [{ "$ref": format!("#/components/schemas/{name}") }, { "type": "null" }] });
     let state = || json!({ "type": "string", "enum": wire::states() });
+    let times = |of: &str| {
+        json!({
+            "type": "object",
+            "description": format!("{of} Up to an eighth above the true value, never below it."),
+            "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
+            "required": ["p50_seconds", "p99_seconds", "max_seconds"],
+        })
+    };
     json!({
         "Error": object(&[("error", object(&[
             ("code", text()),
@@ -474,20 +482,13 @@ fn schemas() -> Value {
             ("reloads", whole()), ("failed_reloads", whole()),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
-        "Latency": {
-            "type": "object",
-            "description": "From the numbering of records at the door to the end of the operator's work on them; records \
-                            of the last second or two. Up to an eighth above the true value, never below it.",
-            "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
-            "required": ["p50_seconds", "p99_seconds", "max_seconds"],
-        },
-        "Markers": {
-            "type": "object",
-            "description": "For how long cycle markers stopped a task, by the clock or in processor time, since the start of \
-                            the job. Up to an eighth above the true value, never below it.",
-            "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
-            "required": ["p50_seconds", "p99_seconds", "max_seconds"],
-        },
+        "Latency": times(
+            "From the numbering of records at the door to the end of the operator's work on them; records of the last \
+             second or two.",
+        ),
+        "Markers": times(
+            "For how long cycle markers stopped a task, by the clock or in processor time, since the start of the job.",
+        ),
         "Task": object(&[
             ("worker", whole()), ("records_in", whole()), ("records_out", whole()), ("batches_in", whole()),
             ("busy_share", share()), ("queued_bytes", whole()), ("state_bytes", whole()), ("blocked", flag()),
