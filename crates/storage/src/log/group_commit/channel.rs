@@ -50,6 +50,15 @@ struct Queue {
     progress_waiter_count: usize,
 }
 
+/// What a round did for a log, or for all of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Committed {
+    pub(super) bytes: usize,
+    pub(super) is_synced: bool,
+    /// Somebody waited for it.
+    pub(super) is_awaited: bool,
+}
+
 impl Channel {
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -109,15 +118,16 @@ impl Channel {
     }
 
     /// Writes what was taken, makes it as durable as was asked, and says so.
-    pub(super) fn commit(&self, taken: &mut GroupBuffer) -> Result<(), LogError> {
+    pub(super) fn commit(&self, taken: &mut GroupBuffer) -> Result<Committed, LogError> {
         let is_sync_wanted = {
             let mut queue = lock(&self.queue);
             queue.is_syncing = queue.is_sync_wanted;
             std::mem::take(&mut queue.is_sync_wanted)
         };
         if taken.groups() == 0 && !is_sync_wanted {
-            return Ok(());
+            return Ok(Committed::default());
         }
+        let bytes = taken.len();
         let is_synced = is_sync_wanted || self.registration.durability == Durability::Synced;
         let durable = {
             let mut log = lock(&self.log);
@@ -141,7 +151,7 @@ impl Channel {
             self.reached.notify_all();
         }
         self.tell(Ok(durable));
-        Ok(())
+        Ok(Committed { bytes, is_synced, is_awaited })
     }
 
     /// Closes the log: everything taken is synced.

@@ -3,7 +3,8 @@
 //! Logs are registered in the order in which they depend on each other: the journal before the order log that names
 //! its records. Anyone appends through a [`LogHandle`]: a short lock and a copy. The thread works in *rounds*, and a
 //! round begins at once when something is there and none is under way: at low load it has one record, at high load
-//! everything that gathered during the sync before.
+//! everything that gathered during the sync before. Rounds that sync nothing are short, so they would stay small however
+//! fast records come: one that follows another closely pauses first, unless somebody waits for it.
 //!
 //! A round takes the buffers in reverse order of registration, then writes and syncs log after log in order. So a
 //! record that names another one, appended before it, is never taken without it and never written before the other
@@ -80,7 +81,7 @@ pub struct GroupCommit {
 }
 
 /// What the thread shares with handles.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     wake: Mutex<Wake>,
     woken: Condvar,
@@ -116,12 +117,7 @@ impl GroupCommit {
     /// # Errors
     /// The operating system refuses a thread.
     pub fn start(gather: Duration) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            wake: Mutex::default(),
-            woken: Condvar::new(),
-            channels: Mutex::default(),
-            failure: OnceLock::new(),
-        });
+        let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new().name("thalweg-log".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || thread::run(&shared, gather)
