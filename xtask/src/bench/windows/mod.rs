@@ -18,6 +18,7 @@ use self::job::{Job, hourly};
 use self::ours::{Markers, Ours, Speed};
 use self::peers::Peers;
 use super::report::{Report, Table, count, mebibytes, times};
+use super::{median, spread};
 use crate::project::{self, Profile};
 
 pub(crate) use smoke::smoke;
@@ -319,7 +320,8 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     report.heading("A cycle every second");
     report.say(&format!(
         "{} payments, the query of the comparison, without `--data-dir`, with it and a commit at the end alone, and with it \
-         and a commit every second, run in turns; the end, with its last commit, is part of the time.",
+         and a commit every second, run in turns, in one order and then in the other; the end, with its last commit, is \
+         part of the time. Ratios are medians over turns: what was measured in the same minute.",
         count(records as f64)
     ));
     let input = ours.payments(records, &[])?;
@@ -330,19 +332,31 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
         "one commit, records/s",
         "a commit a second, records/s",
         "a commit a second to without",
+        "from … to",
         "to one commit",
+        "from … to",
         "a marker stops a task, 99 %",
         "at most, in all runs",
         "its processor time, at most",
         "peak memory",
     ]);
     for (name, cores, workers) in [("one", ONE, 1), ("two", TWO, 2)] {
-        let (mut without, mut rare, mut with) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..options.repeat() {
-            without.push(ours.measure(&job, Some(cores), workers, 1)?);
-            rare.push(ours.measure_durable(&job.clone().cycle("1h"), Some(cores), workers)?);
-            with.push(ours.measure_durable(&job, Some(cores), workers)?);
+        let ways = [None, Some("1h"), Some("1s")];
+        let mut runs: [Vec<Speed>; 3] = Default::default();
+        for turn in 0..options.repeat() {
+            for place in 0..ways.len() {
+                let way = if turn % 2 == 0 { place } else { ways.len() - 1 - place };
+                runs[way].push(match ways[way] {
+                    None => ours.measure(&job, Some(cores), workers, 1)?,
+                    Some(every) => ours.measure_durable(&job.clone().cycle(every), Some(cores), workers)?,
+                });
+            }
         }
+        let [without, rare, with] = runs;
+        let ratios = |to: &[Speed]| -> Vec<f64> {
+            with.iter().zip(to).map(|(with, to)| with.rate / to.rate).collect()
+        };
+        let (to_without, to_rare) = (ratios(&without), ratios(&rare));
         let (without, rare, with) = (Speed::of(&without)?, Speed::of(&rare)?, Speed::of(&with)?);
         ensure!(
             without.digest == with.digest && without.digest == rare.digest,
@@ -357,8 +371,10 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
             count(without.rate),
             count(rare.rate),
             count(with.rate),
-            times(with.rate / without.rate),
-            times(with.rate / rare.rate),
+            times(median(to_without.clone())),
+            spread(&to_without, times),
+            times(median(to_rare.clone())),
+            spread(&to_rare, times),
             marker(|markers| markers.p99),
             marker(|markers| markers.most),
             marker(|markers| markers.most_cpu),
