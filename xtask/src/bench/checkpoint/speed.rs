@@ -94,7 +94,7 @@ impl Rates {
 pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) -> Result<()> {
     report.heading("Operations");
     report.say("S4's workload: 90 % writes of 1 KiB, 10 % reads by key as recovery does them, uniform over keys that were all loaded before; one thread. A read is held against what was written last.");
-    report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk.");
+    report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk. S4's storage queue is emptied by several threads, and its benchmark adds client threads until a store gives no more (seed 001, sections 3.4 and 4.1). One writer that waits for each of its writes measures the disk: one sync, beside the two of a file with a new name. `files` writes one file behind the other; S4's threads would sync some beside each other.");
     report.say("A cycle's changes are handed over at once, to all stores alike. `indexed+commit` writes and syncs the job's commit record with each cycle, which a job does once for all of its tasks; it stands here to show what that adds.");
     report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading.");
     report.say("`files` writes a file for each change, also where a cycle changes a key more than once, and the file system may flush a file that is emptied and written again: with fewer keys than changes in a cycle that is most of its time. `memory` is for tests; it goes over all keys at each commit.");
