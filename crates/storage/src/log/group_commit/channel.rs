@@ -51,11 +51,13 @@ struct Queue {
 }
 
 /// What a round did for a log, or for all of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Committed {
     pub(super) bytes: usize,
-    pub(super) is_synced: bool,
-    /// Somebody waited for it.
+    pub(super) records: u64,
+    /// It synced, or would have if there had been anything.
+    pub(super) may_sync: bool,
+    /// Somebody waited for it in [`LogHandle::wait`] or [`LogHandle::sync`]; who is told by a callback is not known here.
     pub(super) is_awaited: bool,
 }
 
@@ -124,11 +126,16 @@ impl Channel {
             queue.is_syncing = queue.is_sync_wanted;
             std::mem::take(&mut queue.is_sync_wanted)
         };
-        if taken.groups() == 0 && !is_sync_wanted {
-            return Ok(Committed::default());
-        }
-        let bytes = taken.len();
         let is_synced = is_sync_wanted || self.registration.durability == Durability::Synced;
+        let done = Committed {
+            bytes: taken.len(),
+            records: taken.records(),
+            may_sync: is_synced,
+            is_awaited: false,
+        };
+        if taken.groups() == 0 && !is_sync_wanted {
+            return Ok(done);
+        }
         let durable = {
             let mut log = lock(&self.log);
             let log = log.as_mut().ok_or_else(|| self.closed())?;
@@ -151,7 +158,7 @@ impl Channel {
             self.reached.notify_all();
         }
         self.tell(Ok(durable));
-        Ok(Committed { bytes, is_synced, is_awaited })
+        Ok(Committed { is_awaited, ..done })
     }
 
     /// Closes the log: everything taken is synced.

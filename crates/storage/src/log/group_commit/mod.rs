@@ -3,8 +3,8 @@
 //! Logs are registered in the order in which they depend on each other: the journal before the order log that names
 //! its records. Anyone appends through a [`LogHandle`]: a short lock and a copy. The thread works in *rounds*, and a
 //! round begins at once when something is there and none is under way: at low load it has one record, at high load
-//! everything that gathered during the sync before. Rounds that sync nothing are short, so they would stay small however
-//! fast records come: one that follows another closely pauses first, unless somebody waits for it.
+//! everything that gathered during the sync before. Where no log syncs each round, rounds are short, and would stay small
+//! however fast records come: one that follows a small one of several records closely pauses first.
 //!
 //! A round takes the buffers in reverse order of registration, then writes and syncs log after log in order. So a
 //! record that names another one, appended before it, is never taken without it and never written before the other
@@ -112,7 +112,8 @@ enum End {
 }
 
 impl GroupCommit {
-    /// Starts the thread. With `gather` above zero a round waits that long for more, unless a buffer is full.
+    /// Starts the thread. With `gather` above zero a round waits that long for more, unless a buffer is full; with zero it may
+    /// pause, as the module's header says.
     ///
     /// # Errors
     /// The operating system refuses a thread.

@@ -10,11 +10,14 @@ use super::{End, Shared, Wake, lock};
 use crate::log::LogError;
 use crate::log::group::GroupBuffer;
 
-/// A round that took less than this many bytes was hardly worth its system calls.
+/// A round of less than this many bytes was hardly worth its system calls.
 const SMALL_ROUND: usize = 64 << 10;
 
-/// How long a round waits for more where records come faster than small rounds take them and nobody waits for one.
-/// Timers of the kernel may add as much again.
+/// A round of at least so many records has them because they come fast, not because a few senders came together.
+const FAST_RECORDS: u64 = 8;
+
+/// How long a round waits for more where small rounds follow each other closely. Timers of the kernel may add as much
+/// again.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// A log and the buffer that travels between it and its queue.
@@ -64,10 +67,11 @@ fn work(shared: &Shared, gather: Duration) -> Result<(), LogError> {
     }
 }
 
-/// What a round that finds work at once waits for more.
+/// How long the next round waits for more if it finds work at once: not at all where a log syncs each round, which
+/// gathers by itself, or where somebody waited for the last one.
 fn pause_after(last: Committed) -> Duration {
-    let is_in_vain = last.is_synced || last.is_awaited || last.bytes >= SMALL_ROUND;
-    if is_in_vain { Duration::ZERO } else { PAUSE }
+    let is_small = last.bytes < SMALL_ROUND && last.records >= FAST_RECORDS;
+    if is_small && !last.may_sync && !last.is_awaited { PAUSE } else { Duration::ZERO }
 }
 
 /// Waits until there is work, then `gather` for more of it, or at least `pause` if there was work from the start; what it
@@ -99,7 +103,8 @@ fn round(lanes: &mut [Lane]) -> Result<Committed, LogError> {
     for lane in lanes {
         let one = lane.channel.commit(&mut lane.taken)?;
         all.bytes += one.bytes;
-        all.is_synced |= one.is_synced;
+        all.records += one.records;
+        all.may_sync |= one.may_sync;
         all.is_awaited |= one.is_awaited;
     }
     Ok(all)
@@ -107,19 +112,24 @@ fn round(lanes: &mut [Lane]) -> Result<Committed, LogError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Durability, GroupCommit, LogHandle, Registration};
     use super::*;
+    use crate::MemFs;
+    use crate::log::{Log, LogOptions};
 
-    const SMALL: Committed = Committed { bytes: SMALL_ROUND - 1, is_synced: false, is_awaited: false };
+    const SMALL: Committed =
+        Committed { bytes: SMALL_ROUND - 1, records: FAST_RECORDS, may_sync: false, is_awaited: false };
 
-    /// Long enough that nothing else ends it.
-    const AN_HOUR: Duration = Duration::from_secs(3600);
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn only_small_rounds_that_nobody_waits_for_are_followed_by_a_pause() {
+    fn only_small_rounds_of_many_records_that_nobody_waits_for_are_followed_by_a_pause() {
         assert_eq!(pause_after(SMALL), PAUSE);
         let others = [
             Committed { bytes: SMALL_ROUND, ..SMALL },
-            Committed { is_synced: true, ..SMALL },
+            Committed { records: FAST_RECORDS - 1, ..SMALL },
+            Committed { may_sync: true, ..SMALL },
             Committed { is_awaited: true, ..SMALL },
         ];
         for other in others {
@@ -127,13 +137,45 @@ mod tests {
         }
     }
 
+    fn lane(group: &GroupCommit, name: &str, durability: Durability) -> (LogHandle, Lane) {
+        let log = Log::open(Arc::new(MemFs::new()), "/log", LogOptions::new(name, 1)).unwrap().log;
+        let handle = group.register(log, Registration::new(durability)).unwrap();
+        let channel = Arc::clone(group.shared.channels().last().unwrap());
+        (handle, Lane { channel, taken: GroupBuffer::default() })
+    }
+
+    #[test]
+    fn a_round_tells_what_it_did_for_all_logs() {
+        // Its own thread gathers until the test is over.
+        let group = GroupCommit::start(LONG).unwrap();
+        let (first, one) = lane(&group, "first", Durability::Written);
+        let (second, other) = lane(&group, "second", Durability::None);
+        let mut lanes = vec![one, other];
+        for _ in 0..5 {
+            first.append(&[&[1; 100]]).unwrap();
+        }
+        second.append(&[&[1; 200]]).unwrap();
+        let done = round(&mut lanes).unwrap();
+        assert_eq!((done.records, done.may_sync, done.is_awaited), (6, false, false));
+        assert!((700..1000).contains(&done.bytes), "{}", done.bytes);
+        assert_eq!(round(&mut lanes).unwrap(), Committed::default());
+
+        let (_, synced) = lane(&group, "third", Durability::Synced);
+        lanes.push(synced);
+        assert!(round(&mut lanes).unwrap().may_sync, "also where it had nothing");
+    }
+
     /// A thread that sleeps with nothing to gather for but the pause, where `Wake` is as it finds it.
-    fn start(found: Wake, pause: Duration) -> (Arc<Shared>, std::thread::JoinHandle<Wake>) {
+    fn start(found: Wake, pause: Duration) -> (Arc<Shared>, std::thread::JoinHandle<(Wake, Duration)>) {
         let shared = Arc::new(Shared::default());
         *lock(&shared.wake) = found;
         let sleeper = std::thread::spawn({
             let shared = Arc::clone(&shared);
-            move || sleep(&shared, Duration::ZERO, pause)
+            move || {
+                let began = Instant::now();
+                let wake = sleep(&shared, Duration::ZERO, pause);
+                (wake, began.elapsed())
+            }
         });
         while !lock(&shared.wake).is_awaited && !sleeper.is_finished() {
             std::thread::yield_now();
@@ -143,17 +185,21 @@ mod tests {
 
     #[test]
     fn a_round_that_had_to_be_woken_does_not_pause() {
-        let (shared, sleeper) = start(Wake::default(), AN_HOUR);
+        let (shared, sleeper) = start(Wake::default(), LONG);
         shared.wake(|wake| wake.dirty = true);
-        assert!(sleeper.join().unwrap().dirty);
+        let (_, slept) = sleeper.join().unwrap();
+        assert!(slept < LONG);
     }
 
     #[test]
-    fn a_round_that_finds_work_pauses_until_somebody_is_in_a_hurry() {
-        let (shared, sleeper) = start(Wake { dirty: true, ..Wake::default() }, AN_HOUR);
+    fn a_round_that_finds_work_pauses_unless_somebody_is_in_a_hurry() {
+        let found = Wake { dirty: true, ..Wake::default() };
+        let (shared, sleeper) = start(found, LONG);
         shared.wake(|wake| wake.hurry = true);
-        assert!(sleeper.join().unwrap().hurry, "it had gone on before");
-        let (_, woken) = start(Wake { dirty: true, ..Wake::default() }, Duration::from_millis(1));
-        assert!(!woken.join().unwrap().hurry);
+        let (wake, slept) = sleeper.join().unwrap();
+        assert!(wake.hurry && slept < LONG);
+        let brief = Duration::from_millis(1);
+        let (_, slept) = start(found, brief).1.join().unwrap();
+        assert!(slept >= brief);
     }
 }
