@@ -320,7 +320,7 @@ fn cycles(options: &Options, ours: &Ours, report: &mut Report) -> Result<()> {
     report.heading("A cycle every second");
     report.say(&format!(
         "{} payments, the query of the comparison, without `--data-dir`, with it and a commit at the end alone, and with it \
-         and a commit every second, run in turns, in one order and then in the other; the end, with its last commit, is \
+         and a commit every second, run in turns, in alternating order; the end, with its last commit, is \
          part of the time. Ratios are medians over turns: what was measured in the same minute.",
         count(records as f64)
     ));
