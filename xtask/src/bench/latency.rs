@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "a core stood still, at most",
         "in all",
     ]);
-    let mut details = Vec::new();
+    let mut runs = Vec::new();
     for (folder, rate) in
         folders.iter().flat_map(|folder| options.rates.iter().map(move |rate| (folder, rate)))
     {
@@ -125,63 +125,97 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         // What builds and earlier runs have written is on the disk before, not meanwhile.
         rustix::fs::sync();
         let syncs = has_fio.then(|| fio::syncs(folder, *rate, seconds.div_ceil(3))).transpose()?;
-        let own = |of: fn(&fio::Syncs) -> Duration| {
-            syncs.as_ref().map_or("–".to_owned(), |syncs| milliseconds(of(syncs).as_nanos() as u64))
+        let run = measure(&binary, &records, &history, options, folder, *rate, seconds)?;
+        let time = |time: Option<Duration>| {
+            time.map_or("–".to_owned(), |time| milliseconds(time.as_nanos() as u64))
         };
-        let server = start(&binary, &records, &options.ack, folder)?;
-        let idle = server.resident_bytes();
-        let posted = fill(&server, &records, *rate, seconds, &history)?;
-        let before = Markers::of(&server)?;
-        let meter = Meter::start();
-        let outcome = load(&server, &records, *rate, seconds, options.connections)?;
-        let stalls = meter.stop();
-        let stood_still = |of: fn(&Stalls) -> Duration| {
-            stalls.as_ref().map_or("–".to_owned(), |stalls| milliseconds(of(stalls).as_nanos() as u64))
-        };
-        let markers = Markers::of(&server)?.since(&before);
-        let percentile = |q: f64| milliseconds(outcome.latencies.value_at_quantile(q));
+        let own = |of: fn(&fio::Syncs) -> Duration| time(syncs.as_ref().map(of));
+        let stood_still = |of: fn(&Stalls) -> Duration| time(run.stalls.as_ref().map(of));
+        let latencies = &run.outcome.latencies;
+        let percentile = |q: f64| milliseconds(latencies.value_at_quantile(q));
         table.row([
             disk.clone(),
             rate.to_string(),
-            count(outcome.latencies.len() as f64),
+            count(latencies.len() as f64),
             percentile(0.5),
             percentile(0.9),
             percentile(0.99),
             percentile(0.999),
-            milliseconds(outcome.latencies.max()),
-            outcome.errors.to_string(),
+            milliseconds(latencies.max()),
+            run.outcome.errors.to_string(),
             own(|syncs| syncs.p50),
             own(|syncs| syncs.p999),
             own(|syncs| syncs.max),
             stood_still(|stalls| stalls.longest),
             stood_still(|stalls| stalls.sum),
         ]);
-        details.push((disk, *rate, posted, idle, server.resident_bytes(), markers, outcome));
-        server.stop()?;
+        runs.push((format!("{rate} requests a second, {disk}"), run));
     }
     report.heading("Percentiles");
     report.table(&table);
-    for (disk, rate, posted, idle, resident, markers, outcome) in &details {
-        report.heading(&format!("{rate} requests a second, {disk}"));
+    for (title, run) in &runs {
+        report.heading(title);
+        run.tell(&mut report);
+    }
+    report.finish(options.quick)
+}
+
+/// What one rate on one disk came to.
+struct Run {
+    /// Records of history.
+    posted: u64,
+    /// Bytes of resident memory before the history and after the load.
+    idle: u64,
+    resident: u64,
+    markers: Markers,
+    /// `None` where the machine did not let them be measured.
+    stalls: Option<Stalls>,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn tell(&self, report: &mut Report) {
         report.say(&format!(
             "{} records of history; resident memory {} when idle and {} after the load.",
-            count(*posted as f64),
-            mebibytes(*idle),
-            mebibytes(*resident)
+            count(self.posted as f64),
+            mebibytes(self.idle),
+            mebibytes(self.resident)
         ));
         report.say(&format!(
             "Of {} times that a cycle marker stopped a task, {} were shorter than {:.3} ms by the clock, and {} took less processor time than that.",
-            markers.all,
-            markers.short,
+            self.markers.all,
+            self.markers.short,
             WITHIN * 1e3,
-            markers.short_by_cpu
+            self.markers.short_by_cpu
         ));
-        if let Some(error) = &outcome.first_error {
+        if let Some(error) = &self.outcome.first_error {
             report.say(&format!("First error: {error}."));
         }
-        report.verbatim(&distribution(&outcome.latencies));
+        report.verbatim(&distribution(&self.outcome.latencies));
     }
-    report.finish(options.quick)
+}
+
+/// Starts a server in `folder`, posts the history and then `rate` requests a second.
+fn measure(
+    binary: &Path,
+    records: &Records,
+    history: &History,
+    options: &Options,
+    folder: &Path,
+    rate: u32,
+    seconds: u32,
+) -> Result<Run> {
+    let server = start(binary, records, &options.ack, folder)?;
+    let idle = server.resident_bytes();
+    let posted = fill(&server, records, rate, seconds, history)?;
+    let before = Markers::of(&server)?;
+    let meter = Meter::start();
+    let outcome = load(&server, records, rate, seconds, options.connections)?;
+    let stalls = meter.stop();
+    let markers = Markers::of(&server)?.since(&before);
+    let resident = server.resident_bytes();
+    server.stop()?;
+    Ok(Run { posted, idle, resident, markers, stalls, outcome })
 }
 
 /// A short open-loop run whose answers are looked at.

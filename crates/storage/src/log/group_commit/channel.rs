@@ -4,6 +4,7 @@
 //! with no other lock held.
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -59,6 +60,15 @@ pub(super) struct Committed {
     pub(super) may_sync: bool,
     /// Somebody waited for it in [`LogHandle::wait`] or [`LogHandle::sync`]; who is told by a callback is not known here.
     pub(super) is_awaited: bool,
+}
+
+impl AddAssign for Committed {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.records += other.records;
+        self.may_sync |= other.may_sync;
+        self.is_awaited |= other.is_awaited;
+    }
 }
 
 impl Channel {
@@ -126,11 +136,10 @@ impl Channel {
             queue.is_syncing = queue.is_sync_wanted;
             std::mem::take(&mut queue.is_sync_wanted)
         };
-        let is_synced = is_sync_wanted || self.registration.durability == Durability::Synced;
-        let done = Committed {
+        let mut done = Committed {
             bytes: taken.len(),
             records: taken.records(),
-            may_sync: is_synced,
+            may_sync: is_sync_wanted || self.registration.durability == Durability::Synced,
             is_awaited: false,
         };
         if taken.groups() == 0 && !is_sync_wanted {
@@ -140,7 +149,7 @@ impl Channel {
             let mut log = lock(&self.log);
             let log = log.as_mut().ok_or_else(|| self.closed())?;
             log.write(taken)?;
-            if is_synced {
+            if done.may_sync {
                 log.sync_written()?;
             }
             log.written()
@@ -149,16 +158,16 @@ impl Channel {
         // Under the lock, so that nobody is between looking and waiting.
         let mut queue = lock(&self.queue);
         queue.is_syncing = false;
-        if is_synced {
+        if done.may_sync {
             queue.synced = durable;
         }
-        let is_awaited = queue.progress_waiter_count > 0;
+        done.is_awaited = queue.progress_waiter_count > 0;
         drop(queue);
-        if is_awaited {
+        if done.is_awaited {
             self.reached.notify_all();
         }
         self.tell(Ok(durable));
-        Ok(Committed { is_awaited, ..done })
+        Ok(done)
     }
 
     /// Closes the log: everything taken is synced.

@@ -101,11 +101,7 @@ fn round(lanes: &mut [Lane]) -> Result<Committed, LogError> {
     }
     let mut all = Committed::default();
     for lane in lanes {
-        let one = lane.channel.commit(&mut lane.taken)?;
-        all.bytes += one.bytes;
-        all.records += one.records;
-        all.may_sync |= one.may_sync;
-        all.is_awaited |= one.is_awaited;
+        all += lane.channel.commit(&mut lane.taken)?;
     }
     Ok(all)
 }
