@@ -6,6 +6,7 @@
 //! * [`chunk`]: one sealed, compressed, columnar piece of a task's records, as bytes.
 //! * [`ChunkStore`]: a task's chunks in files, written behind and read ahead on an [`IoPool`], cached within a
 //!   [`ChunkBudget`].
+//! * [`Writeback`]: syncs of much that was written, beside the work.
 //!
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by
 //! a commit record). This crate writes and syncs; who commits is above it.
@@ -23,6 +24,7 @@ mod io_pool;
 pub mod log;
 mod schemas;
 mod store;
+mod writeback;
 
 pub use commit_log::{CommitLog, CommitSummary, OpenedCommits, is_commit_log, read_commits};
 pub use error::ChunkError;
@@ -33,3 +35,4 @@ pub use store::{
     ChunkBudget, ChunkFileSummary, ChunkId, ChunkMeta, ChunkStats, ChunkStore, ChunkStoreOptions,
     ChunkSummary, ChunkTail, Projection, Seal, SyncTicket, inspect_chunks, is_chunk_folder, verify_chunks,
 };
+pub use writeback::Writeback;

@@ -63,8 +63,16 @@ fn open_active(shared: &Shared, writer: &mut Writer, extent: Extent) -> Result<(
     let seed = segment::seed(shared.identity, extent.number);
     writer.next_segment = extent.number + 1;
     let (synced, laid) = (extent.len, extent.len);
-    writer.active =
-        Some(Active { file: Arc::clone(&file), slot, seed, extent, is_dirty: true, synced, laid });
+    writer.active = Some(Active {
+        file: Arc::clone(&file),
+        slot,
+        seed,
+        extent,
+        is_dirty: true,
+        synced,
+        begun: synced,
+        laid,
+    });
     Ok(())
 }
 

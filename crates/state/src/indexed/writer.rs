@@ -1,11 +1,12 @@
 //! The writing end: appends changes, seals segments, gives out versions, unlinks what no version needs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use thalweg_storage::{File, OpenMode, publish};
+use thalweg_storage::{File, OpenMode, Writeback, publish};
 
 use super::compact::Compaction;
 use super::dump::{self, Reach};
@@ -46,6 +47,12 @@ const AHEAD_BYTES: u64 = 256 << 10;
 /// Bytes from which on a sync is not of little data: zeros would cost more than they save.
 const LITTLE_BYTES: u64 = AHEAD_BYTES / 16;
 
+/// Bytes that a sync beside the work is worth: fewer are on the disk sooner than another thread has begun.
+const MUCH_BYTES: u64 = 1 << 20;
+
+/// Bytes after which the disk begins with them, beside the work.
+const BEGIN_BYTES: u64 = 2 << 20;
+
 /// The segment that is appended to.
 #[derive(Debug)]
 pub(super) struct Active {
@@ -55,8 +62,10 @@ pub(super) struct Active {
     pub(super) extent: Extent,
     /// Bytes that no sync has covered.
     pub(super) is_dirty: bool,
-    /// Where the extent ended at the last sync.
+    /// Where the extent ended at the last sync that was waited for.
     pub(super) synced: u64,
+    /// Up to where it was written when the last sync began, beside the work or not.
+    pub(super) begun: u64,
     /// The file may have zeros up to here.
     pub(super) laid: u64,
 }
@@ -75,6 +84,50 @@ impl Active {
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
             outcome => outcome,
         }
+    }
+}
+
+/// The sync under way beside the work, of a segment of which much was written. No version is given out before it has
+/// ended: it may be the only one of a sealed segment.
+#[derive(Debug, Default)]
+struct Beside {
+    syncs: Writeback,
+    /// The segment that was synced last.
+    segment: u64,
+}
+
+impl Beside {
+    /// Begins, unless a sync is under way or there is no thread for it; whether it has begun.
+    fn begin(&mut self, active: &Active) -> bool {
+        let has_begun = match self.syncs.begin(&active.file, active.extent.len) {
+            Ok(has_begun) => has_begun,
+            Err(error) => {
+                // The sync that is waited for does it all.
+                tracing::debug!(%error, "no thread for syncs of state");
+                false
+            }
+        };
+        if has_begun {
+            self.segment = active.extent.number;
+        }
+        has_begun
+    }
+
+    /// Hears of a sync that has ended.
+    fn poll(&mut self, shared: &Shared) -> Result<(), StateError> {
+        let outcome = self.syncs.poll();
+        self.check(shared, outcome)
+    }
+
+    /// Waits for the sync under way.
+    fn settle(&mut self, shared: &Shared) -> Result<(), StateError> {
+        let outcome = self.syncs.wait();
+        self.check(shared, outcome)
+    }
+
+    fn check(&self, shared: &Shared, outcome: io::Result<Option<u64>>) -> Result<(), StateError> {
+        let path = || segment::path(&shared.dir, self.segment);
+        outcome.map(drop).map_err(|error| StateError::io("sync", &path())(error))
     }
 }
 
@@ -107,6 +160,7 @@ pub(super) struct Writer {
     pub(super) tail_bytes: u64,
     prepared: VecDeque<Prepared>,
     pub(super) compaction: Compaction,
+    beside: Beside,
     buffers: Buffers,
 }
 
@@ -136,6 +190,7 @@ impl Writer {
             tail_bytes: 0,
             prepared: VecDeque::new(),
             compaction: Compaction::default(),
+            beside: Beside::default(),
             buffers: Buffers::default(),
         }
     }
@@ -191,6 +246,12 @@ impl Writer {
                 StateError::io("write", &path)(error)
             })?;
             len += frame.len() as u64;
+            if len - active.begun >= BEGIN_BYTES {
+                self.beside.poll(shared)?;
+                if self.beside.begin(active) {
+                    active.begun = len;
+                }
+            }
         }
         let bytes = len - active.extent.len;
         active.extent = Extent { len, chain: chain.previous(), ..active.extent };
@@ -211,7 +272,7 @@ impl Writer {
         if self.active.as_ref().is_some_and(|active| active.extent.len < segment_bytes(shared)) {
             return Ok(());
         }
-        self.sync_active(shared)?;
+        self.sync_full(shared)?;
         let number = self.next_segment;
         let path = segment::path(&shared.dir, number);
         // Emptied where an earlier attempt found the disk full.
@@ -223,12 +284,26 @@ impl Writer {
         self.is_dir_dirty = true;
         let extent = segment::empty(shared.identity, number);
         let seed = segment::seed(shared.identity, number);
-        let active = Active { file, slot, seed, extent, is_dirty: true, synced: HEADER, laid: HEADER };
+        let active =
+            Active { file, slot, seed, extent, is_dirty: true, synced: HEADER, begun: HEADER, laid: HEADER };
         if let Some(full) = self.active.replace(active) {
             self.sealed.insert(full.extent.number, full.extent);
             self.is_list_dirty = true;
         }
         Ok(())
+    }
+
+    /// Syncs the active segment, which is full; beside the work if that is much.
+    fn sync_full(&mut self, shared: &Shared) -> Result<(), StateError> {
+        if let Some(active) = &self.active
+            && active.extent.len - active.synced >= MUCH_BYTES
+        {
+            self.beside.settle(shared)?;
+            if self.beside.begin(active) {
+                return Ok(());
+            }
+        }
+        self.sync_active(shared)
     }
 
     fn sync_active(&mut self, shared: &Shared) -> Result<(), StateError> {
@@ -239,6 +314,7 @@ impl Writer {
             active.lay_ahead(segment_bytes(shared)).map_err(StateError::io("extend", &path))?;
             active.file.sync_data().map_err(StateError::io("sync", &path))?;
             active.synced = active.extent.len;
+            active.begun = active.extent.len;
             active.is_dirty = false;
         }
         Ok(())
@@ -246,6 +322,7 @@ impl Writer {
 
     pub(super) fn prepare(&mut self, shared: &Shared, cycle: u64) -> Result<Version, StateError> {
         self.cycles.check_prepare(cycle)?;
+        self.beside.settle(shared)?;
         self.sync_active(shared)?;
         if self.is_dir_dirty {
             shared.fs.sync_dir(&shared.dir).map_err(StateError::io("sync", &shared.dir))?;

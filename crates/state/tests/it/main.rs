@@ -1,5 +1,6 @@
 //! The back ends from outside: one suite for all of them, and what only one of them promises.
 
+mod beside;
 mod damage;
 mod faults;
 mod harness;

@@ -27,7 +27,6 @@ mod scan;
 mod segment;
 mod survey;
 mod window;
-mod writeback;
 mod writer;
 
 use std::collections::VecDeque;
@@ -38,9 +37,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use thalweg_types::Micros;
 
-use crate::Fs;
+use crate::{Fs, Writeback};
 use group::GroupBuffer;
-use writeback::Writeback;
 use writer::Active;
 
 pub use error::LogError;

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use super::group::GroupBuffer;
 use super::segment::{self, Header};
 use super::survey::Survey;
-use super::writeback::Writeback;
 use super::writer::{self, Active};
 use super::{Log, LogError, LogOptions, LogPosition, TornTail};
-use crate::{Fs, OpenMode};
+use crate::{Fs, OpenMode, Writeback};
 
 /// A log that was opened.
 #[derive(Debug)]

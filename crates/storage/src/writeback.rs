@@ -1,9 +1,9 @@
-//! Syncs beside the work: of a log that seldom syncs, the disk is told to take what was written before the segment is
-//! full.
+//! Syncs beside the work: the disk is told to take what was written before anybody waits for it.
 //!
-//! Without it all of a segment waits for the sync at its end, and the writer with it. The bytes are the same, the disk
-//! only begins earlier. Nothing is promised by it: what a sync covers is synced when [`Writeback::poll`] says so, and
-//! whoever relies on it waits for the one under way first, as its error is told once and to whoever asks next.
+//! A log that seldom syncs would wait at the end of its segment for all of it, and state of which much has changed at
+//! the end of the cycle. The bytes are the same, the disk only begins earlier. Nothing is promised by it: what a sync
+//! covers is synced when [`Writeback::poll`] says so, and whoever relies on it waits for the one under way first, as its
+//! error is told once and to whoever asks next.
 //!
 //! One sync at a time, on a thread that is started for the first.
 
@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 
 use crate::File;
 
-/// The syncs of one log.
+/// The syncs of one writer. Dropping it waits for the one under way, whose outcome is lost.
 #[derive(Debug, Default)]
-pub(super) struct Writeback {
+pub struct Writeback {
     worker: Option<Worker>,
     /// What the sync under way covers.
     under_way: Option<u64>,
@@ -34,7 +34,7 @@ impl Worker {
     fn start() -> io::Result<Self> {
         let (files, wanted) = sync_channel::<Arc<dyn File>>(1);
         let (done, outcomes) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("thalweg-log-sync".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("thalweg-sync".to_owned()).spawn(move || {
             while let Ok(file) = wanted.recv() {
                 if done.send(file.sync_data()).is_err() {
                     return;
@@ -59,7 +59,7 @@ impl Writeback {
     ///
     /// # Errors
     /// Where the operating system gives no thread.
-    pub(super) fn begin(&mut self, file: &Arc<dyn File>, end: u64) -> io::Result<bool> {
+    pub fn begin(&mut self, file: &Arc<dyn File>, end: u64) -> io::Result<bool> {
         if self.under_way.is_some() {
             return Ok(false);
         }
@@ -77,7 +77,7 @@ impl Writeback {
     ///
     /// # Errors
     /// That of the sync.
-    pub(super) fn poll(&mut self) -> io::Result<Option<u64>> {
+    pub fn poll(&mut self) -> io::Result<Option<u64>> {
         if self.under_way.is_none() {
             return Ok(None);
         }
@@ -96,7 +96,7 @@ impl Writeback {
     ///
     /// # Errors
     /// That of the sync.
-    pub(super) fn wait(&mut self) -> io::Result<Option<u64>> {
+    pub fn wait(&mut self) -> io::Result<Option<u64>> {
         if self.under_way.is_none() {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl Writeback {
 }
 
 fn gone() -> io::Error {
-    io::Error::other("the thread that syncs the log ended")
+    io::Error::other("the thread that syncs beside the work ended")
 }
 
 #[cfg(test)]

@@ -1,0 +1,195 @@
+//! Much that was written is synced beside the work: nobody waits for it before a version is given out, and then everybody.
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use thalweg_state::indexed::{Indexed, IndexedOptions};
+use thalweg_state::{Backend, Changes, StateError, Version};
+use thalweg_storage::{File, Fs, MemFs, OpenMode};
+
+use crate::harness::{DIR, IDENTITY, State, apply, assert_state, numbered};
+
+/// Longer than a sync that nobody holds takes, on a busy machine, too.
+const LONG: Duration = Duration::from_secs(20);
+
+const MIB: usize = 1 << 20;
+
+/// A disk on which a sync of the first segment says that it has begun, and waits until it is told how to end.
+#[derive(Debug)]
+struct Held {
+    disk: MemFs,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+struct Gate {
+    begun: Sender<()>,
+    ends: Mutex<Receiver<io::Result<()>>>,
+}
+
+#[derive(Debug)]
+struct HeldFile {
+    file: Arc<dyn File>,
+    gate: Arc<Gate>,
+}
+
+impl Fs for Held {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let file = self.disk.open(path, mode)?;
+        if path.to_string_lossy().ends_with("/segment-00000000000000000001.ths") {
+            return Ok(Arc::new(HeldFile { file, gate: Arc::clone(&self.gate) }));
+        }
+        Ok(file)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list_dirs(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+}
+
+impl File for HeldFile {
+    fn sync_data(&self) -> io::Result<()> {
+        self.gate.begun.send(()).map_err(io::Error::other)?;
+        self.gate.ends.lock().unwrap().recv_timeout(LONG).map_err(io::Error::other)??;
+        self.file.sync_data()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, position)
+    }
+
+    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
+        self.file.write_at(bytes, position)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.file.truncate(len)
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        self.file.preallocate(len)
+    }
+}
+
+/// A back end on such a disk, and what it should have.
+struct World {
+    disk: MemFs,
+    backend: Indexed,
+    state: State,
+    begun: Receiver<()>,
+    ends: Sender<io::Result<()>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let ((begin, begun), (ends, end)) = (channel(), channel());
+        let disk = MemFs::new();
+        let gate = Arc::new(Gate { begun: begin, ends: Mutex::new(end) });
+        let fs = Arc::new(Held { disk: disk.clone(), gate });
+        let backend = Indexed::open(fs, Path::new(DIR), IDENTITY, IndexedOptions::default(), None).unwrap();
+        Self { disk, backend, state: State::new(), begun, ends }
+    }
+
+    /// Writes values of 16 KiB for keys of their own.
+    fn write(&mut self, space: u32, bytes: usize) -> Result<(), StateError> {
+        let mut changes = Changes::new();
+        for number in 0..bytes.div_ceil(16 << 10) as u32 {
+            changes.push(&numbered(space, number), &vec![(space ^ number) as u8; 16 << 10]);
+        }
+        apply(&mut self.state, &changes);
+        self.backend.write(1, &changes)
+    }
+
+    /// Gives a version out while a sync of the first segment is held: it must not come before that sync ends, as it is
+    /// told to.
+    fn prepare(&self, end: io::Result<()>) -> Result<Version, StateError> {
+        self.begun.recv_timeout(LONG).expect("the sync begins beside the work");
+        let backend = &self.backend;
+        thread::scope(|scope| {
+            let preparing = scope.spawn(|| backend.prepare(1));
+            // Without a wait it would be through by then: nothing else holds it.
+            thread::sleep(Duration::from_millis(50));
+            assert!(!preparing.is_finished(), "a version was given out before what it names was on the disk");
+            self.ends.send(end).unwrap();
+            preparing.join().unwrap()
+        })
+    }
+}
+
+#[test]
+fn a_version_waits_for_the_sync_of_a_sealed_segment() {
+    let mut world = World::new();
+    // A segment of little state is full with that, and the next write makes another.
+    world.write(1, MIB + MIB / 4).unwrap();
+    world.write(2, 1).unwrap();
+    let version = world.prepare(Ok(())).unwrap();
+    world.backend.committed(1).unwrap();
+    let World { disk, state, .. } = world;
+    disk.crash();
+    let options = IndexedOptions::default();
+    let again = Indexed::open(Arc::new(disk), Path::new(DIR), IDENTITY, options, Some(&version)).unwrap();
+    assert_state(&again, &state, &[]);
+}
+
+#[test]
+fn the_error_of_a_sync_beside_the_work_is_final() {
+    let mut world = World::new();
+    world.write(1, MIB + MIB / 4).unwrap();
+    world.write(2, 1).unwrap();
+    // Also where a lack of space is the reason, after which other calls may be repeated.
+    let error = world.prepare(Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+    assert!(
+        matches!(&error, StateError::Full { action: "sync", path, .. } if path.ends_with("segment-00000000000000000001.ths")),
+        "{error}"
+    );
+    assert!(matches!(world.write(3, 1), Err(StateError::Poisoned { .. })));
+    assert!(matches!(world.backend.prepare(1), Err(StateError::Poisoned { .. })));
+}
+
+#[test]
+fn the_disk_begins_with_much_before_the_cycle_ends() {
+    let mut world = World::new();
+    // The segment is not full of it by itself: what is written at once stands in one.
+    world.write(1, 3 * MIB).unwrap();
+    world.begun.recv_timeout(LONG).expect("a sync has begun, and the write has not waited for it");
+    // That one, and the sync of all at the end of the cycle.
+    (0..2).for_each(|_| world.ends.send(Ok(())).unwrap());
+    let version = world.backend.prepare(1).unwrap();
+    let World { disk, state, .. } = world;
+    disk.crash();
+    let options = IndexedOptions::default();
+    let again = Indexed::open(Arc::new(disk), Path::new(DIR), IDENTITY, options, Some(&version)).unwrap();
+    assert_state(&again, &state, &[]);
+}
