@@ -4,35 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use hdrhistogram::Histogram;
 
 use crate::{Kind, Operation, Place, Store, Workload, process};
 
 /// Changes of a cycle, as checkpoints bring them.
 pub const PER_CYCLE: u64 = 10_000;
-
-/// When writes are made durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Durability {
-    /// Every write by itself.
-    Write,
-    /// 100 writes at once, as a group commit makes of so many writers that each wait for the disk.
-    Group,
-    /// 10,000 writes at once.
-    Cycle,
-}
-
-impl Durability {
-    /// Writes that are synced at once.
-    fn writes(self) -> u64 {
-        match self {
-            Durability::Write => 1,
-            Durability::Group => 100,
-            Durability::Cycle => PER_CYCLE,
-        }
-    }
-}
 
 /// One configuration.
 #[derive(Args, Clone, Debug)]
@@ -50,12 +28,17 @@ pub struct Options {
     pub keys: u64,
     #[arg(long, default_value_t = 1024)]
     pub value_bytes: usize,
-    #[arg(long, value_enum, default_value = "cycle")]
-    pub sync: Durability,
+    /// Writes that are synced at once: 1, each by itself; 100, as of so many writers that each wait for the disk; 10,000,
+    /// a cycle's
+    #[arg(long, default_value_t = PER_CYCLE, value_parser = clap::value_parser!(u64).range(1..))]
+    pub at_once: u64,
+    /// Writers beside each other, each with its share of the keys in a store of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub writers: u64,
     /// Seconds of operations; a cycle that has begun is finished
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
-    /// Ends after so many writes, too
+    /// A writer ends after so many writes, too
     #[arg(long, default_value_t = u64::MAX)]
     pub writes: u64,
     /// Gives up where loading all keys takes longer
@@ -68,58 +51,77 @@ pub struct Options {
 /// Runs it and prints `store=… keys=… rate=…`, or `store=… keys=… loaded=…` where loading takes too long.
 ///
 /// # Errors
-/// Where there is no such store, it fails, or a read gives another value than the newest.
+/// Where there is no such store, several writers would have one server, it fails, or a read gives another value than the
+/// newest.
 pub fn run(options: &Options, kinds: &[Kind]) -> Result<()> {
     let names = || kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
     let kind = kinds
         .iter()
         .find(|kind| kind.name == options.store)
         .with_context(|| format!("there is no store {:?}; there are {}", options.store, names()))?;
+    ensure!(
+        options.writers == 1 || options.url.is_none(),
+        "--writers is {} and there is a --url: each writer has a store of its own, and a server would be one",
+        options.writers
+    );
     empty(&options.dir)?;
-    let store = (kind.open)(&Place { dir: options.dir.clone(), url: options.url.clone() })?;
-    let mut run = Run {
-        store,
-        workload: Workload::new(options.seed, options.keys, options.value_bytes),
-        newest: Vec::new(),
-        put: Vec::new(),
-        written: 0,
-        value: Vec::new(),
-        syncs: histogram(),
-        gets: histogram(),
-    };
-    if !run.load(Duration::from_secs_f64(options.load_seconds))? {
-        println!("store={} keys={} loaded={}", kind.name, options.keys, run.written);
+    let mut runs =
+        (0..options.writers).map(|number| Run::open(options, kind, number)).collect::<Result<Vec<_>>>()?;
+    let keys: u64 = runs.iter().map(|run| run.workload.keys()).sum();
+    let within = Duration::from_secs_f64(options.load_seconds);
+    let in_time = beside_each_other(&mut runs, |run| run.load(within))?;
+    let written = |runs: &[Run]| runs.iter().map(|run| run.written).sum::<u64>();
+    let loaded = written(&runs);
+    if in_time.contains(&false) {
+        println!("store={} keys={keys} loaded={loaded}", kind.name);
         return Ok(());
     }
     let (started, cpu) = (Instant::now(), process::cpu_seconds());
-    let (loaded, mut most_disk) = (run.written, 0);
-    let reads = run.operate(options, &mut most_disk)?;
+    let reads: u64 = beside_each_other(&mut runs, |run| run.operate(options))?.iter().sum();
     let seconds = started.elapsed().as_secs_f64();
     let cpu = process::cpu_seconds() - cpu;
-    let writes = run.written - loaded;
-    let disk = run.disk_bytes(&options.dir)?;
-    let microseconds = |times: &Histogram<u64>, at: f64| times.value_at_quantile(at) as f64 / 1e3;
+    let writes = written(&runs) - loaded;
+    let disk = runs.iter().map(Run::disk_bytes).sum::<Result<u64>>()?;
+    let most_disk: u64 = runs.iter().map(|run| run.most_disk).sum();
+    let live: u64 = runs.iter().map(|run| run.workload.live_bytes()).sum();
+    let index = runs.iter().map(|run| run.store.index_bytes()).sum::<Option<u64>>();
+    let times = |of: fn(&Run) -> &Histogram<u64>, at: f64| {
+        let mut all = histogram();
+        runs.iter().try_for_each(|run| all.add(of(run))).map(|()| all.value_at_quantile(at) as f64 / 1e3)
+    };
     println!(
-        "store={} keys={} operations={} seconds={seconds:.3} rate={:.0} writes={writes} reads={reads} \
+        "store={} keys={keys} operations={} seconds={seconds:.3} rate={:.0} writes={writes} reads={reads} \
          sync_p50_us={:.1} sync_p99_us={:.1} read_p50_us={:.2} read_p99_us={:.2} disk_bytes={disk} \
-         most_disk_bytes={} live_bytes={} index_bytes={} cpu_seconds={cpu:.2}",
+         most_disk_bytes={} live_bytes={live} index_bytes={} cpu_seconds={cpu:.2}",
         kind.name,
-        options.keys,
         writes + reads,
         (writes + reads) as f64 / seconds,
-        microseconds(&run.syncs, 0.5),
-        microseconds(&run.syncs, 0.99),
-        microseconds(&run.gets, 0.5),
-        microseconds(&run.gets, 0.99),
+        times(|run| &run.syncs, 0.5)?,
+        times(|run| &run.syncs, 0.99)?,
+        times(|run| &run.gets, 0.5)?,
+        times(|run| &run.gets, 0.99)?,
         most_disk.max(disk),
-        run.workload.live_bytes(),
-        run.store.index_bytes().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
+        index.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
     );
     Ok(())
 }
 
+/// The same for each writer, on a thread of its own; in the order of the writers.
+fn beside_each_other<T: Send>(
+    runs: &mut [Run],
+    act: impl Fn(&mut Run) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let act = &act;
+        let threads: Vec<_> = runs.iter_mut().map(|run| scope.spawn(move || act(run))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a writer does not panic")).collect()
+    })
+}
+
+/// One writer and its store.
 struct Run {
     store: Box<dyn Store>,
+    dir: PathBuf,
     workload: Workload,
     /// By key, the number of the write that readers see.
     newest: Vec<u64>,
@@ -127,12 +129,35 @@ struct Run {
     put: Vec<(u64, u64)>,
     written: u64,
     value: Vec<u8>,
-    /// Nanoseconds of a write with its sync, or of the sync of a cycle.
+    /// Nanoseconds of a write with its sync, or of the sync of several.
     syncs: Histogram<u64>,
     gets: Histogram<u64>,
+    most_disk: u64,
 }
 
 impl Run {
+    /// The writer with a number, which tells its operations from those of others.
+    fn open(options: &Options, kind: &Kind, number: u64) -> Result<Self> {
+        let dir = match options.writers {
+            1 => options.dir.clone(),
+            _ => options.dir.join(number.to_string()),
+        };
+        empty(&dir)?;
+        let keys = options.keys.div_ceil(options.writers);
+        Ok(Self {
+            store: (kind.open)(&Place { dir: dir.clone(), url: options.url.clone() })?,
+            dir,
+            workload: Workload::new(options.seed + number, keys, options.value_bytes),
+            newest: Vec::new(),
+            put: Vec::new(),
+            written: 0,
+            value: Vec::new(),
+            syncs: histogram(),
+            gets: histogram(),
+            most_disk: 0,
+        })
+    }
+
     /// Gives every key a value; whether that was done in time.
     fn load(&mut self, within: Duration) -> Result<bool> {
         let started = Instant::now();
@@ -152,7 +177,7 @@ impl Run {
     }
 
     /// Operations until the time is over; how many of them were reads.
-    fn operate(&mut self, options: &Options, most_disk: &mut u64) -> Result<u64> {
+    fn operate(&mut self, options: &Options) -> Result<u64> {
         let until = Instant::now() + Duration::from_secs_f64(options.seconds);
         let last = self.written.saturating_add(options.writes);
         let (mut reads, mut writes_to_look) = (0, PER_CYCLE * 10);
@@ -165,16 +190,16 @@ impl Run {
                 Operation::Write(key) => {
                     let started = Instant::now();
                     self.put(key)?;
-                    if (self.put.len() as u64) < options.sync.writes() {
+                    if (self.put.len() as u64) < options.at_once {
                         continue;
                     }
                     // Puts of several are counted with the run, not with their sync.
-                    let started = if options.sync == Durability::Write { started } else { Instant::now() };
+                    let started = if options.at_once == 1 { started } else { Instant::now() };
                     self.sync()?;
                     self.syncs.saturating_record(started.elapsed().as_nanos() as u64);
                     writes_to_look = writes_to_look.saturating_sub(PER_CYCLE);
-                    if options.sync == Durability::Cycle && writes_to_look == 0 {
-                        *most_disk = (*most_disk).max(self.disk_bytes(&options.dir)?);
+                    if options.at_once == PER_CYCLE && writes_to_look == 0 {
+                        self.most_disk = self.most_disk.max(self.disk_bytes()?);
                         writes_to_look = PER_CYCLE * 10;
                     }
                     if Instant::now() >= until || self.written >= last {
@@ -214,10 +239,10 @@ impl Run {
         Ok(())
     }
 
-    fn disk_bytes(&self, dir: &Path) -> Result<u64> {
+    fn disk_bytes(&self) -> Result<u64> {
         match self.store.bytes_elsewhere() {
             Some(bytes) => Ok(bytes),
-            None => process::disk_bytes(dir).context("measure the folder"),
+            None => process::disk_bytes(&self.dir).context("measure the folder"),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 /// Keeps the newest value of each key.
-pub trait Store {
+pub trait Store: Send {
     /// Takes a new value; readers need not see it before the next [`sync`](Self::sync).
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod smoke;
 mod space;
 mod speed;
 mod stores;
+mod writers;
 
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long)]
     no_peers: bool,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["speed", "space", "rebuild"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["speed", "writers", "space", "rebuild"])]
     only: Vec<String>,
     /// Only these stores
     #[arg(long, value_delimiter = ',')]
@@ -80,11 +81,17 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stores = Stores::build(options, Profile::Release)?;
     let mut report = Report::new("checkpoint", "Checkpoints of keyed state");
+    if let [part] = &options.only[..] {
+        report = report.of_part(part);
+    }
     for reason in stores.skipped() {
         report.say(reason);
     }
     if options.wants("speed") {
         speed::tables(options, &stores, &mut report)?;
+    }
+    if options.wants("writers") {
+        writers::tables(options, &stores, &mut report)?;
     }
     if options.wants("space") {
         space::table(options, &stores, &mut report)?;

@@ -14,35 +14,30 @@ pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
         command.args(arguments).arg("--dir").arg(folder.path().join(name));
         process::run(command)
     };
-    for store in ["indexed", "indexed+commit", "files", "memory"] {
-        for sync in ["write", "cycle"] {
-            if (store, sync) == ("files", "cycle") {
-                // A cycle's 10,000 changes are as many files that are made and flushed.
-                continue;
-            }
-            let arguments = [
-                "run",
-                "--store",
-                store,
-                "--keys",
-                "200",
-                "--sync",
-                sync,
-                "--seconds",
-                "60",
-                "--writes",
-                "300",
-            ];
-            let outcome = run(&arguments, "store").and_then(|finished| {
-                let reads = finished.figures("rate")?.number("reads")?;
-                ensure!(reads > 0.0, "nothing was read");
-                Ok(())
-            });
-            tally.check(
-                &format!("checkpoint: {store} gives back what was written, synced by {sync}"),
-                outcome,
-            );
-        }
+    // A cycle's 10,000 changes would be as many files that are made and flushed.
+    let cases = [
+        ("indexed", "1", "1"),
+        ("indexed", "10000", "1"),
+        ("indexed", "10", "3"),
+        ("indexed+commit", "1", "1"),
+        ("indexed+commit", "10000", "1"),
+        ("files", "1", "1"),
+        ("files", "1", "3"),
+        ("memory", "1", "1"),
+        ("memory", "10000", "1"),
+    ];
+    for (store, at_once, writers) in cases {
+        let load = ["run", "--store", store, "--keys", "200", "--seconds", "60", "--writes", "300"];
+        let arguments = [&load[..], &["--at-once", at_once, "--writers", writers]].concat();
+        let outcome = run(&arguments, "store").and_then(|finished| {
+            let reads = finished.figures("rate")?.number("reads")?;
+            ensure!(reads > 0.0, "nothing was read");
+            Ok(())
+        });
+        tally.check(
+            &format!("checkpoint: {store} gives back what {writers} wrote, {at_once} synced at once"),
+            outcome,
+        );
     }
     for end in ["close", "crash", "no-index"] {
         let outcome = run(&["leave", "--keys", "5000", "--end", end], end)

@@ -26,7 +26,7 @@ pub(super) fn table(options: &Options, stores: &Stores, report: &mut Report) -> 
                 continue;
             }
             let (many, writes) = (keys.to_string(), (keys * TIMES).to_string());
-            let arguments = ["--keys", &many, "--sync", "cycle", "--seconds", "600", "--writes", &writes];
+            let arguments = ["--keys", &many, "--at-once", "10000", "--seconds", "600", "--writes", &writes];
             let figures = stores.run(options, store, &arguments)?.figures("rate")?;
             let [live, disk, most] =
                 ["live_bytes", "disk_bytes", "most_disk_bytes"].map(|key| figures.number(key));

@@ -8,12 +8,15 @@ use crate::bench::median;
 use crate::bench::process::Finished;
 use crate::bench::report::{Report, Table, count, mebibytes, times};
 
-/// When writes are made durable: as the program calls it, and as the tables do.
-const DURABILITIES: [(&str, &str, &str); 3] = [
-    ("write", "Every write synced", "write with sync"),
-    ("group", "100 writes synced at once", "group with sync"),
-    ("cycle", "10,000 writes synced at once", "cycle with sync"),
+/// How many writes are synced at once, and what the tables call it.
+const DURABILITIES: [(u64, &str, &str); 3] = [
+    (1, "Every write synced", "write with sync"),
+    (100, "100 writes synced at once", "group with sync"),
+    (PER_CYCLE, "10,000 writes synced at once", "cycle with sync"),
 ];
+
+/// Changes of a cycle.
+const PER_CYCLE: u64 = 10_000;
 
 /// Keys from which on one run has to do: loading them is most of it.
 const MANY: u64 = 1_000_000;
@@ -94,7 +97,7 @@ impl Rates {
 pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) -> Result<()> {
     report.heading("Operations");
     report.say("S4's workload: 90 % writes of 1 KiB, 10 % reads by key as recovery does them, uniform over keys that were all loaded before; one thread. A read is held against what was written last.");
-    report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk. S4's storage queue is emptied by several threads, and its benchmark adds client threads until a store gives no more (seed 001, sections 3.4 and 4.1). One writer that waits for each of its writes measures the disk: one sync, beside the two of a file with a new name. `files` writes one file behind the other; S4's threads would sync some beside each other.");
+    report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk. `files` writes one file behind the other here. One writer that waits for each of its writes measures the disk: one sync, beside the two of a file with a new name. What S4 measured, writers added until a store gives no more, stands below, with files that are synced beside each other.");
     report.say("A cycle's changes are handed over at once, to all stores alike. `indexed+commit` writes and syncs the job's commit record with each cycle, which a job does once for all of its tasks; it stands here to show what that adds.");
     report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading.");
     report.say("`files` writes a file for each change, also where a cycle changes a key more than once, and the file system may flush a file that is emptied and written again: with fewer keys than changes in a cycle that is most of its time. `memory` is for tests; it goes over all keys at each commit.");
@@ -109,9 +112,9 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
     ]);
     let mut index = Table::new(["keys", "index", "bytes a key"]);
     for keys in options.keys() {
-        for (durability, title, unit) in DURABILITIES {
+        for (at_once, title, unit) in DURABILITIES {
             report.say(&format!("{title}, {} keys:", count(keys as f64)));
-            let cells = measure(options, stores, keys, durability)?;
+            let cells = measure(options, stores, keys, at_once)?;
             report.table(&table(&cells, unit));
             let cell = |name: &str| cells.iter().find(|cell| cell.store.name == name);
             let Some(indexed) = cell("indexed").filter(|cell| !cell.runs.is_empty()) else { continue };
@@ -128,7 +131,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
                 "≥ 1 ×".to_owned(),
                 beside("fjall"),
             ]);
-            if let Some(bytes) = Rates::median(&indexed.runs).index.filter(|_| durability == "cycle") {
+            if let Some(bytes) = Rates::median(&indexed.runs).index.filter(|_| at_once == PER_CYCLE) {
                 index.row([
                     count(keys as f64),
                     mebibytes_or_kib(bytes),
@@ -150,10 +153,10 @@ fn mebibytes_or_kib(bytes: f64) -> String {
 }
 
 /// All stores in turn, then all again: a disturbed minute meets all of them.
-fn measure(options: &Options, stores: &Stores, keys: u64, durability: &str) -> Result<Vec<Cell>> {
+fn measure(options: &Options, stores: &Stores, keys: u64, at_once: u64) -> Result<Vec<Cell>> {
     let mut runs: Vec<Vec<Rates>> = vec![Vec::new(); stores.wanted().len()];
     let mut reasons: Vec<Option<String>> = vec![None; stores.wanted().len()];
-    let (keys_text, seconds) = (keys.to_string(), options.seconds());
+    let (keys_text, at_once, seconds) = (keys.to_string(), at_once.to_string(), options.seconds());
     for turn in 0..options.repeat() {
         for (place, store) in stores.wanted().iter().enumerate() {
             let many = if store.name == "files" { MANY_FILES } else { MANY };
@@ -164,7 +167,7 @@ fn measure(options: &Options, stores: &Stores, keys: u64, durability: &str) -> R
                 reasons[place] = Some(format!("left out above {} keys", count(store.most_keys as f64)));
                 continue;
             }
-            let arguments = ["--keys", &keys_text, "--sync", durability, "--seconds", &seconds];
+            let arguments = ["--keys", &keys_text, "--at-once", &at_once, "--seconds", &seconds];
             let arguments = [&arguments[..], &["--load-seconds", LOAD_SECONDS]].concat();
             let finished = stores.run(options, store, &arguments)?;
             match finished.figures("loaded") {
