@@ -51,7 +51,7 @@ const LITTLE_BYTES: u64 = AHEAD_BYTES / 16;
 const MUCH_BYTES: u64 = 1 << 20;
 
 /// Bytes after which the disk begins with them, beside the work.
-const BEGIN_BYTES: u64 = 2 << 20;
+const BEGIN_BYTES: u64 = 4 << 20;
 
 /// The segment that is appended to.
 #[derive(Debug)]

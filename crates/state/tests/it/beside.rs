@@ -182,7 +182,7 @@ fn the_error_of_a_sync_beside_the_work_is_final() {
 fn the_disk_begins_with_much_before_the_cycle_ends() {
     let mut world = World::new();
     // The segment is not full of it by itself: what is written at once stands in one.
-    world.write(1, 3 * MIB).unwrap();
+    world.write(1, 5 * MIB).unwrap();
     world.begun.recv_timeout(LONG).expect("a sync has begun, and the write has not waited for it");
     // That one, and the sync of all at the end of the cycle.
     (0..2).for_each(|_| world.ends.send(Ok(())).unwrap());
