@@ -8,14 +8,16 @@
 //! appended since.
 //!
 //! Order of things
-//! * A segment is synced before its successor is made; all of it before a version is given out.
+//! * The sync of a segment has begun before its successor is made, and all of them have ended before a version is
+//!   given out.
 //! * A list is published before a version names it, and what left it is unlinked after that version is committed.
 //! * The newest entry of a key is the one that stands last: compaction appends only what is live at that moment, so
 //!   reading segments in order, from the beginning or from an index file on, gives the same index.
 //! * A tombstone goes only while the oldest segment is compacted: whatever it hides is gone by then.
 //!
-//! Threads: one writes, under `writer`; readers take `places` for the length of a look-up and read from files
-//! without a lock. The writer takes `places` for some hundred changes at once. Lock order: `writer`, `places`.
+//! Threads: one writes, under `writer`, and may have another sync much of it meanwhile; readers take `places` for the
+//! length of a look-up and read from files without a lock. The writer takes `places` for some hundred changes at once.
+//! Lock order: `writer`, `places`.
 //!
 //! On disk: `docs/formats/state-indexed.md`.
 //!

@@ -47,10 +47,11 @@ const AHEAD_BYTES: u64 = 256 << 10;
 /// Bytes from which on a sync is not of little data: zeros would cost more than they save.
 const LITTLE_BYTES: u64 = AHEAD_BYTES / 16;
 
-/// Bytes that a sync beside the work is worth: fewer are on the disk sooner than another thread has begun.
+/// Unsynced bytes of a full segment that a sync beside the work is worth: fewer are on the disk sooner than another
+/// thread has begun.
 const MUCH_BYTES: u64 = 1 << 20;
 
-/// Bytes after which the disk begins with them, beside the work.
+/// Unsynced bytes of a segment that is being filled after which the disk begins with them, beside the work.
 const BEGIN_BYTES: u64 = 4 << 20;
 
 /// The segment that is appended to.
@@ -64,7 +65,7 @@ pub(super) struct Active {
     pub(super) is_dirty: bool,
     /// Where the extent ended at the last sync that was waited for.
     pub(super) synced: u64,
-    /// Up to where it was written when the last sync began, beside the work or not.
+    /// Up to where the disk has begun with it; behind the extent's end after an append that failed.
     pub(super) begun: u64,
     /// The file may have zeros up to here.
     pub(super) laid: u64,
@@ -225,6 +226,8 @@ impl Writer {
         let Some(active) = &mut self.active else { return Ok(0) };
         let Buffers { payload, frame, placed } = &mut self.buffers;
         placed.clear();
+        // Of an append that failed more may have been begun with than counts.
+        active.begun = active.begun.min(active.extent.len);
         let mut chain = segment::chain(shared.identity, active.extent);
         let mut len = active.extent.len;
         let mut entries = entries.peekable();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -27,6 +28,8 @@ struct Held {
 
 #[derive(Debug)]
 struct Gate {
+    /// Bytes that the first segment has room for.
+    room: AtomicU64,
     begun: Sender<()>,
     ends: Mutex<Receiver<io::Result<()>>>,
 }
@@ -87,6 +90,9 @@ impl File for HeldFile {
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
+        if position + bytes.len() as u64 > self.gate.room.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.file.write_at(bytes, position)
     }
 
@@ -106,6 +112,7 @@ impl File for HeldFile {
 /// A back end on such a disk, and what it should have.
 struct World {
     disk: MemFs,
+    gate: Arc<Gate>,
     backend: Indexed,
     state: State,
     begun: Receiver<()>,
@@ -116,10 +123,11 @@ impl World {
     fn new() -> Self {
         let ((begin, begun), (ends, end)) = (channel(), channel());
         let disk = MemFs::new();
-        let gate = Arc::new(Gate { begun: begin, ends: Mutex::new(end) });
-        let fs = Arc::new(Held { disk: disk.clone(), gate });
+        let room = AtomicU64::new(u64::MAX);
+        let gate = Arc::new(Gate { room, begun: begin, ends: Mutex::new(end) });
+        let fs = Arc::new(Held { disk: disk.clone(), gate: Arc::clone(&gate) });
         let backend = Indexed::open(fs, Path::new(DIR), IDENTITY, IndexedOptions::default(), None).unwrap();
-        Self { disk, backend, state: State::new(), begun, ends }
+        Self { disk, gate, backend, state: State::new(), begun, ends }
     }
 
     /// Writes values of 16 KiB for keys of their own.
@@ -130,6 +138,15 @@ impl World {
         }
         apply(&mut self.state, &changes);
         self.backend.write(1, &changes)
+    }
+
+    fn assert_survives_a_power_cut(self, version: &Version) {
+        let World { disk, state, backend, .. } = self;
+        drop(backend);
+        disk.crash();
+        let options = IndexedOptions::default();
+        let again = Indexed::open(Arc::new(disk), Path::new(DIR), IDENTITY, options, Some(version)).unwrap();
+        assert_state(&again, &state, &[]);
     }
 
     /// Gives a version out while a sync of the first segment is held: it must not come before that sync ends, as it is
@@ -156,11 +173,7 @@ fn a_version_waits_for_the_sync_of_a_sealed_segment() {
     world.write(2, 1).unwrap();
     let version = world.prepare(Ok(())).unwrap();
     world.backend.committed(1).unwrap();
-    let World { disk, state, .. } = world;
-    disk.crash();
-    let options = IndexedOptions::default();
-    let again = Indexed::open(Arc::new(disk), Path::new(DIR), IDENTITY, options, Some(&version)).unwrap();
-    assert_state(&again, &state, &[]);
+    world.assert_survives_a_power_cut(&version);
 }
 
 #[test]
@@ -187,9 +200,20 @@ fn the_disk_begins_with_much_before_the_cycle_ends() {
     // That one, and the sync of all at the end of the cycle.
     (0..2).for_each(|_| world.ends.send(Ok(())).unwrap());
     let version = world.backend.prepare(1).unwrap();
-    let World { disk, state, .. } = world;
-    disk.crash();
-    let options = IndexedOptions::default();
-    let again = Indexed::open(Arc::new(disk), Path::new(DIR), IDENTITY, options, Some(&version)).unwrap();
-    assert_state(&again, &state, &[]);
+    world.assert_survives_a_power_cut(&version);
+}
+
+#[test]
+fn a_write_that_found_the_disk_full_after_it_had_begun_is_done_again() {
+    let mut world = World::new();
+    world.gate.room.store(5 * MIB as u64, Ordering::Relaxed);
+    let error = world.write(1, 6 * MIB).unwrap_err();
+    assert!(matches!(error, StateError::Full { action: "write", .. }), "{error}");
+    world.begun.recv_timeout(LONG).expect("the disk has begun with what was written");
+    world.gate.room.store(u64::MAX, Ordering::Relaxed);
+    // As many as there can be: one for each 4 MiB, and that of all.
+    (0..4).for_each(|_| world.ends.send(Ok(())).unwrap());
+    world.write(1, 6 * MIB).unwrap();
+    let version = world.backend.prepare(1).unwrap();
+    world.assert_survives_a_power_cut(&version);
 }
