@@ -55,22 +55,26 @@ impl Drop for Worker {
 }
 
 impl Writeback {
-    /// Begins to sync a file that is written up to `end`, unless a sync is under way; whether it has begun.
-    ///
-    /// # Errors
-    /// Where the operating system gives no thread.
-    pub fn begin(&mut self, file: &Arc<dyn File>, end: u64) -> io::Result<bool> {
+    /// Begins to sync a file that is written up to `end`, unless a sync is under way or the operating system gives no
+    /// thread for it; whether it has begun. Where it has not, the sync that is waited for does it all.
+    pub fn begin(&mut self, file: &Arc<dyn File>, end: u64) -> bool {
         if self.under_way.is_some() {
-            return Ok(false);
+            return false;
         }
         let worker = match &mut self.worker {
             Some(worker) => worker,
-            none => none.insert(Worker::start()?),
+            none => match Worker::start() {
+                Ok(worker) => none.insert(worker),
+                Err(error) => {
+                    tracing::debug!(%error, "no thread for syncs beside the work");
+                    return false;
+                }
+            },
         };
         // There is room: nothing is under way. A thread that is gone is found by `poll`.
         let sent = worker.files.as_ref().is_some_and(|files| files.send(Arc::clone(file)).is_ok());
         self.under_way = sent.then_some(end);
-        Ok(sent)
+        sent
     }
 
     /// Whether a sync has ended since the last look: up to where all is synced now.
@@ -133,10 +137,10 @@ mod tests {
         let (_, file) = file(None);
         let mut writeback = Writeback::default();
         assert_eq!((writeback.poll().unwrap(), writeback.wait().unwrap()), (None, None));
-        assert!(writeback.begin(&file, 10).unwrap());
-        assert!(!writeback.begin(&file, 20).unwrap(), "the first is not known to have ended");
+        assert!(writeback.begin(&file, 10));
+        assert!(!writeback.begin(&file, 20), "the first is not known to have ended");
         assert_eq!((writeback.wait().unwrap(), writeback.wait().unwrap()), (Some(10), None));
-        assert!(writeback.begin(&file, 30).unwrap());
+        assert!(writeback.begin(&file, 30));
         let covered = loop {
             if let Some(covered) = writeback.poll().unwrap() {
                 break covered;
@@ -151,14 +155,14 @@ mod tests {
         // Opening is the first call, the sync the second.
         let (_, file) = file(Some(Fault { call: 2, kind: FaultKind::Eio, stays: false }));
         let mut writeback = Writeback::default();
-        assert!(writeback.begin(&file, 10).unwrap());
+        assert!(writeback.begin(&file, 10));
         assert!(writeback.wait().is_err());
         assert_eq!(writeback.wait().unwrap(), None);
 
         let (done, outcomes) = sync_channel(1);
         drop(done);
         writeback.worker = Some(Worker { files: None, outcomes, thread: None });
-        assert!(!writeback.begin(&file, 10).unwrap());
+        assert!(!writeback.begin(&file, 10));
         writeback.under_way = Some(10);
         assert!(writeback.poll().unwrap_err().to_string().contains("ended"));
     }

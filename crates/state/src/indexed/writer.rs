@@ -98,16 +98,9 @@ struct Beside {
 }
 
 impl Beside {
-    /// Begins, unless a sync is under way or there is no thread for it; whether it has begun.
+    /// [`Writeback::begin`].
     fn begin(&mut self, active: &Active) -> bool {
-        let has_begun = match self.syncs.begin(&active.file, active.extent.len) {
-            Ok(has_begun) => has_begun,
-            Err(error) => {
-                // The sync that is waited for does it all.
-                tracing::debug!(%error, "no thread for syncs of state");
-                false
-            }
-        };
+        let has_begun = self.syncs.begin(&active.file, active.extent.len);
         if has_begun {
             self.segment = active.extent.number;
         }
@@ -127,8 +120,10 @@ impl Beside {
     }
 
     fn check(&self, shared: &Shared, outcome: io::Result<Option<u64>>) -> Result<(), StateError> {
-        let path = || segment::path(&shared.dir, self.segment);
-        outcome.map(drop).map_err(|error| StateError::io("sync", &path())(error))
+        outcome.map(drop).map_err(|error| {
+            let path = segment::path(&shared.dir, self.segment);
+            StateError::io("sync", &path)(error)
+        })
     }
 }
 

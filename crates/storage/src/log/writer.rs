@@ -153,12 +153,8 @@ impl Log {
         let outcome = self.writeback.poll();
         self.note_synced(outcome)?;
         let wanted = self.options.writeback_bytes;
-        if wanted > 0
-            && self.active.end - self.active.synced >= wanted
-            && let Err(error) = self.writeback.begin(&self.active.file, self.active.end)
-        {
-            // The sync at the end of the segment does it all.
-            tracing::debug!(%error, "no thread for syncs of a log");
+        if wanted > 0 && self.active.end - self.active.synced >= wanted {
+            self.writeback.begin(&self.active.file, self.active.end);
         }
         Ok(())
     }
