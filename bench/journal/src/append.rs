@@ -12,9 +12,10 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{Payload, RawBlock};
+use thalweg_storage::Layered;
 use thalweg_storage::log::{Durability, GroupCommit, Log, LogHandle, LogOptions, Registration, Ticket};
 
-use crate::counting::{CountingFs, Counts};
+use crate::counting::Counts;
 
 /// How soon a block is tried again that found the buffer full, as in the node.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
@@ -72,20 +73,21 @@ struct Logs {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.record > 0 && options.appenders > 0, "--record and --appenders are above 0");
-    let counts = Arc::new(Counts::default());
+    let disk = Layered::over(Counts::default());
+    let counts = disk.layer();
     let group = GroupCommit::start(Duration::ZERO)?;
     let segment_bytes = LogOptions::new("journal", 1).segment_bytes;
-    let open = |name: &str, counts: &Arc<Counts>| -> Result<LogHandle> {
+    let open = |name: &str, disk: Layered<Counts>| -> Result<LogHandle> {
         let dir = options.dir.join(name);
         if dir.exists() {
             std::fs::remove_dir_all(&dir).with_context(|| format!("empty {}", dir.display()))?;
         }
-        let log = Log::open(Arc::new(CountingFs(Arc::clone(counts))), &dir, LogOptions::new(name, 1))?.log;
+        let log = Log::open(Arc::new(disk), &dir, LogOptions::new(name, 1))?.log;
         Ok(group.register(log, Registration::new(options.ack.durability()))?)
     };
     let logs = Logs {
-        journal: open("journal", &counts)?,
-        order: if options.order { Some(open("order", &Arc::default())?) } else { None },
+        journal: open("journal", disk.clone())?,
+        order: if options.order { Some(open("order", Layered::over(Counts::default()))?) } else { None },
     };
     let (writes, bytes, syncs) = (counts.writes(), counts.bytes(), counts.syncs());
     let appended = AtomicU64::new(0);

@@ -28,7 +28,9 @@ mod writeback;
 
 pub use commit_log::{CommitLog, CommitSummary, OpenedCommits, is_commit_log, read_commits};
 pub use error::ChunkError;
-pub use fs::{Fault, FaultKind, FaultyFs, File, Fs, MemFs, OpenMode, RealFs, publish};
+pub use fs::{
+    Fault, FaultKind, Faults, FaultyFs, File, Fs, Layer, Layered, MemFs, OpenMode, RealFs, publish,
+};
 pub use io_pool::IoPool;
 pub use schemas::{SchemaId, SchemaRegistry, StoredField};
 pub use store::{

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thalweg_state::indexed::{Indexed, IndexedOptions};
 use thalweg_state::{Backend, Changes, StateError, Version};
-use thalweg_storage::{File, Fs, MemFs, OpenMode};
+use thalweg_storage::{File, Fs, Layer, Layered, MemFs};
 
 use crate::harness::{DIR, IDENTITY, State, apply, assert_state, numbered};
 
@@ -23,96 +23,42 @@ const MIB: usize = 1 << 20;
 #[derive(Debug)]
 struct Held {
     disk: MemFs,
-    gate: Arc<Gate>,
-}
-
-#[derive(Debug)]
-struct Gate {
     /// Bytes that the first segment has room for.
     room: AtomicU64,
     begun: Sender<()>,
     ends: Mutex<Receiver<io::Result<()>>>,
 }
 
-#[derive(Debug)]
-struct HeldFile {
-    file: Arc<dyn File>,
-    gate: Arc<Gate>,
-}
-
-impl Fs for Held {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let file = self.disk.open(path, mode)?;
-        if path.to_string_lossy().ends_with("/segment-00000000000000000001.ths") {
-            return Ok(Arc::new(HeldFile { file, gate: Arc::clone(&self.gate) }));
-        }
-        Ok(file)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list_dirs(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
+impl Held {
+    fn holds(path: &Path) -> bool {
+        path.ends_with("segment-00000000000000000001.ths")
     }
 }
 
-impl File for HeldFile {
-    fn sync_data(&self) -> io::Result<()> {
-        self.gate.begun.send(()).map_err(io::Error::other)?;
-        self.gate.ends.lock().unwrap().recv_timeout(LONG).map_err(io::Error::other)??;
-        self.file.sync_data()
+impl Layer for Held {
+    fn inner(&self) -> &dyn Fs {
+        &self.disk
     }
 
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, position)
-    }
-
-    fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
-        if position + bytes.len() as u64 > self.gate.room.load(Ordering::Relaxed) {
+    fn write_at(&self, path: &Path, file: &dyn File, bytes: &[u8], position: u64) -> io::Result<usize> {
+        if Self::holds(path) && position + bytes.len() as u64 > self.room.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.file.write_at(bytes, position)
+        file.write_at(bytes, position)
     }
 
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        self.file.truncate(len)
-    }
-
-    fn preallocate(&self, len: u64) -> io::Result<()> {
-        self.file.preallocate(len)
+    fn sync_data(&self, path: &Path, file: &dyn File) -> io::Result<()> {
+        if Self::holds(path) {
+            self.begun.send(()).map_err(io::Error::other)?;
+            self.ends.lock().unwrap().recv_timeout(LONG).map_err(io::Error::other)??;
+        }
+        file.sync_data()
     }
 }
 
 /// A back end on such a disk, and what it should have.
 struct World {
-    disk: MemFs,
-    gate: Arc<Gate>,
+    fs: Layered<Held>,
     backend: Indexed,
     state: State,
     begun: Receiver<()>,
@@ -122,12 +68,11 @@ struct World {
 impl World {
     fn new() -> Self {
         let ((begin, begun), (ends, end)) = (channel(), channel());
-        let disk = MemFs::new();
         let room = AtomicU64::new(u64::MAX);
-        let gate = Arc::new(Gate { room, begun: begin, ends: Mutex::new(end) });
-        let fs = Arc::new(Held { disk: disk.clone(), gate: Arc::clone(&gate) });
-        let backend = Indexed::open(fs, Path::new(DIR), IDENTITY, IndexedOptions::default(), None).unwrap();
-        Self { disk, gate, backend, state: State::new(), begun, ends }
+        let fs = Layered::over(Held { disk: MemFs::new(), room, begun: begin, ends: Mutex::new(end) });
+        let options = IndexedOptions::default();
+        let backend = Indexed::open(Arc::new(fs.clone()), Path::new(DIR), IDENTITY, options, None).unwrap();
+        Self { fs, backend, state: State::new(), begun, ends }
     }
 
     /// Writes values of 16 KiB for keys of their own.
@@ -141,8 +86,9 @@ impl World {
     }
 
     fn assert_survives_a_power_cut(self, version: &Version) {
-        let World { disk, state, backend, .. } = self;
+        let World { fs, state, backend, .. } = self;
         drop(backend);
+        let disk = fs.layer().disk.clone();
         disk.crash();
         let options = IndexedOptions::default();
         let again = Indexed::open(Arc::new(disk), Path::new(DIR), IDENTITY, options, Some(version)).unwrap();
@@ -206,11 +152,11 @@ fn the_disk_begins_with_much_before_the_cycle_ends() {
 #[test]
 fn a_write_that_found_the_disk_full_after_it_had_begun_is_done_again() {
     let mut world = World::new();
-    world.gate.room.store(5 * MIB as u64, Ordering::Relaxed);
+    world.fs.layer().room.store(5 * MIB as u64, Ordering::Relaxed);
     let error = world.write(1, 6 * MIB).unwrap_err();
     assert!(matches!(error, StateError::Full { action: "write", .. }), "{error}");
     world.begun.recv_timeout(LONG).expect("the disk has begun with what was written");
-    world.gate.room.store(u64::MAX, Ordering::Relaxed);
+    world.fs.layer().room.store(u64::MAX, Ordering::Relaxed);
     // As many as there can be: one for each 4 MiB, and that of all.
     (0..4).for_each(|_| world.ends.send(Ok(())).unwrap());
     world.write(1, 6 * MIB).unwrap();

@@ -1,12 +1,13 @@
 //! The file-system seam: everything that this crate does to a disk goes through [`Fs`] and [`File`].
 //!
 //! [`RealFs`] is the disk. [`MemFs`] is a disk in memory that loses on `crash` what was not synced, stricter
-//! than a real one. [`FaultyFs`] lays errors over either.
+//! than a real one. A [`Layer`] changes what either does; [`FaultyFs`] is one that lays errors over it.
 //!
 //! A file has one writer; readers may read below what the writer has told them is written.
 //! A name is durable once its directory was synced, bytes once their file was.
 
 mod faulty;
+mod layered;
 mod mem;
 mod real;
 
@@ -17,7 +18,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use faulty::{Fault, FaultKind, FaultyFs};
+pub use faulty::{Fault, FaultKind, Faults, FaultyFs};
+pub use layered::{Layer, Layered};
 pub use mem::MemFs;
 pub use real::RealFs;
 

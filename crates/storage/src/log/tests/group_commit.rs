@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use super::*;
-use crate::{Fault, FaultKind, FaultyFs, File, Fs, OpenMode};
+use crate::{Fault, FaultKind, FaultyFs, Fs, Layer, Layered};
 
 fn registered(
     group: &GroupCommit,
@@ -403,51 +403,26 @@ struct SlowRemoval {
     go: Mutex<mpsc::Receiver<()>>,
 }
 
-impl Fs for SlowRemoval {
+impl Layer for SlowRemoval {
+    fn inner(&self) -> &dyn Fs {
+        &self.disk
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.begun.send(()).map_err(io::Error::other)?;
         let go = self.go.lock().unwrap().recv_timeout(Duration::from_secs(20));
         go.map_err(|_| io::Error::other("nothing went on while a file was removed"))?;
         self.disk.remove(path)
     }
-
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        self.disk.open(path, mode)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list_dirs(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
 }
 
 #[test]
 fn records_become_durable_while_an_old_segment_is_removed() {
     let ((begun, has_begun), (go_on, go)) = (mpsc::sync_channel(0), mpsc::channel());
-    let fs = Arc::new(SlowRemoval { disk: MemFs::new(), begun, go: Mutex::new(go) });
+    let fs = Layered::over(SlowRemoval { disk: MemFs::new(), begun, go: Mutex::new(go) });
     let group = GroupCommit::start(Duration::ZERO).unwrap();
     let handle =
-        registered(&group, Arc::clone(&fs) as Arc<dyn Fs>, DIR, Registration::new(Durability::Synced))
-            .unwrap();
+        registered(&group, Arc::new(fs.clone()), DIR, Registration::new(Durability::Synced)).unwrap();
     let append = |number: u64| {
         let ticket = handle.append(&[&number.to_le_bytes(), &[7; 1000]]).unwrap();
         handle.wait(ticket).unwrap();
@@ -470,7 +445,7 @@ fn records_become_durable_while_an_old_segment_is_removed() {
     });
     assert_eq!(files(), before[1..]);
     group.close().unwrap();
-    assert_eq!(open(&fs.disk).unwrap().log.next(), LogPosition(51));
+    assert_eq!(open(&fs.layer().disk).unwrap().log.next(), LogPosition(51));
 }
 
 /// Logs that ask for less can be synced when it matters, beside who appends all the time.
