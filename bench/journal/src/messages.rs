@@ -92,6 +92,7 @@ pub(crate) fn source() -> Result<SourceContext> {
         max_ahead: None,
         data_dir: PathBuf::new(),
         skip: [].into(),
+        acknowledges: false,
     })
 }
 

@@ -77,6 +77,7 @@ fn formats(what: &str, fields: usize, count: usize) {
             max_ahead: None,
             data_dir: PathBuf::new(),
             skip: [].into(),
+            acknowledges: false,
         };
         let format = context.format.as_ref().expect("a format").reader(&schema).expect("a schema to read");
         let mut cut = 0;
@@ -117,6 +118,7 @@ fn file(schema: &Schema, blocks: &[Bytes], records: usize) {
         max_ahead: None,
         data_dir: PathBuf::new(),
         skip: [].into(),
+        acknowledges: false,
     };
     let registry = Registry::builtin();
     let task = TaskInfo { job: "speed".into(), operator: "payments".into(), index: 0, tasks: 1 };

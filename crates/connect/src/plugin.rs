@@ -191,6 +191,9 @@ pub struct SourceContext {
     /// Records that this run leaves out: one that the decoder panics at becomes a reject. The others are decoded, and left
     /// out behind the decoder.
     pub skip: Arc<[Offset]>,
+    /// Whether who sends may be told that a record was taken only when it is as safe as `ack` says: in a job that goes on
+    /// after a crash, unless that is `none`.
+    pub acknowledges: bool,
 }
 
 /// One line of the reply to a request.
@@ -219,8 +222,9 @@ pub enum SubmitError {
 pub trait Ingress: Send + Sync {
     /// Queues the records of a body (one JSON object, or one object a line).
     ///
-    /// With `reply`, the receiver yields one [`Reply`] per record, in order, once all are there. It yields an error
-    /// if the job stops first: the outcome is unknown then.
+    /// With `reply`, the receiver yields one [`Reply`] per record, in order, once all are there. Without, it yields none
+    /// of them once the records are as safe as the source's `ack` says; there is no receiver where that is at once. It
+    /// yields an error if the job stops first: the outcome is unknown then.
     fn submit(
         &self,
         body: Bytes,

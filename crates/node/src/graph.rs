@@ -18,7 +18,7 @@ use thalweg_types::{Error, Micros, Schema};
 use crate::data_dir::JobDir;
 use crate::durable::{Resumes, Store};
 use crate::job_file::{
-    CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NO_RETENTION, NodeRef,
+    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NO_RETENTION, NodeRef,
 };
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
 use crate::skip::{Skip, skipping};
@@ -169,6 +169,7 @@ impl Builder<'_> {
                 max_ahead: source.max_ahead,
                 data_dir: self.folder.path().to_owned(),
                 skip: offsets.clone().into(),
+                acknowledges: store.is_some() && source.ack != Ack::None,
             };
             let built = source
                 .plugin

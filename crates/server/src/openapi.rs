@@ -218,7 +218,8 @@ fn post_records() -> Operation {
             ),
             (
                 "202",
-                "With `reply=none`: queued. The count is of lines; those that turn out to be unusable go to rejects",
+                "With `reply=none`: the records are as safe as the source's `ack` says. The count is of lines; those that turn out \
+                 to be unusable go to rejects",
                 Some(schema("application/json", "Accepted")),
             ),
             (

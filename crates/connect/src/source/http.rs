@@ -8,6 +8,7 @@
 //! Invariants
 //! * A request gets one reply per record, in order. An answer counts before a reject; a record with neither gets
 //!   the error `no_answer`.
+//! * Who wants no reply waits like the others until its records are as safe as `ack` says, and no longer.
 //! * When source or sink goes away nobody waits for ever: who still waits learns that the outcome is unknown.
 
 use std::borrow::Cow;
@@ -58,7 +59,7 @@ impl SourcePlugin for HttpPlugin {
         let is_json = context.format.as_ref().is_some_and(|format| format.plugin.name() == "ndjson");
         let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
         let (source, ingress, replies) =
-            http_source(context.name.to_string(), Arc::clone(&format), is_json, queue);
+            http_source(context.name.to_string(), Arc::clone(&format), is_json, queue, context.acknowledges);
         let replies = Mutex::new(Some(replies));
         let kept = Arc::clone(&format);
         Ok(BuiltSource {
@@ -78,17 +79,20 @@ impl SourcePlugin for HttpPlugin {
     }
 }
 
-/// The three parts of an HTTP source. `is_json` allows a body of objects that take several lines each.
+/// The three parts of an HTTP source. `is_json` allows a body of objects that take several lines each; `acknowledges` as
+/// in [`SourceContext`].
 pub fn http_source(
     name: String,
     format: Arc<dyn RecordFormat>,
     is_json: bool,
     queue: usize,
+    acknowledges: bool,
 ) -> (HttpSource, HttpIngress, ReplySink) {
     let shared = Arc::new(Shared {
         name,
         format,
         is_json,
+        acknowledges,
         handover: Arc::new(Handover::new(queue)),
         desk: Mutex::new(Desk::default()),
     });
@@ -102,6 +106,7 @@ struct Shared {
     name: String,
     format: Arc<dyn RecordFormat>,
     is_json: bool,
+    acknowledges: bool,
     handover: Arc<Handover<Option<Part>>>,
     /// Held for moments only, by the sequencer, the sink and nobody else.
     desk: Mutex<Desk>,
@@ -131,12 +136,13 @@ struct Desk {
 }
 
 impl Desk {
-    /// Those who wait for a number of `range`.
+    /// Those who wait for the reply of a number of `range`.
     fn waiting_in(&self, range: SeqRange) -> Vec<(SeqRange, Part)> {
         let start = self.waiting.partition_point(|(waits_for, _)| waits_for.end <= range.start);
         self.waiting
             .range(start..)
             .take_while(|(waits_for, _)| waits_for.start < range.end)
+            .filter(|(_, part)| part.wants_replies)
             .cloned()
             .collect()
     }
@@ -148,6 +154,8 @@ struct Part {
     request: Arc<Mutex<Request>>,
     /// Number of the part's first record in the request.
     first: usize,
+    /// Otherwise it waits for nothing but its end.
+    wants_replies: bool,
 }
 
 struct Request {
@@ -203,17 +211,18 @@ impl Ingress for HttpIngress {
         if count == 0 {
             return Err(SubmitError::Empty);
         }
-        let (receiver, request) = if reply {
+        let (receiver, request) = if reply || shared.acknowledges {
             let (sender, receiver) = oneshot::channel();
-            let request =
-                Request { replies: vec![None; count], parts_left: cuts.len(), sender: Some(sender) };
+            let replies = if reply { vec![None; count] } else { Vec::new() };
+            let request = Request { replies, parts_left: cuts.len(), sender: Some(sender) };
             (Some(receiver), Some(Arc::new(Mutex::new(request))))
         } else {
             (None, None)
         };
         let mut first = 0;
         let pieces = cuts.into_iter().map(|cut| {
-            let part = request.as_ref().map(|request| Part { request: Arc::clone(request), first });
+            let request = request.as_ref().map(Arc::clone);
+            let part = request.map(|request| Part { request, first, wants_replies: reply });
             first += cut.count as usize;
             (cut, part)
         });

@@ -18,7 +18,10 @@ struct Door {
 
 impl Door {
     fn new(format: FormatSpec, entries: &[(&str, OptionValue)]) -> Self {
-        let context = context(&schema("card: string; amount: float64"), Some(format), entries);
+        Self::of(context(&schema("card: string; amount: float64"), Some(format), entries))
+    }
+
+    fn of(context: SourceContext) -> Self {
         let mut built = Registry::builtin().source("http").unwrap().build(context).unwrap();
         let (ingress, replies): (_, TaskFactory<dyn Operator>) = built.ingress.take().unwrap();
         built.source.start(Waker::new(|| {})).unwrap();
@@ -140,6 +143,24 @@ fn csv_bodies_bring_their_header() {
     );
     let replies = shown(bad.try_recv().unwrap());
     assert!(replies[0].starts_with("parse: the CSV header lacks field \"card\""), "{replies:?}");
+}
+
+#[test]
+fn who_wants_no_reply_is_told_when_its_records_are_safe() {
+    let context = context(&schema("card: string; amount: float64"), Some(spec("ndjson", &[])), &[]);
+    let mut door = Door::of(SourceContext { acknowledges: true, ..context });
+    let body = "{\"card\":\"c1\",\"amount\":1}\n{\"card\":\"c2\"}\n";
+    let mut silent = door.ingress.submit(body.into(), false).unwrap().expect("it is not at once");
+    let mut other = door.submit("{\"card\":\"c3\",\"amount\":3}");
+    while door.step() {}
+    assert_eq!(silent.try_recv(), Err(TryRecvError::Empty), "the order is not known to be durable");
+    door.complete();
+    assert_eq!(silent.try_recv().unwrap(), []);
+    assert_eq!(shown(other.try_recv().unwrap()), ["{\"card\":\"c3\",\"doubled\":6.0}"]);
+
+    let mut never = door.ingress.submit(body.into(), false).unwrap().unwrap();
+    drop(door);
+    assert_eq!(never.try_recv(), Err(TryRecvError::Closed), "the outcome is unknown");
 }
 
 #[test]

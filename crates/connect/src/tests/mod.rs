@@ -73,6 +73,7 @@ fn context(schema: &Schema, format: Option<FormatSpec>, entries: &[(&str, Option
         max_ahead: None,
         data_dir: PathBuf::new(),
         skip: [].into(),
+        acknowledges: false,
     }
 }
 

@@ -33,42 +33,44 @@ pub(super) async fn post(
     let door = app.control.ingress(job, source)?;
     let held = app.bodies.read(&parts.headers, body, app.options.max_body_bytes).await?;
     let count = if wants_reply { 0 } else { count_records(&held.bytes) };
-    match door.submit(held.bytes.clone(), wants_reply)? {
-        None => json_response(StatusCode::ACCEPTED, &json!({ "accepted": count })),
-        Some(replies) => {
-            // The source's own queue holds the body from here on, within its own bound.
-            drop(held);
-            answers(app, replies).await
-        }
+    let replies = door.submit(held.bytes.clone(), wants_reply)?;
+    // The source's own queue holds the body from here on, within its own bound.
+    drop(held);
+    let replies = match replies {
+        Some(replies) => wait_for(app, replies).await?,
+        None => Vec::new(),
+    };
+    if wants_reply {
+        Ok(answers(&replies))
+    } else {
+        json_response(StatusCode::ACCEPTED, &json!({ "accepted": count }))
     }
 }
 
-async fn answers(app: &App, replies: Receiver<Vec<Reply>>) -> Result<Response, ApiError> {
+async fn wait_for(app: &App, replies: Receiver<Vec<Reply>>) -> Result<Vec<Reply>, ApiError> {
     let limit = app.options.answer_timeout;
-    let replies = match timeout(limit, replies).await {
-        Ok(Ok(replies)) => replies,
-        Ok(Err(_)) => {
-            return Err(ApiError::new(
-                Code::JobStopped,
-                "the job stopped before it answered; whether the records count is not known",
-            )
-            .hint(UNKNOWN_HINT));
-        }
-        Err(_) => {
-            return Err(ApiError::new(
-                Code::Timeout,
-                format!("no answer within {limit:?}; the outcome is unknown: the records may count or not"),
-            )
-            .hint(UNKNOWN_HINT));
-        }
+    let error = match timeout(limit, replies).await {
+        Ok(Ok(replies)) => return Ok(replies),
+        Ok(Err(_)) => ApiError::new(
+            Code::JobStopped,
+            "the job stopped before it answered; whether the records count is not known",
+        ),
+        Err(_) => ApiError::new(
+            Code::Timeout,
+            format!("no answer within {limit:?}; the outcome is unknown: the records may count or not"),
+        ),
     };
+    Err(error.hint(UNKNOWN_HINT))
+}
+
+fn answers(replies: &[Reply]) -> Response {
     let is_any_accepted = replies.iter().any(|reply| matches!(reply, Reply::Answer(_)));
     let length = replies.iter().map(|reply| match reply {
         Reply::Answer(line) => line.len() + 1,
         Reply::Rejected { .. } => 256,
     });
     let mut text = Vec::with_capacity(length.sum());
-    for reply in &replies {
+    for reply in replies {
         write_reply(reply, &mut text);
     }
     let mut response = Response::new(Body::from(text));
@@ -76,7 +78,7 @@ async fn answers(app: &App, replies: Receiver<Vec<Reply>>) -> Result<Response, A
         *response.status_mut() = StatusCode::BAD_REQUEST;
     }
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    Ok(response)
+    response
 }
 
 /// How many records a body holds: its objects where it is nothing but JSON objects, else its lines that are not blank.

@@ -144,10 +144,11 @@ impl Ingress for Door {
         if lines.is_empty() {
             return Err(SubmitError::Empty);
         }
-        if !reply {
-            return Ok(None);
-        }
-        let answers = lines.iter().enumerate().map(|(number, line)| answer(number, line)).collect();
+        let answers = match (reply, inner.mode) {
+            (false, Mode::Answer) => return Ok(None),
+            (false, _) => Vec::new(),
+            (true, _) => lines.iter().enumerate().map(|(number, line)| answer(number, line)).collect(),
+        };
         let (sender, receiver) = channel();
         match inner.mode {
             Mode::Answer => drop(sender.send(answers)),

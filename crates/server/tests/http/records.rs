@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::client::Site;
+use crate::client::{Reply, Site};
 use crate::fake::Mode;
 
 const PATH: &str = "/v1/jobs/payments/sources/payments";
@@ -41,12 +41,24 @@ fn a_body_without_a_good_record_is_400_with_a_line_each() {
 }
 
 #[test]
-fn without_reply_records_are_only_queued() {
+fn without_reply_there_is_a_count_once_the_records_are_safe() {
     let site = Site::new();
+    let post = || site.post(&format!("{PATH}?reply=none"), "{\"a\":1}\n\n{\"a\":2}\n");
+    let assert_accepted = |reply: Reply| {
+        assert_eq!(reply.status, 202);
+        assert_eq!(reply.json(), json!({"accepted": 2}));
+    };
+    assert_accepted(post());
     site.node.set_mode(Mode::Hold);
-    let reply = site.post(&format!("{PATH}?reply=none"), "{\"a\":1}\n\n{\"a\":2}\n");
-    assert_eq!(reply.status, 202);
-    assert_eq!(reply.json(), json!({"accepted": 2}));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(post);
+        site.node.wait_for_held(1);
+        assert!(!waits.is_finished());
+        site.node.release();
+        assert_accepted(waits.join().unwrap());
+    });
+    site.node.set_mode(Mode::Stop);
+    post().expect_error(504, "job_stopped");
 }
 
 #[test]
