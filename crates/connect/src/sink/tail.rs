@@ -11,6 +11,10 @@ use std::sync::Arc;
 use thalweg_flow::CyclePart;
 use thalweg_types::Error;
 
+/// Where the file is not the one that was committed.
+const BEGIN_ANEW: &str = "put the file back; or, to begin another one, give the sink another name, the job another name, or \
+                          name another --data-dir";
+
 pub(super) struct Tail {
     path: PathBuf,
     file: Arc<File>,
@@ -30,7 +34,14 @@ impl Tail {
     /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind.
     pub(super) fn resume(path: &Path, len: u64) -> Result<Self, Error> {
         let open = File::options().append(true).open(path);
-        let file = open.map_err(|error| failed("go on writing", path, error))?;
+        let file = open.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::user(format!("file {path:?} is gone, and {len} bytes of it were committed"))
+                    .with_hint(BEGIN_ANEW)
+                    .with_source(error)
+            }
+            _ => failed("go on writing", path, error),
+        })?;
         let metadata = file.metadata().map_err(|error| failed("go on writing", path, error))?;
         if !metadata.is_file() {
             return Ok(Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: None });
@@ -40,7 +51,7 @@ impl Tail {
                 "file {path:?} has {} bytes, but {len} were committed",
                 metadata.len()
             ))
-            .with_hint("put the file back, or begin anew with another job name or --data-dir"));
+            .with_hint(BEGIN_ANEW));
         }
         if metadata.len() > len {
             tracing::info!(
