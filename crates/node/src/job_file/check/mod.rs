@@ -222,14 +222,9 @@ fn require_name(report: &Report, kind: &str, name: &str, span: Span) {
 fn check_cycle(top: &Section<'_>) -> CycleSettings {
     let mut cycle = CycleSettings::default();
     let Some(section) = subsection(top, "cycle", keys::CYCLE) else { return cycle };
-    let every = positive_duration(&section, "every");
+    cycle.every = positive_duration(&section, "every").or(cycle.every);
     cycle.bytes = section.size("bytes");
     cycle.records = section.integer("records", 1, i64::MAX).map(i64::unsigned_abs);
-    if every.is_some() {
-        cycle.every = every;
-    } else if section.get("every").is_none() && (cycle.bytes.is_some() || cycle.records.is_some()) {
-        cycle.every = None;
-    }
     cycle
 }
 
