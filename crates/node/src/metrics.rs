@@ -15,12 +15,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use thalweg_expr::{SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
 use thalweg_types::{DataType, Error, Field, Micros, Schema, format_duration};
 use thalweg_window::plan::PlannedQuery;
-use thalweg_window::query::{BoundQuery, Query};
+use thalweg_window::query::{BoundQuery, Draft, Query};
 use thalweg_window::stage::{Stage, StageOptions};
 
+use crate::diagnostic::one_of;
+use crate::job_file::section::is_name;
 use crate::operator::{OperatorFactory, TaskContext};
 use merge::Merge;
 use stage::StageOperator;
@@ -37,6 +40,8 @@ pub struct MetricsSpec {
     pub name: Arc<str>,
     /// Schema of the records.
     pub input: Schema,
+    /// What FROM may name: the input, and the sources and operators above it.
+    pub above: Vec<String>,
     /// Keyed stages in the order of `partition_by`, which may name the one without a key; else that one comes last, if
     /// a query needs it.
     pub stages: Vec<StageSpec>,
@@ -114,6 +119,42 @@ pub fn choose_stage(keys: &[Vec<usize>], group_by: &[usize]) -> StageChoice {
     keys.iter()
         .position(|key| !key.is_empty() && key.iter().all(|field| group_by.contains(field)))
         .map_or(StageChoice::Nowhere, StageChoice::Keyed)
+}
+
+/// Reads a query of `operator` over records of `schema`, whose FROM may name one of `above`.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn bind_query(
+    operator: &str,
+    name: &str,
+    text: &str,
+    schema: &Schema,
+    above: &[String],
+) -> Result<(Query, BoundQuery, PlannedQuery), SqlErrors> {
+    let mut draft = Draft::read(text);
+    if let Some((stream, span)) = draft.stream()
+        && !above.iter().any(|name| name == stream)
+    {
+        let error = SqlError::new(format!("{operator} does not read {stream:?}")).at(span);
+        let expected = format!("FROM {}", one_of(above.iter().map(String::as_str)));
+        draft.refuse_stream(error.expected(expected));
+    }
+    let (query, bound) = draft.bind(schema)?;
+    let planned = PlannedQuery::bind(name, &query, schema)?;
+    Ok((query, bound, planned))
+}
+
+/// Why a query over records of `schema` cannot have this name: what is wrong, and what to do.
+pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'static str)> {
+    if !is_name(name) {
+        let what = format!("{name:?} is no name for a query");
+        return Some((what, "a name is a letter or _, then letters, digits, _ and -"));
+    }
+    (schema.field(name).is_some() || ANSWER_FIELDS.contains(&name)).then(|| {
+        let what = format!("query {name:?} has the name of a field");
+        (what, "an answer holds the record's fields and one object per query: names must differ")
+    })
 }
 
 /// Fields that an answer may have beside the record's own and one object per query.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
@@ -328,24 +329,31 @@ fn with_live_changes(
     let mut changed = Vec::new();
     for change in changes {
         let Some(queries) = json["operators"][&change.operator]["queries"].as_object_mut() else { continue };
-        let done = match &change.text {
-            Some(text) if !queries.contains_key(&change.query) => {
+        let in_file = queries.get(&change.query).and_then(|text| text.as_str());
+        match (&change.text, in_file) {
+            (Some(text), None) => {
                 queries.insert(change.query.clone(), text.clone().into());
-                true
+                changed.push(format!("with {:?}", change.query));
             }
-            Some(_) => false,
-            None => queries.remove(&change.query).is_some(),
-        };
-        if done {
-            changed.push(format!("{:?}", change.query));
+            (None, Some(text)) if change.drops(text) => {
+                queries.remove(&change.query);
+                changed.push(format!("without {:?}", change.query));
+            }
+            // The job file has the last word.
+            _ => {}
         }
     }
     if changed.is_empty() {
         return Ok(job);
     }
+    keep_global_stages(&job, &mut json);
     let names = changed.join(", ");
-    tracing::info!(job = %job.name, queries = names, "goes on with the queries that were added and dropped while it ran");
-    let checked = JobFile::parse(&format!("{}, with queries {names}", job.name), &json.to_string(), &[])
+    tracing::warn!(
+        job = %job.name,
+        queries = names,
+        "queries were added and dropped while the job ran, and it goes on with that: bring the job file up to date"
+    );
+    let checked = JobFile::parse(&format!("{}, {names}", job.name), &json.to_string(), &[])
         .and_then(|file| file.check(options));
     checked.map_err(|mistakes| {
         let first = mistakes.0.first().map(|mistake| mistake.message.clone()).unwrap_or_default();
@@ -357,6 +365,24 @@ fn with_live_changes(
             "change the job file back, drop the query while the job runs, or begin anew with another name",
         )
     })
+}
+
+/// A stage for queries without GROUP BY stays, also without one: commands of the order log may be about to add some.
+fn keep_global_stages(job: &CheckedJob, json: &mut Value) {
+    for operator in &job.operators {
+        let Some(metrics) = &operator.prepared.metrics else { continue };
+        let section = &mut json["operators"][operator.name.as_ref()];
+        let mut keys = match section.get("partition_by").cloned() {
+            None => Vec::new(),
+            Some(Value::Array(keys)) => keys,
+            Some(key) => vec![key],
+        };
+        let none = Value::Array(Vec::new());
+        if metrics.stages.iter().any(|stage| stage.keys.is_empty()) && !keys.contains(&none) {
+            keys.push(none);
+            section["partition_by"] = keys.into();
+        }
+    }
 }
 
 /// Makes a command of the order log again.

@@ -135,6 +135,7 @@ mod tests {
                 operator: "features".to_owned(),
                 query: "n".to_owned(),
                 text: Some("SELECT count(*) FROM p OVER INFINITE".to_owned()),
+                dropped: None,
             }],
         };
         let bytes = record.encode().unwrap();

@@ -18,9 +18,9 @@ use thalweg_types::{
     Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, hash_columns, partition_of,
 };
 use thalweg_window::plan::PlannedQuery;
-use thalweg_window::query::Draft;
+use thalweg_window::query::{Draft, Query};
 
-use super::{MetricsSpec, StageChoice, StageCommand, choose_stage};
+use super::{MetricsSpec, StageChoice, StageCommand, bind_query, choose_stage, refuse_name};
 
 /// A task that does not answer a command within this time is stuck behind something.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,9 +74,19 @@ pub(crate) struct QueryChange {
     pub query: String,
     /// `None`: dropped.
     pub text: Option<String>,
+    /// The text of a query that was dropped: a job file that gives the name to another one has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<String>,
 }
 
 impl QueryChange {
+    /// Whether a query of a job file, by its text, is the one that was dropped.
+    pub(crate) fn drops(&self, text: &str) -> bool {
+        let Some(dropped) = &self.dropped else { return self.text.is_none() };
+        let fingerprint = |text: &str| Query::parse(text).map(|query| query.fingerprint()).ok();
+        self.text.is_none() && (dropped == text || fingerprint(dropped) == fingerprint(text))
+    }
+
     fn record(&self) -> bytes::Bytes {
         // Names and texts are always JSON.
         serde_json::to_vec(self).unwrap_or_default().into()
@@ -129,18 +139,24 @@ impl LiveQueries {
     /// Where the name is taken, the text is no query over the operator's records, or no stage of the job can run it.
     pub fn add(&self, job: &Job, name: &str, sql: &str) -> Result<(), QueryError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.queries().iter().any(|query| query.name == name) || self.spec.input.field(name).is_some() {
+        let spec = &self.spec;
+        if self.queries().iter().any(|query| query.name == name) || spec.input.field(name).is_some() {
             return Err(QueryError::Exists { name: name.to_owned() });
         }
-        let (query, _) = Draft::read(sql).bind(&self.spec.input).map_err(QueryError::Sql)?;
-        let planned = PlannedQuery::bind(name, &query, &self.spec.input)
-            .map_err(|error| QueryError::Sql(error.into()))?;
+        // What a job file would not take the job could not go on with.
+        if let Some((what, hint)) = refuse_name(name, &spec.input) {
+            return Err(QueryError::Failed(Error::user(what).with_hint(hint)));
+        }
+        let operator = format!("operator {:?}", spec.name);
+        let (query, _, planned) =
+            bind_query(&operator, name, sql, &spec.input, &spec.above).map_err(QueryError::Sql)?;
         let stage = self.stage_for(&planned)?;
         let command = |reply| StageCommand::Add { name: name.to_owned(), query: Box::new(query), reply };
         let change = QueryChange {
             operator: self.spec.name.to_string(),
             query: name.to_owned(),
             text: Some(sql.to_owned()),
+            dropped: None,
         };
         let replies = self.ask(job, stage, Some(&change), command)?;
         for _ in 0..self.tasks(stage) {
@@ -208,8 +224,13 @@ impl LiveQueries {
     /// Where there is none of that name.
     pub fn drop(&self, job: &Job, name: &str) -> Result<(), QueryError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let stage = self.find(name)?.stage;
-        let change = QueryChange { operator: self.spec.name.to_string(), query: name.to_owned(), text: None };
+        let Live { stage, text, .. } = self.find(name)?;
+        let change = QueryChange {
+            operator: self.spec.name.to_string(),
+            query: name.to_owned(),
+            text: None,
+            dropped: Some(text),
+        };
         let command = |reply| StageCommand::Drop { name: name.to_owned(), reply };
         let replies = self.ask(job, stage, Some(&change), command)?;
         for _ in 0..self.tasks(stage) {

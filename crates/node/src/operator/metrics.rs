@@ -6,13 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use thalweg_expr::SqlError;
 use thalweg_flow::Partitioning;
 use thalweg_types::{Schema, rejects_schema};
-use thalweg_window::plan::PlannedQuery;
-use thalweg_window::query::Draft;
 
-use crate::diagnostic::one_of;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Section, is_name};
 use crate::job_file::tree::{Node, Value};
@@ -68,6 +64,7 @@ impl OperatorPlugin for Metrics {
         let spec = Arc::new(MetricsSpec {
             name: Arc::clone(check.name()),
             input: schema.clone(),
+            above: check.above.to_vec(),
             stages,
             order: queries.iter().map(|query| query.name.clone()).collect(),
             lateness: stream.lateness,
@@ -199,33 +196,17 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
                 .report();
             continue;
         }
-        if !is_name(&name.text) {
+        if let Some((what, hint)) = metrics::refuse_name(&name.text, schema) {
             fine = false;
-            report
-                .at(name.span, format!("{:?} is no name for a query", name.text))
-                .expected("a letter or _, then letters, digits, _ and -")
-                .report();
-        }
-        if schema.field(&name.text).is_some() || ANSWER_FIELDS.contains(&name.text.as_str()) {
-            fine = false;
-            report
-                .at(name.span, format!("query {:?} has the name of a field", name.text))
-                .hint("an answer holds the record's fields and one object per query: names must differ")
-                .report();
+            report.at(name.span, what).hint(hint).report();
         }
         let Some(scalar) = section.scalar(&name.text, node, "a query: SELECT … OVER …") else {
             fine = false;
             continue;
         };
         let what = format!("query {:?}", name.text);
-        let mut draft = Draft::read(&scalar.text);
-        check_from(check, &mut draft);
-        let bound = draft.bind(schema).and_then(|(query, bound)| {
-            PlannedQuery::bind(&name.text, &query, schema)?;
-            Ok((query, bound))
-        });
-        match bound {
-            Ok((query, bound)) => queries.push(StageQuery {
+        match metrics::bind_query(&check.section.what, &name.text, &scalar.text, schema, check.above) {
+            Ok((query, bound, _)) => queries.push(StageQuery {
                 name: name.text.clone(),
                 text: scalar.text.clone(),
                 query,
@@ -237,24 +218,15 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
             }
         }
     }
-    if section.entries().is_empty() {
-        check.error("queries", "there is no query", None);
+    if section.entries().is_empty() && check.section.get("partition_by").is_none() {
+        let hint = "name one, or the keys of queries that are added while the job runs: partition_by: card";
+        check.error("queries", "there is no query", Some(hint.to_owned()));
         return None;
     }
     if !fine {
         check.failed.set(true);
     }
     Some(queries)
-}
-
-/// FROM names the input, or a source or operator above it.
-fn check_from(check: &OperatorCheck<'_>, draft: &mut Draft) {
-    let Some((stream, span)) = draft.stream() else { return };
-    if check.above.iter().any(|name| name == stream) {
-        return;
-    }
-    let error = SqlError::new(format!("{} does not read {stream:?}", check.section.what)).at(span);
-    draft.refuse_stream(error.expected(format!("FROM {}", one_of(check.above.iter().map(String::as_str)))));
 }
 
 /// Gives each query its stage.

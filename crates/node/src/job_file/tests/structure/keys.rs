@@ -210,19 +210,20 @@ fn what_is_required_is_missed() {
     "#]],
     );
     check_example(
-        "    queries:\n",
+        "    partition_by: [card, merchant]  # one keyed stage each; answers are merged per record\n    queries:\n",
         "    queries: {}\n    x:\n",
         expect![[r#"
         error: there is no query
-          --> job.yaml:18:14
+          --> job.yaml:17:14
            |
-        18 |     queries: {}
+        17 |     queries: {}
            |              ^^
+           = hint: name one, or the keys of queries that are added while the job runs: partition_by: card
 
         error: operator "features" has no key "x"
-          --> job.yaml:19:5
+          --> job.yaml:18:5
            |
-        19 |     x:
+        18 |     x:
            |     ^
            = expected: type, input, parallelism, partitions, schedule, partition_by or queries
     "#]],
