@@ -82,7 +82,7 @@ pub(crate) fn build(
             options: sink.options.clone(),
             report: report.clone(),
             data_dir: folder.path().to_owned(),
-            durable: store.as_ref().map(|store| store.sink(&name)),
+            durable: store.as_mut().map(|store| store.sink(&sink.name, &name)),
         };
         let factory = sink
             .plugin
@@ -94,7 +94,7 @@ pub(crate) fn build(
     let replies: Vec<Endpoint> = builder.replies.iter().map(|(source, _)| job.reply_of(*source)).collect();
     builder.replies();
     let rejects = RejectCounts::default();
-    builder.rejects(&rejecting, rejects.clone(), store.as_deref());
+    builder.rejects(&rejecting, rejects.clone(), store);
     Ok(BuiltJob {
         options: JobOptions { cycle: job.cycle, ..JobOptions::default() },
         ingresses: builder.ingresses,
@@ -370,12 +370,13 @@ impl Builder<'_> {
         }
     }
 
-    fn rejects(&mut self, rejecting: &[Endpoint], counts: RejectCounts, store: Option<&Store>) {
+    fn rejects(&mut self, rejecting: &[Endpoint], counts: RejectCounts, store: Option<&mut Store>) {
         let limits = self.job.sources.iter();
         let limits =
             limits.filter_map(|source| Some((source.name.to_string(), source.reject_limit?))).collect();
         let name = self.unique("rejects", "writer");
-        let durable = store.map(|store| store.sink(&name));
+        // No sink of a job file has such a name.
+        let durable = store.map(|store| store.sink("(rejects)", &name));
         let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts, durable };
         let inputs = rejecting
             .iter()

@@ -12,6 +12,8 @@ use thalweg_flow::{CacheCounts, JobState};
 use thalweg_node::{JobEnd, JobFile, Node, RunningJob};
 use thalweg_types::{Class, Error};
 
+#[path = "durable/change.rs"]
+mod change;
 #[path = "durable/poison.rs"]
 mod poison;
 

@@ -1,40 +1,64 @@
 //! What of a job its state lives by: it is in every commit record, and a job file that changes it is refused.
 //!
 //! Queries, filters, sinks and schemas may change. The names and types of sources, the keys by which an operator splits
-//! its records, the number of its partitions, and the back end may not: state stands where it does because of them.
+//! its records, the number of its partitions, what else its state cannot be read without, and the back end may not: state
+//! stands where it does because of them.
 
 use serde_json::{Value, json};
 use thalweg_types::Error;
 
-use crate::job_file::CheckedJob;
+use crate::job_file::{CheckedJob, CheckedOperator};
 
-/// Sources by name and type, keyed operators by name, type, keys and partitions, and the back end of those.
+/// Sources by name and type, operators that keep state by name, type and what they keep it by, and the back end of those.
+///
+/// What sinks are called in the graph comes in as they are opened ([`super::Store::sink`]): positions are kept by that.
 pub(super) fn of(job: &CheckedJob) -> Value {
     let sources: Vec<Value> = job
         .sources
         .iter()
         .map(|source| json!({ "name": source.name.as_ref(), "type": source.plugin.name() }))
         .collect();
-    let operators: Vec<Value> = job
-        .operators
-        .iter()
-        .filter_map(|operator| {
-            let keys: Vec<String> = match &operator.prepared.metrics {
-                Some(metrics) => metrics.stages.iter().map(|stage| stage.label.clone()).collect(),
-                None if operator.prepared.keyed.is_empty() => return None,
-                None => operator.prepared.keyed.iter().map(|(_, fields)| format!("{fields:?}")).collect(),
-            };
-            Some(json!({
-                "name": operator.name.as_ref(),
-                "type": operator.plugin.name(),
-                "keys": keys,
-                "partitions": operator.partitions,
-            }))
-        })
-        .collect();
+    let operators: Vec<Value> = job.operators.iter().filter_map(of_operator).collect();
     // Without state it may be kept anywhere.
     let backend = (!operators.is_empty()).then_some(&job.state.backend);
     json!({ "sources": sources, "operators": operators, "backend": backend })
+}
+
+fn of_operator(operator: &CheckedOperator) -> Option<Value> {
+    let prepared = &operator.prepared;
+    // The stage without a key comes and goes with the queries that need it, and is one task whatever the job says.
+    let keys: Vec<String> = match &prepared.metrics {
+        Some(metrics) => {
+            let keyed = metrics.stages.iter().filter(|stage| !stage.keys.is_empty());
+            keyed.map(|stage| stage.label.clone()).collect()
+        }
+        None => prepared.keyed.iter().map(|(_, fields)| format!("{fields:?}")).collect(),
+    };
+    let kept_by = prepared.kept_by.as_ref();
+    if prepared.metrics.is_none() && keys.is_empty() && kept_by.is_none() {
+        return None;
+    }
+    let is_split = !keys.is_empty() || kept_by.is_some_and(|kept_by| kept_by.is_split);
+    Some(json!({
+        "name": operator.name.as_ref(),
+        "type": operator.plugin.name(),
+        "keys": keys,
+        "partitions": is_split.then_some(operator.partitions),
+        "kept_by": kept_by.map(|kept_by| &kept_by.parts),
+    }))
+}
+
+/// What a sink's part of the last commit is called, where it has one.
+pub(super) fn node_of_sink<'a>(before: &'a Value, name: &str, now: &'a str) -> Option<&'a str> {
+    match &before["sinks"] {
+        Value::Null => Some(now),
+        nodes => nodes[name].as_str(),
+    }
+}
+
+/// Whether a part of the last commit is that of a sink.
+pub(super) fn is_sink(before: &Value, node: &str) -> bool {
+    before["sinks"].as_object().is_some_and(|nodes| nodes.values().any(|other| other == node))
 }
 
 /// Whether a job may go on with what an earlier one has left.
@@ -44,7 +68,8 @@ pub(super) fn of(job: &CheckedJob) -> Value {
 pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error> {
     let refuse = |what: String| {
         Err(Error::user(format!("job {job:?} cannot go on with its state: {what}")).with_hint(
-            "change it back, or begin anew: give the job another name, name another --data-dir, or remove the job's folder",
+            "change it back, or begin anew: give the job another name (an operator by itself begins anew under another \
+             name, too), name another --data-dir, or remove the job's folder",
         ))
     };
     if let (Some(was), Some(is)) = (before["backend"].as_str(), now["backend"].as_str())
@@ -78,11 +103,10 @@ pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error>
                 operator["type"], other["type"]
             ));
         }
-        if other["partitions"] != operator["partitions"] {
-            return refuse(format!(
-                "operator {name} had {} partitions, it has {} now",
-                operator["partitions"], other["partitions"]
-            ));
+        if let (Some(was), Some(is)) = (operator["partitions"].as_u64(), other["partitions"].as_u64())
+            && was != is
+        {
+            return refuse(format!("operator {name} had {was} partitions, it has {is} now"));
         }
         let keys = list(&other, "keys");
         if let Some(gone) = list(&operator, "keys").into_iter().find(|key| !keys.contains(key)) {
@@ -90,6 +114,12 @@ pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error>
                 "operator {name} was split by {gone}, it is split by {} now",
                 other["keys"]
             ));
+        }
+        if let (Some(was), Some(is)) = (operator["kept_by"].as_object(), other["kept_by"].as_object())
+            && let Some((what, was)) = was.iter().find(|(what, was)| is.get(*what) != Some(*was))
+        {
+            let is = is.get(what).unwrap_or(&Value::Null);
+            return refuse(format!("operator {name} kept its state by {what} {was}, by {what} {is} now"));
         }
     }
     Ok(())
@@ -99,10 +129,29 @@ pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error>
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_sink_is_found_under_the_name_that_it_had_in_the_graph() {
+        let before = json!({ "sinks": { "out": "out (sink)", "(rejects)": "rejects" } });
+        assert_eq!(node_of_sink(&before, "out", "out"), Some("out (sink)"));
+        assert_eq!(node_of_sink(&before, "(rejects)", "rejects (writer)"), Some("rejects"));
+        assert_eq!(
+            node_of_sink(&before, "rejects", "rejects"),
+            None,
+            "it is new, and the writer had the name"
+        );
+        assert!(is_sink(&before, "rejects") && !is_sink(&before, "out"));
+        assert_eq!(node_of_sink(&Value::Null, "out", "out"), Some("out"));
+        assert!(!is_sink(&Value::Null, "out"));
+    }
+
     fn identity() -> Value {
         json!({
             "sources": [{ "name": "a", "type": "file" }, { "name": "b", "type": "http" }],
-            "operators": [{ "name": "m", "type": "metrics", "keys": ["card", "global"], "partitions": 4 }],
+            "operators": [
+                { "name": "m", "type": "metrics", "keys": ["card", "shop"], "partitions": 4, "kept_by": null },
+                { "name": "c", "type": "count", "keys": [], "partitions": 4, "kept_by": { "key": "[card string]" } },
+                { "name": "all", "type": "count", "keys": [], "partitions": null, "kept_by": { "key": "[]" } },
+            ],
             "backend": "indexed",
         })
     }
@@ -115,7 +164,7 @@ mod tests {
             { "name": "c", "type": "file" },
             { "name": "a", "type": "file" }
         ]);
-        now["operators"][0]["keys"] = json!(["merchant", "card", "global"]);
+        now["operators"][0]["keys"] = json!(["merchant", "card", "shop"]);
         assert!(check(&identity(), &now, "j").is_ok());
         now["operators"] = json!([]);
         now["backend"] = Value::Null;
@@ -125,7 +174,7 @@ mod tests {
     #[test]
     fn what_it_lives_by_may_not() {
         type Change = fn(&mut Value);
-        let changes: [(Change, &str); 6] = [
+        let changes: [(Change, &str); 9] = [
             (
                 |now| now["backend"] = json!("redis"),
                 "in back end \"indexed\", and state.backend is \"redis\" now",
@@ -140,8 +189,17 @@ mod tests {
                 "operator \"m\" had 4 partitions, it has 8 now",
             ),
             (
-                |now| now["operators"][0]["keys"] = json!(["merchant", "global"]),
-                "operator \"m\" was split by \"card\", it is split by [\"merchant\",\"global\"] now",
+                |now| now["operators"][0]["keys"] = json!(["merchant", "shop"]),
+                "operator \"m\" was split by \"card\", it is split by [\"merchant\",\"shop\"] now",
+            ),
+            (
+                |now| now["operators"][1]["kept_by"] = json!({ "key": "[shop string]" }),
+                "operator \"c\" kept its state by key \"[card string]\", by key \"[shop string]\" now",
+            ),
+            (|now| now["operators"][1]["kept_by"] = json!({}), "by key \"[card string]\", by key null now"),
+            (
+                |now| now["operators"][2]["kept_by"] = json!({ "key": "[card string]" }),
+                "operator \"all\" kept its state by key \"[]\", by key \"[card string]\" now",
             ),
             (|now| now["operators"][0]["type"] = json!("count"), "operator \"m\" was of type \"metrics\""),
         ];

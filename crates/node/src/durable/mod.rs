@@ -73,6 +73,8 @@ pub(crate) struct Store {
     /// The strongest of those sources that have a journal.
     ack: Option<Ack>,
     identity: serde_json::Value,
+    /// Whether `last` names what no record on the disk does yet.
+    is_new: bool,
 }
 
 /// Where the tasks of a job go on.
@@ -81,7 +83,10 @@ pub(crate) struct Resumes(Arc<CommitRecord>);
 
 impl Resumes {
     pub(crate) fn task(&self, operator: &str, task: u32) -> TaskResume {
-        TaskResume { cycle: self.0.cycle, position: self.0.part(operator, task) }
+        // A sink may have had the operator's name in the graph.
+        let position =
+            (!identity::is_sink(&self.0.job, operator)).then(|| self.0.part(operator, task)).flatten();
+        TaskResume { cycle: self.0.cycle, position }
     }
 }
 
@@ -122,6 +127,7 @@ impl Store {
             journals: Vec::new(),
             ack: None,
             identity: serde_json::Value::Null,
+            is_new: false,
         })
     }
 
@@ -130,7 +136,7 @@ impl Store {
         &self.last.queries
     }
 
-    /// Takes a job for the one that goes on.
+    /// Takes a job for the one that goes on; [`Store::start`] makes it so on the disk.
     ///
     /// # Errors
     /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
@@ -150,8 +156,10 @@ impl Store {
         }
         if self.last.job.is_null() || record.sources.len() > self.last.sources.len() {
             record.job = self.identity.clone();
-            self.commits.append(&record.encode()?)?;
+            // Its parts are those of the last cycle.
+            record.job["sinks"] = self.last.job["sinks"].clone();
             self.last = Arc::new(record);
+            self.is_new = true;
         }
         Ok(())
     }
@@ -161,8 +169,11 @@ impl Store {
         Resumes(Arc::clone(&self.last))
     }
 
-    pub(crate) fn sink(&self, name: &str) -> SinkResume {
-        SinkResume { cycle: self.last.cycle, position: self.last.part(name, 0) }
+    /// Where a sink goes on that is called `node` in the graph now; that may hang on what other names the job has.
+    pub(crate) fn sink(&mut self, name: &str, node: &str) -> SinkResume {
+        self.identity["sinks"][name] = node.into();
+        let node = identity::node_of_sink(&self.last.job, name, node);
+        SinkResume { cycle: self.last.cycle, position: node.and_then(|node| self.last.part(node, 0)) }
     }
 
     /// Puts a journal before a source that cannot give again what it gave. Journals come before [`Store::start`].
@@ -210,7 +221,7 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
-        let Self { fs, dir, job: _, commits, last, group, journals, ack, identity } = self;
+        let Self { fs, dir, job: _, mut commits, last, group, journals, ack, identity, is_new } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
@@ -258,6 +269,10 @@ impl Store {
         let handle = group.register(log, registration)?;
         let entries =
             Entries::new(handle.read_from(LogPosition(last.order))?, Arc::clone(&place), numbers.clone());
+        // Not sooner: a start that fails has not made the job what it is.
+        if is_new {
+            commits.append(&last.encode()?)?;
+        }
         let committer = Arc::new(Committer::new(Arc::clone(&place), interrupt));
         let resume = Resume {
             next: last.next,

@@ -82,6 +82,7 @@ impl OperatorPlugin for Metrics {
             metrics: Some(spec),
             // Its parts say themselves how they are fed.
             keyed: Vec::new(),
+            kept_by: None,
         })
     }
 }

@@ -16,6 +16,7 @@ mod table_join;
 pub(crate) mod union;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use thalweg_flow::{
     FieldType, Get, Operator, Partitioner, Partitioning, PerRecord, RecordOperator, TaskInfo,
 };
 use thalweg_storage::{ChunkBudget, Fs, IoPool};
-use thalweg_types::{DataType, Error, Micros, Schema};
+use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
 use crate::backends::Backends;
 use crate::job_file::StateSettings;
@@ -151,6 +152,27 @@ pub struct Prepared {
     pub metrics: Option<Arc<MetricsSpec>>,
     /// Inputs of which all records that agree in some fields must reach the same task, and the places of the fields.
     pub keyed: Vec<(usize, Vec<usize>)>,
+    /// Without what its saved state cannot be read, beside its name, type and partitions; `None` where it saves none, or
+    /// says so with `metrics` or `keyed`.
+    pub kept_by: Option<KeptBy>,
+}
+
+/// What an operator's saved state cannot be read without: keys of the job file, or what else a person calls it, and
+/// what it says in the job. A job that says something else is refused, because its state would be taken for what it
+/// is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptBy {
+    /// Whether its partitions are among it.
+    pub is_split: bool,
+    pub parts: BTreeMap<String, String>,
+}
+
+impl KeptBy {
+    /// Adds fields by name and type, because bytes of state do not say what they are.
+    pub fn fields<'f>(&mut self, what: impl Into<String>, fields: impl IntoIterator<Item = &'f Field>) {
+        let fields = fields.into_iter().map(|field| format!("{} {}", field.name, field.data_type));
+        self.parts.insert(what.into(), format!("[{}]", fields.collect::<Vec<_>>().join(", ")));
+    }
 }
 
 impl Prepared {
@@ -168,7 +190,7 @@ impl Prepared {
             tasks,
             factory: Arc::new(factory),
         };
-        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new() }
+        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new(), kept_by: None }
     }
 
     /// As [`Prepared::one`], for an operator written record by record, with the inputs of `check`.
@@ -190,6 +212,15 @@ impl Prepared {
     #[must_use]
     pub fn keyed_by(mut self, input: usize, fields: impl Into<Vec<usize>>) -> Self {
         self.keyed.push((input, fields.into()));
+        self
+    }
+
+    /// Adds to what its saved state cannot be read without; nothing where it saves none.
+    #[must_use]
+    pub fn also_kept_by(mut self, add: impl FnOnce(&mut KeptBy)) -> Self {
+        if let Some(kept_by) = &mut self.kept_by {
+            add(kept_by);
+        }
         self
     }
 }

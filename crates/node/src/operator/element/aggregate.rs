@@ -95,7 +95,11 @@ impl OperatorPlugin for Aggregate {
             NamedOutput { name: "aggregates".to_owned(), schema },
             NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
         ];
-        let mut prepared = Prepared::elements::<Series>(check, plan, outputs, shared);
+        let mut prepared = Prepared::elements::<Series>(check, plan, outputs, shared).also_kept_by(|kept| {
+            kept.parts.insert("fields".to_owned(), format!("[{}]", names.join(", ")));
+            // An open interval would get records of another length.
+            kept.parts.insert("every".to_owned(), format_duration(every));
+        });
         prepared.rejects = Some(1);
         Some(prepared)
     }

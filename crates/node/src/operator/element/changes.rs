@@ -69,7 +69,12 @@ impl OperatorPlugin for Changes {
             first: check.options().flag("first").unwrap_or(true),
         };
         let outputs = vec![NamedOutput { name: "changes".to_owned(), schema }];
-        Some(Prepared::elements::<Last>(check, plan, outputs, shared))
+        let prepared = Prepared::elements::<Last>(check, plan, outputs, shared);
+        Some(
+            prepared.also_kept_by(|kept| {
+                kept.fields("value", watched.iter().map(|place| &input.fields()[*place]))
+            }),
+        )
     }
 }
 

@@ -103,7 +103,11 @@ impl OperatorPlugin for Join {
             targets: [first_targets?, second_targets?],
         };
         let outputs = vec![NamedOutput { name: "pairs".to_owned(), schema }];
-        Some(Prepared::elements::<Waiting>(check, plan, outputs, shared))
+        // Records wait whole.
+        Some(Prepared::elements::<Waiting>(check, plan, outputs, shared).also_kept_by(|kept| {
+            kept.fields("schema of input 1", first.schema.fields());
+            kept.fields("schema of input 2", second.schema.fields());
+        }))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::diagnostic::nearest;
 use crate::job_file::Recovery;
 use crate::job_file::keys::{KeySpec, Shape};
 
-use super::{NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks};
+use super::{KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks};
 
 pub use aggregate::Aggregate;
 pub use changes::Changes;
@@ -186,7 +186,8 @@ fn setters<'f>(
 
 impl Prepared {
     /// An operator of keyed elements, which splits its inputs by their keys. Its plug-in says of itself that it
-    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself).
+    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself). What its elements save they can read as long as
+    /// the keys stay; what else that hangs on goes into [`Prepared::kept_by`] with [`Prepared::also_kept_by`].
     pub fn elements<E: Element + 'static>(
         check: &OperatorCheck<'_>,
         plan: ElementPlan,
@@ -199,6 +200,14 @@ impl Prepared {
         let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
         let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
         let is_keyed = plan.keys.iter().all(|key| !key.is_empty());
+        let kept_by = plan.is_durable.then(|| {
+            let mut kept_by = KeptBy { is_split: is_keyed, ..KeptBy::default() };
+            for (port, (key, input)) in plan.keys.iter().zip(&inputs).enumerate() {
+                let what = if port == 0 { "key".to_owned() } else { format!("key of input {}", port + 1) };
+                kept_by.fields(what, key.iter().map(|place| &input.fields()[*place]));
+            }
+            kept_by
+        });
         let spread = |(port, key): (usize, &Vec<usize>)| {
             let partitioning = if is_keyed { Partitioning::Key(key.clone()) } else { Partitioning::Global };
             PartInput::Outer { port, partitioning }
@@ -216,7 +225,7 @@ impl Prepared {
                 Ok(Box::new(Elements::<E>::new(shared, &inputs, &schemas, &plan.keys, plan.settings, state)?))
             }),
         };
-        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new() }
+        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new(), kept_by }
     }
 }
 

@@ -1,0 +1,287 @@
+//! Changed jobs: what their state survives goes on, and everything else is refused before it is taken for what it is not.
+
+use super::*;
+
+/// Runs a job to its end, as [`Folder::run`]; its refusal where it does not start.
+fn refusal(folder: &Folder, text: &str) -> Option<Error> {
+    let node = folder.node(2);
+    let job = match folder.start(&node, text) {
+        Err(error) => return Some(error),
+        Ok(job) => job,
+    };
+    let end = job.wait_timeout(LIMIT).expect("the job ends");
+    assert_eq!(end.state, JobState::Done, "{:?}", end.failure());
+    None
+}
+
+#[track_caller]
+fn assert_refused(error: Option<Error>, said: &str) {
+    let error = error.unwrap_or_else(|| panic!("it is not refused: {said}"));
+    assert!(error.message().contains(said), "{error}");
+    assert_eq!(error.class(), Class::User, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("change it back")), "{error:?}");
+}
+
+/// What is replaced in a job by what, and what is said of it.
+type Change = (&'static str, &'static str, &'static str);
+
+/// Operators, and changes that their elements do not survive.
+const ELEMENTS: [(&str, &[Change]); 4] = [
+    (
+        "type: count, input: a, key: card, partitions: 2",
+        &[
+            (
+                "key: card",
+                "key: shop",
+                "kept its state by key \"[card string]\", by key \"[shop string]\" now",
+            ),
+            ("key: card", "key: [card, shop]", "by key \"[card string, shop string]\" now"),
+            ("card: string", "card: int64", "by key \"[card int64]\" now"),
+            (", key: card, partitions: 2", "", "by key \"[]\" now"),
+            ("partitions: 2", "partitions: 3", "operator \"o\" had 2 partitions, it has 3 now"),
+            ("type: count", "type: changes, value: n", "operator \"o\" was of type \"count\""),
+            ("indexed", "files", "it is kept in back end \"indexed\", and state.backend is \"files\" now"),
+        ],
+    ),
+    (
+        "type: changes, input: a, key: card, value: shop",
+        &[(
+            "value: shop",
+            "value: n",
+            "kept its state by value \"[shop string]\", by value \"[n int64]\" now",
+        )],
+    ),
+    (
+        "type: aggregate, input: a, key: card, fields: [n], every: 1h",
+        &[
+            ("every: 1h", "every: 1m", "kept its state by every \"1h\", by every \"1m\" now"),
+            ("fields: [n]", "fields: [m]", "kept its state by fields \"[n]\", by fields \"[m]\" now"),
+        ],
+    ),
+    (
+        "type: join, input: [a, b], key: card, within: 1h",
+        &[
+            ("key: card", "key: shop", "kept its state by key \"[card string]\""),
+            ("key: card", "key: card, other_key: shop", "kept its state by key of input 2"),
+            ("m: int64", "m: float64", "kept its state by schema of input 1"),
+        ],
+    ),
+];
+
+const ELEMENT: &str = "
+name: elements
+state: { backend: indexed }
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { card: string, shop: string, n: int64, m: int64 } }
+  b: { type: file, path: DIR/b.csv, format: csv, schema: { card: string, shop: string, x: int64 } }
+operators:
+  o: { OPERATOR }
+sinks:
+  out: { type: file, input: o, path: DIR/out.ndjson, format: ndjson }
+  others: { type: file, input: b, path: DIR/others.ndjson, format: ndjson }
+";
+
+#[test]
+fn elements_are_not_taken_for_those_of_other_keys_partitions_or_values() {
+    for (operator, changes) in ELEMENTS {
+        let folder = Folder::new();
+        fs::write(folder.path("a.csv"), "card,shop,n,m\n7,s,1,2\n").unwrap();
+        fs::write(folder.path("b.csv"), "card,shop,x\n7,s,1\n").unwrap();
+        let text = ELEMENT.replace("OPERATOR", operator);
+        assert!(refusal(&folder, &text).is_none());
+        let kept = folder.read("out.ndjson");
+        for (from, to, said) in changes {
+            let changed = text.replace(from, to);
+            assert_ne!(changed, text);
+            assert_refused(refusal(&folder, &changed), said);
+            assert_eq!(folder.read("out.ndjson"), kept);
+        }
+        assert!(refusal(&folder, &text).is_none(), "the refusals have left it as it was");
+        // Under another name it begins anew, and what it had is not touched.
+        let other = text.replace("  o: {", "  p: {").replace("input: o", "input: p");
+        assert!(refusal(&folder, &other).is_none());
+    }
+}
+
+#[test]
+fn elements_that_are_not_checkpointed_may_have_other_keys_and_partitions() {
+    let folder = Folder::new();
+    let text = "type: count, input: a, key: card, checkpoint: none, partitions: 2";
+    let text = ELEMENT.replace("OPERATOR", text);
+    fs::write(folder.path("b.csv"), "card,shop,x\n7,s,1\n").unwrap();
+    for (lines, changed) in [
+        (1, text.clone()),
+        (2, text.replace("partitions: 2", "partitions: 3")),
+        (3, text.replace("key: card", "key: shop")),
+    ] {
+        fs::write(folder.path("a.csv"), format!("card,shop,n,m\n{}", "7,s,1,2\n".repeat(lines))).unwrap();
+        assert!(refusal(&folder, &changed).is_none());
+    }
+    let counts = "{\"card\":\"7\",\"count\":1}\n".repeat(2) + "{\"shop\":\"s\",\"count\":1}\n";
+    assert_eq!(folder.read("out.ndjson"), counts);
+}
+
+const QUERIES: &str = "
+name: queries
+cycle: { every: 5ms }
+sources:
+  a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { n: int64, card: string } }
+operators:
+  m:
+    type: metrics
+    input: a
+    partition_by: [card]
+    queries:
+      mine: SELECT count(*) AS n FROM a GROUP BY card OVER INFINITE
+      all: SELECT count(*) AS n FROM a OVER INFINITE
+sinks:
+  out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
+";
+
+/// A job over a file that grows.
+struct Growing {
+    folder: Folder,
+    lines: usize,
+}
+
+impl Growing {
+    fn new() -> Self {
+        let folder = Folder::new();
+        fs::write(folder.path("a.csv"), "n,card\n").unwrap();
+        Self { folder, lines: 0 }
+    }
+
+    /// Runs the job over one more record, lets it be changed, and ends it after a commit; the record's answer.
+    fn run(&mut self, text: &str, change: impl FnOnce(&RunningJob)) -> serde_json::Value {
+        let node = self.folder.node(2);
+        let job = self.folder.start(&node, text).unwrap_or_else(|error| panic!("{}", error.chain()));
+        append_text(&self.folder.path("a.csv"), &format!("{},c\n", self.lines));
+        self.lines += 1;
+        eventually("the answer", || self.folder.read("out.ndjson").lines().count() == self.lines);
+        change(&job);
+        job.drain();
+        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+        let answers = self.folder.read("out.ndjson");
+        serde_json::from_str(answers.lines().last().expect("an answer")).unwrap()
+    }
+}
+
+const ALL: &str = "\n      all: SELECT count(*) AS n FROM a OVER INFINITE";
+
+#[test]
+fn the_last_query_without_a_key_may_go_and_come_again() {
+    let mut job = Growing::new();
+    job.run(QUERIES, |_| ());
+    let answer = job.run(&QUERIES.replace(ALL, ""), |_| ());
+    assert_eq!((&answer["mine"]["n"], answer.get("all")), (&2.into(), None));
+    let answer = job.run(QUERIES, |_| ());
+    assert_eq!((&answer["mine"]["n"], &answer["all"]["n"]), (&3.into(), &1.into()), "it begins anew");
+}
+
+#[test]
+fn a_query_that_was_dropped_while_the_job_ran_stays_away_until_the_name_has_another() {
+    let mut job = Growing::new();
+    job.run(QUERIES, |job| job.queries("m").unwrap().drop(job.job(), "all").unwrap());
+    for text in [QUERIES.to_owned(), QUERIES.replace("FROM a OVER INFINITE", "from a over infinite")] {
+        let answer = job.run(&text, |_| ());
+        assert!(answer["mine"]["n"].is_u64() && answer.get("all").is_none(), "{answer}");
+    }
+    // The stage is there for one that is added again.
+    let sql = "SELECT sum(n) AS sum FROM a OVER INFINITE";
+    job.run(QUERIES, |job| job.queries("m").unwrap().add(job.job(), "total", sql).unwrap());
+    let answer = job.run(QUERIES, |_| ());
+    assert_eq!((&answer["total"]["sum"], answer.get("all")), (&4.into(), None), "{answer}");
+    let other = QUERIES.replace("all: SELECT count(*) AS n", "all: SELECT max(n) AS n");
+    let answer = job.run(&other, |_| ());
+    assert_eq!((&answer["all"]["n"], &answer["mine"]["n"]), (&5.into(), &6.into()), "{answer}");
+}
+
+#[test]
+fn the_only_query_may_be_dropped_and_another_one_added_after_a_restart() {
+    let text = QUERIES.replace(ALL, "");
+    let mut job = Growing::new();
+    job.run(&text, |job| job.queries("m").unwrap().drop(job.job(), "mine").unwrap());
+    let sql = "SELECT count(*) AS n FROM a GROUP BY card OVER INFINITE";
+    let answer = job.run(&text, |job| job.queries("m").unwrap().add(job.job(), "again", sql).unwrap());
+    assert_eq!(answer, serde_json::json!({ "n": 1, "card": "c" }));
+    let answer = job.run(&text, |_| ());
+    assert_eq!(answer["again"]["n"], 1, "{answer}");
+}
+
+#[test]
+fn a_query_that_no_job_file_would_take_is_not_added() {
+    let mut job = Growing::new();
+    job.run(QUERIES, |job| {
+        let queries = job.queries("m").unwrap();
+        let good = "SELECT count(*) AS n FROM a GROUP BY card OVER INFINITE";
+        for (name, sql, said) in [
+            ("24h", good, "\"24h\" is no name for a query"),
+            ("late", good, "query \"late\" has the name of a field"),
+            (
+                "x",
+                "SELECT count(*) AS n FROM b GROUP BY card OVER INFINITE",
+                "operator \"m\" does not read \"b\"",
+            ),
+        ] {
+            let error = queries.add(job.job(), name, sql).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        assert_eq!(queries.list().len(), 2);
+    });
+    assert_eq!(job.run(QUERIES, |_| ())["mine"]["n"], 2);
+}
+
+#[test]
+fn a_start_that_fails_has_not_made_the_job_what_it_is() {
+    let folder = Folder::new();
+    let text = ELEMENT.replace("OPERATOR", "type: count, input: a, key: card, partitions: 2");
+    fs::write(folder.path("b.csv"), "card,shop,x\n7,s,1\n").unwrap();
+    let error = refusal(&folder, &text).expect("a.csv is missing");
+    assert!(error.chain().contains("a.csv"), "{}", error.chain());
+    fs::write(folder.path("a.csv"), "card,shop,n,m\n7,s,1,2\n").unwrap();
+    let changed = text.replace("partitions: 2", "partitions: 3").replace("indexed", "files");
+    assert!(refusal(&folder, &changed).is_none(), "nothing was kept by what it said before");
+    assert_refused(refusal(&folder, &text), "back end");
+}
+
+#[test]
+fn sinks_go_on_whatever_else_has_their_names() {
+    let rejects = "  rejects: { type: file, input: a.rejects, path: DIR/rejects.ndjson, format: ndjson }\n";
+    let base = "
+name: names
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { n: int64 } }
+operators:
+  features: { type: map, input: a, select: { n: n } }
+sinks:
+  features: { type: file, input: features, path: DIR/out.ndjson, format: ndjson }
+";
+    let folder = Folder::new();
+    let run = |count: u32, text: &str| {
+        let lines: Vec<String> = (0..count).flat_map(|n| [n.to_string(), "bad".to_owned()]).collect();
+        fs::write(folder.path("a.csv"), format!("n\n{}\n", lines.join("\n"))).unwrap();
+        if let Some(error) = refusal(&folder, text) {
+            panic!("{}", error.chain());
+        }
+        assert_eq!(folder.read("out.ndjson").lines().count(), count as usize, "{text}");
+    };
+    run(1, base);
+    // The sink's name in the graph changes with the operator's.
+    let renamed = base
+        .replace("  features: { type: map", "  feat: { type: map")
+        .replace("input: features", "input: feat");
+    run(2, &renamed);
+    run(3, base);
+    // What writes the rejects is called so until a sink is.
+    run(4, &format!("{base}{rejects}"));
+    assert_eq!(folder.read("rejects.ndjson").lines().count(), 1, "a new sink begins with what comes");
+    run(5, &format!("{base}{rejects}"));
+    assert_eq!(folder.read("rejects.ndjson").lines().count(), 2);
+    assert_eq!(folder.read("data/jobs/names/rejects/rejects-0.ndjson").lines().count(), 5);
+    run(6, base);
+    assert_eq!(folder.read("data/jobs/names/rejects/rejects-0.ndjson").lines().count(), 6);
+    // So may an operator, and then it has no part yet.
+    let operator = base.replace("operators:\n", "operators:\n  rejects: { type: count, input: a }\n");
+    run(7, &operator);
+    run(8, &operator);
+}
