@@ -193,8 +193,8 @@ impl Node {
         let job = match &mut store {
             None => job,
             Some(store) => {
-                let job = with_live_changes(job, store.queries(), &self.check)?;
-                store.adopt(&job)?;
+                let (job, changes) = with_live_changes(job, store.queries(), &self.check)?;
+                store.adopt(&job, changes)?;
                 job
             }
         };
@@ -319,32 +319,36 @@ impl Node {
     }
 }
 
-/// The job with the queries that were added to it and dropped from it while it ran, before the last commit.
+/// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
+/// of the changes that are not in its file by now.
 fn with_live_changes(
     job: CheckedJob,
     changes: &[QueryChange],
     options: &CheckOptions,
-) -> Result<CheckedJob, Error> {
+) -> Result<(CheckedJob, Vec<QueryChange>), Error> {
     let mut json = job.json.clone();
-    let mut changed = Vec::new();
+    let (mut changed, mut kept) = (Vec::new(), Vec::new());
     for change in changes {
         let Some(queries) = json["operators"][&change.operator]["queries"].as_object_mut() else { continue };
         let in_file = queries.get(&change.query).and_then(|text| text.as_str());
-        match (&change.text, in_file) {
-            (Some(text), None) => {
+        match (in_file, &change.text) {
+            // The file has been brought up to date, or gives the name to another query: it has the last word.
+            (None, None) => continue,
+            (Some(is), Some(text)) if is == text => continue,
+            (Some(is), _) if !change.is_of(is) => continue,
+            (_, Some(text)) => {
                 queries.insert(change.query.clone(), text.clone().into());
                 changed.push(format!("with {:?}", change.query));
             }
-            (None, Some(text)) if change.drops(text) => {
+            (Some(_), None) => {
                 queries.remove(&change.query);
                 changed.push(format!("without {:?}", change.query));
             }
-            // The job file has the last word.
-            _ => {}
         }
+        kept.push(change.clone());
     }
     if changed.is_empty() {
-        return Ok(job);
+        return Ok((job, kept));
     }
     keep_global_stages(&job, &mut json);
     let names = changed.join(", ");
@@ -355,7 +359,7 @@ fn with_live_changes(
     );
     let checked = JobFile::parse(&format!("{}, {names}", job.name), &json.to_string(), &[])
         .and_then(|file| file.check(options));
-    checked.map_err(|mistakes| {
+    checked.map(|job| (job, kept)).map_err(|mistakes| {
         let first = mistakes.0.first().map(|mistake| mistake.message.clone()).unwrap_or_default();
         Error::user(format!(
             "queries that were added or dropped while job {:?} ran do not fit it any more: {first}",

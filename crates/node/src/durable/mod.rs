@@ -136,31 +136,32 @@ impl Store {
         &self.last.queries
     }
 
-    /// Takes a job for the one that goes on; [`Store::start`] makes it so on the disk.
+    /// Takes a job for the one that goes on, with the changes of its queries that its file does not have;
+    /// [`Store::start`] makes it so on the disk.
     ///
     /// # Errors
     /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
-    pub(crate) fn adopt(&mut self, job: &CheckedJob) -> Result<(), Error> {
+    pub(crate) fn adopt(&mut self, job: &CheckedJob, queries: Vec<QueryChange>) -> Result<(), Error> {
         self.identity = identity::of(job);
         self.journals = vec![None; job.sources.len()];
         if !self.last.job.is_null() {
             identity::check(&self.last.job, &self.identity, &job.name)?;
         }
         // Sources keep their number in the order log; new ones get theirs before anything names it.
-        let mut record = CommitRecord::clone(&self.last);
+        let mut record = CommitRecord { queries, ..CommitRecord::clone(&self.last) };
         for source in &job.sources {
             if !record.sources.iter().any(|other| other.name == *source.name) {
                 let name = source.name.to_string();
                 record.sources.push(CommittedSource { name, next: 0, place: Position::default() });
             }
         }
-        if self.last.job.is_null() || record.sources.len() > self.last.sources.len() {
+        self.is_new = self.last.job.is_null() || record.sources.len() > self.last.sources.len();
+        if self.is_new {
             record.job = self.identity.clone();
             // Its parts are those of the last cycle.
             record.job["sinks"] = self.last.job["sinks"].clone();
-            self.last = Arc::new(record);
-            self.is_new = true;
         }
+        self.last = Arc::new(record);
         Ok(())
     }
 

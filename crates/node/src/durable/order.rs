@@ -129,9 +129,14 @@ impl OrderPlace {
 
     fn note(&self, event: &OrderEvent) -> Result<(), Error> {
         if let OrderEvent::Command { record: Some(record) } = event {
-            let change = QueryChange::of_record(record)?;
+            let mut change = QueryChange::of_record(record)?;
             let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-            queries.retain(|other| (&other.operator, &other.query) != (&change.operator, &change.query));
+            let is_same =
+                |other: &QueryChange| (&other.operator, &other.query) == (&change.operator, &change.query);
+            if let Some(before) = queries.iter().position(is_same).map(|place| queries.remove(place)) {
+                // The first that was dropped is the one of the job file.
+                change.dropped = before.dropped.or(change.dropped);
+            }
             queries.push(change);
         }
         Ok(())

@@ -74,17 +74,18 @@ pub(crate) struct QueryChange {
     pub query: String,
     /// `None`: dropped.
     pub text: Option<String>,
-    /// The text of a query that was dropped: a job file that gives the name to another one has that.
+    /// The query of the job file that was dropped, perhaps before another one got its name: a job file that gives the
+    /// name to a third one has that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<String>,
 }
 
 impl QueryChange {
-    /// Whether a query of a job file, by its text, is the one that was dropped.
-    pub(crate) fn drops(&self, text: &str) -> bool {
+    /// Whether it is made to the query of this text: the job file has it, and it was dropped.
+    pub(crate) fn is_of(&self, text: &str) -> bool {
         let Some(dropped) = &self.dropped else { return self.text.is_none() };
         let fingerprint = |text: &str| Query::parse(text).map(|query| query.fingerprint()).ok();
-        self.text.is_none() && (dropped == text || fingerprint(dropped) == fingerprint(text))
+        dropped == text || fingerprint(dropped) == fingerprint(text)
     }
 
     fn record(&self) -> bytes::Bytes {

@@ -197,6 +197,27 @@ fn a_query_that_was_dropped_while_the_job_ran_stays_away_until_the_name_has_anot
 }
 
 #[test]
+fn a_query_that_got_another_text_while_the_job_ran_keeps_that_until_the_file_has_a_third() {
+    let mut job = Growing::new();
+    let sum = "SELECT sum(n) AS sum FROM a OVER INFINITE";
+    job.run(QUERIES, |job| {
+        let queries = job.queries("m").unwrap();
+        queries.drop(job.job(), "all").unwrap();
+        queries.add(job.job(), "all", sum).unwrap();
+    });
+    assert_eq!(job.run(QUERIES, |_| ())["all"]["sum"], 1);
+    // The file says the same: nothing was changed any more.
+    let updated = QUERIES.replace("SELECT count(*) AS n FROM a OVER INFINITE", sum);
+    assert_eq!(job.run(&updated, |_| ())["all"]["sum"], 3);
+    assert_eq!(job.run(QUERIES, |_| ())["all"]["n"], 1, "as the file says");
+    let third = QUERIES.replace("all: SELECT count(*) AS n", "all: SELECT max(n) AS n");
+    let drop_it = |job: &RunningJob| job.queries("m").unwrap().drop(job.job(), "all").unwrap();
+    assert_eq!(job.run(&third, drop_it)["all"]["n"], 4);
+    assert_eq!(job.run(&third, |_| ()).get("all"), None);
+    assert_eq!(job.run(QUERIES, |_| ())["all"]["n"], 1);
+}
+
+#[test]
 fn the_only_query_may_be_dropped_and_another_one_added_after_a_restart() {
     let text = QUERIES.replace(ALL, "");
     let mut job = Growing::new();
