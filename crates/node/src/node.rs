@@ -238,18 +238,18 @@ impl Node {
                 let commands = Box::new(move |record: &[u8]| again(&live, record));
                 let begun = store.start(&mut built.graph.sources, commands, interrupt)?;
                 committer = Some(Arc::clone(&begun.committer));
-                let mut thread = None;
+                let mut outcome = Ok(());
                 let (work, told) = (begun.work, begun.job);
-                let name = format!("commit:{}", job.name);
                 let begin = |hold: JobHold| {
                     let _ = told.set(hold.job());
-                    thread = Some(std::thread::Builder::new().name(name).spawn(move || work.run(hold)));
+                    // Not sooner: a start that fails has not made the job what it is.
+                    outcome = work.start(hold);
                 };
                 let running =
                     self.runtime.start_durable(built.graph, built.options, begun.durability, begin)?;
-                if let Some(Err(error)) = thread {
+                if let Err(error) = outcome {
                     running.abort();
-                    return Err(Error::external("start a thread that commits").with_source(error));
+                    return Err(error);
                 }
                 running
             }
@@ -329,7 +329,10 @@ fn with_live_changes(
     let mut json = job.json.clone();
     let (mut changed, mut kept) = (Vec::new(), Vec::new());
     for change in changes {
-        let Some(queries) = json["operators"][&change.operator]["queries"].as_object_mut() else { continue };
+        // An operator that is gone from the file takes its queries with it.
+        let operator = json.get_mut("operators").and_then(|operators| operators.get_mut(&change.operator));
+        let queries = operator.and_then(|operator| operator.get_mut("queries"));
+        let Some(queries) = queries.and_then(Value::as_object_mut) else { continue };
         let in_file = queries.get(&change.query).and_then(|text| text.as_str());
         match (in_file, &change.text) {
             // The file has been brought up to date, or gives the name to another query: it has the last word.

@@ -218,7 +218,7 @@ fn post_records() -> Operation {
             ),
             (
                 "202",
-                "With `reply=none`: the records are as safe as the source's `ack` says. The count is of lines; those that turn out \
+                "With `reply=none`: the job is through with the records, and they are as safe as the source's `ack` says. The count is of lines; those that turn out \
                  to be unusable go to rejects",
                 Some(schema("application/json", "Accepted")),
             ),

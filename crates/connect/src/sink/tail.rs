@@ -34,6 +34,9 @@ impl Tail {
     /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind.
     pub(super) fn resume(path: &Path, len: u64) -> Result<Self, Error> {
         let open = File::options().append(true).open(path);
+        if len == 0 && open.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return Self::create(path);
+        }
         let file = open.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 Error::user(format!("file {path:?} is gone, and {len} bytes of it were committed"))

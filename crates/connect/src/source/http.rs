@@ -8,7 +8,8 @@
 //! Invariants
 //! * A request gets one reply per record, in order. An answer counts before a reject; a record with neither gets
 //!   the error `no_answer`.
-//! * Who wants no reply waits like the others until its records are as safe as `ack` says, and no longer.
+//! * Who wants no reply waits like the others, until the job is through with its records and they are as safe as `ack`
+//!   says.
 //! * When source or sink goes away nobody waits for ever: who still waits learns that the outcome is unknown.
 
 use std::borrow::Cow;

@@ -78,6 +78,8 @@ pub struct CycleFigures {
 pub(crate) struct CommitWork {
     pub committer: Arc<Committer>,
     pub log: CommitLog,
+    /// The record of a job that is new, or has new sources: before anything else names them.
+    pub first: Option<Vec<u8>>,
     pub order: LogHandle,
     /// Journal of each source that has one, by its place.
     pub journals: Vec<Option<Journal>>,
@@ -185,8 +187,21 @@ impl Cycles for Committer {
 }
 
 impl CommitWork {
+    /// Makes a job what it is on the disk, and commits its cycles in a thread of its own.
+    ///
+    /// # Errors
+    /// What the disk says; where the operating system gives no thread.
+    pub(crate) fn start(mut self, hold: JobHold) -> Result<(), Error> {
+        if let Some(first) = self.first.take() {
+            self.log.append(&first)?;
+        }
+        let thread = std::thread::Builder::new().name(format!("commit:{}", hold.job().name()));
+        let begun = thread.spawn(move || self.run(hold));
+        begun.map(drop).map_err(|error| Error::external("start a thread that commits").with_source(error))
+    }
+
     /// The life of the commit thread. The job has not ended while it runs.
-    pub(crate) fn run(mut self, hold: JobHold) {
+    fn run(mut self, hold: JobHold) {
         while let Some(cycle) = self.committer.next() {
             let number = cycle.start.cycle;
             if let Err(error) = self.commit(cycle) {
@@ -282,6 +297,7 @@ mod tests {
         CommitWork {
             committer: Arc::new(Committer::new(place, Interrupt::default())),
             log: CommitLog::open(fs, "job/commit.log", 7).unwrap().log,
+            first: None,
             order,
             journals: vec![None],
             numbers,

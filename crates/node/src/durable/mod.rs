@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Takes a job for the one that goes on, with the changes of its queries that its file does not have;
-    /// [`Store::start`] makes it so on the disk.
+    /// [`CommitWork::start`] makes it so on the disk.
     ///
     /// # Errors
     /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
@@ -157,9 +157,7 @@ impl Store {
         }
         self.is_new = self.last.job.is_null() || record.sources.len() > self.last.sources.len();
         if self.is_new {
-            record.job = self.identity.clone();
-            // Its parts are those of the last cycle.
-            record.job["sinks"] = self.last.job["sinks"].clone();
+            record.job = identity::over(&self.last.job, self.identity.clone());
         }
         self.last = Arc::new(record);
         Ok(())
@@ -222,7 +220,7 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
-        let Self { fs, dir, job: _, mut commits, last, group, journals, ack, identity, is_new } = self;
+        let Self { fs, dir, job: _, commits, last, group, journals, ack, identity, is_new } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
@@ -270,10 +268,7 @@ impl Store {
         let handle = group.register(log, registration)?;
         let entries =
             Entries::new(handle.read_from(LogPosition(last.order))?, Arc::clone(&place), numbers.clone());
-        // Not sooner: a start that fails has not made the job what it is.
-        if is_new {
-            commits.append(&last.encode()?)?;
-        }
+        let first = if is_new { Some(last.encode()?) } else { None };
         let committer = Arc::new(Committer::new(Arc::clone(&place), interrupt));
         let resume = Resume {
             next: last.next,
@@ -299,6 +294,7 @@ impl Store {
             work: CommitWork {
                 committer: Arc::clone(&committer),
                 log: commits,
+                first,
                 order: handle,
                 journals,
                 numbers,

@@ -134,6 +134,10 @@ impl OrderPlace {
             let is_same =
                 |other: &QueryChange| (&other.operator, &other.query) == (&change.operator, &change.query);
             if let Some(before) = queries.iter().position(is_same).map(|place| queries.remove(place)) {
+                if before.dropped.is_none() && before.text.is_some() && change.text.is_none() {
+                    // The job file has never had it.
+                    return Ok(());
+                }
                 // The first that was dropped is the one of the job file.
                 change.dropped = before.dropped.or(change.dropped);
             }

@@ -167,30 +167,35 @@ impl LiveQueries {
         Ok(())
     }
 
-    /// Makes the command of a change again that the order log holds.
+    /// Makes the command of a change again that the order log holds; one that does nothing where the job file has been
+    /// changed since so that the name is another query's.
+    ///
+    /// # Errors
+    /// Of class user where the job has been changed so that it has no place for the query.
     pub(crate) fn again(&self, change: &QueryChange) -> Result<Command, Error> {
         let name = change.query.clone();
-        let (stage, command) = match &change.text {
-            Some(text) => {
-                let damaged = || {
-                    Error::corrupt(format!(
-                        "the order log adds query {name:?} to {:?}, which does not take it",
+        let found = self.find(&name);
+        let (stage, command) = match (&change.text, found) {
+            (Some(text), Err(_)) => {
+                let unfit = || {
+                    Error::user(format!(
+                        "query {name:?} was added to operator {:?} while the job ran, and does not fit it any more",
                         change.operator
                     ))
+                    .with_hint("change the job file back, or begin anew with another name")
                 };
-                let (query, _) = Draft::read(text).bind(&self.spec.input).map_err(|_| damaged())?;
-                let planned = PlannedQuery::bind(&name, &query, &self.spec.input).map_err(|_| damaged())?;
-                let stage = self.stage_for(&planned).map_err(|_| damaged())?;
+                let (query, _) = Draft::read(text).bind(&self.spec.input).map_err(|_| unfit())?;
+                let planned = PlannedQuery::bind(&name, &query, &self.spec.input).map_err(|_| unfit())?;
+                let stage = self.stage_for(&planned).map_err(|_| unfit())?;
                 let live = Live { name: name.clone(), text: text.clone(), stage, planned };
                 self.queries().push(live);
                 (stage, StageCommand::Add { name, query: Box::new(query), reply: mpsc::channel().0 })
             }
-            None => {
-                // It was dropped again before, or the job file has lost it: then no stage has it either.
-                let stage = self.find(&name).map_or(0, |live| live.stage);
+            (None, Ok(Live { stage, text, .. })) if change.is_of(&text) => {
                 self.queries().retain(|query| query.name != name);
                 (stage, StageCommand::Drop { name, reply: mpsc::channel().0 })
             }
+            _ => return Ok(Command::nothing()),
         };
         Ok(Command { operator: self.operator_of(stage), body: Arc::new(command), record: None })
     }

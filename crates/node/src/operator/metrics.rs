@@ -52,6 +52,11 @@ impl OperatorPlugin for Metrics {
         let keys = read_keys(check, schema);
         let queries = read_queries(check, schema);
         let (keys, queries) = (keys?, queries?);
+        if keys.is_empty() && queries.is_empty() {
+            let hint =
+                "name one, or the keys of queries that are added while the job runs: partition_by: card";
+            check.error("queries", "there is no query", Some(hint.to_owned()));
+        }
         let stages = spread_queries(check, schema, &keys, &queries)?;
         if check.failed.get() {
             return None;
@@ -218,11 +223,6 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
                 report.sql(node, &what, &errors);
             }
         }
-    }
-    if section.entries().is_empty() && check.section.get("partition_by").is_none() {
-        let hint = "name one, or the keys of queries that are added while the job runs: partition_by: card";
-        check.error("queries", "there is no query", Some(hint.to_owned()));
-        return None;
     }
     if !fine {
         check.failed.set(true);

@@ -253,6 +253,73 @@ fn a_query_that_no_job_file_would_take_is_not_added() {
 }
 
 #[test]
+fn the_changes_of_an_operator_that_is_gone_go_with_it() {
+    let with = |operator: &str| {
+        let sink = "  ks: { type: file, input: k, path: DIR/ks.ndjson, format: ndjson }";
+        QUERIES.replace("sinks:\n", &format!("  k: {{ {operator} }}\nsinks:\n{sink}\n"))
+    };
+    let both = with("type: metrics, input: a, queries: { all: SELECT count(*) AS n FROM a OVER INFINITE }");
+    let mut job = Growing::new();
+    let sum = "SELECT sum(n) AS sum FROM a OVER INFINITE";
+    job.run(&both, |job| {
+        for operator in ["m", "k"] {
+            job.queries(operator).unwrap().add(job.job(), "sum", sum).unwrap();
+        }
+    });
+    for text in [QUERIES.to_owned(), with("type: count, input: a")] {
+        assert!(job.run(&text, |_| ())["sum"].is_object());
+    }
+}
+
+/// A job of one operator over times of `a.csv`.
+const TIMED: &str = "
+name: timed
+sources:
+  a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, schema: { ts: timestamp(s), n: int64 }, time: ts, lateness: 0s }
+  b: { type: file, path: DIR/b.csv, format: csv, schema: { ts: timestamp(s), m: int64 }, time: ts }
+operators:
+  o: { OPERATOR }
+sinks:
+  out: { type: file, input: o, path: DIR/out.ndjson, format: ndjson }
+  others: { type: file, input: b, path: DIR/others.ndjson, format: ndjson }
+";
+
+#[test]
+fn what_waits_for_a_time_comes_out_where_that_has_become_later() {
+    for (operator, from, to, first) in [
+        (
+            "type: aggregate, input: a, fields: [n], every: 1m",
+            "lateness: 0s",
+            "lateness: 30s",
+            "\"n_count\":1",
+        ),
+        ("type: join, input: [a, b], within: 10s, left: true", "within: 10s", "within: 45s", "\"n\":1"),
+    ] {
+        let folder = Folder::new();
+        fs::write(folder.path("a.csv"), "ts,n\n30,1\n").unwrap();
+        fs::write(folder.path("b.csv"), "ts,m\n").unwrap();
+        let text = TIMED.replace("OPERATOR", operator);
+        let run = |text: &str, lines: &str, records: u64, until: &str| {
+            let node = folder.node(2);
+            let job = folder.start(&node, text).unwrap();
+            append_text(&folder.path("a.csv"), lines);
+            eventually("the records", || job.stats().records >= records);
+            eventually(until, || folder.read("out.ndjson").contains(until));
+            let committed = job.cycles().unwrap().committed;
+            eventually("a commit", || job.cycles().unwrap().committed > committed + 1);
+            job.abort();
+            job.wait();
+        };
+        run(&text, "", 1, "");
+        assert_eq!(folder.read("out.ndjson"), "", "{operator}: nothing is due");
+        // At 70 s it would have been by what was said before.
+        run(&text.replace(from, to), "70,2\n", 1, "");
+        assert_eq!(folder.read("out.ndjson"), "", "{operator}: nothing is due");
+        run(&text.replace(from, to), "100,3\n", 1, first);
+    }
+}
+
+#[test]
 fn a_start_that_fails_has_not_made_the_job_what_it_is() {
     let folder = Folder::new();
     let text = ELEMENT.replace("OPERATOR", "type: count, input: a, key: card, partitions: 2");

@@ -276,6 +276,7 @@ impl Element for Series {
     }
 
     fn wake(&mut self, plan: &Plan, due: Micros, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
+        let is_due = self.0.keys().any(|start| plan.due(*start) == due);
         while let Some(first) = self.0.first_entry().filter(|first| plan.due(*first.key()) <= due) {
             let (start, interval) = first.remove_entry();
             let end = start.saturating_add(plan.every);
@@ -289,6 +290,10 @@ impl Element for Series {
                 }
             }
             record.send()?;
+        }
+        if !is_due {
+            // The stream's lateness has been changed: one of them would have been due now.
+            self.0.keys().for_each(|start| turn.wake_at(plan.due(*start)));
         }
         if self.0.is_empty() {
             turn.forget();

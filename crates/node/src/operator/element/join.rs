@@ -266,8 +266,15 @@ impl Element for Waiting {
         Ok(())
     }
 
-    fn wake(&mut self, pairs: &Pairs, _: Micros, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
-        self.let_go(pairs, turn)
+    fn wake(&mut self, pairs: &Pairs, due: Micros, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
+        self.let_go(pairs, turn)?;
+        let newest = self.sides.iter().flatten().map(|kept| kept.time).max();
+        if let Some(newest) = newest.filter(|_| due >= self.woken) {
+            // They wait longer than when this was the last time, as the job has been changed.
+            self.woken = pairs.due(newest);
+            turn.wake_at(self.woken);
+        }
+        Ok(())
     }
 
     /// Woken (8), then per record: side and whether it has a pair (1), time (8), length (4), values.
