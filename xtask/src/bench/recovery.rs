@@ -5,10 +5,12 @@
 //! process to the reply to one record, which comes after the replay of what was not committed.
 
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::report::{Report, Table, count, mebibytes};
@@ -46,6 +48,9 @@ const CHUNK_MEMORY: u64 = 64;
 /// Records in one request.
 const BATCH: u64 = 2_000;
 
+/// Requests on their way at once.
+const SENDERS: usize = 16;
+
 /// Groups whose state a restart should have brought back within this time.
 const FILL_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -57,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("recovery", "More groups than memory, and restarts");
     report.say(&format!(
         "{} groups with a sum and a count over a day in the `indexed` back end, `state: {{ memory: {memory}MiB, \
-         chunk_memory: {CHUNK_MEMORY}MiB }}`; records come by HTTP in requests of {BATCH}, `ack: synced`; server and load generator share the machine.",
+         chunk_memory: {CHUNK_MEMORY}MiB }}`; records come by HTTP in requests of {BATCH} without a reply, {SENDERS} at once, `ack: synced`; server and load generator share the machine.",
         count(groups as f64)
     ));
     let mut server = Server::start(&binary, &job(Some((memory, "lazy"))))?;
@@ -145,20 +150,26 @@ fn measure_load(
     };
     let mut connection = Connection::open(server.address())?;
     let began = Instant::now();
-    for first in (0..groups).step_by(BATCH as usize) {
-        wait_for_turn(began, first, load);
-        post(&mut connection, first..groups.min(first + BATCH))?;
-    }
+    posting(server, |post| {
+        for first in (0..groups).step_by(BATCH as usize) {
+            wait_for_turn(began, first, load);
+            post(body_of(first..groups.min(first + BATCH)))?;
+        }
+        Ok(())
+    })?;
     settle(&mut connection)?;
     let loaded = row("each group once", groups, began.elapsed(), &Cache::default())?;
     let mut random = 1;
     let mut uniform = |name: &str, rate: u64, before: &Cache| -> Result<Cache> {
         let (mut records, began) = (0, Instant::now());
-        while began.elapsed() < seconds {
-            wait_for_turn(began, records, rate);
-            post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
-            records += BATCH;
-        }
+        posting(server, |post| {
+            while began.elapsed() < seconds {
+                wait_for_turn(began, records, rate);
+                post(body_of((0..BATCH).map(|_| next(&mut random) % groups)))?;
+                records += BATCH;
+            }
+            Ok(())
+        })?;
         settle(&mut connection)?;
         row(name, records, began.elapsed(), before)
     };
@@ -217,10 +228,41 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Posts a record of each card, and again as long as the server is full.
-fn post(connection: &mut Connection, cards: impl Iterator<Item = u64>) -> Result<()> {
-    let body: String =
-        cards.map(|card| format!("{{\"card\":{card},\"amount\":{}.25}}\n", card % 500)).collect();
+/// A record of each card.
+fn body_of(cards: impl Iterator<Item = u64>) -> String {
+    cards.map(|card| format!("{{\"card\":{card},\"amount\":{}.25}}\n", card % 500)).collect()
+}
+
+/// Lets `feed` hand over bodies that [`SENDERS`] connections post: each waits until its records are synced.
+fn posting<T>(server: &Server, feed: impl FnOnce(&dyn Fn(String) -> Result<()>) -> Result<T>) -> Result<T> {
+    let (sender, bodies) = sync_channel::<String>(0);
+    let bodies = Arc::new(Mutex::new(bodies));
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..SENDERS)
+            .map(|_| {
+                let bodies = Arc::clone(&bodies);
+                scope.spawn(move || -> Result<()> {
+                    let mut connection = Connection::open(server.address())?;
+                    loop {
+                        let body = bodies.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok(body) = body else { return Ok(()) };
+                        post(&mut connection, &body)?;
+                    }
+                })
+            })
+            .collect();
+        drop(bodies);
+        let outcome = feed(&|body| sender.send(body).context("no connection posts any more"));
+        drop(sender);
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a thread that posts panicked"))??;
+        }
+        outcome
+    })
+}
+
+/// Posts a body, again as long as the server is full.
+fn post(connection: &mut Connection, body: &str) -> Result<()> {
     loop {
         match connection.post(&door("?reply=none"), &[body.as_bytes()])? {
             (202, _) => return Ok(()),
@@ -246,14 +288,15 @@ fn wait_for_turn(began: Instant, before: u64, rate: u64) {
 
 /// Posts records of uniform keys on a schedule.
 fn steady(server: &Server, groups: u64, rate: u64, time: Duration) -> Result<()> {
-    let mut connection = Connection::open(server.address())?;
     let (mut random, began) = (7, Instant::now());
     let total = (time.as_secs_f64() * rate as f64) as u64;
-    for sent in (0..total).step_by(BATCH as usize) {
-        wait_for_turn(began, sent, rate);
-        post(&mut connection, (0..BATCH).map(|_| next(&mut random) % groups))?;
-    }
-    Ok(())
+    posting(server, |post| {
+        for sent in (0..total).step_by(BATCH as usize) {
+            wait_for_turn(began, sent, rate);
+            post(body_of((0..BATCH).map(|_| next(&mut random) % groups)))?;
+        }
+        Ok(())
+    })
 }
 
 /// Asks until there is an answer.
