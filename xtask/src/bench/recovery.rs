@@ -6,7 +6,6 @@
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -148,7 +147,6 @@ fn measure_load(
         ]);
         Ok(now)
     };
-    let mut connection = Connection::open(server.address())?;
     let began = Instant::now();
     posting(server, |post| {
         for first in (0..groups).step_by(BATCH as usize) {
@@ -157,7 +155,7 @@ fn measure_load(
         }
         Ok(())
     })?;
-    settle(&mut connection)?;
+    settle(server)?;
     let loaded = row("each group once", groups, began.elapsed(), &Cache::default())?;
     let mut random = 1;
     let mut uniform = |name: &str, rate: u64, before: &Cache| -> Result<Cache> {
@@ -170,7 +168,7 @@ fn measure_load(
             }
             Ok(())
         })?;
-        settle(&mut connection)?;
+        settle(server)?;
         row(name, records, began.elapsed(), before)
     };
     let paced = uniform("uniform keys", load, &loaded)?;
@@ -233,27 +231,29 @@ fn body_of(cards: impl Iterator<Item = u64>) -> String {
     cards.map(|card| format!("{{\"card\":{card},\"amount\":{}.25}}\n", card % 500)).collect()
 }
 
-/// Lets `feed` hand over bodies that [`SENDERS`] connections post: each waits until its records are synced.
-fn posting<T>(server: &Server, feed: impl FnOnce(&dyn Fn(String) -> Result<()>) -> Result<T>) -> Result<T> {
-    let (sender, bodies) = sync_channel::<String>(0);
-    let bodies = Arc::new(Mutex::new(bodies));
+/// Lets `feed` hand over bodies that [`SENDERS`] connections post in turns: each waits until its records are synced.
+fn posting<T>(
+    server: &Server,
+    feed: impl FnOnce(&mut dyn FnMut(String) -> Result<()>) -> Result<T>,
+) -> Result<T> {
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..SENDERS)
+        let (senders, threads): (Vec<_>, Vec<_>) = (0..SENDERS)
             .map(|_| {
-                let bodies = Arc::clone(&bodies);
-                scope.spawn(move || -> Result<()> {
+                let (sender, bodies) = sync_channel::<String>(0);
+                let thread = scope.spawn(move || -> Result<()> {
                     let mut connection = Connection::open(server.address())?;
-                    loop {
-                        let body = bodies.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                        let Ok(body) = body else { return Ok(()) };
-                        post(&mut connection, &body)?;
-                    }
-                })
+                    bodies.iter().try_for_each(|body| post(&mut connection, &body))
+                });
+                (sender, thread)
             })
-            .collect();
-        drop(bodies);
-        let outcome = feed(&|body| sender.send(body).context("no connection posts any more"));
-        drop(sender);
+            .unzip();
+        // In turns, so that none of them is closed because nothing came.
+        let mut turns = senders.iter().cycle();
+        let outcome = feed(&mut |body| {
+            let sender = turns.next().context("there are senders")?;
+            sender.send(body).context("a connection posts no more")
+        });
+        drop(senders);
         for thread in threads {
             thread.join().map_err(|_| anyhow!("a thread that posts panicked"))??;
         }
@@ -273,8 +273,8 @@ fn post(connection: &mut Connection, body: &str) -> Result<()> {
 }
 
 /// One record with a reply: it comes after all that was posted before.
-fn settle(connection: &mut Connection) -> Result<()> {
-    match connection.post(&door(""), &[b"{\"card\":0,\"amount\":1.5}"])? {
+fn settle(server: &Server) -> Result<()> {
+    match Connection::open(server.address())?.post(&door(""), &[b"{\"card\":0,\"amount\":1.5}"])? {
         (200, _) => Ok(()),
         (status, body) => bail!("a record was answered {status}: {}", String::from_utf8_lossy(body)),
     }
@@ -302,7 +302,7 @@ fn steady(server: &Server, groups: u64, rate: u64, time: Duration) -> Result<()>
 /// Asks until there is an answer.
 fn first_answer(server: &mut Server) -> Result<()> {
     loop {
-        let answer = Connection::open(server.address()).and_then(|mut connection| settle(&mut connection));
+        let answer = settle(server);
         if answer.is_ok() {
             return Ok(());
         }
