@@ -223,8 +223,8 @@ pub trait Ingress: Send + Sync {
     /// Queues the records of a body (one JSON object, or one object a line).
     ///
     /// With `reply`, the receiver yields one [`Reply`] per record, in order, once all are there. Without, it yields none
-    /// of them once the job is through with the records and they are as safe as the source's `ack` says; there is no receiver where that is at once. It
-    /// yields an error if the job stops first: the outcome is unknown then.
+    /// of them once the job is through with the records and they are as safe as the source's `ack` says; there is no
+    /// receiver where that is at once. It yields an error if the job stops first: the outcome is unknown then.
     fn submit(
         &self,
         body: Bytes,

@@ -46,11 +46,16 @@ impl Folder {
     }
 
     fn run(&self, text: &str) -> JobEnd {
+        self.try_run(text).unwrap_or_else(|error| panic!("{}", error.chain()))
+    }
+
+    /// Runs a job to its end, if it starts.
+    fn try_run(&self, text: &str) -> Result<JobEnd, Error> {
         let node = self.node(2);
-        let job = self.start(&node, text).unwrap();
+        let job = self.start(&node, text)?;
         let end = job.wait_timeout(LIMIT).expect("the job ends");
         assert_eq!(end.state, JobState::Done, "{:?}", end.failure());
-        end
+        Ok(end)
     }
 }
 

@@ -232,10 +232,10 @@ fn body_of(cards: impl Iterator<Item = u64>) -> String {
 }
 
 /// Lets `feed` hand over bodies that [`SENDERS`] connections post in turns: each waits until its records are synced.
-fn posting<T>(
+fn posting(
     server: &Server,
-    feed: impl FnOnce(&mut dyn FnMut(String) -> Result<()>) -> Result<T>,
-) -> Result<T> {
+    feed: impl FnOnce(&mut dyn FnMut(String) -> Result<()>) -> Result<()>,
+) -> Result<()> {
     thread::scope(|scope| {
         let (senders, threads): (Vec<_>, Vec<_>) = (0..SENDERS)
             .map(|_| {

@@ -2,21 +2,9 @@
 
 use super::*;
 
-/// Runs a job to its end, as [`Folder::run`]; its refusal where it does not start.
-fn refusal(folder: &Folder, text: &str) -> Option<Error> {
-    let node = folder.node(2);
-    let job = match folder.start(&node, text) {
-        Err(error) => return Some(error),
-        Ok(job) => job,
-    };
-    let end = job.wait_timeout(LIMIT).expect("the job ends");
-    assert_eq!(end.state, JobState::Done, "{:?}", end.failure());
-    None
-}
-
 #[track_caller]
-fn assert_refused(error: Option<Error>, said: &str) {
-    let error = error.unwrap_or_else(|| panic!("it is not refused: {said}"));
+fn assert_refused(folder: &Folder, text: &str, said: &str) {
+    let error = folder.try_run(text).err().unwrap_or_else(|| panic!("it is not refused: {said}"));
     assert!(error.message().contains(said), "{error}");
     assert_eq!(error.class(), Class::User, "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("change it back")), "{error:?}");
@@ -88,18 +76,19 @@ fn elements_are_not_taken_for_those_of_other_keys_partitions_or_values() {
         fs::write(folder.path("a.csv"), "card,shop,n,m\n7,s,1,2\n").unwrap();
         fs::write(folder.path("b.csv"), "card,shop,x\n7,s,1\n").unwrap();
         let text = ELEMENT.replace("OPERATOR", operator);
-        assert!(refusal(&folder, &text).is_none());
+        folder.run(&text);
         let kept = folder.read("out.ndjson");
         for (from, to, said) in changes {
             let changed = text.replace(from, to);
             assert_ne!(changed, text);
-            assert_refused(refusal(&folder, &changed), said);
+            assert_refused(&folder, &changed, said);
             assert_eq!(folder.read("out.ndjson"), kept);
         }
-        assert!(refusal(&folder, &text).is_none(), "the refusals have left it as it was");
+        // The refusals have left it as it was.
+        folder.run(&text);
         // Under another name it begins anew, and what it had is not touched.
         let other = text.replace("  o: {", "  p: {").replace("input: o", "input: p");
-        assert!(refusal(&folder, &other).is_none());
+        folder.run(&other);
     }
 }
 
@@ -115,7 +104,7 @@ fn elements_that_are_not_checkpointed_may_have_other_keys_and_partitions() {
         (3, text.replace("key: card", "key: shop")),
     ] {
         fs::write(folder.path("a.csv"), format!("card,shop,n,m\n{}", "7,s,1,2\n".repeat(lines))).unwrap();
-        assert!(refusal(&folder, &changed).is_none());
+        folder.run(&changed);
     }
     let counts = "{\"card\":\"7\",\"count\":1}\n".repeat(2) + "{\"shop\":\"s\",\"count\":1}\n";
     assert_eq!(folder.read("out.ndjson"), counts);
@@ -324,12 +313,13 @@ fn a_start_that_fails_has_not_made_the_job_what_it_is() {
     let folder = Folder::new();
     let text = ELEMENT.replace("OPERATOR", "type: count, input: a, key: card, partitions: 2");
     fs::write(folder.path("b.csv"), "card,shop,x\n7,s,1\n").unwrap();
-    let error = refusal(&folder, &text).expect("a.csv is missing");
+    let error = folder.try_run(&text).expect_err("a.csv is missing");
     assert!(error.chain().contains("a.csv"), "{}", error.chain());
     fs::write(folder.path("a.csv"), "card,shop,n,m\n7,s,1,2\n").unwrap();
     let changed = text.replace("partitions: 2", "partitions: 3").replace("indexed", "files");
-    assert!(refusal(&folder, &changed).is_none(), "nothing was kept by what it said before");
-    assert_refused(refusal(&folder, &text), "back end");
+    // Nothing was kept by what it said before.
+    folder.run(&changed);
+    assert_refused(&folder, &text, "back end");
 }
 
 #[test]
@@ -348,9 +338,7 @@ sinks:
     let run = |count: u32, text: &str| {
         let lines: Vec<String> = (0..count).flat_map(|n| [n.to_string(), "bad".to_owned()]).collect();
         fs::write(folder.path("a.csv"), format!("n\n{}\n", lines.join("\n"))).unwrap();
-        if let Some(error) = refusal(&folder, text) {
-            panic!("{}", error.chain());
-        }
+        folder.run(text);
         assert_eq!(folder.read("out.ndjson").lines().count(), count as usize, "{text}");
     };
     run(1, base);
