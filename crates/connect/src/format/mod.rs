@@ -117,9 +117,14 @@ pub struct Split {
     pub lines: u64,
     /// After those bytes comes a record over several lines that is too long: its first line must be refused.
     pub is_too_long: bool,
+    /// Those bytes end within a comment: what comes up to the next line end belongs to it and is not split again.
+    pub is_in_comment: bool,
 }
 
 /// Finds records in the bytes of one stream.
+///
+/// Between two splits it remembers how the stream began and nothing else, so that one which was shown the beginning
+/// goes on wherever another has stopped.
 pub trait Splitter: Send {
     /// Looks at `data`, which begins where the last split ended.
     ///

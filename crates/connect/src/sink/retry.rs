@@ -6,7 +6,7 @@ use std::time::Duration;
 use thalweg_types::{Error, Micros, format_duration};
 use tokio::time::Instant;
 
-use crate::{OptionKind, OptionSpec, Options};
+use crate::{Mistake, OptionKind, OptionSpec, Options};
 
 pub(crate) const RETRY_FOR: OptionSpec = OptionSpec {
     key: "retry_for",
@@ -29,6 +29,23 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn duration(micros: Micros) -> Duration {
     Duration::from_micros(micros.unsigned_abs())
+}
+
+/// Options of which a zero leaves no time for anything (a timeout) or no pause between tries.
+pub(crate) fn zeros<'a>(
+    options: &'a Options,
+    specs: &'a [&'a OptionSpec],
+) -> impl Iterator<Item = Mistake> + 'a {
+    specs.iter().filter(|spec| options.duration(spec.key) == Some(0)).map(|spec| {
+        let error = Error::user("expected a duration above zero, got 0s");
+        Mistake::new(
+            spec.key,
+            match spec.default {
+                Some(default) => error.with_hint(format!("leave it out to have {default}")),
+                None => error,
+            },
+        )
+    })
 }
 
 /// Why a try failed.

@@ -48,7 +48,7 @@ pub(crate) struct CutPlace {
     pub(crate) byte: u64,
     /// Line ends before it.
     pub(crate) lines: u64,
-    /// It stands within a line that was refused.
+    /// It stands within a line of which the rest is no record: one that was refused, or a comment.
     pub(crate) is_skipping: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Cutter {
     buffer: BytesMut,
     /// Line ends before the buffer; `None` where lines do not matter.
     lines: Option<u64>,
-    /// The rest of a line that was refused is still to come.
+    /// The rest of a line that was refused, or of a comment, is still to come.
     is_skipping: bool,
 }
 
@@ -106,21 +106,26 @@ impl Cutter {
         }
     }
 
-    /// Goes on from a place of the same stream; `preamble` is how the stream begins, as far as its preamble reaches at
-    /// least. The next bytes that are given have to be those at `place`.
+    /// Goes on from a place of the same stream; `begin` is how the stream begins, up to the place at most. The
+    /// next bytes that are given have to be those at `place`. `false` means that the preamble reaches beyond `begin`: a
+    /// new cutter has to be given more of it.
     ///
     /// # Errors
     /// Where the stream as a whole cannot be read.
-    pub(crate) fn resume(&mut self, place: CutPlace, preamble: &[u8]) -> Result<(), Error> {
-        // What is cut here is not looked at: the splitter has to see the start of the stream.
-        let split = self.splitter.split(preamble, false)?;
-        if self.has_preamble {
-            self.preamble_text = Some(Bytes::copy_from_slice(&preamble[..split.skip]));
+    pub(crate) fn resume(&mut self, place: CutPlace, begin: &[u8]) -> Result<bool, Error> {
+        let is_all = begin.len() as u64 == place.byte;
+        if !begin.is_empty() {
+            // What is cut here is not looked at: the splitter has to see the start of the stream. A header that was the
+            // end of the stream once may have no line end.
+            let split = self.splitter.split(begin, is_all)?;
+            if self.has_preamble {
+                self.preamble_text = Some(Bytes::copy_from_slice(&begin[..split.skip]));
+            }
         }
         self.buffer.clear();
         self.lines = self.lines.map(|_| place.lines);
         self.is_skipping = place.is_skipping;
-        Ok(())
+        Ok(is_all || !self.has_preamble || self.splitter.preamble().is_some())
     }
 
     /// The next whole records. `None` means that more bytes are needed, or with `at_end` that all is given.
@@ -154,6 +159,7 @@ impl Cutter {
             if split.records > max_records {
                 split = self.shortened(split.bytes, max_records)?;
             }
+            self.is_skipping = split.is_in_comment;
             if split.records > 0 {
                 let context = self.context(None);
                 let data = self.buffer.split_to(split.bytes).freeze();

@@ -24,7 +24,7 @@ use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::warn;
 
 use super::cut::{Cut, CutPlace, Cutter};
-use super::{decoders_of, reader_of};
+use super::{FILE_CHANGED, decoders_of, reader_of};
 use crate::format::RecordFormat;
 use crate::{BuiltSource, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
 
@@ -350,13 +350,21 @@ impl Source for FileSource {
                     format!("its first {} bytes are others", place.begin)
                 }
             ))
-            .with_hint("put the file back, or begin anew with another job name or --data-dir"));
+            .with_hint(FILE_CHANGED));
         }
-        let mut begin = vec![0; FIRST_READ.max(self.cutter.wanted(FIRST_READ)).min(place.cut.byte as usize)];
-        self.file.read_exact_at(&mut begin, 0).map_err(|error| self.unreadable(error))?;
-        self.cutter = Cutter::new(&*self.format);
-        let path = &self.path;
-        self.cutter.resume(place.cut, &begin).map_err(|error| error.context(format!("read {path:?}")))?;
+        let mut len = FIRST_READ;
+        loop {
+            let mut begin = vec![0; len.min(place.cut.byte as usize)];
+            self.file.read_exact_at(&mut begin, 0).map_err(|error| self.unreadable(error))?;
+            self.cutter = Cutter::new(&*self.format);
+            let path = &self.path;
+            let resumed = self.cutter.resume(place.cut, &begin);
+            if resumed.map_err(|error| error.context(format!("read {path:?}")))? {
+                break;
+            }
+            // A header may be as long as any record.
+            len *= 2;
+        }
         self.position = place.cut.byte;
         self.file.seek(SeekFrom::Start(self.position)).map_err(|error| self.unreadable(error))?;
         self.is_ended = false;
@@ -380,7 +388,7 @@ impl Source for FileSource {
                     "{:?} ends with record {}, but {} more were read from it before",
                     self.path, self.next, run.count
                 ))
-                .with_hint("put the file back, or begin anew with another job name or --data-dir"));
+                .with_hint(FILE_CHANGED));
             }
             self.is_ended = self.read(max_bytes)? == 0;
         }

@@ -32,6 +32,9 @@ use thalweg_types::Error;
 use crate::format::RecordFormat;
 use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
 
+/// What to do where a file is not the one that a job has read before.
+const FILE_CHANGED: &str = "put the file back, or begin anew with another job name or --data-dir";
+
 const LISTEN: OptionSpec = OptionSpec {
     key: "listen",
     kind: OptionKind::Text,

@@ -19,6 +19,7 @@ use thalweg_flow::{
 use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::{info, warn};
 
+use super::FILE_CHANGED;
 use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{outputs, sflow_decoders};
@@ -383,8 +384,7 @@ impl PcapSource {
 }
 
 fn not_the_same(path: &Path) -> Error {
-    Error::user(format!("{path:?} is not the capture that was read before"))
-        .with_hint("put the file back, or begin anew with another job name or --data-dir")
+    Error::user(format!("{path:?} is not the capture that was read before")).with_hint(FILE_CHANGED)
 }
 
 /// Sender and payload of a datagram to a port.
@@ -453,7 +453,7 @@ impl Source for PcapSource {
                 "{:?} ends with record {}, but {} more were read from it before",
                 self.path, self.next, run.count
             ))
-            .with_hint("put the file back, or begin anew with another job name or --data-dir")
+            .with_hint(FILE_CHANGED)
         })
     }
 

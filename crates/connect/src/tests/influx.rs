@@ -252,3 +252,27 @@ fn mistakes_in_a_job_file_are_told_before_anything_is_sent() {
         ["url: expected one of bucket and database, got both"]
     );
 }
+
+#[test]
+fn waits_of_zero_are_refused_where_nothing_could_arrive_or_nobody_would_pause() {
+    let told = |sink: &str, zeros: &[&str]| -> Vec<String> {
+        let all: &[(&str, OptionValue)] = match sink {
+            "influx" => &[("url", text("http://h:1")), ("measurement", text("m"))],
+            _ => &[("url", text("postgres://me@h/shop")), ("table", text("t"))],
+        };
+        let mut all = all.to_vec();
+        all.extend(zeros.iter().map(|key| (*key, OptionValue::Duration(0))));
+        let mistakes = Registry::builtin().sink(sink).unwrap().check(&numbers(), &options(&all));
+        let told = |mistake: &crate::Mistake| {
+            format!("{}: {} | {}", mistake.key, mistake.error, mistake.error.hint().unwrap_or("no hint"))
+        };
+        mistakes.iter().map(told).collect()
+    };
+    let timeout = "timeout: expected a duration above zero, got 0s | leave it out to have 30s";
+    let wait = "retry_wait: expected a duration above zero, got 0s | leave it out to have 10s";
+    assert_eq!(told("influx", &["timeout", "retry_wait"]), [timeout, wait]);
+    assert_eq!(told("postgres", &["retry_wait"]), [wait]);
+    for sink in ["influx", "postgres"] {
+        assert_eq!(told(sink, &["retry_for"]), [""; 0], "{sink} gives up at once then");
+    }
+}

@@ -8,21 +8,30 @@ use thalweg_flow::{ReplayRun, SourcePosition};
 use super::*;
 use crate::BuiltSource;
 
-const TEXTS: [(&str, &str); 3] = [
+const TEXTS: [(&str, &str); 4] = [
     ("csv", "b,a\n1,x\n\n2,\"two\nlines\"\n\"open\n3,y\nbad\n4,z\n5,last"),
     ("csv", "\u{feff}a,b\r\nx,1\r\n\r\ny,2\r\n"),
     ("ndjson", "{\"a\":\"x\",\"b\":1}\n\n \nnot json\n{\"a\":\"y\"}\n{\"b\":2}\n{\"a\":\"z\"}"),
+    ("line_protocol", POINTS),
 ];
+
+/// Comments that are points where their first bytes are gone, also before, between and behind points.
+const POINTS: &str = "# m b=90i\n\nm b=1i\n  # m b=91i\nm a=\"two\n# lines\",b=2i\r\n#\n# m b=92i\r\n \t m b=3i\nbad\n\
+                      m a=\"open\n# m b=93i\nm b=4i\n# m b=94i";
 
 fn fields() -> Schema {
     schema("a: string?; b: int64?")
 }
 
 fn open(format: &str, path: &Path, entries: &[(&str, OptionValue)]) -> BuiltSource {
+    open_as(spec(format, &[]), path, entries)
+}
+
+fn open_as(format: FormatSpec, path: &Path, entries: &[(&str, OptionValue)]) -> BuiltSource {
     let mut all = vec![("path", text(path.to_str().unwrap()))];
     all.extend_from_slice(entries);
     let registry = Registry::builtin();
-    registry.source("file").unwrap().build(context(&fields(), Some(spec(format, &[])), &all)).unwrap()
+    registry.source("file").unwrap().build(context(&fields(), Some(format), &all)).unwrap()
 }
 
 /// All records that the source gives from here on, by their offsets.
@@ -83,6 +92,133 @@ proptest! {
         lines.extend(rest(&mut second, block));
         let expected: BTreeMap<u64, String> = whole.into_iter().filter(|(offset, _)| *offset >= position.next).collect();
         prop_assert_eq!(lines, expected);
+    }
+}
+
+/// What a source that goes on from `position` gives.
+fn rest_behind(position: &SourcePosition, format: &str, path: &Path) -> BTreeMap<u64, String> {
+    let mut built = open(format, path, &[]);
+    built.source.restore(position).unwrap();
+    rest(&mut built, 1 << 16)
+}
+
+/// A job may be stopped wherever the writer of a file that is followed has paused.
+#[test]
+fn a_file_goes_on_from_every_byte_with_the_records_behind_it() {
+    let short = [("max_record", OptionValue::Size(24))];
+    let long = format!("m b=1i\n# {} m b=90i\nm a=\"{}\"\nm b=2i\nbad\n", "c".repeat(40), "x".repeat(40));
+    let texts = TEXTS.iter().map(|(format, text)| (*format, *text)).chain([("line_protocol", &*long)]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    for (format, content) in texts {
+        let entries = |follow| [("follow", OptionValue::Bool(follow))];
+        let open = |follow| open_as(spec(format, &short), &path, &entries(follow));
+        std::fs::write(&path, content).unwrap();
+        let whole = rest(&mut open(false), 1 << 16);
+        let mut skipping = 0;
+        for bytes in 0..=content.len() {
+            std::fs::write(&path, &content.as_bytes()[..bytes]).unwrap();
+            let mut first = open(true);
+            let mut lines = BTreeMap::new();
+            let mut decoder = (first.decoder)(&task()).unwrap();
+            while let Poll::Block(block) = first.source.poll(1 << 16, ARRIVAL).unwrap() {
+                render(&decode(&mut *decoder, &block).unwrap(), &mut lines);
+            }
+            let position = first.source.position();
+            skipping += u64::from(position.place[16] == 1);
+            std::fs::write(&path, content).unwrap();
+            let mut second = open(false);
+            second.source.restore(&position).unwrap();
+            let mut before = whole.clone();
+            let behind = before.split_off(&position.next);
+            let stopped = String::from_utf8_lossy(&content.as_bytes()[..bytes]);
+            assert_eq!(lines, before, "{format}, stopped behind {stopped:?}");
+            assert_eq!(rest(&mut second, 1 << 16), behind, "{format}, gone on behind {stopped:?}");
+        }
+        assert_eq!(skipping > 0, format == "line_protocol", "{format}: places within comments");
+    }
+}
+
+/// The beginning of the file is shown to the splitter again; where that stops says nothing about the place.
+#[test]
+fn a_comment_where_the_beginning_ends_hides_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    let mut content = String::new();
+    let mut points = 0;
+    let mut add = |content: &mut String, count: u64| {
+        for number in points..points + count {
+            writeln!(content, "m b={number}i").unwrap();
+        }
+        points += count;
+    };
+    add(&mut content, 6_600);
+    assert!(content.len() < 65_530);
+    writeln!(content, "# {}", "m b=1i ".repeat(1_000)).unwrap();
+    assert!(content.len() > 65_540);
+    add(&mut content, 100);
+    std::fs::write(&path, &content).unwrap();
+    let whole = rest(&mut open("line_protocol", &path, &[]), 1 << 16);
+    let mut first = open("line_protocol", &path, &[]);
+    let mut polls = 0;
+    while let Poll::Block(_) = first.source.poll(100, ARRIVAL).unwrap() {
+        let position = first.source.position();
+        let expected = whole.clone().split_off(&position.next);
+        assert_eq!(rest_behind(&position, "line_protocol", &path), expected);
+        polls += 1;
+    }
+    assert!(polls > 3, "{polls} places");
+}
+
+/// Fewer records than a read brings are looked for in it once more, from its beginning.
+#[test]
+fn runs_are_cut_out_of_reads_that_end_within_a_comment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    std::fs::write(&path, "m b=0i\nm b=1i\nm b=2i\n# m b=9i").unwrap();
+    let mut built = open("line_protocol", &path, &[]);
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let mut blocks = Vec::new();
+    for first in 0..3 {
+        blocks.push(built.source.replay(ReplayRun { partition: 0, first, count: 1 }, 1 << 16).unwrap());
+    }
+    assert_eq!(rows_of(&mut *decoder, &blocks), "null | 0\nnull | 1\nnull | 2\n");
+    assert_eq!(poll_to_end(&mut *built.source), 0);
+}
+
+#[test]
+fn a_header_is_found_again_however_long_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.csv");
+    let header = format!("b,a,{}", "x".repeat(200_000));
+    for (content, grown) in [
+        (format!("{header}\n1,x,\n"), "2,y,\n"),
+        (format!("{header}\n1,x,"), "\n2,y,\n"),
+        // Written without a line end at first.
+        (header, "\n2,y,\n"),
+        ("b,a".to_owned(), "\n2,y\n"),
+    ] {
+        let position = read_to_the_end(&path, &content);
+        std::fs::write(&path, content + grown).unwrap();
+        let rest = rest_behind(&position, "csv", &path);
+        assert_eq!(rest, [(position.next, "y | 2".to_owned())].into());
+    }
+}
+
+/// Places as the build before wrote them: five numbers, of which the third says that a line is skipped.
+#[test]
+fn places_of_earlier_builds_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    let content = "m b=1i\nm b=2i\n";
+    std::fs::write(&path, content).unwrap();
+    let place = |byte: u64, is_skipping: u64| {
+        let words = [byte, 0, is_skipping, 4, thalweg_types::hash_bytes(b"m b=")];
+        SourcePosition { next: 7, place: words.iter().flat_map(|word| word.to_le_bytes()).collect() }
+    };
+    for (position, expected) in [(place(7, 0), vec!["null | 2"]), (place(4, 1), vec!["null | 2"])] {
+        let rest = rest_behind(&position, "line_protocol", &path);
+        assert_eq!(rest.into_values().collect::<Vec<_>>(), expected);
     }
 }
 

@@ -79,6 +79,7 @@ impl Splitter for CsvSplitter {
             records: u32::try_from(found.records).expect("a buffer holds fewer than 2^32 records"),
             lines: scan::lines(&rest[..found.end]),
             is_too_long: found.is_too_long,
+            is_in_comment: false,
         })
     }
 

@@ -8,13 +8,11 @@ use super::grammar::{Next, next_record};
 pub(super) struct LineProtocolSplitter {
     max_record: usize,
     is_past_start: bool,
-    /// A comment began in what was split before, and its line has not ended.
-    in_comment: bool,
 }
 
 impl LineProtocolSplitter {
     pub(super) fn new(max_record: usize) -> Self {
-        Self { max_record, is_past_start: false, in_comment: false }
+        Self { max_record, is_past_start: false }
     }
 }
 
@@ -26,15 +24,8 @@ impl Splitter for LineProtocolSplitter {
             self.is_past_start = true;
             skip = mark;
         }
-        if self.in_comment {
-            match memchr::memchr(b'\n', data) {
-                Some(end) => skip = end + 1,
-                None => return Ok(Split { skip: data.len(), ..Split::default() }),
-            }
-            self.in_comment = false;
-        }
         let rest = &data[skip..];
-        let (mut end, mut records, mut is_too_long) = (0, 0_usize, false);
+        let (mut end, mut records, mut is_too_long, mut is_in_comment) = (0, 0_usize, false, false);
         loop {
             match next_record(rest, end) {
                 Next::Record { place, next } if at_end || (next > place.end && rest[next - 1] == b'\n') => {
@@ -56,7 +47,7 @@ impl Splitter for LineProtocolSplitter {
                     break;
                 }
                 Next::End { in_comment } => {
-                    (end, self.in_comment) = (rest.len(), in_comment && !at_end);
+                    (end, is_in_comment) = (rest.len(), in_comment);
                     break;
                 }
             }
@@ -69,6 +60,7 @@ impl Splitter for LineProtocolSplitter {
                 .map_err(|_| Error::internal("a buffer holds more than 2^32 records"))?,
             lines: scan::lines(&rest[..end]),
             is_too_long,
+            is_in_comment,
         })
     }
 }

@@ -32,6 +32,6 @@ impl Splitter for NdjsonSplitter {
             end = rest.len();
         }
         let records = u32::try_from(records).expect("a buffer holds fewer than 2^32 records");
-        Ok(Split { skip, skip_lines: 0, bytes: end, records, lines: lines as u64, is_too_long: false })
+        Ok(Split { skip, bytes: end, records, lines: lines as u64, ..Split::default() })
     }
 }

@@ -21,7 +21,7 @@ use thalweg_types::{Batch, Error, Micros, Schema};
 use self::client::{Client, Target};
 use self::sender::{Points, deliver};
 use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
-use super::retry::{RETRY_FOR, RETRY_WAIT, Retry};
+use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
 use super::{only_task, warn_of_skipped};
 use crate::format::Encoder;
 use crate::format::line_protocol::{LineEncoder, MEASUREMENT, NonFinite, PRECISION, TAGS, TIMESTAMP};
@@ -29,6 +29,14 @@ use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, S
 
 /// Bytes that gather in the operator while something is under way.
 const GATHER: usize = 64 << 10;
+
+const TIMEOUT: OptionSpec = OptionSpec {
+    key: "timeout",
+    kind: OptionKind::Duration,
+    required: false,
+    default: Some("30s"),
+    doc: "how long an answer may take; the request is repeated then",
+};
 
 const BATCH: OptionSpec = OptionSpec {
     key: "batch",
@@ -60,13 +68,7 @@ const OPTIONS: &[OptionSpec] = &[
     TAGS,
     TIMESTAMP,
     PRECISION,
-    OptionSpec {
-        key: "timeout",
-        kind: OptionKind::Duration,
-        required: false,
-        default: Some("30s"),
-        doc: "how long an answer may take; the request is repeated then",
-    },
+    TIMEOUT,
     BATCH,
     QUEUE,
     RETRY_FOR,
@@ -112,6 +114,7 @@ impl SinkPlugin for InfluxPlugin {
                 mistakes.push(Mistake::new(key, error));
             }
         }
+        mistakes.extend(zeros(options, &[&TIMEOUT, &RETRY_WAIT]));
         mistakes
     }
 

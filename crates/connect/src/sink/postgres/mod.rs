@@ -34,7 +34,7 @@ use self::session::Target;
 use self::writer::Writer;
 use super::only_task;
 use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
-use super::retry::{RETRY_FOR, RETRY_WAIT, Retry};
+use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
 use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport, secret};
 
 /// Bytes that gather in the operator while something is under way.
@@ -125,6 +125,7 @@ impl SinkPlugin for PostgresPlugin {
                 mistakes.push(Mistake::new(key, error));
             }
         }
+        mistakes.extend(zeros(options, &[&RETRY_WAIT]));
         mistakes
     }
 
