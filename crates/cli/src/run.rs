@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use thalweg_flow::{JobState, JobStats, LatencyCounts};
 use thalweg_node::{CheckedJob, CycleFigures, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
+use thalweg_storage::failed_sync;
 use thalweg_types::Class;
 
 use crate::Outcome;
@@ -84,7 +85,7 @@ fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<Che
     Ok(jobs)
 }
 
-/// Waits for all jobs, draining them at the first signal and ending them at the second.
+/// Waits for all jobs, draining them at the first signal and ending them at the second, or as soon as a sync has failed.
 ///
 /// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal.
 fn wait(
@@ -94,7 +95,7 @@ fn wait(
     progress: &Progress,
     door: Option<&Door>,
 ) -> Vec<JobEnd> {
-    let mut asked = 0;
+    let (mut asked, mut is_over) = (0, false);
     let is_idle_node = running.is_empty();
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
     loop {
@@ -115,7 +116,7 @@ fn wait(
                     talk(&with_hint(&format!("job {:?}: {failure}", running[next].name()), hint));
                 }
             }
-            None if is_idle_node && asked == 0 => std::thread::sleep(LOOK),
+            None if is_idle_node && asked == 0 && failed_sync().is_none() => std::thread::sleep(LOOK),
             None => break,
         }
         let count = signals.count();
@@ -131,6 +132,20 @@ fn wait(
                 running.iter().for_each(|job| job.abort());
             }
             asked = count;
+        }
+        // Other jobs may have written into the same hole, and not have been told.
+        if let Some(said) = failed_sync() {
+            if !is_over {
+                is_over = true;
+                let what = format!("{said}: the process ends, as nobody knows what is on the disk");
+                let hint =
+                    "look for the cause (disk, mount), then start again: what was acknowledged is kept";
+                talk(&with_hint(&what, Some(hint)));
+                if let Some(door) = door {
+                    door.drain();
+                }
+            }
+            running.iter().for_each(|job| job.abort());
         }
         // Whoever read standard output has gone (`| head`): nobody waits for the rest.
         for job in running.iter() {
@@ -170,7 +185,7 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
     if ends.iter().any(|end| end.class() == Some(Class::Corrupt)) {
         return Err(Failure::Damaged(String::new()));
     }
-    let failed = ends.iter().any(|end| end.failure().is_some());
+    let failed = failed_sync().is_some() || ends.iter().any(|end| end.failure().is_some());
     let aborted = signals > 1 && ends.iter().any(|end| end.state == JobState::Aborted);
     if failed || aborted { Err(Failure::Run(String::new())) } else { Ok(()) }
 }

@@ -15,6 +15,7 @@ use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use thalweg_storage::{Fs, RealFs};
 use thalweg_types::Error;
 
 /// A node's folder, locked for this process.
@@ -78,7 +79,7 @@ impl DataDir {
         if self.temporary.is_none() {
             // Its name has to outlive a power cut, as what is in it does.
             for made in [self.path.as_path(), &self.path.join("jobs")] {
-                File::open(made).and_then(|made| made.sync_all()).map_err(failed)?;
+                RealFs.sync_dir(made).map_err(failed)?;
             }
         }
         Ok(folder)

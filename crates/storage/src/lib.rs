@@ -29,7 +29,8 @@ mod writeback;
 pub use commit_log::{CommitLog, CommitSummary, OpenedCommits, is_commit_log, read_commits};
 pub use error::ChunkError;
 pub use fs::{
-    Fault, FaultKind, Faults, FaultyFs, File, Fs, Layer, Layered, MemFs, OpenMode, RealFs, publish,
+    Fault, FaultKind, Faults, FaultyFs, File, Fs, Layer, Layered, MemFs, OpenMode, RealFs, failed_sync,
+    note_sync, publish,
 };
 pub use io_pool::IoPool;
 pub use schemas::{SchemaId, SchemaRegistry, StoredField};

@@ -31,7 +31,21 @@ pub(super) fn sync_fails(bench: &Bench) -> Result<()> {
     sweep(
         bench,
         &Fault { syscall: "fsync", error: "EIO", at: "", says: &["(os error 5)", "\""], may_pass: false },
-    )
+    )?;
+    takes_all_jobs(bench).context("beside a job that no sync fails of")
+}
+
+/// A sync that fails ends the process, also where another job has done nothing and would go on for good.
+fn takes_all_jobs(bench: &Bench) -> Result<()> {
+    let place = bench.place("neighbour")?;
+    // With the first cycle, when the job has been started.
+    let at = "answers.ndjson";
+    let fault = Fault { syscall: "fdatasync", error: "EIO", at, says: &[], may_pass: false };
+    let mut under = vec!["timeout".to_owned(), "60".to_owned()];
+    under.extend(strace(&place, &fault, 1));
+    let ended = bench.with_neighbour(&place, &under)?;
+    ended.ends_with(1, &["the process ends", at, "(os error 5)"])?;
+    bench.recovers(&place, &[])
 }
 
 pub(super) fn no_room(bench: &Bench) -> Result<()> {

@@ -26,6 +26,12 @@ sinks:
   answers: { type: file, input: features, path: OUT/answers.ndjson, format: ndjson }
   minutes_out: { type: file, input: minutes, path: OUT/minutes.ndjson, format: ndjson }
 ";
+/// Another, whose records nobody sends.
+const NEIGHBOUR: &str = "\
+name: neighbour
+sources: { orders: { type: http, schema: { n: int64 } } }
+sinks: { out: { type: 'null', input: orders } }
+";
 const OUTPUTS: [&str; 2] = ["answers.ndjson", "minutes.ndjson"];
 const RECORDS: u32 = 40_000;
 
@@ -86,12 +92,24 @@ impl Bench {
 
     /// Runs the job to its end, as the last arguments of another program where `under` names one.
     pub(super) fn job(&self, place: &Place, under: &[String]) -> Result<Ended> {
+        self.with_more(place, under, &[])
+    }
+
+    /// Runs it beside a job that ends only with the process.
+    pub(super) fn with_neighbour(&self, place: &Place, under: &[String]) -> Result<Ended> {
+        let path = place.folder.join("neighbour.yaml");
+        std::fs::write(&path, NEIGHBOUR)?;
+        self.with_more(place, under, &[&path.display().to_string(), "--listen", "127.0.0.1:0"])
+    }
+
+    fn with_more(&self, place: &Place, under: &[String], more: &[&str]) -> Result<Ended> {
         let path = place.folder.join("job.yaml");
         let text = JOB.replace("IN/", &format!("{}/", place.folder.display()));
         std::fs::write(&path, text.replace("OUT/", &format!("{}/", place.out.display())))?;
         let mut words: Vec<&std::ffi::OsStr> = under.iter().map(std::ffi::OsStr::new).collect();
         words.extend([self.binary.as_os_str(), "run".as_ref(), path.as_os_str()]);
         words.extend(["--data-dir".as_ref(), place.data.as_os_str(), "--workers".as_ref(), "2".as_ref()]);
+        words.extend(more.iter().map(std::ffi::OsStr::new));
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).env_remove("RUST_LOG");
         let output = command.output().with_context(|| format!("start {:?}", words[0]))?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_flow::CyclePart;
+use thalweg_storage::note_sync;
 use thalweg_types::Error;
 
 /// Where the file is not the one that was committed.
@@ -80,8 +81,9 @@ impl Tail {
     /// Syncs the file, where it can be.
     pub(super) fn sync(&self) -> Result<(), Error> {
         match self.file.sync_all() {
-            Err(error) if error.kind() != ErrorKind::InvalidInput => Err(failed("sync", &self.path, error)),
-            _ => Ok(()),
+            // A pipe, a terminal.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            outcome => note_sync(&self.path, outcome).map_err(|error| failed("sync", &self.path, error)),
         }
     }
 
@@ -103,14 +105,15 @@ struct TailPart {
 impl CyclePart for TailPart {
     fn prepare(&mut self) -> Result<Vec<u8>, Error> {
         if let Some(is_name_new) = self.is_name_new {
-            self.file.sync_data().map_err(|error| failed("sync", &self.path, error))?;
+            note_sync(&self.path, self.file.sync_data())
+                .map_err(|error| failed("sync", &self.path, error))?;
             if is_name_new {
                 let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 let folder = folder.unwrap_or(Path::new("."));
                 // The folder may be as new as the file.
                 for folder in [folder, &folder.join("..")] {
                     File::open(folder)
-                        .and_then(|folder| folder.sync_all())
+                        .and_then(|opened| note_sync(folder, opened.sync_all()))
                         .map_err(|error| failed("sync", folder, error))?;
                 }
             }

@@ -21,7 +21,7 @@ use bytes::Bytes;
 pub use faulty::{Fault, FaultKind, Faults, FaultyFs};
 pub use layered::{Layer, Layered};
 pub use mem::MemFs;
-pub use real::RealFs;
+pub use real::{RealFs, failed_sync, note_sync};
 
 /// How [`Fs::open`] treats a name that exists or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use memmap2::MmapOptions;
@@ -20,7 +20,30 @@ use super::{File, Fs, OpenMode};
 pub struct RealFs;
 
 #[derive(Debug)]
-struct RealFile(fs::File);
+struct RealFile {
+    file: fs::File,
+    path: PathBuf,
+}
+
+static FAILED_SYNC: OnceLock<String> = OnceLock::new();
+
+/// What the first sync that failed in this process said, and of which path; `None` where none has.
+///
+/// From then on nobody knows what the disk holds of what was written, and another sync may say that all is well without it.
+/// Whoever runs jobs ends the process: the next one reads what is there.
+pub fn failed_sync() -> Option<&'static str> {
+    FAILED_SYNC.get().map(String::as_str)
+}
+
+/// Passes on what a sync has said, and notes for [`failed_sync`] where it failed. For files that are not opened by [`RealFs`].
+///
+/// # Errors
+/// That of the sync.
+pub fn note_sync(path: &Path, outcome: io::Result<()>) -> io::Result<()> {
+    outcome.inspect_err(|error| {
+        FAILED_SYNC.get_or_init(|| format!("sync {path:?}: {error}"));
+    })
+}
 
 impl Fs for RealFs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
@@ -32,7 +55,7 @@ impl Fs for RealFs {
             OpenMode::CreateNew => options.write(true).create_new(true),
             OpenMode::Create => options.write(true).create(true).truncate(true),
         };
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile { file: options.open(path)?, path: path.to_owned() }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -61,7 +84,7 @@ impl Fs for RealFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        fs::File::open(dir)?.sync_all()
+        note_sync(dir, fs::File::open(dir)?.sync_all())
     }
 }
 
@@ -80,19 +103,19 @@ fn names(dir: &Path, are_dirs: bool) -> io::Result<Vec<String>> {
 
 impl File for RealFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, position)
+        self.file.read_at(buffer, position)
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<usize> {
-        self.0.write_at(bytes, position)
+        self.file.write_at(bytes, position)
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     /// Writes zeros behind the present end: `fallocate` would need unsafe code or another dependency, and
@@ -109,7 +132,7 @@ impl File for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        note_sync(&self.path, self.file.sync_data())
     }
 
     fn map(&self, position: u64, len: usize) -> io::Result<Bytes> {
@@ -122,7 +145,7 @@ impl File for RealFile {
         }
         // SAFETY: the caller's promise is the one that `MmapOptions::map` asks for: files of ours are appended to and then
         // left alone, so bytes that are written stay what they are.
-        let map = unsafe { MmapOptions::new().offset(position).len(len).map(&self.0) }?;
+        let map = unsafe { MmapOptions::new().offset(position).len(len).map(&self.file) }?;
         Ok(Bytes::from_owner(map))
     }
 }
