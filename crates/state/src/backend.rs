@@ -106,6 +106,35 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn stats(&self) -> BackendStats;
 }
 
+/// Bytes of changes that a back end is given with one call, but for the one that goes beyond.
+const SLICE: usize = 32 << 20;
+
+/// Writes all changes of a cycle, however many, with as many calls of [`Backend::write`] as that takes.
+///
+/// # Errors
+/// Of [`Backend::write`]; what came before it may be written then, so the instance cannot go on.
+pub fn write_changes(backend: &dyn Backend, cycle: u64, changes: &Changes) -> Result<(), StateError> {
+    write_slices(backend, cycle, changes, SLICE)
+}
+
+fn write_slices(backend: &dyn Backend, cycle: u64, changes: &Changes, most: usize) -> Result<(), StateError> {
+    if changes.byte_len() <= most {
+        return backend.write(cycle, changes);
+    }
+    let mut slice = Changes::new();
+    for change in changes {
+        match change.value {
+            Some(value) => slice.push(change.key, value),
+            None => slice.remove(change.key),
+        }
+        if slice.byte_len() >= most {
+            backend.write(cycle, &slice)?;
+            slice.clear();
+        }
+    }
+    if slice.is_empty() { Ok(()) } else { backend.write(cycle, &slice) }
+}
+
 /// What a back end holds and has done since it was opened. A remote one knows only what it has done, and whether there
 /// are keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,4 +157,26 @@ pub struct BackendStats {
     pub reads: u64,
     /// Changes that were written.
     pub writes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, MemoryDisk};
+
+    #[test]
+    fn a_cycle_of_any_size_is_written_in_slices_and_the_last_value_of_a_key_counts() {
+        let backend = Memory::open(&MemoryDisk::new(), None).unwrap();
+        let mut changes = Changes::new();
+        for n in 0..100_u32 {
+            changes.push(&(n % 30).to_le_bytes(), &n.to_le_bytes());
+        }
+        changes.remove(&[7, 0, 0, 0]);
+        for most in [1, 40, 399, 1 << 20] {
+            write_slices(&backend, 1, &changes, most).unwrap();
+            assert_eq!(backend.get(&[7, 0, 0, 0]).unwrap(), None, "in slices of {most}");
+            assert_eq!(backend.get(&[8, 0, 0, 0]).unwrap(), Some(98_u32.to_le_bytes().to_vec()));
+            assert_eq!(backend.get(&[20, 0, 0, 0]).unwrap(), Some(80_u32.to_le_bytes().to_vec()));
+        }
+    }
 }

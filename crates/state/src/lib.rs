@@ -31,7 +31,7 @@ pub mod registry;
 pub mod testing;
 pub mod wire;
 
-pub use backend::{Backend, BackendStats, Version, Visit};
+pub use backend::{Backend, BackendStats, Version, Visit, write_changes};
 pub use changes::{Change, Changes};
 pub use cycles::Cycles;
 pub use error::{StateError, StoreFault};

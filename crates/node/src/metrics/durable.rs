@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, Output};
-use thalweg_state::{Backend, Block, Changes, Filling, Version};
+use thalweg_state::{Backend, Block, Changes, Filling, Version, write_changes};
 use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, is_group};
@@ -107,6 +107,9 @@ impl DurableStage {
         out: &mut Output<'_>,
     ) -> Result<(), Error> {
         self.go_on(stage, AFTER_BATCH + records, out)?;
+        if stage.is_over_memory() {
+            out.hold_sources();
+        }
         if stage.wants_cycle() && !self.is_hastened {
             self.is_hastened = true;
             out.hasten_cycle();
@@ -194,7 +197,7 @@ impl CyclePart for StagePart {
         };
         // Beside what follows, which waits for the disk, too.
         handover.sync.begin();
-        self.backend.write(self.cycle, &handover.changes)?;
+        write_changes(self.backend.as_ref(), self.cycle, &handover.changes)?;
         // Before others are told, who look for it then. Memory that a cycle did not fill by half is given up, as is much.
         let (used, memory) = (handover.changes.byte_len(), handover.changes.capacity());
         *self.progress.spare() = (memory <= KEPT_CHANGES && used >= memory / 2).then_some(handover.changes);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Backend, Changes, StateError, Version};
+use crate::{Backend, Changes, StateError, Version, write_changes};
 
 /// The changes of one cycle.
 #[must_use = "a cycle is lost if its changes are not written"]
@@ -38,7 +38,7 @@ impl HandOver {
     /// Of [`Backend::write`] and [`Backend::prepare`].
     pub fn prepare(&mut self) -> Result<Version, StateError> {
         if !self.changes.is_empty() {
-            self.backend.write(self.cycle, &self.changes)?;
+            write_changes(self.backend.as_ref(), self.cycle, &self.changes)?;
         }
         self.written.store(self.cycle, Ordering::Release);
         self.changes = Changes::new();
