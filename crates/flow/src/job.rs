@@ -190,6 +190,8 @@ pub(crate) struct JobCore {
     pub(crate) cycles: Option<Arc<dyn Cycles>>,
     /// A task asks for an early marker. Relaxed: it orders nothing, and the sequencer is woken after it.
     hastened: AtomicBool,
+    /// A task can take no more before that marker. Likewise.
+    held: AtomicBool,
     /// Set with the final state: tasks that see it drop themselves. Release here, acquire in the tasks.
     stopped: AtomicBool,
     /// Tasks that are not dropped yet, the sequencer among them.
@@ -244,6 +246,7 @@ impl JobCore {
             order,
             cycles,
             hastened: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             alive: AtomicUsize::new(tasks),
             life: Mutex::new(Life {
@@ -286,6 +289,18 @@ impl JobCore {
         }
     }
 
+    /// Has sources wait for the next marker.
+    pub(crate) fn hold_sources(&self) {
+        if self.cycles.is_some() {
+            self.held.store(true, Ordering::Relaxed);
+            self.hasten_cycle();
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn is_hastened(&self) -> bool {
         self.hastened.load(Ordering::Relaxed)
     }
@@ -293,6 +308,7 @@ impl JobCore {
     /// A marker is being numbered: what asked for one has it.
     pub(crate) fn cycle_begins(&self) {
         self.hastened.store(false, Ordering::Relaxed);
+        self.held.store(false, Ordering::Relaxed);
     }
 
     #[inline]

@@ -271,6 +271,14 @@ impl Output<'_> {
         }
     }
 
+    /// As [`Output::hasten_cycle`], and sources wait until the marker has come: what has changed in the cycle fills the
+    /// task's memory, and only what comes after its end makes room.
+    pub fn hold_sources(&self) {
+        if let Some(core) = self.core {
+            core.hold_sources();
+        }
+    }
+
     /// The numbers that are being worked on. What is emitted in `process` and `complete` lies in it; what is
     /// emitted in `tick`, `cycle`, `command` and `finish` gets the one number in it, whatever its rows say.
     pub fn range(&self) -> SeqRange {

@@ -268,7 +268,10 @@ impl Sequencer {
             if is_due && self.may_mark() {
                 self.make_cycle(time, false)?;
             }
-            more = self.ask_once(time)?;
+            more = match self.core.is_held() {
+                true => self.hold(),
+                false => self.ask_once(time)?,
+            };
             time = Instant::now();
             self.look_at_clock();
         }
@@ -292,7 +295,7 @@ impl Sequencer {
         }
         self.tell_ranges();
         // A ring that was full when its source was to be asked may have told so to `tell_ranges` alone.
-        more |= self.feeds.iter_mut().any(Feed::may_go_on);
+        more |= !self.core.is_held() && self.feeds.iter_mut().any(Feed::may_go_on);
         if self.is_stuck() {
             return Ok(if self.unstick() { Verdict::Again } else { Verdict::Idle(None) });
         }
@@ -324,6 +327,14 @@ impl Sequencer {
             self.asking = None;
         }
         Ok(())
+    }
+
+    /// Has all sources wait for a marker that may not come yet; `false`, as none had anything.
+    fn hold(&self) -> bool {
+        for feed in &self.feeds {
+            feed.counters.blocked.store(true, Ordering::Relaxed);
+        }
+        false
     }
 
     /// Asks every source once that may have something; whether any had.
@@ -508,7 +519,7 @@ impl Sequencer {
 
     fn next_timer(&self) -> Option<Instant> {
         let sources = self.feeds.iter().filter_map(|feed| match feed.state {
-            // Held up by a full ring: the ring wakes.
+            // Held up by a full ring, which wakes, or by a task, which has asked for a marker.
             FeedState::Waiting(until) if !feed.counters.blocked.load(Ordering::Relaxed) => until,
             _ => None,
         });

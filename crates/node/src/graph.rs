@@ -154,8 +154,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn sources(&mut self, skips: &[Skip], mut store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
-        let mut nodes = Vec::new();
+    fn sources(&mut self, skips: &[Skip], store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
+        let mut opened = Vec::new();
         for (place, source) in self.job.sources.iter().enumerate() {
             let offsets: Vec<u64> =
                 skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
@@ -190,9 +190,35 @@ impl Builder<'_> {
                 self.addresses.insert(Arc::clone(&source.name), address);
             }
             let name = self.unique(&source.name, "source");
-            let opened = match (built.replay, store.as_deref_mut()) {
+            let node = SourceNode {
+                name,
+                source: built.source,
+                decoder,
+                parallelism: source.tasks,
+                schema: built.schema,
+                others,
+            };
+            opened.push((node, built.replay));
+        }
+        self.journals(opened, store)
+    }
+
+    /// Puts journals before the sources that need one.
+    fn journals(
+        &self,
+        opened: Vec<(SourceNode, Replay)>,
+        mut store: Option<&mut Store>,
+    ) -> Result<Vec<SourceNode>, Error> {
+        let journalled = |place: &usize| matches!(opened[*place].1, Replay::Journal(_));
+        let acks = (0..opened.len()).filter(journalled).map(|place| self.job.sources[place].ack);
+        if let (Some(store), Some(strongest)) = (store.as_deref_mut(), acks.max()) {
+            store.log_durability(strongest);
+        }
+        let mut nodes = Vec::new();
+        for ((place, source), (node, replay)) in self.job.sources.iter().enumerate().zip(opened) {
+            let source = match (replay, store.as_deref_mut()) {
                 (Replay::Journal(codec), Some(store)) => store
-                    .journalled(place, &name, (source.ack, source.retention), built.source, codec)
+                    .journalled(place, &node.name, source.retention, node.source, codec)
                     .map_err(|error| error.context(format!("journal of source {:?}", source.name)))?,
                 (replay, store) => {
                     if source.retention != NO_RETENTION {
@@ -202,19 +228,12 @@ impl Builder<'_> {
                             }
                             Replay::Journal(_) => "without a data directory there is no journal",
                         };
-                        tracing::warn!(source = %name, is_durable = store.is_some(), "retention is not used: {why}");
+                        tracing::warn!(source = %node.name, is_durable = store.is_some(), "retention is not used: {why}");
                     }
-                    built.source
+                    node.source
                 }
             };
-            nodes.push(SourceNode {
-                name,
-                source: opened,
-                decoder,
-                parallelism: source.tasks,
-                schema: built.schema,
-                others,
-            });
+            nodes.push(SourceNode { source, ..node });
         }
         Ok(nodes)
     }

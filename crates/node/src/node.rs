@@ -14,7 +14,7 @@ use thalweg_flow::{
     Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, Partitioner, Runtime, SystemClock,
 };
 use thalweg_state_remote::Interrupt;
-use thalweg_storage::{ChunkBudget, IoPool, RealFs};
+use thalweg_storage::{ChunkBudget, IoPool, RealFs, failed_sync};
 use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
 
@@ -30,6 +30,8 @@ use crate::tables::{CommittedTables, NodeTables};
 
 /// Memory for chunks where a job does not say.
 const CHUNK_MEMORY: u64 = 256 << 20;
+/// Memory of state where a job does not say, for elements: groups are not bounded then.
+const STATE_MEMORY: u64 = 256 << 20;
 /// Reservoirs write behind and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
 
@@ -176,9 +178,14 @@ impl Node {
     /// Starts a job; `skips` are records that it leaves out.
     ///
     /// # Errors
-    /// If a job of this name runs, or what a source or a sink says when it is opened.
+    /// If a job of this name runs, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
+    /// it is opened.
     pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
         let mut jobs = self.jobs();
+        if let Some(said) = failed_sync() {
+            return Err(Error::external(format!("nothing is written any more after {said}"))
+                .with_hint("look for the cause (disk, mount), then start the process again"));
+        }
         if let Some(known) = jobs.get(&job.name)
             && !known.state().is_final()
         {
@@ -210,6 +217,7 @@ impl Node {
             chunks: ChunkBudget::new(job.state.chunk_memory.unwrap_or(CHUNK_MEMORY)),
             state: job.state.clone(),
             stage_memory: stage_memory(&job),
+            element_memory: element_memory(&job),
             backends,
             answers: AnswerCounts::default(),
         };
@@ -615,7 +623,7 @@ impl fmt::Display for Summary {
 }
 
 /// Three quarters of `state.memory` in equal parts: keys are spread by their hashes, so tasks have about as many groups.
-/// The last quarter is for elements (`operator::element`).
+/// The last quarter is for elements.
 fn stage_memory(job: &CheckedJob) -> Option<usize> {
     let stages = job.operators.iter().filter(|operator| operator.prepared.metrics.is_some());
     let keyed = |operator: &CheckedOperator| -> usize {
@@ -625,4 +633,11 @@ fn stage_memory(job: &CheckedJob) -> Option<usize> {
     let tasks: usize = stages.map(keyed).sum();
     let memory = usize::try_from(job.state.memory?).unwrap_or(usize::MAX);
     Some(memory / 4 * 3 / tasks.max(1))
+}
+
+/// A quarter of `state.memory`, in equal parts for the operators of elements.
+fn element_memory(job: &CheckedJob) -> usize {
+    let operators = job.operators.iter().filter(|operator| operator.prepared.kept_by.is_some()).count();
+    let memory = job.state.memory.unwrap_or(STATE_MEMORY) / 4 / operators.max(1) as u64;
+    usize::try_from(memory).unwrap_or(usize::MAX)
 }

@@ -255,12 +255,28 @@ pub struct ElementState {
     /// Bytes of elements in memory.
     memory: usize,
     is_eager: bool,
+    /// What waits for time is emitted at the end of the input.
+    ends_with_input: bool,
 }
 
 impl ElementState {
-    /// In memory alone and without a bound: the task takes no part in cycles.
+    /// In memory alone and without a bound: the task takes no part in cycles. What waits for time at the end of the input
+    /// is emitted then.
     pub fn in_memory() -> Self {
-        Self { backend: None, cycle: 0, manifest: None, memory: usize::MAX, is_eager: false }
+        Self {
+            backend: None,
+            cycle: 0,
+            manifest: None,
+            memory: usize::MAX,
+            is_eager: false,
+            ends_with_input: true,
+        }
+    }
+
+    /// In memory alone, in a job that is committed by cycles: what waits at the end is lost with the rest, as no cycle
+    /// would have what is emitted behind the last.
+    pub fn unkept() -> Self {
+        Self { ends_with_input: false, ..Self::in_memory() }
     }
 
     /// Over a back end. `cycle` is the last one committed, 0 for none, and `position` what the task's part of it said.
@@ -278,7 +294,7 @@ impl ElementState {
         let version = position.map(|(version, _)| Version::from_bytes(version));
         let backend = open(version.as_ref())?;
         let manifest = position.map(|(_, manifest)| manifest.to_vec());
-        Ok(Self { backend: Some(backend.into()), cycle, manifest, memory, is_eager: false })
+        Ok(Self { backend: Some(backend.into()), cycle, manifest, memory, ..Self::unkept() })
     }
 
     /// A scan of the back end brings elements in beside the work, until memory is full. Otherwise each comes on its first

@@ -34,6 +34,9 @@ pub struct Elements<E: Element> {
     pub(super) core: Core<E>,
     /// The marker whose changes are being saved.
     marked: Option<Arc<[u8]>>,
+    ends_with_input: bool,
+    /// Bytes that elements may take, where some can leave.
+    memory: usize,
     /// Bytes of changed elements that have the cycle end early.
     dirty_limit: usize,
     pace: CheckpointPace,
@@ -92,7 +95,7 @@ impl<E: Element> Elements<E> {
             .map(|(schema, places)| Packer::new(schema, places))
             .collect::<Result<_, _>>()?;
         check_keys(inputs, &keys)?;
-        let ElementState { backend, cycle, manifest, memory, is_eager } = state;
+        let ElementState { backend, cycle, manifest, memory, is_eager, ends_with_input } = state;
         let manifest = match manifest {
             Some(bytes) => Manifest::decode(&bytes)?,
             None => Manifest::default(),
@@ -128,6 +131,8 @@ impl<E: Element> Elements<E> {
                 asked: Asked::default(),
             },
             marked: None,
+            ends_with_input,
+            memory,
             dirty_limit: memory / 4,
             pace: settings.checkpoint,
             records: 0,
@@ -160,7 +165,14 @@ impl<E: Element> Elements<E> {
         if let Some(done) = self.core.cache.save_some(SLICE) {
             self.hand_over(done, out);
         }
-        if self.is_hastened || !self.core.cache.is_durable() {
+        if !self.core.cache.is_durable() {
+            return;
+        }
+        let is_much = self.core.cache.dirty_bytes() > self.dirty_limit;
+        if is_much && self.core.cache.bytes() > self.memory {
+            out.hold_sources();
+        }
+        if self.is_hastened {
             return;
         }
         let is_due = match self.pace {
@@ -172,7 +184,7 @@ impl<E: Element> Elements<E> {
                 .zip(self.marked_at)
                 .is_some_and(|(now, at)| self.records > 0 && now.saturating_sub(at) >= every),
         };
-        if is_due || self.core.cache.dirty_bytes() > self.dirty_limit {
+        if is_due || is_much {
             self.is_hastened = true;
             out.hasten_cycle();
         }
@@ -233,9 +245,9 @@ impl<E: Element> Operator for Elements<E> {
         Ok(())
     }
 
-    /// Where nothing goes on from here, what waits for time is emitted.
+    /// Where the job does not go on from here, what waits for time is emitted.
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        if !self.core.cache.is_durable() {
+        if self.ends_with_input {
             let core = &mut self.core;
             return self.feed.between(out, |emit| {
                 core.wake_all(emit)?;

@@ -284,6 +284,41 @@ fn a_task_can_ask_for_the_end_of_a_cycle_and_gets_it_once_earlier_ones_are_done(
 }
 
 #[test]
+fn sources_wait_while_a_task_can_take_no_more_before_a_marker() {
+    /// Is full after each batch.
+    struct Full;
+    impl Operator for Full {
+        fn process(&mut self, _: InputId, _: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+            out.hold_sources();
+            Ok(())
+        }
+    }
+    let mut build = Build::new("full");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers.in_blocks_of(10), 1);
+    let input = build.input(source, Partitioning::Global);
+    build.operator("full", vec![input], 1, |_| Full);
+    let (runtime, _clock) = runtime(1);
+    let cycles = KeptCycles::default();
+    cycles.0.lock().unwrap().is_shut = true;
+    let durability =
+        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let (started, asked) = (|| cycles.0.lock().unwrap().started.len(), || cycles.0.lock().unwrap().asked);
+    tap.allow(10);
+    eventually("the task is full", || asked() > 0);
+    tap.allow(50);
+    let before = asked();
+    eventually("the sequencer comes round", || asked() > before + 3);
+    assert_eq!((job.stats().records, started()), (10, 0));
+    assert!(job.stats().sources[0].blocked);
+    cycles.0.lock().unwrap().is_shut = false;
+    eventually("all records, as markers follow each other", || job.stats().records == 50);
+    job.drain();
+    assert_eq!(finish(&job), JobState::Done);
+}
+
+#[test]
 fn nobody_asks_for_a_cycle_that_is_not_due() {
     let mut build = Build::new("not due");
     let (numbers, tap) = Numbers::tapped();

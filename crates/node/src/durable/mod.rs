@@ -70,8 +70,8 @@ pub(crate) struct Store {
     group: Option<Arc<GroupCommit>>,
     /// By place of the source in the job.
     journals: Vec<Option<Journal>>,
-    /// The strongest of those sources that have a journal.
-    ack: Option<Ack>,
+    /// What is asked of the order log and of every journal.
+    durability: LogDurability,
     identity: serde_json::Value,
     /// Whether `last` names what no record on the disk does yet.
     is_new: bool,
@@ -125,7 +125,7 @@ impl Store {
             last: Arc::new(last),
             group: None,
             journals: Vec::new(),
-            ack: None,
+            durability: LogDurability::Synced,
             identity: serde_json::Value::Null,
             is_new: false,
         })
@@ -175,6 +175,17 @@ impl Store {
         SinkResume { cycle: self.last.cycle, position: node.and_then(|node| self.last.part(node, 0)) }
     }
 
+    /// How safe the order log and all journals are before anything that depends on them leaves the job: by the strongest
+    /// `ack` of its sources, as an answer hangs on the records of all of them. Without this by [`Ack::Synced`]. Comes before
+    /// [`Store::journalled`].
+    pub(crate) fn log_durability(&mut self, strongest: Ack) {
+        self.durability = match strongest {
+            Ack::Synced => LogDurability::Synced,
+            Ack::Written => LogDurability::Written,
+            Ack::None => LogDurability::None,
+        };
+    }
+
     /// Puts a journal before a source that cannot give again what it gave. Journals come before [`Store::start`].
     ///
     /// # Errors
@@ -183,7 +194,7 @@ impl Store {
         &mut self,
         place: usize,
         name: &str,
-        (ack, retention): (Ack, RetentionPolicy),
+        retention: RetentionPolicy,
         source: Box<dyn Source>,
         codec: BlockCodec,
     ) -> Result<Box<dyn Source>, Error> {
@@ -196,13 +207,11 @@ impl Store {
         options.promised = at;
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
         let log = open_log(&self.fs, dir, options)?;
-        let durability = asked_of_log(ack);
-        self.ack = Some(self.ack.map_or(ack, |other| stronger(ack, other)));
         let group = match &self.group {
             Some(group) => Arc::clone(group),
             None => Arc::clone(self.group.insert(log_thread(Duration::ZERO)?)),
         };
-        let handle = group.register(log, Registration::new(durability))?;
+        let handle = group.register(log, Registration::new(self.durability))?;
         self.journals[place] = Some(Journal { log: handle.clone(), retention });
         let mut source = Journalled::new(source, codec, handle);
         source.resume(next, at)?;
@@ -220,7 +229,8 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
-        let Self { fs, dir, job: _, commits, last, group, journals, ack, identity, is_new } = self;
+        let Self { fs, dir, job: _, commits, last, group, journals, durability: asked, identity, is_new } =
+            self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
@@ -252,8 +262,7 @@ impl Store {
         order.advance(end);
         let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone()));
         let told: Arc<OnceLock<Job>> = Arc::default();
-        let durability = asked_of_log(ack.unwrap_or(Ack::Synced));
-        let mut registration = Registration::new(durability);
+        let mut registration = Registration::new(asked);
         registration.on_progress = Some(Arc::new({
             let (order, place, job) = (Arc::clone(&order), Arc::clone(&place), Arc::clone(&told));
             move |progress| match progress {
@@ -287,7 +296,7 @@ impl Store {
                     _group: Arc::clone(&group),
                     numbers: numbers.clone(),
                 }),
-                order: (durability != LogDurability::None).then_some(order),
+                order: (asked != LogDurability::None).then_some(order),
                 cycles: Some(Arc::clone(&committer) as _),
                 resume: Some(resume),
             },
@@ -352,23 +361,6 @@ pub(crate) fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
         .map_err(|_| Error::corrupt("the last commit record holds no place in the journal"))
 }
 
-/// What an acknowledgement waits for in a log.
-fn asked_of_log(ack: Ack) -> LogDurability {
-    match ack {
-        Ack::Synced => LogDurability::Synced,
-        Ack::Written => LogDurability::Written,
-        Ack::None => LogDurability::None,
-    }
-}
-
-fn stronger(one: Ack, other: Ack) -> Ack {
-    match (one, other) {
-        (Ack::Synced, _) | (_, Ack::Synced) => Ack::Synced,
-        (Ack::Written, _) | (_, Ack::Written) => Ack::Written,
-        (Ack::None, Ack::None) => Ack::None,
-    }
-}
-
 fn open_log(fs: &Arc<dyn Fs>, dir: PathBuf, options: LogOptions) -> Result<Log, Error> {
     let opened = Log::open(Arc::clone(fs), &dir, options)?;
     if let Some(torn) = opened.torn {
@@ -417,4 +409,67 @@ fn survey(
         log.truncate_behind(cut)?;
     }
     Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use thalweg_storage::{ChunkBudget, IoPool, MemFs};
+
+    use super::*;
+    use crate::NodeOptions;
+    use crate::backends::Backends;
+    use crate::job_file::JobFile;
+    use crate::metrics::AnswerCounts;
+    use crate::operator::Services;
+
+    const JOB: &str = "\
+name: j
+sources:
+  one: { type: http, schema: { n: int64 }, ack: ACK }
+  other: { type: http, schema: { n: int64 }, ack: none }
+operators:
+  both: { type: union, input: [one, other] }
+sinks:
+  out: { type: 'null', input: both }
+";
+
+    /// Whether a power cut leaves what the second source's journal was given, once that journal says that it is durable.
+    fn is_kept(ack: &str) -> bool {
+        let options = NodeOptions::default().check_options();
+        let file = JobFile::parse("j.yaml", &JOB.replace("ACK", ack), &[]).unwrap();
+        let job = file.check(&options).unwrap();
+        let disk = Arc::new(MemFs::new());
+        let fs = Arc::clone(&disk) as Arc<dyn Fs>;
+        let folder = JobDir::at(Path::new("j"));
+        fs.create_dir_all(folder.path()).unwrap();
+        let mut store = Store::open(&job.name, &folder, Arc::clone(&fs)).unwrap();
+        store.adopt(&job, Vec::new()).unwrap();
+        let services = Services {
+            fs: Arc::clone(&fs),
+            pool: IoPool::new(1),
+            chunks: ChunkBudget::new(1 << 20),
+            state: job.state.clone(),
+            stage_memory: None,
+            element_memory: 16 << 20,
+            backends: Backends::unused(&job.state),
+            answers: AnswerCounts::default(),
+        };
+        let built = crate::graph::build(&job, &folder, &services, &[], Some(&mut store)).unwrap();
+        let log = store.journals[1].as_ref().unwrap().log.clone();
+        let ticket = log.append(&[b"a block"]).unwrap();
+        log.wait(ticket).unwrap();
+        disk.crash();
+        drop((built, store));
+        let options = LogOptions::new("journal", journal::identity("j", "other"));
+        let left = open_log(&fs, log.dir().to_owned(), options).unwrap();
+        left.read_from(LogPosition(0)).unwrap().next_record().unwrap().is_some()
+    }
+
+    #[test]
+    fn journals_are_as_safe_as_the_strongest_of_their_job() {
+        assert!(is_kept("synced"), "answers to the first source depend on records of the second");
+        assert!(!is_kept("written"), "nobody has been promised so much");
+    }
 }

@@ -83,7 +83,6 @@ fn nothing(path: &Path, error: std::io::Error) -> Error {
 
 /// What a folder holds.
 enum Folder {
-    DataDir,
     Job,
     State,
     Reservoir,
@@ -119,8 +118,7 @@ impl Looker {
         if let Some(name) = log::name_in(fs, path)? {
             return Ok(Folder::Log(name));
         }
-        let is_data_dir = fs.list_dirs(path)?.iter().any(|name| name == "jobs");
-        Ok(if is_data_dir { Folder::DataDir } else { Folder::Other })
+        Ok(Folder::Other)
     }
 
     /// Adds what is in a folder and below it.
@@ -136,7 +134,6 @@ impl Looker {
                 "journal" => self.journal(path, None).0,
                 _ => self.plain_log(path),
             }),
-            Folder::DataDir => self.folder(&path.join("jobs"), things)?,
             Folder::Other => {
                 for name in self.fs.list_dirs(path).map_err(|error| failed("list", path, error))? {
                     self.folder(&path.join(name), things)?;

@@ -108,6 +108,19 @@ fn a_job_that_fits_together_is_sound() {
 }
 
 #[test]
+fn a_job_called_jobs_hides_no_other() {
+    let fs = Left::new().write();
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    fs.create_dir_all(Path::new("D/jobs/jobs")).unwrap();
+    let path = "D/jobs/jobs/commit.log";
+    let mut commits = CommitLog::open(shared, path, record::identity("jobs")).unwrap().log;
+    commits.append(&CommitRecord::beginning().encode().unwrap()).unwrap();
+    let report = look(&fs);
+    assert!(report.things.iter().any(|thing| thing.path.starts_with("D/jobs/jobs")), "{report:?}");
+    assert_eq!(report.things.iter().filter(|thing| thing.path.starts_with(JOB)).count(), 3, "{report:?}");
+}
+
+#[test]
 fn what_does_not_fit_is_named() {
     type Change = fn(&mut Left);
     let cases: [(Change, &str, &str); 13] = [

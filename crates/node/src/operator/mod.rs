@@ -94,6 +94,8 @@ pub struct Services {
     pub state: StateSettings,
     /// Of `state.memory`, what the groups of each keyed stage's task may take, where its groups have a back end.
     pub stage_memory: Option<usize>,
+    /// Of `state.memory`, what each operator of elements may take that has a back end.
+    pub element_memory: usize,
     /// Open the tasks' state.
     pub backends: Backends,
     /// What the `metrics` operators of the job have answered.

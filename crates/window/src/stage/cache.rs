@@ -11,7 +11,8 @@
 //!
 //! The bound and what it does when it is reached: after each batch clean groups go until a sixteenth of it is free, at
 //! most some times as many as the batch had records, so that no batch waits long. Where too few are clean the stage
-//! goes on above it, counts that in [`CacheStats::overruns`], and [`Stage::wants_cycle`] says that the cycle should end.
+//! goes on above it, counts that in [`CacheStats::overruns`], and [`Stage::wants_cycle`] says that the cycle should end,
+//! [`Stage::is_over_memory`] that nothing more should come before.
 //!
 //! Not here: which groups are in slots (`crate::groups`), what a cycle writes (`checkpoint`), how dead
 //! groups are found (`sweep`).
@@ -99,6 +100,8 @@ pub(super) struct Cache {
     /// Records' worth of visits to cold groups that are due.
     pub(super) due: usize,
     wants_cycle: bool,
+    /// Memory was above the bound for want of clean groups, in this cycle.
+    is_over: bool,
     /// Memory was full when it was last looked at, so ids beyond their share leave it.
     is_full: bool,
     /// Groups that a scan may bring in before memory is looked at.
@@ -123,6 +126,7 @@ impl Cache {
             unchecked: 0,
             due: 0,
             wants_cycle: false,
+            is_over: false,
             is_full: false,
             room: 0,
         }
@@ -135,6 +139,7 @@ impl Cache {
 
     pub(super) fn began_cycle(&mut self) {
         self.wants_cycle = false;
+        self.is_over = false;
     }
 
     /// Groups got numbers.
@@ -264,6 +269,11 @@ impl Stage {
         self.cache.as_ref().is_some_and(|cache| cache.wants_cycle)
     }
 
+    /// Whether memory is above its bound and stays there until the cycle has ended and is written.
+    pub fn is_over_memory(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_over)
+    }
+
     /// Brings in the groups that the keys of a batch may be of.
     pub(super) fn bring_in_keys(
         &mut self,
@@ -373,6 +383,7 @@ impl Stage {
         let is_over = is_due && excess > 0 && is_short;
         cache.stats.overruns += u64::from(is_over);
         cache.wants_cycle |= is_over;
+        cache.is_over |= is_over;
     }
 
     /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes

@@ -54,6 +54,7 @@ fn what_waits_is_told_at_the_end_where_nothing_goes_on_from_there() {
     let by_time = ElementSettings { output: OutputPolicy::Every(10), ..ElementSettings::default() };
     for (state, expected) in [
         (ElementState::in_memory(), &["k1 wake 128 1", "k1 output 101"][..]),
+        (ElementState::unkept(), &[]),
         (state(&MemoryDisk::new(), 0, None, 1000), &[]),
     ] {
         let mut driver = Driver::new(elements(1, by_time, state));
@@ -98,6 +99,27 @@ fn the_forgotten_leave_the_state_and_the_unloaded_only_memory() {
         let lists = u64::from(on == OnExpiry::Forget);
         assert_eq!(keys, left + lists, "{on:?}: the new one is listed");
     }
+}
+
+#[test]
+fn sources_are_held_when_changed_elements_fill_the_memory() {
+    let mut driver =
+        Driver::new(elements(1, ElementSettings::default(), state(&MemoryDisk::new(), 0, None, 20_000)));
+    let held: Vec<bool> = (0..250)
+        .map(|key| {
+            driver.records(u64::from(key), &[&one(key, 1, 0)]).unwrap();
+            driver.core.is_held()
+        })
+        .collect();
+    let first = held.iter().position(|held| *held).unwrap();
+    assert!(
+        driver.core.is_hastened() && !held[first / 2],
+        "a quarter asks for a cycle, and holds nothing: {first}"
+    );
+    driver.core.cycle_begins();
+    driver.call(SeqRange::new(250, 251), |elements, out| elements.cycle(1, out)).unwrap();
+    driver.records(251, &[&one(0, 1, 0)]).unwrap();
+    assert!(!driver.core.is_held(), "the next cycle has changed little");
 }
 
 #[test]

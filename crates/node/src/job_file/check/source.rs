@@ -26,12 +26,12 @@ const DEFAULT_MAX_AHEAD: Micros = 3_600 * SECOND;
 pub(crate) const NO_RETENTION: RetentionPolicy =
     RetentionPolicy { max_age: Some(Duration::ZERO), max_bytes: None };
 
-/// What has happened to a record before it is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What has happened to a record before it is acknowledged, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ack {
-    Synced,
-    Written,
     None,
+    Written,
+    Synced,
 }
 
 /// A source without mistakes.

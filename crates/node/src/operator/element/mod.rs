@@ -2,8 +2,9 @@
 //!
 //! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task.
 //!
-//! Memory: each of these operators takes a quarter of `state.memory`, shared evenly by its tasks, for elements that
-//! the back end has. Without a durable job nothing can leave memory, and the bound means nothing.
+//! Memory: each of these operators takes its part of `state.memory` ([`Services::element_memory`](super::Services)), shared
+//! evenly by its tasks, for elements that the back end has. Without a durable job nothing can leave memory, and the bound
+//! means nothing.
 
 mod aggregate;
 mod changes;
@@ -68,11 +69,6 @@ pub const CHECKPOINT: KeySpec = KeySpec::new(
     "`{ every: 100 records }` of a task or `{ every: 5s }` ends a cycle early; `none` keeps the state in memory alone, to be \
      lost with the process",
 );
-
-/// Memory of all state where the job file does not say.
-const DEFAULT_MEMORY: u64 = 256 << 20;
-/// Of it, what one operator of elements takes.
-const SHARE: u64 = 4;
 
 /// How the elements of an operator are told apart and kept.
 #[derive(Clone, Debug)]
@@ -231,12 +227,13 @@ impl Prepared {
 
 /// The back end of a task, as the last commit left it.
 fn open_state(context: &TaskContext<'_>, is_durable: bool) -> Result<ElementState, Error> {
-    let Some(resume) = context.durable.as_ref().filter(|_| is_durable) else {
-        return Ok(ElementState::in_memory());
+    let resume = match &context.durable {
+        None => return Ok(ElementState::in_memory()),
+        Some(_) if !is_durable => return Ok(ElementState::unkept()),
+        Some(resume) => resume,
     };
     let (info, services) = (context.info, context.services);
-    let memory = services.state.memory.unwrap_or(DEFAULT_MEMORY) / SHARE / u64::from(info.tasks.max(1));
-    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let memory = services.element_memory / info.tasks.max(1) as usize;
     let state = ElementState::open(resume.cycle, resume.position.as_deref(), memory, |version| {
         services.backends.open(context, version)
     })

@@ -85,6 +85,7 @@ impl<'a> Task<'a> {
             backends: Backends::connect(&state, Interrupt::default()).unwrap(),
             state,
             stage_memory: None,
+            element_memory: 16 << 20,
             answers: AnswerCounts::default(),
         };
         let context = TaskContext {
