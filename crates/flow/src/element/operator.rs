@@ -169,7 +169,7 @@ impl<E: Element> Elements<E> {
             return;
         }
         let is_much = self.core.cache.dirty_bytes() > self.dirty_limit;
-        if is_much && self.core.cache.bytes() > self.memory {
+        if is_much && self.core.cache.bytes() > self.memory.saturating_add(self.memory / 2) {
             out.hold_sources();
         }
         if self.is_hastened {

@@ -40,6 +40,10 @@ pub(super) const FETCH: usize = 4096;
 /// Of the memory, what an eviction leaves free.
 const FREE_SHARE: usize = 16;
 
+/// Of the memory, how far above its bound nothing more should come: less would have sources wait where cycles follow each
+/// other as they should.
+const OVER_SHARE: usize = 2;
+
 /// Groups that may leave after a batch: per record of it, so that more go than come, and beyond.
 const EVICTIONS_PER_RECORD: usize = 4;
 const EVICTIONS: usize = 256;
@@ -100,7 +104,7 @@ pub(super) struct Cache {
     /// Records' worth of visits to cold groups that are due.
     pub(super) due: usize,
     wants_cycle: bool,
-    /// Memory was above the bound for want of clean groups, in this cycle.
+    /// Memory was far above the bound for want of clean groups, in this cycle.
     is_over: bool,
     /// Memory was full when it was last looked at, so ids beyond their share leave it.
     is_full: bool,
@@ -269,7 +273,7 @@ impl Stage {
         self.cache.as_ref().is_some_and(|cache| cache.wants_cycle)
     }
 
-    /// Whether memory is above its bound and stays there until the cycle has ended and is written.
+    /// Whether memory is above its bound by half of it, and stays there until the cycle has ended and is written.
     pub fn is_over_memory(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.is_over)
     }
@@ -383,7 +387,7 @@ impl Stage {
         let is_over = is_due && excess > 0 && is_short;
         cache.stats.overruns += u64::from(is_over);
         cache.wants_cycle |= is_over;
-        cache.is_over |= is_over;
+        cache.is_over |= is_over && excess > cache.memory / OVER_SHARE;
     }
 
     /// Sets how many groups of each GROUP BY may be in memory, and which slots are to be given back. By how many bytes
