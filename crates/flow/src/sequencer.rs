@@ -68,6 +68,8 @@ pub(crate) struct Sequencer {
     has_begun: bool,
     draining: bool,
     ended: bool,
+    /// Sources wait for a marker.
+    is_held: bool,
     figures: Arc<Figures>,
 }
 
@@ -224,6 +226,7 @@ impl Sequencer {
             has_begun: false,
             draining: false,
             ended: false,
+            is_held: false,
             figures: Arc::default(),
         }
     }
@@ -268,10 +271,8 @@ impl Sequencer {
             if is_due && self.may_mark() {
                 self.make_cycle(time, false)?;
             }
-            more = match self.core.is_held() {
-                true => self.hold(),
-                false => self.ask_once(time)?,
-            };
+            self.hold(self.core.is_held());
+            more = !self.is_held && self.ask_once(time)?;
             time = Instant::now();
             self.look_at_clock();
         }
@@ -295,7 +296,7 @@ impl Sequencer {
         }
         self.tell_ranges();
         // A ring that was full when its source was to be asked may have told so to `tell_ranges` alone.
-        more |= !self.core.is_held() && self.feeds.iter_mut().any(Feed::may_go_on);
+        more |= !self.is_held && self.feeds.iter_mut().any(Feed::may_go_on);
         if self.is_stuck() {
             return Ok(if self.unstick() { Verdict::Again } else { Verdict::Idle(None) });
         }
@@ -329,12 +330,14 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Has all sources wait for a marker that may not come yet; `false`, as none had anything.
-    fn hold(&self) -> bool {
-        for feed in &self.feeds {
-            feed.counters.blocked.store(true, Ordering::Relaxed);
+    /// Has all sources wait for a marker that may not come yet, or lets them go on.
+    fn hold(&mut self, is_held: bool) {
+        if is_held != self.is_held {
+            self.is_held = is_held;
+            for feed in self.feeds.iter().filter(|feed| feed.state != FeedState::Ended) {
+                feed.counters.blocked.store(is_held, Ordering::Relaxed);
+            }
         }
-        false
     }
 
     /// Asks every source once that may have something; whether any had.

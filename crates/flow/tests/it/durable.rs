@@ -314,6 +314,7 @@ fn sources_wait_while_a_task_can_take_no_more_before_a_marker() {
     assert!(job.stats().sources[0].blocked);
     cycles.0.lock().unwrap().is_shut = false;
     eventually("all records, as markers follow each other", || job.stats().records == 50);
+    eventually("the source waits for nobody", || !job.stats().sources[0].blocked);
     job.drain();
     assert_eq!(finish(&job), JobState::Done);
 }
