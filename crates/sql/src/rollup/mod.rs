@@ -137,7 +137,9 @@ impl Asked {
             .collect();
         levels.sort_by_key(|level| level.every);
         let first = snapshot.files.iter().map(|file| nanoseconds(file.first)).min().unwrap_or(i128::MAX);
-        let files_from = first.max(snapshot.complete_from.map_or(i128::MIN, nanoseconds));
+        // Where no row was ever dropped, files have everything, also before their first row: that there is nothing.
+        let dropped = snapshot.complete_from.map(nanoseconds);
+        let files_from = dropped.map_or(i128::MIN, |complete_from| first.max(complete_from));
         let mut pieces = cover::cover(open_ends(self.bounds, snapshot), &levels, files_from);
         pieces.retain(|piece| {
             let (files, span) = match piece {

@@ -136,6 +136,23 @@ fn what_a_rollup_does_not_know_rows_answer() {
 }
 
 #[test]
+fn before_the_first_row_nothing_is_counted() {
+    let world = tables(&[], &[&[flow(START + 19 * MINUTE)]], &[]);
+    for (condition, count) in [
+        ("time < '2026-01-05T00:15:00'", "0"),
+        ("time = '2026-01-05T00:10:00'", "0"),
+        ("time < '2026-01-05T00:19:00'", "0"),
+        ("time < '2026-01-05T00:20:00'", "1"),
+    ] {
+        assert_eq!(
+            world.rows(&format!("SELECT count(*) FROM flows WHERE {condition}")),
+            [count],
+            "{condition}"
+        );
+    }
+}
+
+#[test]
 fn rows_that_are_gone_are_still_in_their_rollups() {
     let gone: Vec<Flow> = (0..24 * 6).map(|n| flow(START - DAY + n * 10 * MINUTE + SECOND)).collect();
     let kept: Vec<Flow> = (0..24 * 6).map(|n| flow(START + n * 10 * MINUTE + SECOND)).collect();

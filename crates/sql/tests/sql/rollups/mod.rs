@@ -114,6 +114,10 @@ fn tables(gone: &[Flow], files: &[&[Flow]], fresh: &[Flow]) -> World {
     parts.extend(&files);
     let made = rollups(world.folder.path(), &parts);
     world.rollups("net", "flows", made);
+    let mut tables = world.fake.tables.lock().unwrap();
+    let table = tables.get_mut(&fake::name("net", "flows")).expect("it was added");
+    table.complete_from = gone.iter().map(|flow| flow.time + 1).max();
+    drop(tables);
     world
 }
 
