@@ -86,12 +86,24 @@ fn decode(format: &dyn RecordFormat, data: &[u8], step: usize) -> Option<Read> {
     let mut decoder = format.decoder();
     let mut read = Read::default();
     let (mut at, mut arrived) = (0, step.min(data.len()));
+    let mut in_comment = false;
     loop {
         let at_end = arrived == data.len();
+        if in_comment {
+            match data[at..arrived].iter().position(|byte| *byte == b'\n') {
+                Some(end) => at += end + 1,
+                None if at_end => return Some(read),
+                None => {
+                    (at, arrived) = (arrived, (arrived + step).min(data.len()));
+                    continue;
+                }
+            }
+        }
         let split = splitter.split(&data[at..arrived], at_end).ok()?;
         assert!(split.skip + split.bytes <= arrived - at, "a split goes past what is there");
         let block = Bytes::copy_from_slice(&data[at + split.skip..][..split.bytes]);
         at += split.skip + split.bytes;
+        in_comment = split.is_in_comment;
         if split.records > 0 {
             assert!(split.bytes >= split.records as usize, "each record has a byte");
             let preamble: Option<Preamble> = splitter.preamble();
