@@ -31,6 +31,10 @@ pub(super) struct Database {
     _folder: TempDir,
 }
 
+/// A server that was asked so long ago has not heard it: before it has looked to its signals, an interrupt is lost where they
+/// are ignored, as behind a shell that runs this in the background.
+const DEAF: Duration = Duration::from_secs(5);
+
 enum Server {
     /// Started, not necessarily up.
     Runs(Child),
@@ -100,6 +104,8 @@ impl Database {
             Server::Ends(child, until) => {
                 if child.try_wait()?.is_some() {
                     self.server = Server::Down(*until);
+                } else if Instant::now() >= *until + DEAF {
+                    sys::kill(child);
                 }
             }
             Server::Down(until) => {
