@@ -35,10 +35,8 @@ pub struct Elements<E: Element> {
     /// The marker whose changes are being saved.
     marked: Option<Arc<[u8]>>,
     ends_with_input: bool,
-    /// Bytes that elements may take, where some can leave.
+    /// Bytes that elements may take, where some can leave. A quarter of them changed has the cycle end early.
     memory: usize,
-    /// Bytes of changed elements that have the cycle end early.
-    dirty_limit: usize,
     pace: CheckpointPace,
     /// Records since the last marker.
     records: u64,
@@ -133,7 +131,6 @@ impl<E: Element> Elements<E> {
             marked: None,
             ends_with_input,
             memory,
-            dirty_limit: memory / 4,
             pace: settings.checkpoint,
             records: 0,
             marked_at: now,
@@ -168,7 +165,7 @@ impl<E: Element> Elements<E> {
         if !self.core.cache.is_durable() {
             return;
         }
-        let is_much = self.core.cache.dirty_bytes() > self.dirty_limit;
+        let is_much = self.core.cache.dirty_bytes() > self.memory / 4;
         if is_much && self.core.cache.bytes() > self.memory.saturating_add(self.memory / 2) {
             out.hold_sources();
         }
