@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_flow::CyclePart;
-use thalweg_storage::note_sync;
+use thalweg_storage::{Fs as _, RealFs, note_sync};
 use thalweg_types::Error;
 
 /// Where the file is not the one that was committed.
@@ -112,9 +112,7 @@ impl CyclePart for TailPart {
                 let folder = folder.unwrap_or(Path::new("."));
                 // The folder may be as new as the file.
                 for folder in [folder, &folder.join("..")] {
-                    File::open(folder)
-                        .and_then(|opened| note_sync(folder, opened.sync_all()))
-                        .map_err(|error| failed("sync", folder, error))?;
+                    RealFs.sync_dir(folder).map_err(|error| failed("sync", folder, error))?;
                 }
             }
         }
