@@ -3,6 +3,7 @@
 //! ```text
 //! D/lock                        held while a process uses D
 //! D/jobs/NAME/job.json          the job file as it was started, overrides and all
+//!             commit.log        how far everything is, as of the last cycles
 //!             order/ journal/   what came in, in which order
 //!             rejects/          rejects-N.ndjson, one per run that had any
 //!             tasks/OPERATOR/PARTITION/   reservoirs and state

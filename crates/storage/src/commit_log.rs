@@ -15,7 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::frame::{Chain, FrameError, FrameReader};
+use crate::frame::{Chain, FRAME_HEADER, FrameError, FrameReader, announced_len};
+use crate::fs::write_again;
 use crate::log::LogError;
 use crate::{File, Fs, OpenMode, publish};
 
@@ -106,9 +107,13 @@ impl CommitLog {
         if torn.is_some() {
             file.truncate(end).map_err(LogError::io("cut", &path))?;
         }
-        // What a killed process wrote may not be synced, and from here on it counts.
-        file.sync_data().map_err(LogError::io("sync", &path))?;
+        // What a killed process wrote may not be synced, the name neither, and from here on it counts.
         let last = records.pop();
+        let last_bytes = last.as_ref().map_or(0, |record| (FRAME_HEADER + record.len()) as u64);
+        write_again(file.as_ref(), end - last_bytes..end).map_err(LogError::io("write again", &path))?;
+        file.sync_data().map_err(LogError::io("sync", &path))?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs.sync_dir(folder).map_err(LogError::io("sync", folder))?;
         Ok(OpenedCommits { log: Self { fs, path, identity, file, chain, end, failed: None }, last, torn })
     }
 
@@ -201,7 +206,20 @@ fn survey(path: &Path, bytes: &[u8], identity: u64) -> Result<Survey, LogError> 
     if version == 0 || head[10..] != [0; 6] {
         return Err(damaged(8, "header", shown(&header()[8..]), shown(&head[8..])));
     }
-    let mut reader = FrameReader::new(bytes, HEADER, Chain::new(identity));
+    let chain = Chain::new(identity);
+    // A torn first record has the chain of this file in its header, or no header: another chain is another file's.
+    let rest = &bytes[HEADER..];
+    let first = announced_len(rest).and_then(|_| Chain::at(identity, rest));
+    if let Some(first) = first.filter(|first| *first != chain) {
+        let [expected, got] = [chain, first].map(|chain| format!("{:#010x}", chain.previous()));
+        return Err(damaged(
+            HEADER as u64,
+            "name that the log was made for (is its folder renamed?)",
+            expected,
+            got,
+        ));
+    }
+    let mut reader = FrameReader::new(bytes, HEADER, chain);
     let mut records = Vec::new();
     let torn = loop {
         match reader.next_frame() {
@@ -295,7 +313,144 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
-        assert!(survey(Path::new(PATH), &whole, 8).is_ok_and(|survey| survey.records.is_empty()));
+    }
+
+    #[test]
+    fn the_log_of_another_job_is_not_taken_for_a_torn_one_of_this() {
+        for records in [1, 3] {
+            let fs = fs();
+            let mut log = open(&fs).log;
+            for _ in 0..records {
+                log.append(b"one").unwrap();
+            }
+            let whole = fs.bytes(Path::new(PATH)).unwrap();
+            let error = CommitLog::open(Arc::clone(&fs) as Arc<dyn Fs>, PATH, 8).unwrap_err();
+            assert!(matches!(error, LogError::Damaged { pos: 16, .. }), "{error}");
+            assert!(error.to_string().contains("is its folder renamed?"), "{error}");
+            assert_eq!(fs.bytes(Path::new(PATH)).unwrap(), whole, "and stays as it is");
+        }
+    }
+
+    /// Each block zeroed, dropped, doubled, and swapped with the next, where that changes something.
+    fn with_damaged_blocks(whole: &[u8], block: usize) -> Vec<Vec<u8>> {
+        let mut damaged = Vec::new();
+        for at in (0..whole.len()).step_by(block) {
+            let (before, rest) = whole.split_at(at);
+            let (here, behind) = rest.split_at(block.min(rest.len()));
+            let (next, last) = behind.split_at(block.min(behind.len()));
+            let zeros = vec![0; here.len()];
+            damaged.extend([
+                [before, &zeros[..], behind].concat(),
+                [before, behind].concat(),
+                [before, here, here, behind].concat(),
+                [before, next, here, last].concat(),
+            ]);
+        }
+        damaged.retain(|bytes| bytes.as_slice() != whole);
+        damaged
+    }
+
+    /// The header must be whole, and so must every record that has a whole one behind its beginning; what else is
+    /// damaged is a torn tail.
+    #[test]
+    fn lost_and_misplaced_blocks_are_damage_unless_no_whole_record_follows() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        let (mut records, mut bounds) = (Vec::new(), vec![log.end as usize]);
+        for (number, len) in [3, 200, 0, 90, 40, 150].into_iter().enumerate() {
+            records.push(record(number as u32, len));
+            log.append(&records[number]).unwrap();
+            bounds.push(log.end as usize);
+        }
+        let whole = read(fs.as_ref(), Path::new(PATH)).unwrap();
+        let stands_in = |bytes: &[u8]| {
+            let stands = |frame: &[u8]| bytes.windows(frame.len()).any(|window| window == frame);
+            bounds.windows(2).any(|ends| stands(&whole[ends[0]..ends[1]]))
+        };
+        let (mut found, mut torn) = (0, 0);
+        for bytes in [16, 64].into_iter().flat_map(|block| with_damaged_blocks(&whole, block)) {
+            let changed = (0_usize..).find(|at| whole.get(*at) != bytes.get(*at)).unwrap();
+            // How many records are kept, and the bytes that are cut; or where the damage is.
+            let expected = match bounds.iter().rposition(|bound| *bound <= changed) {
+                None => Err(0),
+                Some(kept) if stands_in(&bytes[bounds[kept]..]) => Err(bounds[kept] as u64),
+                Some(kept) => Ok((kept, Some((bytes.len() - bounds[kept]) as u64).filter(|torn| *torn > 0))),
+            };
+            let outcome = match survey(Path::new(PATH), &bytes, 7) {
+                Ok(survey) => {
+                    assert_eq!(survey.records, records[..survey.records.len()], "changed at {changed}");
+                    torn += 1;
+                    Ok((survey.records.len(), survey.torn))
+                }
+                Err(LogError::Damaged { pos, .. }) => {
+                    found += 1;
+                    Err(pos)
+                }
+                Err(error) => panic!("{error}"),
+            };
+            assert_eq!(outcome, expected, "changed at {changed}");
+        }
+        assert!(found > torn && torn > 0, "{found} found, {torn} torn");
+    }
+
+    /// Nothing tells a last record that was lost from one that never arrived: the one before it counts.
+    #[test]
+    fn only_the_last_record_may_be_lost_and_none_may_be_misplaced() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        let mut bounds = vec![0, log.end as usize];
+        for record in [b"one".as_slice(), b"second", b"the third"] {
+            log.append(record).unwrap();
+            bounds.push(log.end as usize);
+        }
+        let path = Path::new(PATH);
+        let whole = fs.bytes(path).unwrap();
+        let [head, one, two, three] = [0, 1, 2, 3].map(|part| &whole[bounds[part]..bounds[part + 1]]);
+        let [no_two, no_three] = [two, three].map(|frame| vec![0_u8; frame.len()]);
+        for (what, bytes, expected) in [
+            ("the last one dropped", [head, one, two].concat(), Ok(None)),
+            ("the last one zeroed", [head, one, two, &no_three].concat(), Ok(Some(three.len() as u64))),
+            ("the last one doubled", [head, one, two, three, three].concat(), Err(bounds[4])),
+            ("the last two swapped", [head, one, three, two].concat(), Err(bounds[2])),
+            ("the one before dropped", [head, one, three].concat(), Err(bounds[2])),
+            ("the one before zeroed", [head, one, &no_two, three].concat(), Err(bounds[2])),
+            ("the one before doubled", [head, one, two, two, three].concat(), Err(bounds[3])),
+        ] {
+            fs.set_bytes(path, bytes.clone()).unwrap();
+            let outcome = match CommitLog::open(Arc::clone(&fs) as Arc<dyn Fs>, PATH, 7) {
+                Ok(opened) => {
+                    assert_eq!(opened.last.as_deref(), Some(b"second".as_slice()), "{what}");
+                    Ok(opened.torn)
+                }
+                Err(LogError::Damaged { path: named, pos, .. }) => {
+                    assert_eq!((named.as_path(), fs.bytes(path).unwrap()), (path, bytes), "{what}");
+                    Err(pos as usize)
+                }
+                Err(error) => panic!("{what}: {error}"),
+            };
+            assert_eq!(outcome, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_record_whose_sync_failed_and_that_counts_all_the_same_is_on_the_disk() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        log.append(b"one").unwrap();
+        let calls = FaultyFs::new(Arc::clone(&fs) as Arc<dyn Fs>, None);
+        drop(CommitLog::open(Arc::new(calls.clone()), PATH, 7).unwrap());
+        // An append is a write and a sync.
+        let fault = Fault { call: calls.calls() + 2, kind: FaultKind::Eio, stays: false };
+        let faulty = Arc::new(FaultyFs::new(Arc::clone(&fs) as Arc<dyn Fs>, Some(fault)));
+        let mut log = CommitLog::open(faulty, PATH, 7).unwrap().log;
+        assert!(log.append(b"two").is_err());
+        fs.lose_unsynced(Path::new(PATH)).unwrap();
+
+        let mut again = open(&fs);
+        assert_eq!(again.last.as_deref(), Some(b"two".as_slice()), "read from the cache");
+        again.log.append(b"three").unwrap();
+        fs.crash();
+        assert_eq!(open(&fs).last.as_deref(), Some(b"three".as_slice()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use thalweg_types::DataType as FieldType;
 use thalweg_types::TimeUnit as Unit;
 
 use crate::frame::{Chain, FrameError, FrameReader};
+use crate::fs::write_again;
 use crate::store::file::{FORMAT_AT, newer_format};
 use crate::store::recover::reads_differ;
 use crate::{ChunkError, File, Fs, OpenMode, publish};
@@ -206,8 +207,12 @@ impl SchemaFile {
             }
             tracing::warn!(path = %path.display(), pos = found.len, bytes = torn, "cut torn schema");
             content.file.truncate(found.len).map_err(ChunkError::io("cut", &path))?;
-            content.file.sync_data().map_err(ChunkError::io("sync", &path))?;
         }
+        // What a killed process wrote may not be synced, and from here on chunks may name it.
+        let synced = found.last.unwrap_or(found.len);
+        write_again(content.file.as_ref(), synced..found.len)
+            .map_err(ChunkError::io("write again", &path))?;
+        content.file.sync_data().map_err(ChunkError::io("sync", &path))?;
         let opened = Self { path, task, chain: found.chain, file: Some(content.file), len: found.len };
         Ok((found.registry, opened))
     }
@@ -246,7 +251,9 @@ pub(crate) struct Found {
     pub(crate) task: u64,
     pub(crate) registry: SchemaRegistry,
     chain: Chain,
-    /// Bytes up to the end of the last schema.
+    /// Where the last schema begins.
+    last: Option<u64>,
+    /// Bytes up to its end.
     pub(crate) len: u64,
     /// Bytes behind it, which a crash has left of the last one.
     pub(crate) torn: Option<u64>,
@@ -289,12 +296,14 @@ impl Content {
         }
         let mut registry = SchemaRegistry::default();
         let mut frames = FrameReader::new(bytes, HEADER, Chain::new(task));
+        let mut last = None;
         let torn = loop {
             match frames.next_frame() {
                 Ok(None) => break None,
                 Ok(Some(frame)) => match decode(frame.payload) {
                     Some((id, fields)) if id as usize == registry.schemas.len() => {
                         registry.schemas.push(fields.into());
+                        last = Some(frame.pos);
                     }
                     _ => {
                         let expected = format!("schema {}", registry.schemas.len());
@@ -307,7 +316,7 @@ impl Content {
                 }
             }
         };
-        Ok(Found { task, registry, chain: frames.chain(), len: frames.position(), torn })
+        Ok(Found { task, registry, chain: frames.chain(), last, len: frames.position(), torn })
     }
 }
 
@@ -347,6 +356,29 @@ mod tests {
                 let text = type_text(&data_type).unwrap();
                 assert_eq!(parse_type(&text), Some(data_type), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_schema_that_a_killed_process_did_not_sync_outlives_a_power_cut_once_it_is_known() {
+        for is_lost in [false, true] {
+            let (fs, dir) = (MemFs::new(), Path::new("/s"));
+            fs.create_dir_all(dir).unwrap();
+            let schemas = [("a", DataType::Int64), ("b", DataType::UInt32)].map(|field| schema(&[field]));
+            let (mut registry, mut file) = SchemaFile::open(&fs, dir, 7).unwrap();
+            file.append(&fs, &registry.id_of(&schemas[0]).unwrap().1.unwrap()).unwrap();
+            let path = dir.join(FILE_NAME);
+            let payload = registry.id_of(&schemas[1]).unwrap().1.unwrap();
+            let mut bytes = Vec::new();
+            file.chain.push(&payload, &mut bytes);
+            fs.open(&path, OpenMode::Write).unwrap().write_all_at(&bytes, file.len).unwrap();
+            if is_lost {
+                fs.lose_unsynced(&path).unwrap();
+            }
+
+            assert_eq!(SchemaFile::open(&fs, dir, 7).unwrap().0.len(), 2);
+            fs.crash();
+            assert_eq!(SchemaFile::open(&fs, dir, 7).unwrap().0.len(), 2, "lost by a failed sync: {is_lost}");
         }
     }
 

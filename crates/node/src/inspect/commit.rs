@@ -23,15 +23,15 @@ impl Looker {
             absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let outcome = match self.read_commits(path, &job) {
             // A copy under another name: the job file tells which job it is.
-            Ok(read) if read.records.is_empty() && read.torn.is_some() => {
+            Err(damage @ LogError::Damaged { .. }) => {
                 let named = self.job_name(folder).filter(|name| *name != job);
                 let again = named.map(|name| (self.read_commits(path, &name), name));
                 match again {
-                    Some((Ok(again), name)) if !again.records.is_empty() => {
+                    Some((Ok(again), name)) => {
                         job = name;
                         Ok(again)
                     }
-                    _ => Ok(read),
+                    _ => Err(damage),
                 }
             }
             outcome => outcome,

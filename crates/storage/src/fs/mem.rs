@@ -33,14 +33,51 @@ struct Node {
     bytes: Vec<u8>,
     /// What was there before each unsynced change, oldest first: undone in reverse by a crash.
     undo: Vec<Undo>,
+    /// What the disk has, where a failed sync left it behind what readers see: syncs bring it only what was written
+    /// since.
+    behind: Option<Vec<u8>>,
 }
 
-/// A change of `bytes[position..]`: the length before it and the bytes that it overwrote or cut.
+/// A change of `bytes[position..]`: the length before it, the bytes that it overwrote or cut, and where what it wrote
+/// ends (`None`: it cut).
 #[derive(Debug)]
 struct Undo {
     len: usize,
     position: usize,
     old: Vec<u8>,
+    end: Option<usize>,
+}
+
+impl Node {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
+    /// The bytes without the unsynced changes.
+    fn synced(&self) -> Vec<u8> {
+        let mut synced = self.bytes.clone();
+        for undo in self.undo.iter().rev() {
+            synced.truncate(undo.len);
+            synced.resize(undo.len, 0);
+            synced[undo.position..undo.position + undo.old.len()].copy_from_slice(&undo.old);
+        }
+        synced
+    }
+
+    fn sync(&mut self) {
+        let Self { bytes, undo, behind } = self;
+        for change in undo.drain(..) {
+            let Some(image) = behind else { continue };
+            match change.end {
+                None => image.truncate(change.position),
+                Some(end) => {
+                    let range = change.position.min(bytes.len())..end.min(bytes.len());
+                    image.resize(image.len().max(range.end), 0);
+                    image[range.clone()].copy_from_slice(&bytes[range]);
+                }
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -84,7 +121,23 @@ impl MemFs {
     pub fn set_bytes(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
         let mut disk = self.lock();
         let node = disk.find(path)?;
-        disk.nodes.insert(node, Node { bytes, undo: Vec::new() });
+        disk.nodes.insert(node, Node::of(bytes));
+        Ok(())
+    }
+
+    /// What a sync that fails does where the kernel then calls the pages clean: readers go on to see what was not
+    /// synced, the disk does not have it, and no later sync brings it there.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn lose_unsynced(&self, path: &Path) -> io::Result<()> {
+        let disk = &mut *self.lock();
+        let node = disk.find(path)?;
+        if let Some(node) = disk.nodes.get_mut(&node) {
+            let synced = node.synced();
+            node.behind.get_or_insert(synced);
+            node.undo.clear();
+        }
         Ok(())
     }
 
@@ -126,13 +179,13 @@ impl Disk {
         }
         self.nodes.retain(|id, _| left.values().any(|node| node == id));
         for node in self.nodes.values_mut() {
-            let changed = std::mem::take(&mut node.bytes);
-            let mut synced = changed.clone();
-            for undo in node.undo.drain(..).rev() {
-                synced.truncate(undo.len);
-                synced.resize(undo.len, 0);
-                synced[undo.position..undo.position + undo.old.len()].copy_from_slice(&undo.old);
+            if let Some(image) = node.behind.take() {
+                *node = Node::of(image);
+                continue;
             }
+            let mut synced = node.synced();
+            node.undo.clear();
+            let changed = std::mem::take(&mut node.bytes);
             for start in (0..changed.len()).step_by(512) {
                 let end = changed.len().min(start + 512);
                 let same = synced.get(start..end) == Some(&changed[start..end]);
@@ -273,7 +326,12 @@ impl File for MemFile {
             let len = node.bytes.len();
             let end = position + bytes.len();
             let start = position.min(len);
-            node.undo.push(Undo { len, position: start, old: node.bytes[start..end.min(len)].to_vec() });
+            node.undo.push(Undo {
+                len,
+                position: start,
+                old: node.bytes[start..end.min(len)].to_vec(),
+                end: Some(end),
+            });
             if len < end {
                 node.bytes.resize(end, 0);
             }
@@ -291,7 +349,12 @@ impl File for MemFile {
         self.change(|node| {
             let before = node.bytes.len();
             let start = len.min(before);
-            node.undo.push(Undo { len: before, position: start, old: node.bytes[start..].to_vec() });
+            node.undo.push(Undo {
+                len: before,
+                position: start,
+                old: node.bytes[start..].to_vec(),
+                end: None,
+            });
             node.bytes.resize(len, 0);
         })
     }
@@ -301,7 +364,7 @@ impl File for MemFile {
         self.change(|node| {
             let before = node.bytes.len();
             if before < wanted {
-                node.undo.push(Undo { len: before, position: before, old: Vec::new() });
+                node.undo.push(Undo { len: before, position: before, old: Vec::new(), end: Some(wanted) });
                 node.bytes.resize(wanted, 0);
             }
         })
@@ -309,7 +372,7 @@ impl File for MemFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.with(|node| {
-            node.undo.clear();
+            node.sync();
             Ok(())
         })
     }

@@ -64,6 +64,29 @@ fn a_sync_after_a_failed_one_keeps_nothing() {
 }
 
 #[test]
+fn what_a_failed_sync_lost_comes_to_the_disk_where_it_is_written_again() {
+    for is_again in [false, true] {
+        let disk = mem();
+        let path = Path::new("/d/a");
+        let file = disk.open(path, OpenMode::CreateNew).unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        file.write_all_at(b"ab", 0).unwrap();
+        file.sync_data().unwrap();
+        file.write_all_at(b"cd", 2).unwrap();
+        disk.lose_unsynced(path).unwrap();
+        assert_eq!(disk.bytes(path).unwrap(), b"abcd", "readers see it");
+        if is_again {
+            write_again(&*file, 2..4).unwrap();
+        }
+        file.write_all_at(b"e", 4).unwrap();
+        file.sync_data().unwrap();
+        disk.crash();
+        let expected: &[u8] = if is_again { b"abcde" } else { b"ab\0\0e" };
+        assert_eq!(disk.bytes(path).unwrap(), expected);
+    }
+}
+
+#[test]
 fn torn_crash_keeps_some_sectors() {
     let mut images = std::collections::BTreeSet::new();
     for seed in 0..32 {

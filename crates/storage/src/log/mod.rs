@@ -1,4 +1,4 @@
-//! An append-only log of records in segments: what the journal, the order log and the commit log stand on.
+//! An append-only log of records in segments: what the journal and the order log stand on.
 //!
 //! A folder holds one log: files `NAME-<first record>.thl` ([`mod@segment`]) of frames, each a group of records
 //! ([`group`]); the format is described in `docs/formats/log.md`. One writer owns a [`Log`]; [`GroupCommit`] is the

@@ -11,6 +11,7 @@ use super::segment::{self, Header};
 use super::survey::Survey;
 use super::writer::{self, Active};
 use super::{Log, LogError, LogOptions, LogPosition, TornTail};
+use crate::fs::write_again;
 use crate::{Fs, OpenMode, Writeback};
 
 /// A log that was opened.
@@ -118,6 +119,8 @@ fn reopen(fs: &dyn Fs, survey: &mut Survey) -> Result<Option<Active>, LogError> 
     if summary.file_bytes > summary.bytes {
         file.truncate(summary.bytes).map_err(LogError::io("cut", &path))?;
     }
+    let unsynced = last.synced.min(summary.bytes)..summary.bytes;
+    write_again(file.as_ref(), unsynced).map_err(LogError::io("write again", &path))?;
     file.sync_data().map_err(LogError::io("sync", &path))?;
     Ok(Some(Active {
         file,

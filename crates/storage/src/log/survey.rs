@@ -131,6 +131,8 @@ pub(super) struct LastSegment {
     pub(super) chain: Chain,
     /// The last group is a mark.
     pub(super) ends_with_mark: bool,
+    /// Byte up to which everything had been synced when the last group was written.
+    pub(super) synced: u64,
 }
 
 impl Survey {
@@ -239,10 +241,10 @@ impl Survey {
         path: &Path,
         is_last: bool,
     ) -> Result<Result<(), LogError>, LogError> {
-        let mut ends_with_mark = false;
+        let (mut ends_with_mark, mut synced) = (false, segment::HEADER);
         let stop = loop {
             match walk.step()? {
-                Step::Group(head) => ends_with_mark = head.records == 0,
+                Step::Group(head) => (ends_with_mark, synced) = (head.records == 0, head.synced),
                 Step::End => break None,
                 Step::Stop(stop) => break Some(stop),
             }
@@ -267,7 +269,7 @@ impl Survey {
             file_bytes,
             created: header.created,
         });
-        self.last = Some(LastSegment { header, chain: walk.chain(), ends_with_mark });
+        self.last = Some(LastSegment { header, chain: walk.chain(), ends_with_mark, synced });
         Ok(damage.map_or(Ok(()), Err))
     }
 }

@@ -196,6 +196,24 @@ fn a_sync_beside_the_work_covers_what_it_found_and_its_failure_is_as_final() {
 }
 
 #[test]
+fn what_a_failed_sync_lost_is_written_again_before_anything_stands_on_it() {
+    let disk = MemFs::new();
+    let mut log = open(&disk).unwrap().log;
+    append(&mut log, 5);
+    log.sync().unwrap();
+    append(&mut log, 5);
+    log.flush().unwrap();
+    drop(log);
+    disk.lose_unsynced(segments(&disk).last().unwrap()).unwrap();
+    let mut log = open(&disk).unwrap().log;
+    assert_holds(&log, 0, 10);
+    append(&mut log, 5);
+    log.sync().unwrap();
+    disk.crash();
+    assert_holds(&open(&disk).unwrap().log, 0, 15);
+}
+
+#[test]
 fn opening_and_inspecting_change_nothing_where_nothing_is_wrong() {
     let disk = MemFs::new();
     let mut log = open(&disk).unwrap().log;
