@@ -24,7 +24,7 @@ use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::warn;
 
 use super::cut::{Cut, CutPlace, Cutter};
-use super::{FILE_CHANGED, decoders_of, reader_of};
+use super::{FILE_CHANGED, decoders_of, ends_early, reader_of};
 use crate::format::RecordFormat;
 use crate::{BuiltSource, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
 
@@ -60,7 +60,7 @@ impl SourcePlugin for FilePlugin {
                 kind: OptionKind::Bool,
                 required: false,
                 default: Some("false"),
-                doc: "wait for more at the end of the file, also after it was emptied or rotated",
+                doc: "wait for more at the end of the file, also after it was emptied or rotated within its folder",
             },
             OptionSpec {
                 key: "poll",
@@ -117,6 +117,10 @@ pub struct FileSource {
     /// Nothing more comes from `file`.
     is_ended: bool,
     is_draining: bool,
+    /// The file that was read up to the last commit is not to be found.
+    is_another: bool,
+    /// What seems to have been written between the one that was rotated away and the one that is followed.
+    between: Option<PathBuf>,
 }
 
 impl FileSource {
@@ -140,6 +144,8 @@ impl FileSource {
             follow,
             is_ended: false,
             is_draining: false,
+            is_another: false,
+            between: None,
         })
     }
 
@@ -185,7 +191,7 @@ impl FileSource {
         let (Ok(there), Ok(here)) = (std::fs::metadata(&self.path), self.file.metadata()) else {
             return false; // rotated away, and the new file is not there yet
         };
-        let same = (there.dev(), there.ino()) == (here.dev(), here.ino());
+        let same = inode(&there) == inode(&here);
         if same && there.len() >= self.position {
             return false;
         }
@@ -198,19 +204,58 @@ impl FileSource {
         true
     }
 
-    /// Bytes that tell the file from others, as far as it was read: how many, and their hash.
-    fn fingerprint(&self, read: u64) -> std::io::Result<(u64, u64)> {
-        let mut begin = vec![0; read.min(FINGERPRINT) as usize];
-        self.file.read_exact_at(&mut begin, 0)?;
-        Ok((begin.len() as u64, hash_bytes(&begin)))
+    /// Takes the file that was read for the one that is followed, if it was rotated within its folder: what is left of
+    /// it comes before the new one. Of copies the longest; none where the new one begins alike.
+    fn take_rotated(&mut self, place: &Place, is_alike: bool) -> bool {
+        if self.follow.is_none() {
+            return false;
+        }
+        // Where nobody may look, it is as good as gone.
+        let Ok(entries) = std::fs::read_dir(self.folder()) else { return false };
+        let longest = entries
+            .filter_map(|entry| {
+                let entry = entry.ok().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))?;
+                let file = File::open(entry.path()).ok()?;
+                let metadata = file.metadata().ok()?;
+                let (is_it, len) = (place.inode == Some(inode(&metadata)), metadata.len());
+                let is_like_it = place.is_in(&file, len).ok()? && (is_it || !is_alike);
+                is_like_it.then(|| (len, entry.path(), file))
+            })
+            .max_by_key(|(len, ..)| *len);
+        let Some((len, found, file)) = longest else { return false };
+        self.between = self.written_behind(&file);
+        if let Some(between) = &self.between {
+            warn!(
+                path = %self.path.display(),
+                between = %between.display(),
+                "followed file was rotated more than once while nobody read it: what lies between is not read"
+            );
+        }
+        tracing::info!(
+            path = %self.path.display(),
+            rotated = %found.display(),
+            "followed file was rotated while nobody read it, going on in the old one"
+        );
+        (self.file, self.total) = (file, len);
+        true
     }
 
-    fn is_the_same(&self, place: &Place) -> Result<bool, Error> {
-        match self.fingerprint(place.begin) {
-            Ok((_, hash)) => Ok(hash == place.hash && self.total >= place.cut.byte),
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => Err(self.unreadable(error)),
-        }
+    fn folder(&self) -> &Path {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// A file beside the one that is followed, with its name at least, that was written after `file`.
+    fn written_behind(&self, file: &File) -> Option<PathBuf> {
+        let written = file.metadata().ok()?.modified().ok()?;
+        let name = self.path.file_name()?.as_encoded_bytes();
+        let entries = std::fs::read_dir(self.folder()).ok()?.flatten();
+        entries.map(|entry| entry.path()).find(|path| {
+            let is_named = path.file_name().is_some_and(|other| other.as_encoded_bytes().starts_with(name));
+            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+            is_named
+                && path.file_name() != self.path.file_name()
+                && modified.is_ok_and(|modified| modified > written)
+        })
     }
 
     fn unreadable(&self, error: std::io::Error) -> Error {
@@ -251,6 +296,18 @@ fn open(path: &Path) -> Result<(File, Metadata), Error> {
     Ok((file, metadata))
 }
 
+/// A hash of the first bytes of a file, which tell it from others.
+fn fingerprint(file: &File, bytes: u64) -> std::io::Result<u64> {
+    let mut begin = vec![0; bytes as usize];
+    file.read_exact_at(&mut begin, 0)?;
+    Ok(hash_bytes(&begin))
+}
+
+/// What tells a file from others of its file system, for as long as it is there.
+fn inode(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
 /// What [`SourcePosition::place`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
@@ -258,18 +315,36 @@ struct Place {
     /// Bytes at the beginning of the file that were hashed.
     begin: u64,
     hash: u64,
+    /// Earlier builds do not say it.
+    inode: Option<(u64, u64)>,
 }
 
 impl Place {
+    /// Whether a file of this length is the one.
+    fn is_in(&self, file: &File, len: u64) -> std::io::Result<bool> {
+        if len < self.cut.byte.max(self.begin) {
+            return Ok(false);
+        }
+        Ok(fingerprint(file, self.begin)? == self.hash)
+    }
+
     fn to_bytes(self) -> Vec<u8> {
-        let words = [self.cut.byte, self.cut.lines, u64::from(self.cut.is_skipping), self.begin, self.hash];
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        let Self { cut, begin, hash, inode } = self;
+        let words = [cut.byte, cut.lines, u64::from(cut.is_skipping), begin, hash];
+        let inode = inode.map(|(device, number)| [device, number]);
+        words.iter().chain(inode.iter().flatten()).flat_map(|word| word.to_le_bytes()).collect()
     }
 
     fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [byte, lines, is_skipping, begin, hash] = *words.as_slice() else { return None };
-        Some(Self { cut: CutPlace { byte, lines, is_skipping: is_skipping != 0 }, begin, hash })
+        let (inode, [byte, lines, is_skipping, begin, hash]) = match *words.as_slice() {
+            [byte, lines, skips, begin, hash] => (None, [byte, lines, skips, begin, hash]),
+            [byte, lines, skips, begin, hash, device, number] => {
+                (Some((device, number)), [byte, lines, skips, begin, hash])
+            }
+            _ => return None,
+        };
+        Some(Self { cut: CutPlace { byte, lines, is_skipping: is_skipping != 0 }, begin, hash, inode })
     }
 }
 
@@ -298,11 +373,11 @@ impl Source for FileSource {
                 is_rotating = false;
             } else if is_rotating {
                 self.is_ended = true;
-            } else if self.is_draining {
-                return Ok(Poll::End);
             } else if self.has_new_file() {
                 // Once more, for what was written to the old file after the last read.
                 is_rotating = true;
+            } else if self.is_draining {
+                return Ok(Poll::End);
             } else {
                 return Ok(Poll::PendingUntil(Instant::now() + interval));
             }
@@ -314,13 +389,21 @@ impl Source for FileSource {
     }
 
     fn position(&self) -> SourcePosition {
-        if self.first.is_some() {
-            return SourcePosition { next: self.next, place: Vec::new() };
-        }
-        let cut = self.cutter.place(self.position);
+        let cut = match self.first {
+            Some(_) => CutPlace::default(),
+            None => self.cutter.place(self.position),
+        };
+        // What was not read may be mended. Where nothing was, it has to tell the file from the one after it.
+        let metadata = self.file.metadata().ok();
+        let begin = match cut.byte {
+            0 => metadata.as_ref().map_or(0, Metadata::len),
+            read => read,
+        };
+        let begin = begin.min(FINGERPRINT);
         // A file that cannot be read at its beginning fails where it stands, too.
-        let (begin, hash) = self.fingerprint(cut.byte).unwrap_or_default();
-        SourcePosition { next: self.next, place: Place { cut, begin, hash }.to_bytes() }
+        let (begin, hash) = fingerprint(&self.file, begin).map_or((0, 0), |hash| (begin, hash));
+        let inode = metadata.as_ref().map(inode);
+        SourcePosition { next: self.next, place: Place { cut, begin, hash, inode }.to_bytes() }
     }
 
     fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
@@ -332,8 +415,12 @@ impl Source for FileSource {
             Error::corrupt(format!("the commit record holds no place in file {:?}", self.path))
         })?;
         self.first = None;
-        if !self.is_the_same(&place)? {
+        let metadata = self.file.metadata().map_err(|error| self.unreadable(error))?;
+        let is_alike = place.is_in(&self.file, self.total).map_err(|error| self.unreadable(error))?;
+        let is_it = is_alike && place.inode == Some(inode(&metadata));
+        if !is_it && !self.take_rotated(&place, is_alike) && !is_alike {
             if self.follow.is_some() {
+                self.is_another = true;
                 warn!(
                     path = %self.path.display(),
                     "followed file was emptied or rotated while nobody read it, reading the new one from its beginning"
@@ -352,8 +439,9 @@ impl Source for FileSource {
             ))
             .with_hint(FILE_CHANGED));
         }
+        self.cutter = Cutter::new(&*self.format);
         let mut len = FIRST_READ;
-        loop {
+        while place.cut != CutPlace::default() {
             let mut begin = vec![0; len.min(place.cut.byte as usize)];
             self.file.read_exact_at(&mut begin, 0).map_err(|error| self.unreadable(error))?;
             self.cutter = Cutter::new(&*self.format);
@@ -372,6 +460,13 @@ impl Source for FileSource {
     }
 
     fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
+        if self.is_another {
+            return Err(Error::user(format!(
+                "{:?} is not the file that {} records were read from after the last commit, and no file of its folder is",
+                self.path, run.count
+            ))
+            .with_hint(FILE_CHANGED));
+        }
         let max_records = u32::try_from(run.count).unwrap_or(u32::MAX);
         if let Some(first) = self.first.take() {
             if first.count <= max_records {
@@ -383,12 +478,20 @@ impl Source for FileSource {
             if let Some(cut) = self.next_cut(max_records)? {
                 return Ok(self.block(cut));
             }
+            if self.is_ended && self.follow.is_some() && self.has_new_file() {
+                if let Some(between) = &self.between {
+                    return Err(Error::user(format!(
+                        "{:?} was rotated more than once since the last commit, as {between:?} was written since, and \
+                         {} records were read behind the oldest",
+                        self.path, run.count
+                    ))
+                    .with_hint("append it to the one before it; if it is none of them, move it to another folder"));
+                }
+                self.reopen()?;
+                continue;
+            }
             if self.is_ended {
-                return Err(Error::user(format!(
-                    "{:?} ends with record {}, but {} more were read from it before",
-                    self.path, self.next, run.count
-                ))
-                .with_hint(FILE_CHANGED));
+                return Err(ends_early(&self.path, self.next, run.count));
             }
             self.is_ended = self.read(max_bytes)? == 0;
         }

@@ -24,6 +24,7 @@ pub use decoder::SourceDecoder;
 pub(crate) use decoder::record_batch;
 pub use journal::BlockCodec;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_flow::{Decoder, TaskFactory};
@@ -34,6 +35,12 @@ use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
 
 /// What to do where a file is not the one that a job has read before.
 const FILE_CHANGED: &str = "put the file back, or begin anew with another job name or --data-dir";
+
+/// A file that has fewer records than a job has read from it: `next` is the first that is missing.
+fn ends_early(path: &Path, next: u64, missing: u64) -> Error {
+    Error::user(format!("{path:?} ends with record {next}, but {missing} more were read from it before"))
+        .with_hint(FILE_CHANGED)
+}
 
 const LISTEN: OptionSpec = OptionSpec {
     key: "listen",

@@ -19,7 +19,7 @@ use thalweg_flow::{
 use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::{info, warn};
 
-use super::FILE_CHANGED;
+use super::{FILE_CHANGED, ends_early};
 use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{outputs, sflow_decoders};
@@ -448,13 +448,8 @@ impl Source for PcapSource {
     }
 
     fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
-        self.block(max_bytes, run.count, |_| true)?.ok_or_else(|| {
-            Error::user(format!(
-                "{:?} ends with record {}, but {} more were read from it before",
-                self.path, self.next, run.count
-            ))
-            .with_hint(FILE_CHANGED)
-        })
+        self.block(max_bytes, run.count, |_| true)?
+            .ok_or_else(|| ends_early(&self.path, self.next, run.count))
     }
 
     fn drain(&mut self) {

@@ -261,6 +261,126 @@ fn another_file_in_its_place_is_refused() {
     }
 }
 
+/// Rotates a file that is followed within the cycle that a crash cuts off: behind its first record, which is committed.
+/// Gives the place of that.
+fn rotated(path: &Path, old: &Path) -> SourcePosition {
+    let _ = std::fs::remove_file(old);
+    std::fs::write(path, "a,b\nx,1\n").unwrap();
+    let mut first = open("csv", path, &[("follow", OptionValue::Bool(true))]);
+    let mut next = || loop {
+        if let Poll::Block(block) = first.source.poll(1 << 16, ARRIVAL).unwrap() {
+            return (block.first, block.count, first.source.position());
+        }
+    };
+    let (.., position) = next();
+    std::fs::write(path, "a,b\nx,1\ny,2\nlast").unwrap();
+    assert_eq!(next().0, 1);
+    std::fs::rename(path, old).unwrap();
+    std::fs::write(path, "a,b\nz,3\n").unwrap();
+    assert_eq!([next().0, next().0], [2, 3], "the rest of the old file, then the new one");
+    position
+}
+
+#[test]
+fn a_file_that_was_rotated_is_given_again_to_its_end_and_then_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old) = (folder.path().join("in.csv"), folder.path().join("in.csv.1"));
+    let position = rotated(&path, &old);
+    std::fs::write(folder.path().join("other"), "a,b\n").unwrap();
+    let mut built = open("csv", &path, &[("follow", OptionValue::Bool(true))]);
+    built.source.restore(&position).unwrap();
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let mut lines = BTreeMap::new();
+    let mut next = 1;
+    while next < 4 {
+        let run = ReplayRun { partition: 0, first: next, count: 4 - next };
+        let block = built.source.replay(run, 1 << 16).unwrap();
+        next += u64::from(block.count);
+        render(&decode(&mut *decoder, &block).unwrap(), &mut lines);
+    }
+    assert_eq!(lines[&1], "y | 2");
+    assert_eq!(lines[&3], "z | 3");
+    std::fs::write(&path, "a,b\nz,3\nlater,4\n").unwrap();
+    let Poll::Block(block) = built.source.poll(1 << 16, ARRIVAL).unwrap() else { panic!("a block") };
+    assert_eq!((block.first, block.count), (4, 1), "it goes on in the new one");
+
+    // Nothing to give again, as after a stop: what nobody has read of the old file comes first all the same.
+    let mut stopped = open("csv", &path, &[("follow", OptionValue::Bool(true))]);
+    stopped.source.restore(&position).unwrap();
+    let Poll::Block(block) = stopped.source.poll(1 << 16, ARRIVAL).unwrap() else { panic!("a block") };
+    let mut rest = BTreeMap::new();
+    render(&decode(&mut *decoder, &block).unwrap(), &mut rest);
+    assert_eq!(rest[&1], "y | 2");
+}
+
+/// Behind the header alone both files are alike but for being two.
+#[test]
+fn a_rotated_file_of_which_only_the_header_was_read_is_not_taken_for_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old) = (folder.path().join("in.csv"), folder.path().join("in.csv.1"));
+    std::fs::write(&path, "a,b\n").unwrap();
+    let followed = || open("csv", &path, &[("follow", OptionValue::Bool(true))]);
+    let mut first = followed();
+    assert!(matches!(first.source.poll(1 << 16, ARRIVAL).unwrap(), Poll::PendingUntil(_)));
+    let position = first.source.position();
+    std::fs::write(&path, "a,b\nx,1\n").unwrap();
+    std::fs::rename(&path, &old).unwrap();
+    std::fs::write(&path, "a,b\ny,2\n").unwrap();
+    let mut again = followed();
+    again.source.restore(&position).unwrap();
+    let mut decoder = (again.decoder)(&task()).unwrap();
+    let mut lines = BTreeMap::new();
+    for first in [0, 1] {
+        let block = again.source.replay(ReplayRun { partition: 0, first, count: 1 }, 1 << 16).unwrap();
+        render(&decode(&mut *decoder, &block).unwrap(), &mut lines);
+    }
+    assert_eq!(lines, [(0, "x | 1".to_owned()), (1, "y | 2".to_owned())].into());
+    // Copied, as from a backup: another file with the same beginning will do.
+    std::fs::remove_file(&old).unwrap();
+    let mut copied = followed();
+    copied.source.restore(&position).unwrap();
+    assert_eq!(
+        copied.source.replay(ReplayRun { partition: 0, first: 0, count: 1 }, 1 << 16).unwrap().count,
+        1
+    );
+}
+
+#[test]
+fn records_of_a_file_that_was_rotated_away_are_taken_from_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old) = (folder.path().join("in.csv"), folder.path().join("in.csv.1"));
+    let position = rotated(&path, &old);
+    std::fs::remove_file(&old).unwrap();
+    let mut built = open("csv", &path, &[("follow", OptionValue::Bool(true))]);
+    built.source.restore(&position).unwrap();
+    let error = built.source.replay(ReplayRun { partition: 0, first: 1, count: 3 }, 1 << 16).unwrap_err();
+    let said =
+        "is not the file that 3 records were read from after the last commit, and no file of its folder is";
+    assert!(error.message().ends_with(said), "{error}");
+    assert_eq!(error.class(), thalweg_types::Class::User);
+}
+
+#[test]
+fn records_of_files_that_were_rotated_twice_are_not_taken_from_the_third() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old) = (folder.path().join("in.csv"), folder.path().join("in.csv.2"));
+    let position = rotated(&path, &old);
+    let between = folder.path().join("in.csv.1");
+    std::fs::rename(&path, &between).unwrap();
+    std::fs::write(&path, "a,b\nz,4\n").unwrap();
+    let later = std::fs::metadata(&old).unwrap().modified().unwrap() + Duration::from_secs(1);
+    std::fs::File::options().append(true).open(&between).unwrap().set_modified(later).unwrap();
+    let mut built = open("csv", &path, &[("follow", OptionValue::Bool(true))]);
+    built.source.restore(&position).unwrap();
+    for first in [1, 2] {
+        let run = ReplayRun { partition: 0, first, count: 1 };
+        assert_eq!(built.source.replay(run, 1 << 16).unwrap().count, 1, "of the oldest");
+    }
+    let error = built.source.replay(ReplayRun { partition: 0, first: 3, count: 1 }, 1 << 16).unwrap_err();
+    assert!(error.message().contains("was rotated more than once since the last commit"), "{error}");
+    assert!(error.message().contains("in.csv.1"), "{error}");
+}
+
 #[test]
 fn records_that_are_gone_are_missed() {
     let folder = tempfile::tempdir().unwrap();
