@@ -1,4 +1,5 @@
-//! Two CSV files at once, through a filter, into one file; the files are there from the beginning, or grow.
+//! Two CSV files at once, through a filter, into one file; the files are there from the beginning, or grow and
+//! are rotated.
 //!
 //! The order log says how records of both were mixed, and a filter has no memory: so the output is known byte by byte,
 //! but for the text of numbers.
@@ -15,6 +16,8 @@ use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::Ledger;
 use crate::crash::random::Random;
+
+const HEADER: &[u8] = b"ts,card,amount\n";
 
 /// The filter lets more than this through.
 const THRESHOLD_CENTS: u32 = 100;
@@ -48,12 +51,15 @@ impl Files {
         let mut input = |name: &'static str| {
             let count = random.between(records.0, records.1);
             let cents: Vec<u32> = (0..count).map(|_| random.between(0, 999) as u32).collect();
-            let mut text = b"ts,card,amount\n".to_vec();
+            let mut text = HEADER.to_vec();
             for (offset, cents) in cents.iter().enumerate() {
                 writeln!(text, "{offset},{name}{},{}.{:02}", offset % 97, cents / 100, cents % 100)?;
             }
             let path = setting.folder.join(format!("{name}.csv"));
-            let file = if is_followed { Grown::begun(path, text)? } else { Grown::whole(path, &text)? };
+            let file = match is_followed {
+                true => Grown::begun(path, text)?.rotating(HEADER, &mut random),
+                false => Grown::whole(path, &text)?,
+            };
             anyhow::Ok(Input { name, file, cents })
         };
         let inputs = [input("a")?, input("b")?];
