@@ -344,6 +344,8 @@ pub struct SinkResume {
     pub cycle: u64,
     /// What the sink's part of that cycle said; `None` where it had no part in it.
     pub position: Option<Vec<u8>>,
+    /// The job has never run in this data directory: what the sink knows from elsewhere is of another one.
+    pub is_new: bool,
 }
 
 pub trait SinkPlugin: Send + Sync {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use thalweg_flow::Waker;
-use thalweg_types::Error;
+use thalweg_types::{Class, Error, Retry};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -56,32 +56,47 @@ struct State<T> {
     pushed: u64,
     delivered: u64,
     is_closed: bool,
-    failure: Failure,
+    failure: Option<Failure>,
     /// Of the operator's task, which waits for room or for the end.
     waker: Option<Waker>,
 }
 
-enum Failure {
-    None,
-    /// Not told to anybody yet.
-    Untold(Error),
-    Told,
+/// Everybody who asks is told the same, as the first answer that arrives is what the job says when it ends.
+struct Failure {
+    /// For the first who asks.
+    error: Option<Error>,
+    class: Class,
+    retry: Retry,
+    /// With all causes.
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    fn of(error: Error) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        let (class, retry, message) = (error.class(), error.retry(), error.chain());
+        Self { error: Some(error), class, retry, message, hint }
+    }
+
+    fn tell(&mut self) -> Error {
+        self.error.take().unwrap_or_else(|| {
+            let error = Error::new(self.class, self.message.clone()).with_retry(self.retry);
+            match &self.hint {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            }
+        })
+    }
 }
 
 impl<T> State<T> {
     fn check(&mut self) -> Result<(), Error> {
-        match std::mem::replace(&mut self.failure, Failure::Told) {
-            Failure::None => {
-                self.failure = Failure::None;
-                Ok(())
-            }
-            Failure::Untold(error) => Err(error),
-            Failure::Told => Err(Error::external("the sink has failed before")),
-        }
+        self.failure.as_mut().map_or(Ok(()), |failure| Err(failure.tell()))
     }
 
     fn has_failed(&self) -> bool {
-        !matches!(self.failure, Failure::None)
+        self.failure.is_some()
     }
 }
 
@@ -94,7 +109,7 @@ impl<T> Outbox<T> {
                 pushed: 0,
                 delivered: 0,
                 is_closed: false,
-                failure: Failure::None,
+                failure: None,
                 waker: None,
             }),
             arrived: Notify::new(),
@@ -186,9 +201,7 @@ impl<T> Outbox<T> {
     /// Nothing is delivered any more; the first reason counts.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
-        if !state.has_failed() {
-            state.failure = Failure::Untold(error);
-        }
+        state.failure.get_or_insert_with(|| Failure::of(error));
         self.tell(state);
     }
 
@@ -324,15 +337,17 @@ mod tests {
         let thread = std::thread::spawn(move || waiting.wait_for(number));
         let (waker, woken) = counting();
         assert!(!outbox.has_room(&waker));
-        outbox.fail(Error::external("refused"));
+        let cause = std::io::Error::other("no such table");
+        outbox.fail(Error::user("refused").with_hint("make it").with_source(cause));
         outbox.fail(Error::external("later"));
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         assert!(outbox.has_room(&waker), "it is told when it goes on");
         let told =
             [thread.join().unwrap(), outbox.push('b', 1).map(|_| ()), outbox.is_drained(&waker).map(|_| ())];
-        let mut told: Vec<String> = told.map(|told| told.unwrap_err().message().to_owned()).into();
-        told.sort();
-        assert_eq!(told, ["refused", "the sink has failed before", "the sink has failed before"]);
+        for told in told.map(Result::unwrap_err) {
+            let said = (told.class(), told.chain(), told.hint());
+            assert_eq!(said, (Class::User, "refused: no such table".to_owned(), Some("make it")));
+        }
     }
 
     #[test]

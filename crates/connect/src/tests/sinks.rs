@@ -1,14 +1,18 @@
 //! Sinks: what they write, count and digest.
 
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
+
 use arrow_array::{Int64Array, StringViewArray};
 use expect_test::expect;
-use thalweg_flow::{InputId, Operator, collect};
+use thalweg_flow::{InputId, Operator, Waker, collect};
 use thalweg_types::Seqs;
 
+use super::drive::{self, Driven, LIMIT};
 use super::*;
 use crate::sink::digest;
 use crate::sink::rejects::{RejectCounts, RejectsSettings, rejects_writer};
-use crate::{SinkContext, SinkReport};
+use crate::{SinkContext, SinkReport, SinkResume};
 
 const INPUT: InputId = InputId { port: 0, task: 0 };
 
@@ -31,6 +35,28 @@ fn sink(
     };
     let factory = Registry::builtin().sink(name).expect("a sink of this build").build(context).unwrap();
     (factory(&task()).unwrap(), report)
+}
+
+/// Whether it was drained already or not: nobody takes what it waits for.
+#[test]
+fn a_job_that_is_stopped_at_its_end_waits_for_no_database() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (name, scheme, more) in
+        [("influx", "http", ("measurement", text("m"))), ("postgres", "postgres", ("table", text("t")))]
+    {
+        let entries = [("url", text(&format!("{scheme}://{nobody}"))), more];
+        let context = drive::context(&drive::numbers(), &entries, Some(SinkResume::default()));
+        let mut sink = Driven::new(name, context);
+        sink.give(1).unwrap();
+        let mut part = sink.mark(1).unwrap();
+        collect(|out| sink.sink.finish(out)).unwrap();
+        assert!(!sink.sink.is_drained(&Waker::new(|| {})).unwrap(), "{name}: its task stays for the commit");
+        let (tell, told) = channel();
+        std::thread::spawn(move || tell.send(part.prepare().map_err(|error| error.message().to_owned())));
+        drop(sink);
+        let outcome = told.recv_timeout(LIMIT).expect("nothing to wait for");
+        assert_eq!(outcome, Err("the job was stopped before everything was delivered".to_owned()), "{name}");
+    }
 }
 
 fn two_columns() -> (Schema, Batch) {

@@ -75,6 +75,8 @@ pub(crate) struct Store {
     identity: serde_json::Value,
     /// Whether `last` names what no record on the disk does yet.
     is_new: bool,
+    /// The job has never run here.
+    is_first: bool,
 }
 
 /// Where the tasks of a job go on.
@@ -122,6 +124,7 @@ impl Store {
             dir: folder.path().to_owned(),
             job: Arc::clone(job),
             commits,
+            is_first: last.job.is_null(),
             last: Arc::new(last),
             group: None,
             journals: Vec::new(),
@@ -144,7 +147,7 @@ impl Store {
     pub(crate) fn adopt(&mut self, job: &CheckedJob, queries: Vec<QueryChange>) -> Result<(), Error> {
         self.identity = identity::of(job);
         self.journals = vec![None; job.sources.len()];
-        if !self.last.job.is_null() {
+        if !self.is_first {
             identity::check(&self.last.job, &self.identity, &job.name)?;
         }
         // Sources keep their number in the order log; new ones get theirs before anything names it.
@@ -155,7 +158,7 @@ impl Store {
                 record.sources.push(CommittedSource { name, next: 0, place: Position::default() });
             }
         }
-        self.is_new = self.last.job.is_null() || record.sources.len() > self.last.sources.len();
+        self.is_new = self.is_first || record.sources.len() > self.last.sources.len();
         if self.is_new {
             record.job = identity::over(&self.last.job, self.identity.clone());
         }
@@ -172,7 +175,8 @@ impl Store {
     pub(crate) fn sink(&mut self, name: &str, node: &str) -> SinkResume {
         self.identity["sinks"][name] = node.into();
         let node = identity::node_of_sink(&self.last.job, name, node);
-        SinkResume { cycle: self.last.cycle, position: node.and_then(|node| self.last.part(node, 0)) }
+        let position = node.and_then(|node| self.last.part(node, 0));
+        SinkResume { cycle: self.last.cycle, position, is_new: self.is_first }
     }
 
     /// How safe the order log and all journals are before anything that depends on them leaves the job: by the strongest
@@ -229,8 +233,7 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
-        let Self { fs, dir, job: _, commits, last, group, journals, durability: asked, identity, is_new } =
-            self;
+        let Self { fs, dir, commits, last, group, journals, durability: asked, identity, is_new, .. } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);

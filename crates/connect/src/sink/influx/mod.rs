@@ -143,7 +143,6 @@ struct InfluxSink {
     shared: Arc<Shared>,
     report: SinkReport,
     is_durable: bool,
-    is_finished: bool,
     has_warned: bool,
 }
 
@@ -167,7 +166,6 @@ impl InfluxSink {
             shared: Arc::new(Shared { outbox, _courier: courier }),
             report: context.report.clone(),
             is_durable: context.durable.is_some(),
-            is_finished: false,
             has_warned: false,
         })
     }
@@ -230,7 +228,6 @@ impl Operator for InfluxSink {
         self.hand_over()?;
         self.warn();
         self.shared.outbox.close();
-        self.is_finished = true;
         Ok(())
     }
 
@@ -252,10 +249,9 @@ impl Operator for InfluxSink {
 }
 
 impl Drop for InfluxSink {
+    /// Who still waits for something, a part of a cycle, waits for nothing any more.
     fn drop(&mut self) {
-        if !self.is_finished {
-            self.shared.outbox.fail(stopped());
-        }
+        self.shared.outbox.fail(stopped());
     }
 }
 

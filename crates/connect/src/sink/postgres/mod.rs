@@ -169,7 +169,6 @@ struct PostgresSink {
     is_durable: bool,
     /// Rows stand behind the last marker.
     is_open: bool,
-    is_finished: bool,
 }
 
 impl PostgresSink {
@@ -201,7 +200,6 @@ impl PostgresSink {
             report: context.report.clone(),
             is_durable: context.durable.is_some(),
             is_open: false,
-            is_finished: false,
         })
     }
 
@@ -252,7 +250,6 @@ impl Operator for PostgresSink {
             return Err(Error::internal("records came behind the last cycle, so no commit would have them"));
         }
         self.shared.outbox.close();
-        self.is_finished = true;
         Ok(())
     }
 
@@ -264,13 +261,8 @@ impl Operator for PostgresSink {
         self.shared.outbox.has_room(waker)
     }
 
-    /// In a durable job the parts of the last cycles answer for them; nobody has to wait for those here.
     fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
-        if self.is_durable {
-            self.shared.outbox.check().map(|()| true)
-        } else {
-            self.shared.outbox.is_drained(waker)
-        }
+        self.shared.outbox.is_drained(waker)
     }
 
     fn state_bytes(&self) -> usize {
@@ -279,10 +271,9 @@ impl Operator for PostgresSink {
 }
 
 impl Drop for PostgresSink {
+    /// Who still waits for something, a part of a cycle, waits for nothing any more.
     fn drop(&mut self) {
-        if !self.is_finished {
-            self.shared.outbox.fail(stopped());
-        }
+        self.shared.outbox.fail(stopped());
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Start {
     job: u64,
     /// The last one with rows in the table by then, as the sink said itself.
     table: u64,
+    /// It has never run in its data directory.
+    is_new: bool,
 }
 
 impl Start {
@@ -45,7 +47,7 @@ impl Start {
                 Error::corrupt(format!("the sink's position has {} bytes, expected 8", position.len()))
             })?),
         };
-        Ok(Self { job: resume.cycle, table })
+        Ok(Self { job: resume.cycle, table, is_new: resume.is_new })
     }
 }
 
@@ -228,7 +230,7 @@ impl Writer {
                  Restore the newer one, or start the job in a new data directory",
             )));
         }
-        if table > start.job + 1 {
+        if table > start.job + 1 || (start.is_new && table > 0) {
             return Err(Trouble::Lasting(place.mismatch(
                 &format!("has cycle {table} of it, and the job has come to cycle {} only", start.job),
                 "the rows there are of another data directory: name the job or its sink otherwise, or delete its row in \

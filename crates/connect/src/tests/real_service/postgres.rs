@@ -238,7 +238,8 @@ fn cycles_that_come_again_are_dropped() {
     assert_eq!((idle.cycle, idle.position), (4, Some(3_u64.to_le_bytes().to_vec())));
     drop(sink);
     assert_eq!((case.found(), case.cycle().as_str()), (once(117), "3"));
-    let mut sink = case.durable(SinkResume { cycle: 4, position: Some(3_u64.to_le_bytes().to_vec()) });
+    let mut sink =
+        case.durable(SinkResume { cycle: 4, position: Some(3_u64.to_le_bytes().to_vec()), is_new: false });
     sink.go_on_at(117);
     sink.give(3).unwrap();
     sink.commit(5).unwrap();
@@ -256,7 +257,7 @@ fn a_database_that_does_not_go_with_the_job_is_refused() {
     }
     drop(sink);
     let failure = |resume| case.durable(resume).failure();
-    let older = failure(SinkResume { cycle: 9, position: Some(8_u64.to_le_bytes().to_vec()) });
+    let older = failure(SinkResume { cycle: 9, position: Some(8_u64.to_le_bytes().to_vec()), is_new: false });
     assert!(
         older.message().ends_with(
             "does not go with job \"mismatch\", sink \"answers\": it has cycle 3 of it, and cycle 8 has been written"
@@ -269,8 +270,19 @@ fn a_database_that_does_not_go_with_the_job_is_refused() {
         other.message().ends_with("it has cycle 3 of it, and the job has come to cycle 0 only"),
         "{other}"
     );
+    // One cycle is all that the other data directory has come to.
+    let short = Case::new("mismatch_short");
+    let mut sink = short.durable(SinkResume { is_new: true, ..SinkResume::default() });
+    sink.give(1).unwrap();
+    sink.commit(1).unwrap();
+    drop(sink);
+    let other = short.durable(SinkResume { is_new: true, ..SinkResume::default() }).failure();
+    assert!(
+        other.message().ends_with("it has cycle 1 of it, and the job has come to cycle 0 only"),
+        "{other}"
+    );
     // Two processes as one job: the second one finds out.
-    let resume = || SinkResume { cycle: 3, position: Some(3_u64.to_le_bytes().to_vec()) };
+    let resume = || SinkResume { cycle: 3, position: Some(3_u64.to_le_bytes().to_vec()), is_new: false };
     let (mut one, mut two) = (case.durable(resume()), case.durable(resume()));
     for sink in [&mut one, &mut two] {
         sink.go_on_at(3);
