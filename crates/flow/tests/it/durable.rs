@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use thalweg_flow::{
-    Command, CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, JobOptions,
-    JobState, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning, Resume, Runtime, Source,
-    SystemClock, Waker,
+    Command, CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, Job,
+    JobOptions, JobState, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning, Resume, Runtime,
+    Source, SystemClock, Waker,
 };
 use thalweg_types::{Batch, Error, Seq};
 
@@ -246,31 +246,41 @@ fn a_cycle_grows_while_earlier_ones_are_on_their_way() {
     cycles.0.lock().unwrap().is_shut = false;
     tap.allow(110);
     eventually("the next block ends the long cycle", || started() == 3);
+    for (allowed, cycles) in [(120, 4), (130, 5)] {
+        tap.allow(allowed);
+        eventually("a cycle as short as before", || started() == cycles);
+    }
     job.drain();
     assert_eq!(finish(&job), JobState::Done);
-    assert_eq!(cycles.0.lock().unwrap().started[2].sources[0].next, 110);
+    let ends: Vec<u64> = cycles.0.lock().unwrap().started.iter().map(|start| start.sources[0].next).collect();
+    assert_eq!(ends[..5], [10, 20, 110, 120, 130]);
+}
+
+/// A job of one task, given blocks of ten records, that asks for something after each.
+fn asking_after_each_batch(cycles: &KeptCycles, ask: fn(&Output<'_>)) -> (Runtime, Job, Tap) {
+    struct Asking(fn(&Output<'_>));
+    impl Operator for Asking {
+        fn process(&mut self, _: InputId, _: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+            (self.0)(out);
+            Ok(())
+        }
+    }
+    let mut build = Build::new("asking");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers.in_blocks_of(10), 1);
+    let input = build.input(source, Partitioning::Global);
+    build.operator("asking", vec![input], 1, move |_| Asking(ask));
+    let (runtime, _clock) = runtime(1);
+    let durability =
+        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    (runtime, job, tap)
 }
 
 #[test]
 fn a_task_can_ask_for_the_end_of_a_cycle_and_gets_it_once_earlier_ones_are_done() {
-    /// Asks for it with each batch.
-    struct Hasty;
-    impl Operator for Hasty {
-        fn process(&mut self, _: InputId, _: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-            out.hasten_cycle();
-            Ok(())
-        }
-    }
-    let mut build = Build::new("hasty");
-    let (numbers, tap) = Numbers::tapped();
-    let source = build.numbers("numbers", numbers.in_blocks_of(10), 1);
-    let input = build.input(source, Partitioning::Global);
-    build.operator("hasty", vec![input], 1, |_| Hasty);
-    let (runtime, _clock) = runtime(1);
     let cycles = KeptCycles::default();
-    let durability =
-        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let (_runtime, job, tap) = asking_after_each_batch(&cycles, |out| out.hasten_cycle());
     let started = || cycles.0.lock().unwrap().started.len();
     tap.allow(10);
     eventually("a cycle that nothing else ends", || started() == 1);
@@ -285,25 +295,9 @@ fn a_task_can_ask_for_the_end_of_a_cycle_and_gets_it_once_earlier_ones_are_done(
 
 #[test]
 fn sources_wait_while_a_task_can_take_no_more_before_a_marker() {
-    /// Is full after each batch.
-    struct Full;
-    impl Operator for Full {
-        fn process(&mut self, _: InputId, _: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-            out.hold_sources();
-            Ok(())
-        }
-    }
-    let mut build = Build::new("full");
-    let (numbers, tap) = Numbers::tapped();
-    let source = build.numbers("numbers", numbers.in_blocks_of(10), 1);
-    let input = build.input(source, Partitioning::Global);
-    build.operator("full", vec![input], 1, |_| Full);
-    let (runtime, _clock) = runtime(1);
     let cycles = KeptCycles::default();
     cycles.0.lock().unwrap().is_shut = true;
-    let durability =
-        Durability { cycles: Some(Arc::new(cycles.clone())), ..Durability::of_log(KeptLog::default()) };
-    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let (_runtime, job, tap) = asking_after_each_batch(&cycles, |out| out.hold_sources());
     let (started, asked) = (|| cycles.0.lock().unwrap().started.len(), || cycles.0.lock().unwrap().asked);
     tap.allow(10);
     eventually("the task is full", || asked() > 0);

@@ -50,6 +50,8 @@ struct Inner {
     is_stopped: bool,
     /// When a marker was first held back, since one was not.
     held_back: Option<Instant>,
+    /// That it is was said.
+    is_said: bool,
     figures: CycleFigures,
 }
 
@@ -134,16 +136,21 @@ impl Cycles for Committer {
                 inner.held_back = Some(Instant::now());
                 inner.figures.held_back += 1;
             }
+            (false, Some(since)) if since.elapsed() >= WORTH_SAYING && !inner.is_said => {
+                inner.is_said = true;
+                tracing::warn!(
+                    committed = inner.figures.committed,
+                    "state or output is written more slowly than it comes: the present cycle grows until the last one \
+                     is committed"
+                );
+            }
             (true, Some(since)) => {
                 inner.held_back = None;
                 let waited = since.elapsed();
                 inner.figures.held_back_for += waited;
-                if waited >= WORTH_SAYING {
-                    tracing::warn!(
-                        committed = inner.figures.committed,
-                        ?waited,
-                        "state is written more slowly than it changes: the present cycle grew"
-                    );
+                if std::mem::take(&mut inner.is_said) {
+                    let committed = inner.figures.committed;
+                    tracing::info!(committed, ?waited, "cycles are committed again");
                 }
             }
             _ => {}
@@ -273,6 +280,7 @@ mod tests {
     use thalweg_flow::SourcePosition;
     use thalweg_storage::log::{Durability, Log, LogOptions, Registration, RetentionPolicy};
     use thalweg_storage::{Fs, MemFs};
+    use thalweg_testing::logs;
 
     use super::*;
 
@@ -359,6 +367,29 @@ mod tests {
         assert_eq!(record.part("a", 1), Some(b"here".to_vec()));
         committer.end();
         assert!(committer.next().is_none(), "after the last cycle there is none");
+    }
+
+    #[test]
+    fn a_cycle_that_grows_is_told_of_once_while_it_does_and_when_it_is_over() {
+        let fs = Arc::new(MemFs::new());
+        let mut work = work(&fs);
+        let committer = Arc::clone(&work.committer);
+        committer.expect(Vec::new());
+        for cycle in [1, 2] {
+            assert!(committer.may_begin());
+            committer.begin(start(cycle));
+        }
+        let asked = |may: bool| logs::said_here(|| assert_eq!(committer.may_begin(), may));
+        assert_eq!(asked(false), "", "it may be over in a moment");
+        committer.lock().held_back = Some(Instant::now().checked_sub(WORTH_SAYING).unwrap());
+        let said = asked(false);
+        assert!(said.contains("WARN") && said.contains("the present cycle grows until"), "{said}");
+        assert_eq!(asked(false), "", "once is enough");
+        let cycle = committer.next().unwrap();
+        work.commit(cycle).unwrap();
+        let said = asked(true);
+        assert!(said.contains("cycles are committed again") && said.contains("waited="), "{said}");
+        assert_eq!(asked(true), "");
     }
 
     #[test]
