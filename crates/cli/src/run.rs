@@ -220,3 +220,78 @@ fn tell_rejects(node: &Node, job: &RunningJob) {
         talk(&format!("rejects of source {source}: {}{place}{first}", codes.join(", ")));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use thalweg_flow::{Emit, Get, RecordOperator, Row};
+    use thalweg_node::job_file::keys::KeySpec;
+    use thalweg_node::operator::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
+    use thalweg_types::Error;
+
+    use super::*;
+
+    /// Passes everything; panics at the text `bang`.
+    struct Bang;
+
+    struct BangOperator(Get<String>);
+
+    impl RecordOperator for BangOperator {
+        fn process(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+            assert!(record.get(self.0) != "bang", "bang is no text");
+            out.forward(0, record)
+        }
+    }
+
+    impl OperatorPlugin for Bang {
+        fn name(&self) -> &'static str {
+            "bang"
+        }
+
+        fn doc(&self) -> &'static str {
+            "passes everything"
+        }
+
+        fn options(&self) -> &'static [KeySpec] {
+            &[]
+        }
+
+        fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
+            let schema = check.input().schema.clone();
+            let field = check.accept("type", Get::of(&schema, "n"))?;
+            let outputs = vec![NamedOutput { name: "records".to_owned(), schema }];
+            Some(Prepared::per_record(check, outputs, Tasks::Declared, move |_| Ok(BangOperator(field))))
+        }
+    }
+
+    const JOB: &str = "
+name: poison
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { n: string } }
+operators:
+  op: { type: bang, input: a }
+sinks:
+  out: { type: file, input: op, path: DIR/out.csv, format: csv }
+";
+
+    #[test]
+    fn an_operator_that_panics_is_named_with_its_record_and_ends_with_code_one() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.csv"), "n\none\nbang\nthree\n").unwrap();
+        let data = folder.path().join("D");
+        let node = Node::builder().data_dir(data).workers(1).operator(Bang).open().unwrap();
+        let text = JOB.replace("DIR", &folder.path().display().to_string());
+        let job = JobFile::parse("job.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
+        let job = job.unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let running = [node.start(job, &[]).unwrap()];
+        let ends = [running[0].wait_timeout(Duration::from_secs(60)).expect("the job ends")];
+
+        let told = ends[0].failure().unwrap_or_else(|| panic!("{:?}", ends[0].state)).to_string();
+        for part in ["operator \"op\"", "at record a@1 panicked: ", "bang is no text"] {
+            assert!(told.contains(part), "{part:?} is missing in {told}");
+        }
+        let failure = conclude(&node, &running, &ends, 0).expect_err("the job has failed");
+        assert_eq!(failure.tell(), ExitCode::from(1));
+    }
+}

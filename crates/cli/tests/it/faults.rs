@@ -141,41 +141,73 @@ sinks:
   out: { type: file, input: features, path: out.ndjson, format: ndjson }
 ";
 
+const RUN: [&str; 4] = ["run", "job.yaml", "--data-dir", "D"];
+
+/// Where a job has taken so many records and has ended.
+fn ran(backend: &str, records: usize) -> Place {
+    let place = Place::with(&[("job.yaml", &EVERYTHING.replace("BACKEND", backend))]);
+    let count = records.to_string();
+    let made = place.thalweg(&["gen", "payments", "--count", &count, "--fields", "4"]).ends_with(0);
+    std::fs::write(place.path().join("in.csv"), made.stdout).unwrap();
+    let mut command = place.command(&RUN);
+    command.stdin(std::fs::File::open(place.path().join("in.csv")).unwrap());
+    Ended::of(command.output().unwrap()).ends_with(0);
+    place
+}
+
 #[test]
 fn what_a_newer_build_has_written_is_refused_and_stays_as_it_is() {
     // Enough records for chunks; and one file for each key takes its time.
     let indexed = KEPT.iter().chain([&SEGMENT]).collect();
     for (backend, records, formats) in [("indexed", 10_000, indexed), ("files", 100, vec![&KEY])] {
-        let place = Place::with(&[("job.yaml", &EVERYTHING.replace("BACKEND", backend))]);
-        let count = records.to_string();
-        let made = place.thalweg(&["gen", "payments", "--count", &count, "--fields", "4"]).ends_with(0);
-        std::fs::write(place.path().join("in.csv"), made.stdout).unwrap();
-        let run = ["run", "job.yaml", "--data-dir", "D"];
-        let mut command = place.command(&run);
-        command.stdin(std::fs::File::open(place.path().join("in.csv")).unwrap());
-        Ended::of(command.output().unwrap()).ends_with(0);
+        let place = ran(backend, records);
         for format in formats {
-            refuses_newer(&place, &run, format);
+            refuses_newer(&place, format);
         }
-        place.thalweg(&run).ends_with(0);
+        place.thalweg(&RUN).ends_with(0);
         assert_eq!(place.read("out.ndjson").lines().count(), records, "once");
     }
 }
 
 /// Raises the version of a file, and takes it back after a look at what the program makes of it.
-fn refuses_newer(place: &Place, run: &[&str], format: &Format) {
+fn refuses_newer(place: &Place, format: &Format) {
     let path = find(&place.path().join("D/jobs/demo"), format.begin, format.end);
     let before = std::fs::read(&path).unwrap();
     let mut newer = before.clone();
     newer[format.at] += 1;
     (format.seal)(&mut newer);
     std::fs::write(&path, &newer).unwrap();
-    let ended = place.thalweg(run).ends_with(2);
+    let ended = place.thalweg(&RUN).ends_with(2);
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let version = newer[format.at].to_string();
     says(&ended, &[&name, format.what, "format", &version, "that wrote it, or a newer one"]);
     assert!(std::fs::read(&path).unwrap() == newer, "{name} was touched");
     std::fs::write(&path, before).unwrap();
+}
+
+#[test]
+fn a_job_does_not_start_on_a_flipped_byte_that_no_crash_leaves() {
+    let place = ran("indexed", 500);
+    // Of each file the header or the first frame, which others follow or a commit names.
+    for (begin, end, flipped, named) in [
+        ("commit", ".log", 3, 0),
+        ("commit", ".log", 40, 16),
+        ("journal-", ".thl", 84, 64),
+        ("order-", ".thl", 84, 64),
+    ] {
+        let path = find(&place.path().join("D/jobs/demo"), begin, end);
+        let whole = std::fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        damaged[flipped] ^= 4;
+        std::fs::write(&path, &damaged).unwrap();
+        let ended = place.thalweg(&RUN).ends_with(3);
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        says(&ended, &["damage in ", &format!("{name}\" at byte {named}: "), "restore the folder"]);
+        assert!(std::fs::read(&path).unwrap() == damaged, "{name} was touched");
+        std::fs::write(&path, whole).unwrap();
+    }
+    place.thalweg(&RUN).ends_with(0);
+    assert_eq!(place.read("out.ndjson").lines().count(), 500, "once");
 }
 
 const SERVED: &str = "\

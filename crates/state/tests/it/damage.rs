@@ -1,5 +1,6 @@
-//! Cut and flipped bytes: found with file and byte, or of no consequence; never a wrong value.
+//! Cut, flipped, lost and misplaced bytes: found with file and byte, or of no consequence; never a wrong value.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thalweg_state::{Changes, StateError, Version};
@@ -47,8 +48,9 @@ fn files(fs: &MemFs, part: &str) -> Vec<PathBuf> {
     names.iter().filter(|name| name.contains(part)).map(|name| dir.join(name)).collect()
 }
 
-/// Opens and reads everything, by scan and by key; whether all of it was right. An error names file and byte.
-fn examine(disk: &Disk, version: &Version, what: &str) -> bool {
+/// Opens and reads everything, by scan and by key; whether all of it was right. An error names the damaged file, and a
+/// byte of its `len`.
+fn examine(disk: &Disk, version: &Version, damaged: &Path, len: usize, what: &str) -> bool {
     let read = || {
         let backend = disk.open(Some(version))?;
         let expected = state_at(7);
@@ -61,8 +63,8 @@ fn examine(disk: &Disk, version: &Version, what: &str) -> bool {
     };
     match read() {
         Ok(()) => true,
-        Err(StateError::Corrupt { path, .. }) => {
-            assert!(path.starts_with(DIR), "{path:?}");
+        Err(StateError::Corrupt { path, pos, .. }) => {
+            assert!(path == damaged && pos <= len as u64, "{path:?} at byte {pos}, {what}");
             false
         }
         Err(error @ StateError::NewerFormat { .. }) => {
@@ -74,11 +76,7 @@ fn examine(disk: &Disk, version: &Version, what: &str) -> bool {
 }
 
 /// Every file in turn, its bytes damaged in every way: how many times that was found, and not.
-fn damage(
-    make: impl Fn() -> (Disk, Version),
-    part: &str,
-    change: impl Fn(&[u8]) -> Vec<Vec<u8>>,
-) -> (u32, u32) {
+fn damage(make: impl Fn() -> (Disk, Version), part: &str, (kind, change): (&str, Damage)) -> (u32, u32) {
     let (disk, version) = make();
     let fs = disk.fs().clone();
     let (mut found, mut harmless) = (0, 0);
@@ -95,10 +93,14 @@ fn damage(
         }
     };
     for path in files(&fs, part) {
-        for (number, bytes) in change(&fs.bytes(&path).unwrap()).into_iter().enumerate() {
+        let whole = fs.bytes(&path).unwrap();
+        // A block of zeros that is zeroed, say, is no damage.
+        let changed = change(&whole).into_iter().filter(|bytes| *bytes != whole);
+        for (number, bytes) in changed.enumerate() {
+            let len = whole.len().max(bytes.len());
             fs.set_bytes(&path, bytes).unwrap();
-            let what = format!("{path:?}, damage {number}");
-            if examine(&disk, &version, &what) {
+            let what = format!("{path:?}, {kind} {number}");
+            if examine(&disk, &version, &path, len, &what) {
                 harmless += 1
             } else {
                 found += 1
@@ -108,6 +110,18 @@ fn damage(
     }
     (found, harmless)
 }
+
+/// A way to damage bytes, at every place.
+type Damage = fn(&[u8]) -> Vec<Vec<u8>>;
+
+const DAMAGES: [(&str, Damage); 6] = [
+    ("cut", cuts),
+    ("flip", flips),
+    ("zeroed block", zeros),
+    ("dropped block", drops),
+    ("doubled block", doubles),
+    ("swap", swaps),
+];
 
 fn cuts(bytes: &[u8]) -> Vec<Vec<u8>> {
     (0..bytes.len()).map(|len| bytes[..len].to_vec()).collect()
@@ -121,6 +135,46 @@ fn flips(bytes: &[u8]) -> Vec<Vec<u8>> {
         flipped
     };
     (0..bytes.len()).map(flip).collect()
+}
+
+/// What is lost or misplaced at once: so little that every file has two of them.
+const BLOCK: usize = 32;
+
+fn blocks(bytes: &[u8]) -> Vec<Range<usize>> {
+    (0..bytes.len()).step_by(BLOCK).map(|at| at..bytes.len().min(at + BLOCK)).collect()
+}
+
+fn zeros(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let zero = |block: Range<usize>| {
+        let mut zeroed = bytes.to_vec();
+        zeroed[block].fill(0);
+        zeroed
+    };
+    blocks(bytes).into_iter().map(zero).collect()
+}
+
+fn drops(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let without = |block: Range<usize>| [&bytes[..block.start], &bytes[block.end..]].concat();
+    blocks(bytes).into_iter().map(without).collect()
+}
+
+fn doubles(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let double = |block: Range<usize>| [&bytes[..block.end], &bytes[block.start..]].concat();
+    blocks(bytes).into_iter().map(double).collect()
+}
+
+/// Every two blocks in each other's place.
+fn swaps(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let blocks = blocks(bytes);
+    let mut swapped = Vec::new();
+    for (number, first) in blocks.iter().enumerate() {
+        for second in &blocks[number + 1..] {
+            let between = first.end..second.start;
+            let parts = [0..first.start, second.clone(), between, first.clone(), second.end..bytes.len()];
+            swapped.push(parts.map(|part| &bytes[part]).concat());
+        }
+    }
+    swapped
 }
 
 #[test]
@@ -137,11 +191,12 @@ fn damaged_segments_and_lists_are_named_or_behind_the_commit() {
             (disk, version)
         };
         for part in ["segment-", "list-"] {
-            for change in [cuts as fn(&[u8]) -> _, flips] {
+            for change in DAMAGES {
                 let (found, harmless) = damage(make, part, change);
-                assert!(found > harmless, "{part} {with_index}: {found} found, {harmless} not");
+                let kind = change.0;
+                assert!(found > harmless, "{part} {with_index} {kind}: {found} found, {harmless} not");
                 // What is dead or behind the commit may be damaged, a list may not.
-                assert!(part == "segment-" || harmless == 0);
+                assert!(part == "segment-" || harmless == 0, "{kind}: {harmless} not found");
             }
         }
     }
@@ -150,18 +205,18 @@ fn damaged_segments_and_lists_are_named_or_behind_the_commit() {
 #[test]
 fn a_damaged_index_file_is_rebuilt() {
     let make = || disk_of(Disk::indexed(small(700)));
-    for change in [cuts as fn(&[u8]) -> _, flips] {
+    for change in DAMAGES {
         let (found, harmless) = damage(make, "index-", change);
-        assert!(found == 0 && harmless > 100, "{found} {harmless}");
+        assert!(found == 0 && harmless > 4, "{}: {found} found, {harmless} not", change.0);
     }
 }
 
 #[test]
 fn damaged_files_are_named_or_behind_the_commit() {
     let make = || disk_of(Disk::Files { fs: MemFs::new() });
-    for change in [cuts as fn(&[u8]) -> _, flips] {
+    for change in DAMAGES {
         let (found, harmless) = damage(make, "k", change);
-        assert!(found > 100 && harmless > 0, "{found} found, {harmless} not");
+        assert!(found > harmless && harmless > 0, "{}: {found} found, {harmless} not", change.0);
     }
 }
 

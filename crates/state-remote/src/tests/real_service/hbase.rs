@@ -33,7 +33,7 @@ fn table(name: &str) -> String {
 #[test]
 #[ignore = "needs HBase"]
 fn a_store_is_a_map() {
-    is_a_map(&settings(), 8);
+    is_a_map(&settings(), 20);
 }
 
 #[test]

@@ -107,7 +107,7 @@ const SAFE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 #[test]
 #[ignore = "needs Redis"]
 fn a_store_is_a_map() {
-    is_a_map(&settings(&server()), 60);
+    is_a_map(&settings(&server()), 500);
 }
 
 #[test]
