@@ -6,8 +6,11 @@ use super::Options;
 use super::stores::Stores;
 use crate::bench::report::{Report, Table, count, mebibytes, times};
 
-/// Few keys of which a cycle changes most, and many of which it changes a tenth.
-const KEYS: [u64; 2] = [10_000, 100_000];
+/// From few keys, of which a cycle changes most, to many, of which it changes a hundredth.
+const KEYS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+
+/// Writes of a cycle, at most: a job hands over a key once, however often a cycle changes it.
+const CYCLE: u64 = 10_000;
 
 /// How often each key is overwritten, on average.
 const TIMES: u64 = 10;
@@ -15,7 +18,7 @@ const TIMES: u64 = 10;
 pub(super) fn table(options: &Options, stores: &Stores, report: &mut Report) -> Result<()> {
     report.heading("Space under overwrites");
     report.say(&format!(
-        "Keys with 1 KiB each, each overwritten {TIMES} times on average, cycles of 10,000 writes; blocks of files as the file system counts them, looked at after each tenth commit. The target is twice the live data.",
+        "Keys with 1 KiB each, each overwritten {TIMES} times on average, cycles of 10,000 writes or as many as there are keys; blocks of files as the file system counts them, looked at after each tenth commit. The target is twice the live data.",
     ));
     let mut table =
         Table::new(["keys", "store", "live", "at the end", "of live", "most on the way", "of live"]);
@@ -25,8 +28,8 @@ pub(super) fn table(options: &Options, stores: &Stores, report: &mut Report) -> 
             if matches!(store.name, "files" | "memory" | "indexed+commit") || store.scheme.is_some() {
                 continue;
             }
-            let (many, writes) = (keys.to_string(), (keys * TIMES).to_string());
-            let arguments = ["--keys", &many, "--at-once", "10000", "--seconds", "600", "--writes", &writes];
+            let [many, cycle, writes] = [keys, keys.min(CYCLE), keys * TIMES].map(|n| n.to_string());
+            let arguments = ["--keys", &many, "--at-once", &cycle, "--seconds", "600", "--writes", &writes];
             let figures = stores.run(options, store, &arguments)?.figures("rate")?;
             let [live, disk, most] =
                 ["live_bytes", "disk_bytes", "most_disk_bytes"].map(|key| figures.number(key));

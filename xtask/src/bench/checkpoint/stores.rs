@@ -42,7 +42,7 @@ pub(super) const STORES: &[Store] = &[
     store("indexed", From::Ours),
     store("indexed+commit", From::Ours),
     Store { most_keys: 100_000, ..store("files", From::Ours) },
-    Store { most_keys: 100_000, scheme: Some("redis"), ..store("redis", From::Ours) },
+    Store { scheme: Some("redis"), ..store("redis", From::Ours) },
     Store { most_keys: 10_000, scheme: Some("http"), ..store("hbase", From::Ours) },
     store("memory", From::Ours),
     store("rocksdb", From::Peers),

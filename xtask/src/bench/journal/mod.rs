@@ -82,6 +82,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None
     };
     let mut report = Report::new("journal", "The journal");
+    if let [part] = options.only.as_slice() {
+        report = report.of_part(part);
+    }
     if options.wants("append") {
         append::beside_fio(options, &driver, &mut report)?;
     }
