@@ -408,7 +408,8 @@ impl Source for FileSource {
 
     fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
         self.next = position.next;
-        if position.place.is_empty() {
+        // Of a file that is read once and of which nothing is committed another one may take the place.
+        if position.place.is_empty() || (position.next == 0 && self.follow.is_none()) {
             return Ok(());
         }
         let place = Place::of_bytes(&position.place).ok_or_else(|| {

@@ -237,10 +237,11 @@ impl Store {
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
-            // A journal has been told where it stands; a source that has given nothing stands at its beginning.
+            // A journal has been told where it stands; a source that has given nothing and says nothing stands at its
+            // beginning.
             if let Some(committed) = committed
                 && journals[place].is_none()
-                && committed.next > 0
+                && (committed.next > 0 || !committed.place.0.is_empty())
             {
                 let position = SourcePosition { next: committed.next, place: committed.place.0.clone() };
                 source
@@ -280,7 +281,7 @@ impl Store {
         let handle = group.register(log, registration)?;
         let entries =
             Entries::new(handle.read_from(LogPosition(last.order))?, Arc::clone(&place), numbers.clone());
-        let first = if is_new { Some(last.encode()?) } else { None };
+        let first = if is_new { Some(first_record(&last, sources, &journals).encode()?) } else { None };
         let committer = Arc::new(Committer::new(Arc::clone(&place), interrupt));
         let resume = Resume {
             next: last.next,
@@ -317,6 +318,18 @@ impl Store {
             committer,
         })
     }
+}
+
+/// The record from before the first cycle. It says where new sources begin: a file may be another one by the next start.
+fn first_record(last: &CommitRecord, sources: &[SourceNode], journals: &[Option<Journal>]) -> CommitRecord {
+    let mut record = last.clone();
+    for (source, _) in sources.iter().zip(journals).filter(|(_, journal)| journal.is_none()) {
+        let committed = record.sources.iter_mut().find(|committed| committed.name == *source.name);
+        if let Some(committed) = committed.filter(|committed| committed.next == 0) {
+            committed.place = Position(source.source.position().place);
+        }
+    }
+    record
 }
 
 /// Sources in the order log and in commit records, where each keeps its number for good.
