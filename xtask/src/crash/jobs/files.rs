@@ -114,6 +114,10 @@ impl Job for Files {
 
     fn feed(&mut self) -> Result<()> {
         let input = &mut self.inputs[self.random.between(0, 1) as usize];
+        // A job that has never come to work knows of no file before the present one.
+        if std::fs::metadata(&self.sinks[0].1).is_ok_and(|output| output.len() > 0) {
+            input.file.rotate_if_due()?;
+        }
         input.file.grow(&mut self.random)
     }
 

@@ -40,9 +40,6 @@ impl Grown {
 
     /// Appends a piece, which may end anywhere, also in the middle of a record; now and then nothing.
     pub(super) fn grow(&mut self, random: &mut Random) -> Result<()> {
-        if let Some((_, header)) = self.rotation.take_if(|(left, _)| self.rest.len() <= *left) {
-            return self.rotate(&header);
-        }
         let most = random.pick(&[0, 7, 300, 2_000, 8_000]);
         self.append(self.rest.len().min(random.between(0, most) as usize))
     }
@@ -57,8 +54,10 @@ impl Grown {
         Ok(())
     }
 
-    /// What is left of the record at hand still belongs to the old file.
-    fn rotate(&mut self, header: &[u8]) -> Result<()> {
+    /// Rotates the file if it has come to that. What is left of the record at hand still belongs to the old one.
+    pub(super) fn rotate_if_due(&mut self) -> Result<()> {
+        let due = self.rotation.take_if(|(left, _)| self.rest.len() <= *left);
+        let Some((_, header)) = due else { return Ok(()) };
         if !self.ends_line {
             let end = self.rest.iter().position(|byte| *byte == b'\n');
             self.append(end.map_or(self.rest.len(), |end| end + 1))?;
