@@ -123,6 +123,11 @@ const DAMAGES: [(&str, Damage); 6] = [
     ("swap", swaps),
 ];
 
+/// More damages of a kind than this have to be tried: each byte is cut and flipped, of blocks there are few.
+fn least(kind: &str) -> u32 {
+    if ["cut", "flip"].contains(&kind) { 100 } else { 4 }
+}
+
 fn cuts(bytes: &[u8]) -> Vec<Vec<u8>> {
     (0..bytes.len()).map(|len| bytes[..len].to_vec()).collect()
 }
@@ -207,7 +212,7 @@ fn a_damaged_index_file_is_rebuilt() {
     let make = || disk_of(Disk::indexed(small(700)));
     for change in DAMAGES {
         let (found, harmless) = damage(make, "index-", change);
-        assert!(found == 0 && harmless > 4, "{}: {found} found, {harmless} not", change.0);
+        assert!(found == 0 && harmless > least(change.0), "{}: {found} found, {harmless} not", change.0);
     }
 }
 
@@ -216,7 +221,8 @@ fn damaged_files_are_named_or_behind_the_commit() {
     let make = || disk_of(Disk::Files { fs: MemFs::new() });
     for change in DAMAGES {
         let (found, harmless) = damage(make, "k", change);
-        assert!(found > harmless && harmless > 0, "{}: {found} found, {harmless} not", change.0);
+        let is_found = found > harmless && found > least(change.0);
+        assert!(is_found && harmless > 0, "{}: {found} found, {harmless} not", change.0);
     }
 }
 
