@@ -46,10 +46,7 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut report = Report::new("joins", "Tables that flows are joined with");
-    if let [part] = options.only.as_slice() {
-        report = report.of_part(part);
-    }
+    let mut report = Report::new("joins", "Tables that flows are joined with").of_parts(&options.only);
     if options.wants("range") {
         range(options, &mut report)?;
     }

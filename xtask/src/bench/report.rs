@@ -70,8 +70,10 @@ impl Report {
     }
 
     /// Of a benchmark of which only a part is run: results of the others stay as they are.
-    pub(super) fn of_part(mut self, part: &str) -> Self {
-        self.file = format!("{}-{part}", self.file);
+    pub(super) fn of_parts(mut self, only: &[String]) -> Self {
+        if let [part] = only {
+            self.file = format!("{}-{part}", self.file);
+        }
         self
     }
 

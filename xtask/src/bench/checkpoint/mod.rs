@@ -80,10 +80,7 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stores = Stores::build(options, Profile::Release)?;
-    let mut report = Report::new("checkpoint", "Checkpoints of keyed state");
-    if let [part] = &options.only[..] {
-        report = report.of_part(part);
-    }
+    let mut report = Report::new("checkpoint", "Checkpoints of keyed state").of_parts(&options.only);
     for reason in stores.skipped() {
         report.say(reason);
     }

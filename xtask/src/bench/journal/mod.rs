@@ -81,10 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         None
     };
-    let mut report = Report::new("journal", "The journal");
-    if let [part] = options.only.as_slice() {
-        report = report.of_part(part);
-    }
+    let mut report = Report::new("journal", "The journal").of_parts(&options.only);
     if options.wants("append") {
         append::beside_fio(options, &driver, &mut report)?;
     }

@@ -68,10 +68,7 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut report = Report::new("sflow", "Packet samples");
-    if let [part] = options.only.as_slice() {
-        report = report.of_part(part);
-    }
+    let mut report = Report::new("sflow", "Packet samples").of_parts(&options.only);
     if options.wants("memory") {
         memory(&mut report)?;
     }

@@ -74,10 +74,7 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut report = Report::new("topn", "Who talks to whom, by SQL");
-    if let [part] = options.only.as_slice() {
-        report = report.of_part(part);
-    }
+    let mut report = Report::new("topn", "Who talks to whom, by SQL").of_parts(&options.only);
     let folder = options.dir.clone().map_or_else(|| project::scratch("bench-topn"), Ok)?;
     let bench = Bench::new(Profile::Release, &folder)?;
     let rollups = "hours and days of AS pairs and of name pairs, with packets and bytes";

@@ -68,10 +68,7 @@ const TWO: &str = "0,1";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let ours = Ours::new(project::thalweg(Profile::Release)?, project::scratch("bench-windows")?);
-    let mut report = Report::new("windows", "Exact windows");
-    if let [part] = options.only.as_slice() {
-        report = report.of_part(part);
-    }
+    let mut report = Report::new("windows", "Exact windows").of_parts(&options.only);
     let payments = ours.payments(options.scaled(options.count), &[])?;
     if options.wants("peers") {
         compare(options, &ours, &payments, &mut report)?;
