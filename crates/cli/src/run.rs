@@ -222,48 +222,15 @@ fn tell_rejects(node: &Node, job: &RunningJob) {
 }
 
 #[cfg(test)]
+#[path = "../../node/tests/support/bang.rs"]
+mod bang;
+
+#[cfg(test)]
 mod tests {
     use std::process::ExitCode;
 
-    use thalweg_flow::{Emit, Get, RecordOperator, Row};
-    use thalweg_node::job_file::keys::KeySpec;
-    use thalweg_node::operator::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
-    use thalweg_types::Error;
-
+    use super::bang::Bang;
     use super::*;
-
-    /// Passes everything; panics at the text `bang`.
-    struct Bang;
-
-    struct BangOperator(Get<String>);
-
-    impl RecordOperator for BangOperator {
-        fn process(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
-            assert!(record.get(self.0) != "bang", "bang is no text");
-            out.forward(0, record)
-        }
-    }
-
-    impl OperatorPlugin for Bang {
-        fn name(&self) -> &'static str {
-            "bang"
-        }
-
-        fn doc(&self) -> &'static str {
-            "passes everything"
-        }
-
-        fn options(&self) -> &'static [KeySpec] {
-            &[]
-        }
-
-        fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
-            let schema = check.input().schema.clone();
-            let field = check.accept("type", Get::of(&schema, "n"))?;
-            let outputs = vec![NamedOutput { name: "records".to_owned(), schema }];
-            Some(Prepared::per_record(check, outputs, Tasks::Declared, move |_| Ok(BangOperator(field))))
-        }
-    }
 
     const JOB: &str = "
 name: poison

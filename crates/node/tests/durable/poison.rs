@@ -3,14 +3,15 @@
 use thalweg_connect::format::lines::{BadLine, Cells, LineFormat, LineReader};
 use thalweg_connect::format::{Encoder, RecordFormat};
 use thalweg_connect::{FormatPlugin, OptionSpec, Options};
-use thalweg_flow::{Emit, Get, RecordOperator, Row};
-use thalweg_node::job_file::keys::KeySpec;
-use thalweg_node::operator::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
 use thalweg_node::skip::Skip;
 use thalweg_node::{JobFile, Node};
 use thalweg_types::Schema;
 
+use self::bang::Bang;
 use super::*;
+
+#[path = "../support/bang.rs"]
+mod bang;
 
 /// Numbers, one a line; panics at `boom`.
 struct Numbers;
@@ -44,39 +45,6 @@ impl FormatPlugin for Numbers {
 
     fn encoder(&self, _: &Schema, _: &Options) -> Result<Box<dyn Encoder>, Error> {
         Err(Error::user("numbers are only read"))
-    }
-}
-
-/// Passes everything; panics at the text `bang`.
-struct Bang;
-
-struct BangOperator(Get<String>);
-
-impl RecordOperator for BangOperator {
-    fn process(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
-        assert!(record.get(self.0) != "bang", "bang is no text");
-        out.forward(0, record)
-    }
-}
-
-impl OperatorPlugin for Bang {
-    fn name(&self) -> &'static str {
-        "bang"
-    }
-
-    fn doc(&self) -> &'static str {
-        "passes everything"
-    }
-
-    fn options(&self) -> &'static [KeySpec] {
-        &[]
-    }
-
-    fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
-        let schema = check.input().schema.clone();
-        let field = check.accept("type", Get::of(&schema, "n"))?;
-        let outputs = vec![NamedOutput { name: "records".to_owned(), schema }];
-        Some(Prepared::per_record(check, outputs, Tasks::Declared, move |_| Ok(BangOperator(field))))
     }
 }
 
