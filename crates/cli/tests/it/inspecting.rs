@@ -51,10 +51,10 @@ fn kept() -> Place {
     place
 }
 
-/// Three segments, the newest open, and an index file.
+/// Three segments, the newest open, a list of the others, and an index file.
 fn state(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
-    let options = IndexedOptions { segment_bytes: 2000, open_segments: 4 };
+    let options = IndexedOptions { segment_bytes: 2000, open_segments: 4, named_segments: 0 };
     let state = Indexed::open(Arc::new(RealFs), dir, 7, options, None).unwrap();
     for cycle in 1..=9 {
         let mut changes = Changes::new();

@@ -1,13 +1,15 @@
-//! The list of sealed segments, and the version that names it.
+//! The list of sealed segments, and the version that holds or names it.
 //!
-//! A list is a file that is published whole and never changed; a new one is made when a segment is sealed or has
-//! nothing live any more. A version names a list and the part of the active segment that counts: as small as a
-//! commit record wants it, however many segments there are.
+//! A version says which segments are sealed and which part of the active one counts. The few segments of most states
+//! stand in the version itself, so that sealing one takes no file more; many stand in a *list*, so that a version is as
+//! small as a commit record wants it. A list is a file that is published whole and never changed; a new one is made
+//! when a segment is sealed or has nothing live any more.
 //!
 //! List (little-endian): magic 8, format 2, zero 2, identity 8, number 8, count 4, per segment number 8, length 8,
 //! checksum of its last frame 4; checksum 4.
-//! Version: format 2, cycle 8, list number 8 (0: no sealed segments, no file), list checksum 4, active segment
-//! number 8 (0: none), length 8, checksum of its last frame 4; checksum 4.
+//! Version: format 2, cycle 8, list number 8 (0: no file), list checksum 4, active segment number 8 (0: none), length
+//! 8, checksum of its last frame 4, count of sealed segments 2 (0 where a list names them), per segment as in a list;
+//! checksum 4. Format 1 had neither count nor segments.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +21,11 @@ use crate::{StateError, Version};
 
 const MAGIC: [u8; 8] = *b"\xf7ThStLs\n";
 const LIST_FORMAT: u16 = 1;
-const VERSION_FORMAT: u16 = 1;
+const VERSION_FORMAT: u16 = 2;
 
-/// Bytes of a version.
-pub(super) const VERSION_LEN: usize = 46;
+/// Bytes of a version of format 1; those of format 2 have two more, and twenty for each segment that they name.
+const PLAIN_LEN: usize = 46;
+const EXTENT_LEN: usize = 20;
 
 pub(super) const PREFIX: &str = "list-";
 const SUFFIX: &str = ".thl";
@@ -70,9 +73,6 @@ pub(super) fn extent(fields: &mut Fields<'_>) -> Option<Extent> {
 
 /// Reads the list that a version names.
 pub(super) fn read(fs: &dyn Fs, dir: &Path, identity: u64, id: ListId) -> Result<Vec<Extent>, StateError> {
-    if id.number == 0 {
-        return Ok(Vec::new());
-    }
     let path = path(dir, id.number);
     let file = fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
     let bytes = super::read_all(file.as_ref(), &path)?;
@@ -92,18 +92,50 @@ pub(super) fn read(fs: &dyn Fs, dir: &Path, identity: u64, id: ListId) -> Result
         return Err(StateError::corrupt(&path, 12, "identity of the list", expected, got));
     }
     let count = fields.u32().unwrap_or_default();
-    let sealed: Option<Vec<_>> = (0..count).map(|_| extent(&mut fields)).collect();
-    match sealed.filter(|_| fields.rest().is_empty()) {
-        Some(sealed) if sealed.is_sorted_by(|a, b| a.number < b.number) => Ok(sealed),
-        _ => Err(StateError::corrupt(&path, 28, "segments", count, "another number, or out of order")),
+    extents(&mut fields, count)
+        .filter(|_| fields.rest().is_empty())
+        .ok_or_else(|| StateError::corrupt(&path, 28, "segments", count, "another number, or out of order"))
+}
+
+/// So many extents, in the order of their numbers.
+fn extents(fields: &mut Fields<'_>, count: u32) -> Option<Vec<Extent>> {
+    let extents: Vec<_> = (0..count).map(|_| extent(fields)).collect::<Option<_>>()?;
+    extents.is_sorted_by(|a, b| a.number < b.number).then_some(extents)
+}
+
+/// Where the sealed segments of a version stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sealed {
+    Here(Vec<Extent>),
+    Listed(ListId),
+}
+
+impl Sealed {
+    /// The list that is needed, if there is one.
+    pub(super) fn list(&self) -> Option<ListId> {
+        match self {
+            Self::Here(_) => None,
+            Self::Listed(id) => Some(*id),
+        }
+    }
+
+    /// The segments.
+    ///
+    /// # Errors
+    /// Of [`read`].
+    pub(super) fn read(&self, fs: &dyn Fs, dir: &Path, identity: u64) -> Result<Vec<Extent>, StateError> {
+        match self {
+            Self::Here(sealed) => Ok(sealed.clone()),
+            Self::Listed(id) => read(fs, dir, identity, *id),
+        }
     }
 }
 
 /// What a commit record says of this back end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) cycle: u64,
-    pub(super) list: ListId,
+    pub(super) sealed: Sealed,
     /// `None` before the first change.
     pub(super) active: Option<Extent>,
 }
@@ -112,11 +144,31 @@ impl Named {
     pub(super) fn encode(&self) -> Version {
         let mut bytes = VERSION_FORMAT.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.cycle.to_le_bytes());
-        bytes.extend_from_slice(&self.list.number.to_le_bytes());
-        bytes.extend_from_slice(&self.list.crc.to_le_bytes());
+        let list = self.sealed.list().unwrap_or_default();
+        bytes.extend_from_slice(&list.number.to_le_bytes());
+        bytes.extend_from_slice(&list.crc.to_le_bytes());
         put_extent(self.active.unwrap_or(Extent { number: 0, len: 0, chain: 0 }), &mut bytes);
+        let here: &[Extent] = if let Sealed::Here(sealed) = &self.sealed { sealed } else { &[] };
+        bytes.extend_from_slice(&(here.len() as u16).to_le_bytes());
+        for extent in here {
+            put_extent(*extent, &mut bytes);
+        }
         wire::seal(&mut bytes);
         Version::from_bytes(bytes)
+    }
+
+    /// The bytes of the version that begins with these, if one does.
+    pub(super) fn at_start(bytes: &[u8]) -> Option<&[u8]> {
+        let len = match Fields::new(bytes).u16()? {
+            1 => PLAIN_LEN,
+            VERSION_FORMAT => {
+                let count = Fields::new(bytes.get(PLAIN_LEN - 4..)?).u16()?;
+                PLAIN_LEN + 2 + usize::from(count) * EXTENT_LEN
+            }
+            _ => return None,
+        };
+        let bytes = bytes.get(..len)?;
+        Self::decode(&Version::from_bytes(bytes), Path::new("")).is_ok().then_some(bytes)
     }
 
     pub(super) fn decode(version: &Version, dir: &Path) -> Result<Self, StateError> {
@@ -137,12 +189,19 @@ impl Named {
         })?;
         let mut fields = Fields::new(content);
         let mut read = || {
-            fields.u16().filter(|format| *format == VERSION_FORMAT)?;
+            let format = fields.u16().filter(|format| (1..=VERSION_FORMAT).contains(format))?;
             let cycle = fields.u64()?;
             let list = ListId { number: fields.u64()?, crc: fields.u32()? };
             let active = extent(&mut fields)?;
             let active = (active.number > 0).then_some(active);
-            fields.rest().is_empty().then_some(Self { cycle, list, active })
+            let count = if format == 1 { 0 } else { fields.u16()? };
+            let here = extents(&mut fields, count.into())?;
+            let sealed = match list.number {
+                0 => Sealed::Here(here),
+                _ if here.is_empty() => Sealed::Listed(list),
+                _ => return None,
+            };
+            fields.rest().is_empty().then_some(Self { cycle, sealed, active })
         };
         read().ok_or_else(|| {
             fault("layout", "an indexed back end's version".to_owned(), format!("{version:?}"))
@@ -184,11 +243,18 @@ mod tests {
     #[test]
     fn versions_come_back_and_every_flipped_bit_and_cut_is_found() {
         let dir = Path::new("/d");
-        let list = ListId { number: 4, crc: 5 };
-        for active in [None, Some(Extent { number: 6, len: 700, chain: 8 })] {
-            let named = Named { cycle: 12, list, active };
+        let active = Extent { number: 6, len: 700, chain: 8 };
+        let sealed = vec![Extent { number: 3, len: 40, chain: 7 }, Extent { number: 5, len: 50, chain: 8 }];
+        for (sealed, active) in [
+            (Sealed::Here(Vec::new()), None),
+            (Sealed::Here(sealed), Some(active)),
+            (Sealed::Listed(ListId { number: 4, crc: 5 }), Some(active)),
+        ] {
+            let named = Named { cycle: 12, sealed, active };
             let version = named.encode();
             assert_eq!(Named::decode(&version, dir).unwrap(), named);
+            let longer = [version.as_bytes(), &[0; 50]].concat();
+            assert_eq!(Named::at_start(&longer), Some(version.as_bytes()));
             for bit in 0..version.as_bytes().len() * 8 {
                 let mut bytes = version.as_bytes().to_vec();
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -197,6 +263,23 @@ mod tests {
             for len in 0..version.as_bytes().len() {
                 assert!(Named::decode(&Version::from_bytes(&version.as_bytes()[..len]), dir).is_err());
             }
+        }
+    }
+
+    #[test]
+    fn versions_of_the_first_format_are_read() {
+        let active = Extent { number: 6, len: 700, chain: 8 };
+        for list in [ListId::default(), ListId { number: 4, crc: 5 }] {
+            let mut bytes = 1_u16.to_le_bytes().to_vec();
+            bytes.extend_from_slice(&12_u64.to_le_bytes());
+            bytes.extend_from_slice(&list.number.to_le_bytes());
+            bytes.extend_from_slice(&list.crc.to_le_bytes());
+            put_extent(active, &mut bytes);
+            wire::seal(&mut bytes);
+            let sealed = if list.number == 0 { Sealed::Here(Vec::new()) } else { Sealed::Listed(list) };
+            let named = Named { cycle: 12, sealed, active: Some(active) };
+            assert_eq!(Named::at_start(&bytes), Some(bytes.as_slice()));
+            assert_eq!(Named::decode(&Version::from_bytes(bytes), Path::new("/d")).unwrap(), named);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Looking over a folder without changing it, beside whoever writes there.
 //!
 //! With the version of a commit record, what it names is read: every frame, every entry, every checksum and chain, and
-//! nothing else counts. Without one, the newest list that can be read says which segments are sealed; what no list names
-//! is read up to its last whole frame.
+//! nothing else counts. Without one, the newest list, if there is any, says how long the segments in it are; every other
+//! is read up to its last whole frame, behind which all but the newest may have zeros alone.
 //!
 //! Index files are derived, and opening leaves a damaged one out; here it is named, as its bytes have changed.
 
@@ -16,7 +16,7 @@ use thalweg_storage::{File, Fs, OpenMode};
 use super::dump;
 use super::entry::{Entry, entries};
 use super::index::Address;
-use super::list::{self, ListId, Named};
+use super::list::{self, ListId, Named, Sealed};
 use super::location::Location;
 use super::place::Places;
 use super::segment::{self, Extent, HEADER, Walk};
@@ -28,7 +28,7 @@ use crate::{StateError, Version};
 pub struct SegmentSummary {
     pub path: PathBuf,
     pub number: u64,
-    /// Named by a list: full, and never changed.
+    /// Full, and never changed: not the newest.
     pub is_sealed: bool,
     /// Bytes that count: those that were named, or up to the last whole frame.
     pub bytes: u64,
@@ -83,23 +83,24 @@ pub fn is_state_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
 
 /// The version that a part of a commit record holds, wherever in it: a version has a checksum to be found by.
 pub fn version_in(part: &[u8]) -> Option<Version> {
-    let bytes = part
-        .windows(list::VERSION_LEN)
-        .find(|bytes| Named::decode(&Version::from_bytes(*bytes), Path::new("")).is_ok())?;
-    Some(Version::from_bytes(bytes))
+    (0..part.len()).find_map(|start| Named::at_start(&part[start..])).map(Version::from_bytes)
 }
 
 /// Whether a version names no file, as before the first change.
 pub fn is_empty(version: &Version) -> bool {
-    Named::decode(version, Path::new("")).is_ok_and(|named| named.active.is_none() && named.list.number == 0)
+    Named::decode(version, Path::new("")).is_ok_and(|named| named.active.is_none())
 }
 
 /// A version in words; `None` where it is none.
 pub fn describe(version: &Version) -> Option<String> {
     let named = Named::decode(version, Path::new("")).ok()?;
     let active = named.active.map(|active| format!(", segment {} up to byte {}", active.number, active.len));
-    let list = if named.list.number == 0 { String::new() } else { format!(", list {}", named.list.number) };
-    Some(format!("state of cycle {}{}{list}", named.cycle, active.unwrap_or_default()))
+    let sealed = match &named.sealed {
+        Sealed::Here(sealed) if sealed.is_empty() => String::new(),
+        Sealed::Here(sealed) => format!(", {} sealed", sealed.len()),
+        Sealed::Listed(list) => format!(", list {}", list.number),
+    };
+    Some(format!("state of cycle {}{}{sealed}", named.cycle, active.unwrap_or_default()))
 }
 
 /// Reads everything in a folder that counts; see the module's header.
@@ -134,7 +135,7 @@ struct Look<'a> {
 enum Until {
     /// Someone named its length and its last frame.
     Named(Extent),
-    /// Nobody did: to the last whole frame. Only the last segment may end with anything else.
+    /// Nobody did: to the last whole frame. Only the last segment may end with anything else but zeros.
     End { is_last: bool },
 }
 
@@ -157,16 +158,13 @@ impl<'a> Look<'a> {
 
     fn all(&mut self, version: Option<&Version>) -> Result<(), StateError> {
         let named = version.map(|version| Named::decode(version, self.dir)).transpose()?;
-        self.summary.cycle = named.map(|named| named.cycle);
+        self.summary.cycle = named.as_ref().map(|named| named.cycle);
         let identity = self.identity()?;
         self.summary.identity = identity;
-        let (sealed, list) = match named {
+        let (sealed, list) = match &named {
             Some(named) => {
-                let sealed = match (identity, named.list.number) {
-                    (_, 0) => Vec::new(),
-                    (identity, _) => list::read(self.fs, self.dir, identity.unwrap_or_default(), named.list)?,
-                };
-                (sealed, Some(named.list.number))
+                let sealed = named.sealed.read(self.fs, self.dir, identity.unwrap_or_default())?;
+                (sealed, named.sealed.list().map(|list| list.number))
             }
             None => self.newest_list(identity)?,
         };
@@ -182,7 +180,7 @@ impl<'a> Look<'a> {
                     self.numbers().into_iter().filter(|number| *number > last_sealed).collect();
                 for number in &open {
                     let is_last = Some(number) == open.last();
-                    wanted.push((*number, Until::End { is_last }, false));
+                    wanted.push((*number, Until::End { is_last }, !is_last));
                 }
             }
         }
@@ -361,6 +359,8 @@ impl<'a> Look<'a> {
                     let (expected, got) = (format!("{expected:#010x}"), format!("{got:#010x}"));
                     return Err(StateError::corrupt(path, pos, what, expected, got));
                 }
+                // Zeros that were laid ahead of a small sync.
+                Err(FrameError::Torn { zeros: true, .. }) => return Ok((extent(&reader), None)),
                 Err(FrameError::Torn { pos, bytes, .. }) => {
                     let got = format!("{bytes} bytes that are none");
                     let damage = StateError::corrupt(path, pos, "frame", "a whole frame", got);

@@ -3,8 +3,8 @@
 //! Changes are appended to the *active* segment in frames of many entries; the index maps each key,
 //! by a fingerprint or by its number, to the place of its newest entry, so that a read is one look-up and one call to the disk. A full segment is
 //! *sealed* and never changed. A segment in which nothing is live any more leaves the list of segments; the oldest
-//! one is compacted when more than its share is dead. Every version names the list and how much of the active
-//! segment counts. From time to time the index itself is put into a file, so that a start reads that and what was
+//! one is compacted when more than its share is dead. Every version names the sealed segments, or a list of them, and how
+//! much of the active one counts. From time to time the index itself is put into a file, so that a start reads that and what was
 //! appended since.
 //!
 //! Order of things
@@ -61,15 +61,18 @@ use crate::{Backend, BackendStats, Changes, StateError, Version, Visit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexedOptions {
     /// Bytes after which a segment is sealed; at most 256 MiB. Of little state it is sealed earlier, at a sixteenth of
-    /// the live bytes, but not below 1 MiB. One write stays in one segment.
+    /// the live bytes, but not below 512 KiB. One write stays in one segment.
     pub segment_bytes: u64,
     /// Segments that are open for reading at once.
     pub open_segments: usize,
+    /// Sealed segments that a version names itself, twenty bytes each; more are named by a list in a file. States of up
+    /// to some gigabytes have no more than the default; at most 65,535.
+    pub named_segments: u16,
 }
 
 impl Default for IndexedOptions {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20, open_segments: 64 }
+        Self { segment_bytes: 64 << 20, open_segments: 64, named_segments: 32 }
     }
 }
 

@@ -27,11 +27,12 @@ pub(super) fn open(shared: &Shared, version: Option<&Version>) -> Result<Writer,
         fs.sync_dir(parent).map_err(StateError::io("sync", parent))?;
     }
     let named = version.map(|version| Named::decode(version, dir)).transpose()?;
-    let mut writer = Writer::new(named.map(|named| named.cycle));
+    let mut writer = Writer::new(named.as_ref().map(|named| named.cycle));
     if let Some(named) = named {
-        let sealed = list::read(fs, dir, shared.identity, named.list)?;
+        let sealed = named.sealed.read(fs, dir, shared.identity)?;
         writer.sealed = sealed.into_iter().map(|extent| (extent.number, extent)).collect();
-        writer.list = named.list;
+        writer.list = named.sealed.list();
+        writer.next_list = writer.list.map_or(1, |list| list.number + 1);
         if let Some(active) = named.active {
             open_active(shared, &mut writer, active)?;
         } else if !writer.sealed.is_empty() {
@@ -85,7 +86,7 @@ fn clear(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
         let keep = if let Some(number) = segment::number_of(&name) {
             writer.sealed.contains_key(&number) || number == reach.0
         } else if let Some(number) = list::number_of(&name) {
-            let keep = number > 0 && number == writer.list.number;
+            let keep = writer.list.is_some_and(|list| list.number == number);
             if keep {
                 writer.lists.insert(number);
             }

@@ -12,7 +12,7 @@ use super::compact::Compaction;
 use super::dump::{self, Reach};
 use super::entry::{Entry, EntrySeed, MAX_ENTRY};
 use super::index::Address;
-use super::list::{self, ListId, Named};
+use super::list::{self, ListId, Named, Sealed};
 use super::location::Location;
 use super::segment::{self, Extent, HEADER};
 use super::{Counters, Shared};
@@ -38,7 +38,7 @@ const DUMP_RATIO: u64 = 2;
 const SEGMENT_SHARE: u64 = 16;
 
 /// Segments of little state have so many bytes: smaller ones would cost more syncs than they save space.
-const MIN_SEGMENT_BYTES: u64 = 1 << 20;
+const MIN_SEGMENT_BYTES: u64 = 512 << 10;
 
 /// Zeros that a sync of little data lays out ahead of it, so that those which follow change neither length nor extents
 /// of the file: see `docs/decisions/2026-11-20-journal-writes.md`. Fewer than a log lays out, as each task has its own.
@@ -131,7 +131,8 @@ impl Beside {
 #[derive(Debug)]
 struct Prepared {
     cycle: u64,
-    list: u64,
+    /// Lists below this number are not needed by it, nor by any version to come.
+    lists_from: u64,
     reach: Reach,
     /// Segments that the version does without.
     doomed: Vec<u64>,
@@ -143,9 +144,9 @@ pub(super) struct Writer {
     pub(super) active: Option<Active>,
     /// Sealed segments of the next version.
     pub(super) sealed: BTreeMap<u64, Extent>,
-    /// The published list, which may be older than `sealed`.
-    pub(super) list: ListId,
-    pub(super) is_list_dirty: bool,
+    /// The list that names `sealed`, if one does.
+    pub(super) list: Option<ListId>,
+    pub(super) next_list: u64,
     /// Names of new segments are not synced.
     pub(super) is_dir_dirty: bool,
     pub(super) next_segment: u64,
@@ -177,8 +178,8 @@ impl Writer {
             cycles: Cycles::at(cycle),
             active: None,
             sealed: BTreeMap::new(),
-            list: ListId::default(),
-            is_list_dirty: false,
+            list: None,
+            next_list: 1,
             is_dir_dirty: false,
             next_segment: 1,
             lists: BTreeSet::new(),
@@ -286,7 +287,7 @@ impl Writer {
             Active { file, slot, seed, extent, is_dirty: true, synced: HEADER, begun: HEADER, laid: HEADER };
         if let Some(full) = self.active.replace(active) {
             self.sealed.insert(full.extent.number, full.extent);
-            self.is_list_dirty = true;
+            self.list = None;
         }
         Ok(())
     }
@@ -330,31 +331,43 @@ impl Writer {
             let places = shared.places();
             self.sealed.keys().copied().filter(|number| places.live_count(*number) == 0).collect()
         };
-        if self.is_list_dirty || !doomed.is_empty() {
-            self.publish_list(shared, &doomed)?;
-        }
+        let sealed = self.name_sealed(shared, &doomed)?;
+        let lists_from = sealed.list().map_or(self.next_list, |list| list.number);
         let active = self.active.as_ref().map(|active| active.extent);
-        let version = Named { cycle, list: self.list, active }.encode();
+        let version = Named { cycle, sealed, active }.encode();
         let reach = active.map_or((0, 0), |extent| (extent.number, extent.len));
-        self.prepared.push_back(Prepared { cycle, list: self.list.number, reach, doomed });
+        self.prepared.push_back(Prepared { cycle, lists_from, reach, doomed });
         self.cycles.did_prepare(cycle);
         Ok(version)
     }
 
-    fn publish_list(&mut self, shared: &Shared, doomed: &[u64]) -> Result<(), StateError> {
+    /// The sealed segments but for the doomed, as a version has them: named by it, or by a list if they are many.
+    fn name_sealed(&mut self, shared: &Shared, doomed: &[u64]) -> Result<Sealed, StateError> {
+        let list = self.list.filter(|_| doomed.is_empty());
         let kept = self.sealed.values().filter(|extent| !doomed.contains(&extent.number));
-        let (bytes, id) =
-            list::encode(shared.identity, self.list.number + 1, &kept.copied().collect::<Vec<_>>());
-        let path = list::path(&shared.dir, id.number);
-        publish(shared.fs.as_ref(), &path, &bytes).map_err(StateError::io("publish", &path))?;
-        self.lists.insert(id.number);
-        self.list = id;
-        self.is_list_dirty = false;
+        let kept: Vec<_> = kept.copied().collect();
+        let sealed = if kept.len() <= usize::from(shared.options.named_segments) {
+            Sealed::Here(kept)
+        } else if let Some(list) = list {
+            Sealed::Listed(list)
+        } else {
+            Sealed::Listed(self.publish_list(shared, &kept)?)
+        };
+        self.list = sealed.list();
         for number in doomed {
             self.sealed.remove(number);
             self.compaction.forget(*number);
         }
-        Ok(())
+        Ok(sealed)
+    }
+
+    fn publish_list(&mut self, shared: &Shared, sealed: &[Extent]) -> Result<ListId, StateError> {
+        let (bytes, id) = list::encode(shared.identity, self.next_list, sealed);
+        let path = list::path(&shared.dir, id.number);
+        publish(shared.fs.as_ref(), &path, &bytes).map_err(StateError::io("publish", &path))?;
+        self.lists.insert(id.number);
+        self.next_list += 1;
+        Ok(id)
     }
 
     pub(super) fn committed(&mut self, shared: &Shared, cycle: u64) -> Result<(), StateError> {
@@ -371,7 +384,7 @@ impl Writer {
         }
         self.cycles.did_commit(cycle);
         let Some(newest) = newest else { return Ok(()) };
-        while let Some(number) = self.lists.first().copied().filter(|number| *number < newest.list) {
+        while let Some(number) = self.lists.first().copied().filter(|number| *number < newest.lists_from) {
             remove(shared, &list::path(&shared.dir, number))?;
             self.lists.remove(&number);
         }

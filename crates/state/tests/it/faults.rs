@@ -6,7 +6,7 @@ use thalweg_state::{Backend, Changes, StateError, Version};
 use thalweg_storage::{Fault, FaultKind, FaultyFs, Fs, MemFs};
 use thalweg_types::Class;
 
-use crate::harness::{Disk, State, apply, assert_state, numbered, scanned, small};
+use crate::harness::{Disk, State, apply, assert_state, listed, numbered, scanned, small};
 
 const CYCLES: u64 = 9;
 
@@ -126,6 +126,7 @@ fn sweep(disk: impl Fn() -> Disk) {
 #[test]
 fn every_failing_call_of_indexed_loses_nothing_committed() {
     sweep(|| Disk::indexed(small(300)));
+    sweep(|| Disk::indexed(listed(300)));
 }
 
 #[test]
@@ -198,7 +199,7 @@ fn a_full_disk_says_what_to_do_and_the_same_write_works_later() {
 #[test]
 fn reading_goes_on_when_a_list_finds_no_space() {
     // Each write seals a segment, so each version has a new list.
-    let disk = Disk::indexed(small(1));
+    let disk = Disk::indexed(listed(1));
     let version = started(&disk);
     let fs: Arc<dyn Fs> = Arc::new(disk.fs().clone());
     let mut seen = false;

@@ -14,9 +14,14 @@ use thalweg_storage::{Fs, MemFs};
 pub(crate) const DIR: &str = "/job/tasks/op/0/state";
 pub(crate) const IDENTITY: u64 = 0x1234;
 
-/// Small enough for seals, compactions and index files after a few writes.
+/// Small enough for seals, compactions and index files after a few writes, and now and then a list.
 pub(crate) fn small(segment_bytes: u64) -> IndexedOptions {
-    IndexedOptions { segment_bytes, open_segments: 3 }
+    IndexedOptions { segment_bytes, open_segments: 3, named_segments: 4 }
+}
+
+/// [`small`], with a list as soon as a segment is sealed.
+pub(crate) fn listed(segment_bytes: u64) -> IndexedOptions {
+    IndexedOptions { named_segments: 0, ..small(segment_bytes) }
 }
 
 /// What a back end stands on.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thalweg_state::indexed::{StateSummary, inspect, is_state_folder, version_in};
+use thalweg_state::indexed::{IndexedOptions, StateSummary, inspect, is_state_folder, version_in};
 use thalweg_state::{Changes, StateError, Version};
 use thalweg_storage::{Fs, MemFs};
 
-use crate::harness::{DIR, Disk, IDENTITY, commit, small};
+use crate::harness::{DIR, Disk, IDENTITY, commit, listed, small};
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
@@ -25,8 +25,8 @@ fn changes_of(cycle: u64) -> Changes {
 }
 
 /// Some committed cycles, with sealed segments and an index file.
-fn disk(segment_bytes: u64) -> (Disk, Version) {
-    let disk = Disk::indexed(small(segment_bytes));
+fn disk(options: IndexedOptions) -> (Disk, Version) {
+    let disk = Disk::indexed(options);
     let backend = disk.open(None).unwrap();
     let mut version = None;
     for cycle in 1..=9 {
@@ -51,58 +51,65 @@ fn look(disk: &Disk, version: Option<&Version>) -> StateSummary {
 
 #[test]
 fn a_look_knows_what_opening_knows() {
-    let (disk, version) = disk(350);
-    let before = files(disk.fs());
-    let looks = [look(&disk, Some(&version)), look(&disk, None)];
-    assert_eq!(files(disk.fs()), before, "nothing changed");
-    assert!(is_state_folder(disk.fs(), Path::new(DIR)).unwrap());
-    let stats = disk.open(Some(&version)).unwrap().stats();
-    for found in looks {
-        assert_eq!((found.keys, found.live_bytes), (stats.keys, stats.live_bytes));
-        assert_eq!(found.segments.len() as u64, stats.segments);
-        assert!(
-            found.segments.len() > 1
-                && found.segments.iter().filter(|segment| !segment.is_sealed).count() == 1
-        );
-        assert_eq!(found.identity, Some(IDENTITY));
-        assert_eq!(found.cycles.unwrap().1, 9);
-        assert_eq!(found.disk_bytes, before.values().map(|bytes| bytes.len() as u64).sum::<u64>());
-        assert!(found.damage.is_empty() && found.torn.is_empty() && found.leftovers.is_empty(), "{found:?}");
-        assert_eq!(found.index_files.len(), 1);
-        let live: u64 = found.segments.iter().map(|segment| segment.live_entries).sum();
-        assert!(
-            live >= found.keys
-                && found.segments.iter().all(|segment| segment.entries >= segment.live_entries)
-        );
+    for options in [small(350), listed(350)] {
+        let (disk, version) = disk(options);
+        let before = files(disk.fs());
+        let looks = [look(&disk, Some(&version)), look(&disk, None)];
+        assert_eq!(files(disk.fs()), before, "nothing changed");
+        assert!(is_state_folder(disk.fs(), Path::new(DIR)).unwrap());
+        let stats = disk.open(Some(&version)).unwrap().stats();
+        for found in looks {
+            assert_eq!((found.keys, found.live_bytes), (stats.keys, stats.live_bytes));
+            assert_eq!(found.segments.len() as u64, stats.segments);
+            assert!(
+                found.segments.len() > 1
+                    && found.segments.iter().filter(|segment| !segment.is_sealed).count() == 1
+            );
+            assert_eq!(found.identity, Some(IDENTITY));
+            assert_eq!(found.cycles.unwrap().1, 9);
+            assert_eq!(found.disk_bytes, before.values().map(|bytes| bytes.len() as u64).sum::<u64>());
+            assert!(
+                found.damage.is_empty() && found.torn.is_empty() && found.leftovers.is_empty(),
+                "{found:?}"
+            );
+            assert_eq!(found.index_files.len(), 1);
+            let live: u64 = found.segments.iter().map(|segment| segment.live_entries).sum();
+            assert!(
+                live >= found.keys
+                    && found.segments.iter().all(|segment| segment.entries >= segment.live_entries)
+            );
+        }
     }
 }
 
 #[test]
 fn every_flipped_bit_of_what_counts_is_named_with_its_file() {
-    let (disk, version) = disk(350);
-    let whole = files(disk.fs());
-    assert!(whole.len() > 3, "{:?}", whole.keys());
-    for (path, bytes) in &whole {
-        for byte in 0..bytes.len() {
-            let mut flipped = bytes.clone();
-            flipped[byte] ^= 1 << (byte % 8);
-            disk.fs().set_bytes(path, flipped).unwrap();
-            let found = look(&disk, Some(&version));
-            let named = |damage: &StateError| match damage {
-                StateError::Corrupt { path: named, .. } | StateError::NewerFormat { path: named, .. } => {
-                    named == path
-                }
-                _ => false,
-            };
-            assert!(found.damage.iter().any(named), "{path:?} byte {byte}: {:?}", found.damage);
+    for options in [small(350), listed(350)] {
+        let (disk, version) = disk(options);
+        let whole = files(disk.fs());
+        assert!(whole.len() > 3, "{:?}", whole.keys());
+        for (path, bytes) in &whole {
+            for byte in 0..bytes.len() {
+                let mut flipped = bytes.clone();
+                flipped[byte] ^= 1 << (byte % 8);
+                disk.fs().set_bytes(path, flipped).unwrap();
+                let found = look(&disk, Some(&version));
+                let named = |damage: &StateError| match damage {
+                    StateError::Corrupt { path: named, .. } | StateError::NewerFormat { path: named, .. } => {
+                        named == path
+                    }
+                    _ => false,
+                };
+                assert!(found.damage.iter().any(named), "{path:?} byte {byte}: {:?}", found.damage);
+            }
+            disk.fs().set_bytes(path, bytes.clone()).unwrap();
         }
-        disk.fs().set_bytes(path, bytes.clone()).unwrap();
     }
 }
 
 #[test]
 fn what_no_commit_names_is_named_and_no_damage() {
-    let (disk, version) = disk(4000);
+    let (disk, version) = disk(small(4000));
     let backend = disk.open(Some(&version)).unwrap();
     let mut changes = Changes::new();
     changes.push(b"k1", &[1; 40]);
@@ -131,7 +138,7 @@ fn what_no_commit_names_is_named_and_no_damage() {
 
 #[test]
 fn a_version_is_found_wherever_it_stands_in_a_part() {
-    let (_, version) = disk(4000);
+    let (_, version) = disk(small(4000));
     let part = [b"\x01.\0\0\0", version.as_bytes(), b"and more"].concat();
     assert_eq!(version_in(&part), Some(version.clone()));
     let mut flipped = part.clone();

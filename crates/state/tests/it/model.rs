@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use thalweg_state::indexed::IndexedOptions;
 use thalweg_state::memory::MemoryDisk;
 use thalweg_state::testing::{cases, changes_of, key, run, steps, value};
 use thalweg_state::{Changes, registry};
@@ -14,8 +15,12 @@ proptest! {
     #![proptest_config(cases(500))]
 
     #[test]
-    fn indexed_is_a_map(steps in steps(), segment_bytes in prop_oneof![Just(1_u64), 100_u64..3000, Just(1 << 20)]) {
-        run(&Disk::indexed(small(segment_bytes)), &steps);
+    fn indexed_is_a_map(
+        steps in steps(),
+        segment_bytes in prop_oneof![Just(1_u64), 100_u64..3000, Just(1 << 20)],
+        named_segments in 0_u16..8,
+    ) {
+        run(&Disk::indexed(IndexedOptions { named_segments, ..small(segment_bytes) }), &steps);
     }
 
     #[test]
