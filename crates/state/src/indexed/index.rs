@@ -36,6 +36,16 @@ impl Index {
         Self { table: Table::new(), numbers: Numbers::default() }
     }
 
+    /// Makes room in an empty index for about so many keys that are not numbered.
+    pub(super) fn reserve(&mut self, fingerprints: usize) {
+        self.table.reserve(fingerprints);
+    }
+
+    /// Gives back room that was made for more.
+    pub(super) fn fit(&mut self) {
+        self.table.fit();
+    }
+
     #[inline]
     pub(super) fn get(&self, address: Address) -> Option<Location> {
         match address {

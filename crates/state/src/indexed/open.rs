@@ -1,11 +1,11 @@
 //! Opening: what the version names is checked, everything else goes, and the index is there again.
 //!
 //! The index comes from the newest index file that reaches no further than the version, and from the frames behind
-//! it; without such a file from all frames. Every segment is measured and its header checked, the frames that are
-//! read are checked wholly, others when they are read.
+//! it; without such a file from all frames, one thread reading and checking them and one filling the index. Every segment
+//! is measured and its header checked, the frames that are read are checked wholly, others when they are read.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use thalweg_storage::OpenMode;
 
@@ -19,6 +19,15 @@ use super::place::Places;
 use super::segment::{self, Extent, Walk};
 use super::writer::{Active, Writer, remove};
 use crate::{StateError, Version};
+
+/// Bytes of frames from which on a thread that reads them ahead is worth its start.
+const MUCH_BYTES: u64 = 4 << 20;
+
+/// Frames that are read ahead of the index, 256 KiB each; the reader waits when so many are.
+const AHEAD: usize = 8;
+
+/// What a frame says of the index.
+type Placed = Vec<(Address, Location)>;
 
 pub(super) fn open(shared: &Shared, version: Option<&Version>) -> Result<Writer, StateError> {
     let (fs, dir) = (shared.fs.as_ref(), shared.dir.as_path());
@@ -133,12 +142,44 @@ fn build_index(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
         Some((place, index)) => (Some(place), index),
         None => (None, Index::new()),
     };
-    for (start, end) in tail(shared.identity, &writer.extents(), from) {
-        writer.tail_bytes += end.len - start.len;
-        replay(shared, &places, &mut index, start, end)?;
-    }
+    let tail = tail(shared.identity, &writer.extents(), from);
+    let bytes: u64 = tail.iter().map(|(start, end)| end.len - start.len).sum();
+    writer.tail_bytes += bytes;
+    put_tail(shared, &places, &mut index, &tail, bytes)?;
     places.set_index(index);
     Ok(())
+}
+
+/// Puts what stands behind an index into it, in order; if that is much, another thread reads it meanwhile.
+fn put_tail(
+    shared: &Shared,
+    places: &Places,
+    index: &mut Index,
+    tail: &[(Extent, Extent)],
+    bytes: u64,
+) -> Result<(), StateError> {
+    let read = |take: &mut dyn FnMut(Placed)| {
+        tail.iter().try_for_each(|(start, end)| replay(shared, places, *start, *end, take))
+    };
+    std::thread::scope(|scope| {
+        let (send, frames) = mpsc::sync_channel(AHEAD);
+        // Whoever takes the frames is gone only with a panic, and nobody asks for them then.
+        let reader = move || read(&mut |placed| drop(send.send(placed)));
+        let name = std::thread::Builder::new().name("thalweg-index".to_owned());
+        match (bytes >= MUCH_BYTES).then(|| name.spawn_scoped(scope, reader)) {
+            Some(Ok(reader)) => {
+                let mut frames = frames.iter().peekable();
+                if let Some(first) = frames.peek().filter(|_| index.len() == 0) {
+                    index.reserve(fingerprints_in(bytes, first));
+                }
+                frames.for_each(|placed| index.put_all(&placed, |_, _| {}));
+                index.fit();
+                reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            // Little, or the system gives no thread.
+            _ => read(&mut |placed| index.put_all(&placed, |_, _| {})),
+        }
+    })
 }
 
 fn measure(shared: &Shared, path: &Path) -> Result<u64, StateError> {
@@ -154,28 +195,37 @@ fn tail(identity: u64, extents: &[Extent], from: Option<Extent>) -> Vec<(Extent,
     behind.map(|extent| (start(extent).unwrap_or(segment::empty(identity, extent.number)), *extent)).collect()
 }
 
-/// Puts the entries between two places of a segment into the index.
+/// About how many keys that are not numbered stand in so many bytes, if all frames are like the first; no more than make
+/// an index of a quarter of the bytes, at 22 bytes each.
+fn fingerprints_in(bytes: u64, first: &[(Address, Location)]) -> usize {
+    let in_first: u64 = first.iter().map(|(_, location)| location.len()).sum();
+    let fingerprints = first.iter().filter(|(address, _)| matches!(address, Address::Fingerprint(_))).count();
+    // What compaction leaves is live by five eighths.
+    let live = bytes * 5 / 8;
+    (live * fingerprints as u64 / in_first.max(1)).min(bytes / 4 / 22) as usize
+}
+
+/// Hands over where the entries between two places of a segment stand, frame by frame.
 fn replay(
     shared: &Shared,
     places: &Places,
-    index: &mut Index,
     start: Extent,
     end: Extent,
+    take: &mut dyn FnMut(Placed),
 ) -> Result<(), StateError> {
     let Some(slot) = places.slot_of(end.number) else { return Ok(()) };
     let path = segment::path(&shared.dir, end.number);
     let file = shared.handles.get(end.number)?;
     let mut walk = Walk::new(file, path, shared.identity, start, end);
-    let mut placed = Vec::new();
     while let Some(payload) = walk.next()? {
-        placed.clear();
+        let mut placed = Vec::new();
         for entry in entries(walk.bytes(&payload)) {
             let (at, entry) = entry.map_err(|(at, fault)| walk.entry_damage(&payload, at, fault))?;
             let start = payload.pos + at as u64;
             let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
             placed.push((Address::of(entry.key), location));
         }
-        index.put_all(&placed, |_, _| {});
+        take(placed);
     }
     Ok(())
 }

@@ -89,6 +89,21 @@ impl Table {
         Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
+    /// Makes room in an empty table, so that about so many keys come without its growing; more and fewer may come.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        let homes = homes_for(keys / SHARDS);
+        self.shards
+            .iter_mut()
+            .filter(|shard| shard.used == 0)
+            .for_each(|shard| *shard = Shard::with_homes(homes));
+    }
+
+    /// Gives back room that was made for more keys than came.
+    pub(super) fn fit(&mut self) {
+        let wide = |shard: &&mut Shard| shard.homes > homes_for(shard.used) * 9 / 8;
+        self.shards.iter_mut().filter(wide).for_each(|shard| shard.spread(homes_for(shard.used), None));
+    }
+
     #[inline]
     pub(super) fn get(&self, fingerprint: Fingerprint) -> Option<Location> {
         let shard = &self.shards[usize::from(fingerprint.shard)];
@@ -202,7 +217,7 @@ impl Shard {
 
     fn insert(&mut self, at: usize, slot: Slot) {
         if (self.used + 1) * 8 > self.homes * 7 {
-            return self.grow_with(slot);
+            return self.spread(homes_for(self.used + 1), Some(slot));
         }
         let behind = &self.slots[at..];
         let gap = behind.iter().position(|slot| slot.is_empty()).unwrap_or(behind.len());
@@ -220,12 +235,11 @@ impl Shard {
         self.slots.resize(self.slots.len() + SLACK, EMPTY);
     }
 
-    /// Spreads all slots, and one more, over a larger array.
-    fn grow_with(&mut self, more: Slot) {
+    /// Spreads all slots, and one more, over an array of another size.
+    fn spread(&mut self, homes: usize, mut more: Option<Slot>) {
         let old = std::mem::take(&mut self.slots);
-        let used = self.used + 1;
-        *self = Self::with_homes(homes_for(used));
-        let (mut more, mut next) = (Some(more), 0);
+        *self = Self::with_homes(homes);
+        let mut next = 0;
         for slot in old.iter().filter(|slot| !slot.is_empty()) {
             if let Some(earlier) = more.take_if(|more| more.tag < slot.tag) {
                 next = self.push(earlier, next);

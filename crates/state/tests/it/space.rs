@@ -2,7 +2,7 @@
 
 use thalweg_state::{Backend, Changes, Version};
 
-use crate::harness::{Disk, commit, scanned, small};
+use crate::harness::{Disk, commit, numbered, scanned, small};
 
 const SEGMENT: u64 = 4096;
 
@@ -169,6 +169,62 @@ fn a_start_reads_the_index_file_and_what_is_behind_it() {
     drop(backend);
     disk.fs().set_bytes(&path, whole).unwrap();
     assert_eq!(scanned(disk.open(version.as_ref()).unwrap().as_ref()).unwrap(), state);
+}
+
+/// Keys of a cycle after which a start has so much to read that a thread reads it ahead.
+const MANY: u64 = 16_000;
+
+/// New keys, numbered ones among them, and some old ones that go.
+fn changed_much(cycle: u64, changes: &mut Changes) {
+    let any_key =
+        |number: u64| if number.is_multiple_of(2) { numbered(1, number as u32) } else { key(number) };
+    for number in cycle * MANY..(cycle + 1) * MANY {
+        changes.push(&any_key(number), &vec![number as u8; 400]);
+        if number.is_multiple_of(50) {
+            changes.remove(&any_key(number - MANY / 2));
+        }
+    }
+}
+
+#[test]
+fn a_long_tail_is_read_ahead_and_gives_the_same_index() {
+    // No index file comes by itself: the tail begins behind the one in the middle, or with the first segment.
+    let disk = Disk::indexed(small(64 << 20));
+    let (backend, version) = run(&disk, 1..2, changed_much, |_, _| {});
+    backend.close().unwrap();
+    drop(backend);
+    let backend = disk.open(version.as_ref()).unwrap();
+    let mut changes = Changes::new();
+    changed_much(2, &mut changes);
+    let version = Some(commit(backend.as_ref(), 2, &changes));
+    let (state, stats) = (scanned(backend.as_ref()).unwrap(), backend.stats());
+    assert!(stats.keys > MANY && stats.live_bytes > 12 << 20, "{stats:?}");
+    drop(backend);
+    let dir = std::path::Path::new(crate::harness::DIR);
+    let names = || thalweg_storage::Fs::list(disk.fs(), dir).unwrap();
+    let dumps = || names().into_iter().filter(|name| name.starts_with("index-")).count();
+    for left in [1, 0] {
+        assert_eq!(dumps(), left);
+        let opened = disk.open(version.as_ref()).unwrap();
+        assert!(scanned(opened.as_ref()).unwrap() == state, "another state with {left} index files");
+        assert_eq!((opened.stats().keys, opened.stats().live_bytes), (stats.keys, stats.live_bytes));
+        assert!(opened.stats().index_bytes <= stats.index_bytes * 5 / 4, "{stats:?}, {:?}", opened.stats());
+        drop(opened);
+        for name in names().into_iter().filter(|name| name.starts_with("index-")) {
+            thalweg_storage::Fs::remove(disk.fs(), &dir.join(name)).unwrap();
+        }
+    }
+    // What the thread finds is told.
+    let last = names().into_iter().rfind(|name| name.starts_with("segment-")).unwrap();
+    let bytes = disk.fs().bytes(&dir.join(&last)).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    disk.fs().set_bytes(&dir.join(&last), flipped).unwrap();
+    let error = disk.open(version.as_ref()).unwrap_err();
+    assert!(
+        matches!(&error, thalweg_state::StateError::Corrupt { path, .. } if path.ends_with(&last)),
+        "{error}"
+    );
 }
 
 #[test]
