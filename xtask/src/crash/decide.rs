@@ -166,7 +166,9 @@ pub(super) struct Means {
 }
 
 impl Disturbance {
-    pub(super) fn decide(random: &mut Random, means: Means) -> Self {
+    /// `commits_elsewhere`: the moment before a commit record is the one that matters, and is sought in a quarter of all
+    /// starts.
+    pub(super) fn decide(random: &mut Random, means: Means, commits_elsewhere: bool) -> Self {
         let moment = match random.between(0, 9) {
             0..2 => Moment::Started(random.time(Duration::from_millis(60))),
             2..6 => Moment::Worked(random.time(Duration::from_millis(60))),
@@ -177,8 +179,12 @@ impl Disturbance {
             // A kill between two cuts: what was only written then must not count as synced later.
             return if random.percent(20) { Self::Kill(moment) } else { Self::PowerCut(moment, how) };
         }
-        let (kind, kill, fault) = (random.between(0, 99), random.pick(&KILLS), random.pick(&FAULTS));
         let late = Moment::Worked(Duration::from_millis(400));
+        if commits_elsewhere && means.strace && random.percent(25) {
+            let (syscall, target, nth) = ("pwrite64", CommitLog, random.between(1, 8));
+            return Self::Call(Injection { syscall, target, nth, effect: Effect::Kill }, late);
+        }
+        let (kind, kill, fault) = (random.between(0, 99), random.pick(&KILLS), random.pick(&FAULTS));
         match kind {
             0..20 if means.strace => {
                 let (syscall, target, most) = kill;

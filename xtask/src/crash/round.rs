@@ -96,7 +96,9 @@ impl Harness<'_> {
             let mut random = random.of("start", start);
             let tuning = Tuning::decide(&mut random);
             let disturbance = match start {
-                0..DISTURBED if round.job.is_disturbed() => Disturbance::decide(&mut random, self.means),
+                0..DISTURBED if round.job.is_disturbed() => {
+                    Disturbance::decide(&mut random, self.means, round.job.commits_elsewhere())
+                }
                 _ => Disturbance::None,
             };
             decisions.push(format!("start {start}: {disturbance}; {tuning:?}"));

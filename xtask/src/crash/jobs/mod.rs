@@ -117,6 +117,12 @@ pub(super) trait Job {
         true
     }
 
+    /// A sink of it commits a cycle elsewhere before the commit record names the cycle: what is done to the engine is more
+    /// often done between the two.
+    fn commits_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Whether the engine has to be asked to end once all input was given.
     fn is_drained(&self) -> bool {
         self.is_served()

@@ -138,6 +138,10 @@ impl Job for Rows {
         &[]
     }
 
+    fn commits_elsewhere(&self) -> bool {
+        true
+    }
+
     fn is_drained(&self) -> bool {
         true
     }
