@@ -29,13 +29,14 @@ pub struct Options {
     #[arg(long, default_value_t = 1024)]
     pub value_bytes: usize,
     /// Writes that are synced at once: 1, each by itself; 100, as of so many writers that each wait for the disk; 10,000,
-    /// a cycle's
-    #[arg(long, default_value_t = PER_CYCLE, value_parser = clap::value_parser!(u64).range(1..))]
-    pub at_once: u64,
+    /// a cycle's; of several, one after the other on what was loaded once
+    #[arg(long, value_delimiter = ',', default_values_t = [PER_CYCLE],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub at_once: Vec<u64>,
     /// Writers beside each other, each with its share of the keys in a store of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub writers: u64,
-    /// Seconds of operations; a cycle that has begun is finished
+    /// Seconds of operations, for each of --at-once; a cycle that has begun is finished
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
     /// A writer ends after so many writes, too
@@ -48,7 +49,8 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Runs it and prints `store=… keys=… rate=…`, or `store=… keys=… loaded=…` where loading takes too long.
+/// Runs it and prints `store=… keys=… at_once=… rate=…`, a line for each `at_once`, or `store=… keys=… loaded=…` where
+/// loading takes too long.
 ///
 /// # Errors
 /// Where there is no such store, several writers would have one server, it fails, or a read gives another value than the
@@ -70,17 +72,24 @@ pub fn run(options: &Options, kinds: &[Kind]) -> Result<()> {
     let keys: u64 = runs.iter().map(|run| run.workload.keys()).sum();
     let within = Duration::from_secs_f64(options.load_seconds);
     let in_time = beside_each_other(&mut runs, |run| run.load(within))?;
-    let written = |runs: &[Run]| runs.iter().map(|run| run.written).sum::<u64>();
-    let loaded = written(&runs);
     if in_time.contains(&false) {
+        let loaded: u64 = runs.iter().map(|run| run.written).sum();
         println!("store={} keys={keys} loaded={loaded}", kind.name);
         return Ok(());
     }
+    options.at_once.iter().try_for_each(|at_once| operate(options, kind, &mut runs, *at_once))
+}
+
+/// Operations on what was loaded, and their line.
+fn operate(options: &Options, kind: &Kind, runs: &mut [Run], at_once: u64) -> Result<()> {
+    let keys: u64 = runs.iter().map(|run| run.workload.keys()).sum();
+    let written = |runs: &[Run]| runs.iter().map(|run| run.written).sum::<u64>();
+    let before = written(runs);
     let (started, cpu) = (Instant::now(), process::cpu_seconds());
-    let reads: u64 = beside_each_other(&mut runs, |run| run.operate(options))?.iter().sum();
+    let reads: u64 = beside_each_other(runs, |run| run.operate(options, at_once))?.iter().sum();
     let seconds = started.elapsed().as_secs_f64();
     let cpu = process::cpu_seconds() - cpu;
-    let writes = written(&runs) - loaded;
+    let writes = written(runs) - before;
     let disk = runs.iter().map(Run::disk_bytes).sum::<Result<u64>>()?;
     let most_disk: u64 = runs.iter().map(|run| run.most_disk).sum();
     let live: u64 = runs.iter().map(|run| run.workload.live_bytes()).sum();
@@ -90,7 +99,7 @@ pub fn run(options: &Options, kinds: &[Kind]) -> Result<()> {
         runs.iter().try_for_each(|run| all.add(of(run))).map(|()| all.value_at_quantile(at) as f64 / 1e3)
     };
     println!(
-        "store={} keys={keys} operations={} seconds={seconds:.3} rate={:.0} writes={writes} reads={reads} \
+        "store={} keys={keys} at_once={at_once} operations={} seconds={seconds:.3} rate={:.0} writes={writes} reads={reads} \
          sync_p50_us={:.1} sync_p99_us={:.1} read_p50_us={:.2} read_p99_us={:.2} disk_bytes={disk} \
          most_disk_bytes={} live_bytes={live} index_bytes={} cpu_seconds={cpu:.2}",
         kind.name,
@@ -172,12 +181,14 @@ impl Run {
             }
         }
         self.sync()?;
-        self.syncs.reset();
         Ok(true)
     }
 
     /// Operations until the time is over; how many of them were reads.
-    fn operate(&mut self, options: &Options) -> Result<u64> {
+    fn operate(&mut self, options: &Options, at_once: u64) -> Result<u64> {
+        self.syncs.reset();
+        self.gets.reset();
+        self.most_disk = 0;
         let until = Instant::now() + Duration::from_secs_f64(options.seconds);
         let last = self.written.saturating_add(options.writes);
         let (mut reads, mut writes_to_look) = (0, PER_CYCLE * 10);
@@ -190,15 +201,15 @@ impl Run {
                 Operation::Write(key) => {
                     let started = Instant::now();
                     self.put(key)?;
-                    if (self.put.len() as u64) < options.at_once {
+                    if (self.put.len() as u64) < at_once {
                         continue;
                     }
                     // Puts of several are counted with the run, not with their sync.
-                    let started = if options.at_once == 1 { started } else { Instant::now() };
+                    let started = if at_once == 1 { started } else { Instant::now() };
                     self.sync()?;
                     self.syncs.saturating_record(started.elapsed().as_nanos() as u64);
                     writes_to_look = writes_to_look.saturating_sub(PER_CYCLE);
-                    if options.at_once == PER_CYCLE && writes_to_look == 0 {
+                    if at_once == PER_CYCLE && writes_to_look == 0 {
                         self.most_disk = self.most_disk.max(self.disk_bytes()?);
                         writes_to_look = PER_CYCLE * 10;
                     }

@@ -26,6 +26,13 @@ impl Finished {
         let found = last_first.filter_map(Figures::parse).find(|figures| figures.text(key).is_ok());
         found.with_context(|| format!("no line with {key}=… in\n{}{}", self.stdout, self.stderr))
     }
+
+    /// The line of pairs on stdout in which `key` has this value.
+    pub(super) fn figures_where(&self, key: &str, value: &str) -> Result<Figures> {
+        let mut lines = self.stdout.lines().filter_map(Figures::parse);
+        let found = lines.find(|figures| figures.text(key).is_ok_and(|text| text == value));
+        found.with_context(|| format!("no line with {key}={value} in\n{}", self.stdout))
+    }
 }
 
 /// Runs a command; one that ends badly is an error with the end of what it said.

@@ -21,7 +21,7 @@ pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
         ("indexed", "10", "3"),
         ("indexed+commit", "1", "1"),
         ("indexed+commit", "10000", "1"),
-        ("files", "1", "1"),
+        ("files", "1,10", "1"),
         ("files", "1", "3"),
         ("memory", "1", "1"),
         ("memory", "10000", "1"),

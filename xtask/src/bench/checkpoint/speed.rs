@@ -23,8 +23,9 @@ const MANY: u64 = 1_000_000;
 /// The same for one file per key.
 const MANY_FILES: u64 = 10_000;
 
-/// How long a store may take to load all keys.
+/// How long a store may take to load all keys, for each durability and once for all.
 const LOAD_SECONDS: &str = "60";
+const LOAD_ONCE_SECONDS: &str = "900";
 
 /// What one store came to at one number of keys and one durability.
 struct Cell {
@@ -60,8 +61,8 @@ struct Rates {
 }
 
 impl Rates {
-    fn of(finished: &Finished) -> Result<Self> {
-        let figures = finished.figures("rate")?;
+    fn of(finished: &Finished, at_once: &str) -> Result<Self> {
+        let figures = finished.figures_where("at_once", at_once)?;
         let number = |key: &str| figures.number(key);
         Ok(Self {
             operations: number("rate")?,
@@ -99,7 +100,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
     report.say("S4's workload: 90 % writes of 1 KiB, 10 % reads by key as recovery does them, uniform over keys that were all loaded before; one thread. A read is held against what was written last.");
     report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk. `files` writes one file behind the other here. One writer that waits for each of its writes measures the disk: one sync, beside the two of a file with a new name. What S4 measured, writers added until a store gives no more, stands below, with files that are synced beside each other.");
     report.say("A cycle's changes are handed over at once, to all stores alike. `indexed+commit` writes and syncs the job's commit record with each cycle, which a job does once for all of its tasks; it stands here to show what that adds.");
-    report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading.");
+    report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading. `files` and `hbase` load 100,000 keys and more once and not for each durability; their peak memory is then that of all three.");
     report.say("`files` writes a file for each change, also where a cycle changes a key more than once, and the file system may flush a file that is emptied and written again: with fewer keys than changes in a cycle that is most of its time. `memory` is for tests; it goes over all keys at each commit.");
     let mut ratios = Table::new([
         "keys",
@@ -112,9 +113,10 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
     ]);
     let mut index = Table::new(["keys", "index", "bytes a key"]);
     for keys in options.keys() {
+        let once = measure_once(options, stores, keys)?;
         for (at_once, title, unit) in DURABILITIES {
             report.say(&format!("{title}, {} keys:", count(keys as f64)));
-            let cells = measure(options, stores, keys, at_once)?;
+            let cells = measure(options, stores, keys, at_once, &once)?;
             report.table(&table(&cells, unit));
             let cell = |name: &str| cells.iter().find(|cell| cell.store.name == name);
             let Some(indexed) = cell("indexed").filter(|cell| !cell.runs.is_empty()) else { continue };
@@ -152,30 +154,54 @@ fn mebibytes_or_kib(bytes: f64) -> String {
     if bytes < f64::from(1 << 20) { format!("{:.0} KiB", bytes / 1024.0) } else { mebibytes(bytes as u64) }
 }
 
-/// All stores in turn, then all again: a disturbed minute meets all of them.
-fn measure(options: &Options, stores: &Stores, keys: u64, at_once: u64) -> Result<Vec<Cell>> {
+/// The stores that take long to load so many keys, each with all durabilities behind one load.
+fn measure_once(options: &Options, stores: &Stores, keys: u64) -> Result<Vec<(&'static str, Finished)>> {
+    let (keys_text, seconds) = (keys.to_string(), options.seconds());
+    let all = DURABILITIES.map(|(at_once, ..)| at_once.to_string()).join(",");
+    let slow = stores.wanted().iter().filter(|store| keys >= store.loaded_once_from);
+    slow.map(|store| {
+        let arguments = ["--keys", &keys_text, "--at-once", &all, "--seconds", &seconds];
+        let arguments = [&arguments[..], &["--load-seconds", LOAD_ONCE_SECONDS]].concat();
+        Ok((store.name, stores.run(options, store, &arguments)?))
+    })
+    .collect()
+}
+
+/// All stores in turn, then all again: a disturbed minute meets all of them. What was measured once is taken as it is.
+fn measure(
+    options: &Options,
+    stores: &Stores,
+    keys: u64,
+    at_once: u64,
+    once: &[(&'static str, Finished)],
+) -> Result<Vec<Cell>> {
     let mut runs: Vec<Vec<Rates>> = vec![Vec::new(); stores.wanted().len()];
     let mut reasons: Vec<Option<String>> = vec![None; stores.wanted().len()];
     let (keys_text, at_once, seconds) = (keys.to_string(), at_once.to_string(), options.seconds());
     for turn in 0..options.repeat() {
         for (place, store) in stores.wanted().iter().enumerate() {
-            let many = if store.name == "files" { MANY_FILES } else { MANY };
-            if reasons[place].is_some() || (turn > 0 && keys >= many) {
+            let too_long = |finished: &Finished, within: &str| -> Result<Option<String>> {
+                let Ok(figures) = finished.figures("loaded") else { return Ok(None) };
+                let loaded = count(figures.number("loaded")?);
+                Ok(Some(format!("{loaded} keys were loaded in {within} s")))
+            };
+            if let Some((_, finished)) = once.iter().find(|(name, _)| *name == store.name) {
+                reasons[place] = too_long(finished, LOAD_ONCE_SECONDS)?;
+                if turn == 0 && reasons[place].is_none() {
+                    runs[place].push(Rates::of(finished, &at_once)?);
+                }
                 continue;
             }
-            if keys > store.most_keys {
-                reasons[place] = Some(format!("left out above {} keys", count(store.most_keys as f64)));
+            let many = if store.name == "files" { MANY_FILES } else { MANY };
+            if reasons[place].is_some() || (turn > 0 && keys >= many) {
                 continue;
             }
             let arguments = ["--keys", &keys_text, "--at-once", &at_once, "--seconds", &seconds];
             let arguments = [&arguments[..], &["--load-seconds", LOAD_SECONDS]].concat();
             let finished = stores.run(options, store, &arguments)?;
-            match finished.figures("loaded") {
-                Ok(figures) => {
-                    let loaded = count(figures.number("loaded")?);
-                    reasons[place] = Some(format!("{loaded} keys were loaded in {LOAD_SECONDS} s"));
-                }
-                Err(_) => runs[place].push(Rates::of(&finished)?),
+            reasons[place] = too_long(&finished, LOAD_SECONDS)?;
+            if reasons[place].is_none() {
+                runs[place].push(Rates::of(&finished, &at_once)?);
             }
         }
     }

@@ -27,23 +27,23 @@ pub(super) struct Store {
     /// As the program calls it.
     pub(super) name: &'static str,
     pub(super) from: From,
-    /// Keys above which it is left out: it would take too long to load them.
-    pub(super) most_keys: u64,
+    /// Keys from which on loading them takes so long that one load has to do for all durabilities.
+    pub(super) loaded_once_from: u64,
     /// How its URL begins, if it has a server.
     pub(super) scheme: Option<&'static str>,
 }
 
 const fn store(name: &'static str, from: From) -> Store {
-    Store { name, from, most_keys: u64::MAX, scheme: None }
+    Store { name, from, loaded_once_from: u64::MAX, scheme: None }
 }
 
 /// All of them; one that has a server is a line with its `scheme`.
 pub(super) const STORES: &[Store] = &[
     store("indexed", From::Ours),
     store("indexed+commit", From::Ours),
-    Store { most_keys: 100_000, ..store("files", From::Ours) },
+    Store { loaded_once_from: 100_000, ..store("files", From::Ours) },
     Store { scheme: Some("redis"), ..store("redis", From::Ours) },
-    Store { most_keys: 10_000, scheme: Some("http"), ..store("hbase", From::Ours) },
+    Store { loaded_once_from: 100_000, scheme: Some("http"), ..store("hbase", From::Ours) },
     store("memory", From::Ours),
     store("rocksdb", From::Peers),
     store("fjall", From::Peers),

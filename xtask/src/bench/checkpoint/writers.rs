@@ -32,7 +32,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
     let named = |name: &str| STORES.iter().find(|store| store.name == name).context("a store of ours");
     let (files, indexed) = (named("files")?, named("indexed")?);
     let mut ratios = Table::new(["keys", "files, at its best", "indexed, at its best", "ratio", "asked for"]);
-    for keys in options.keys().into_iter().filter(|keys| *keys <= files.most_keys) {
+    for keys in options.keys().into_iter().filter(|keys| *keys <= files.loaded_once_from) {
         let turns = if keys > MANY { 1 } else { options.repeat() };
         let turns =
             (0..turns).map(|_| turn(options, stores, files, indexed, keys)).collect::<Result<Vec<_>>>()?;
