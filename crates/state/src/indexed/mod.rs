@@ -61,7 +61,7 @@ use crate::{Backend, BackendStats, Changes, StateError, Version, Visit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexedOptions {
     /// Bytes after which a segment is sealed; at most 256 MiB. Of little state it is sealed earlier, at a sixteenth of
-    /// the live bytes, but not below 512 KiB. One write stays in one segment.
+    /// the live bytes, but not below 256 KiB. One write stays in one segment.
     pub segment_bytes: u64,
     /// Segments that are open for reading at once.
     pub open_segments: usize,

@@ -38,10 +38,11 @@ const DUMP_RATIO: u64 = 2;
 const SEGMENT_SHARE: u64 = 16;
 
 /// Segments of little state have so many bytes: smaller ones would cost more syncs than they save space.
-const MIN_SEGMENT_BYTES: u64 = 512 << 10;
+const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Zeros that a sync of little data lays out ahead of it, so that those which follow change neither length nor extents
-/// of the file: see `docs/decisions/2026-11-20-journal-writes.md`. Fewer than a log lays out, as each task has its own.
+/// of the file: see `docs/decisions/2026-11-20-journal-writes.md`. Fewer than a log lays out, as each task has its own,
+/// and no more than a quarter of a segment, as they count for twice the live bytes.
 const AHEAD_BYTES: u64 = 256 << 10;
 
 /// Bytes from which on a sync is not of little data: zeros would cost more than they save.
@@ -75,7 +76,7 @@ impl Active {
     /// Lays zeros ahead where little has been appended and none are left. A disk without room for them has room for
     /// what is written.
     fn lay_ahead(&mut self, segment_bytes: u64) -> std::io::Result<()> {
-        let until = (self.extent.len + AHEAD_BYTES).min(segment_bytes);
+        let until = (self.extent.len + AHEAD_BYTES.min(segment_bytes / 4)).min(segment_bytes);
         let is_little = self.extent.len - self.synced <= LITTLE_BYTES;
         if self.extent.len < self.laid || !is_little || until <= self.extent.len {
             return Ok(());
