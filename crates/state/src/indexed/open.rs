@@ -169,8 +169,9 @@ fn put_tail(
         match (bytes >= MUCH_BYTES).then(|| name.spawn_scoped(scope, reader)) {
             Some(Ok(reader)) => {
                 let mut frames = frames.iter().peekable();
-                if let Some(first) = frames.peek().filter(|_| index.len() == 0) {
-                    index.reserve(fingerprints_in(bytes, first));
+                let expected = frames.peek().map_or(0, |first| fingerprints_in(bytes, first));
+                if index.len() == 0 && expected > 0 {
+                    index.reserve(expected);
                 }
                 frames.for_each(|placed| index.put_all(&placed, |_, _| {}));
                 index.fit();
