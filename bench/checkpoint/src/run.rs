@@ -69,22 +69,27 @@ pub fn run(options: &Options, kinds: &[Kind]) -> Result<()> {
     empty(&options.dir)?;
     let mut runs =
         (0..options.writers).map(|number| Run::open(options, kind, number)).collect::<Result<Vec<_>>>()?;
-    let keys: u64 = runs.iter().map(|run| run.workload.keys()).sum();
     let within = Duration::from_secs_f64(options.load_seconds);
     let in_time = beside_each_other(&mut runs, |run| run.load(within))?;
     if in_time.contains(&false) {
-        let loaded: u64 = runs.iter().map(|run| run.written).sum();
+        let (keys, loaded) = (keys(&runs), written(&runs));
         println!("store={} keys={keys} loaded={loaded}", kind.name);
         return Ok(());
     }
     options.at_once.iter().try_for_each(|at_once| operate(options, kind, &mut runs, *at_once))
 }
 
+fn keys(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.workload.keys()).sum()
+}
+
+fn written(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.written).sum()
+}
+
 /// Operations on what was loaded, and their line.
 fn operate(options: &Options, kind: &Kind, runs: &mut [Run], at_once: u64) -> Result<()> {
-    let keys: u64 = runs.iter().map(|run| run.workload.keys()).sum();
-    let written = |runs: &[Run]| runs.iter().map(|run| run.written).sum::<u64>();
-    let before = written(runs);
+    let (keys, before) = (keys(runs), written(runs));
     let (started, cpu) = (Instant::now(), process::cpu_seconds());
     let reads: u64 = beside_each_other(runs, |run| run.operate(options, at_once))?.iter().sum();
     let seconds = started.elapsed().as_secs_f64();

@@ -143,7 +143,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
         }
     }
     report.heading("Ratios");
-    report.say("Of operations a second, the median over turns in which both ran.");
+    report.say("Of operations a second, the median over turns in which both ran; to `files` with 100,000 keys and more, of its one run, which came before them.");
     report.table(&ratios);
     report.heading("Memory of the index");
     report.table(&index);
@@ -180,13 +180,8 @@ fn measure(
     let (keys_text, at_once, seconds) = (keys.to_string(), at_once.to_string(), options.seconds());
     for turn in 0..options.repeat() {
         for (place, store) in stores.wanted().iter().enumerate() {
-            let too_long = |finished: &Finished, within: &str| -> Result<Option<String>> {
-                let Ok(figures) = finished.figures("loaded") else { return Ok(None) };
-                let loaded = count(figures.number("loaded")?);
-                Ok(Some(format!("{loaded} keys were loaded in {within} s")))
-            };
             if let Some((_, finished)) = once.iter().find(|(name, _)| *name == store.name) {
-                reasons[place] = too_long(finished, LOAD_ONCE_SECONDS)?;
+                reasons[place] = not_loaded(finished, LOAD_ONCE_SECONDS)?;
                 if turn == 0 && reasons[place].is_none() {
                     runs[place].push(Rates::of(finished, &at_once)?);
                 }
@@ -199,7 +194,7 @@ fn measure(
             let arguments = ["--keys", &keys_text, "--at-once", &at_once, "--seconds", &seconds];
             let arguments = [&arguments[..], &["--load-seconds", LOAD_SECONDS]].concat();
             let finished = stores.run(options, store, &arguments)?;
-            reasons[place] = too_long(&finished, LOAD_SECONDS)?;
+            reasons[place] = not_loaded(&finished, LOAD_SECONDS)?;
             if reasons[place].is_none() {
                 runs[place].push(Rates::of(&finished, &at_once)?);
             }
@@ -208,6 +203,13 @@ fn measure(
     let cells = stores.wanted().iter().zip(runs).zip(reasons);
     let cells = cells.map(|((store, runs), reason)| Cell { store: *store, runs, reason });
     Ok(cells.collect())
+}
+
+/// Why there are no figures, where loading all keys took too long.
+fn not_loaded(finished: &Finished, within: &str) -> Result<Option<String>> {
+    let Ok(figures) = finished.figures("loaded") else { return Ok(None) };
+    let loaded = count(figures.number("loaded")?);
+    Ok(Some(format!("{loaded} keys were loaded in {within} s")))
 }
 
 fn table(cells: &[Cell], unit: &str) -> Table {

@@ -16,6 +16,9 @@ const MOST_THREADS: u64 = 64;
 /// Keys above which one turn has to do: `files` loads some thousand a second.
 const MANY: u64 = 10_000;
 
+/// Keys above which nothing is measured: each number of writers would load them again.
+const MOST_KEYS: u64 = 100_000;
+
 /// Operations a second of each number of writers in one turn.
 struct Turn {
     /// A thread and a store each, as far as there are so many threads.
@@ -32,7 +35,7 @@ pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) ->
     let named = |name: &str| STORES.iter().find(|store| store.name == name).context("a store of ours");
     let (files, indexed) = (named("files")?, named("indexed")?);
     let mut ratios = Table::new(["keys", "files, at its best", "indexed, at its best", "ratio", "asked for"]);
-    for keys in options.keys().into_iter().filter(|keys| *keys <= files.loaded_once_from) {
+    for keys in options.keys().into_iter().filter(|keys| *keys <= MOST_KEYS) {
         let turns = if keys > MANY { 1 } else { options.repeat() };
         let turns =
             (0..turns).map(|_| turn(options, stores, files, indexed, keys)).collect::<Result<Vec<_>>>()?;
