@@ -22,21 +22,19 @@ const ATTEMPTS: usize = 20;
 /// `None`: there is no table yet.
 ///
 /// # Errors
-/// What the disk says; of class corrupt where what is there is not what was written.
+/// What the disk says; of class corrupt where what is there is not what was written; of class user where the job has dropped
+/// the sink.
 pub fn read_committed(
     name: &TableName,
     dir: &Path,
     position: impl Fn() -> Result<Option<Vec<u8>>, Error>,
 ) -> Result<Option<Snapshot>, Error> {
     let fs = RealFs;
-    match fs.open(&folder::manifest(dir), thalweg_storage::OpenMode::Read) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        _ => {}
-    }
-    let mut last = None;
+    let (mut last, mut is_of_the_job) = (None, false);
     for _ in 0..ATTEMPTS {
         let position = position()?.map(|bytes| Position::decode(&bytes)).transpose()?;
-        let contents = Contents::read(&fs, dir)?;
+        is_of_the_job = position.is_some();
+        let contents = Contents::read(&fs, dir, position.as_ref())?;
         let Some(description) = &contents.description else { return Ok(None) };
         match fresh_rows(&fs, dir, position.as_ref(), &contents) {
             Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, fresh).map(Some),
@@ -44,6 +42,12 @@ pub fn read_committed(
             Err(error) if is_gone(&error) => last = Some(error),
             Err(error) => return Err(error),
         }
+    }
+    if !is_of_the_job {
+        return Err(Error::user(format!(
+            "table {name} is of a sink that its job had before: the job's last commit knows nothing of it"
+        ))
+        .with_hint(format!("what it was is in Parquet files below {dir:?}")));
     }
     Err(last.unwrap_or_else(|| {
         Error::external(format!("table {name} changed each time that it was read")).with_hint("try again")

@@ -62,13 +62,13 @@ pub fn inspect(
     verify: bool,
 ) -> Result<TableSummary, Error> {
     let position = position.map(Position::decode).transpose()?;
-    let mut contents = Contents::read(fs.as_ref(), table)?;
+    let mut contents = Contents::read(fs.as_ref(), table, position.as_ref())?;
     for look in 1.. {
         let summary = look_at(fs.as_ref(), table, &contents, position.as_ref(), verify)?;
         if summary.damage.is_empty() || look == LOOKS {
             return Ok(summary);
         }
-        let now = Contents::read(fs.as_ref(), table)?;
+        let now = Contents::read(fs.as_ref(), table, position.as_ref())?;
         if now == contents {
             return Ok(summary);
         }

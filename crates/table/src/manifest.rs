@@ -5,6 +5,7 @@
 //! committed rows only, so what a change of the manifest changes is where rows stand, never which.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use thalweg_storage::log::LogError;
 use thalweg_storage::{CommitLog, Fs, read_commits};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
+use crate::position::Position;
 use crate::{RollupSpec, folder};
 
 /// Persisted.
@@ -162,16 +164,33 @@ impl Contents {
         }
     }
 
-    /// Reads a manifest beside whoever writes it.
+    /// Reads a manifest beside whoever writes it. `position` was read before it: what the job's last commit record says.
+    ///
+    /// Where there is none nothing counts: so it is for a moment when a table is made, or begins anew.
     ///
     /// # Errors
-    /// What the disk says; of class corrupt where it is damaged.
-    pub(crate) fn read(fs: &dyn Fs, table: &Path) -> Result<Self, Error> {
+    /// What the disk says; of class corrupt where it is damaged, or is short of changes that the position builds on.
+    pub(crate) fn read(fs: &dyn Fs, table: &Path, position: Option<&Position>) -> Result<Self, Error> {
         let path = folder::manifest(table);
-        let summary = read_commits(fs, &path, identity(table)).map_err(of_log)?;
         let mut contents = Self::default();
-        for record in &summary.records {
-            contents.apply(decode(&path, record)?);
+        let end = match read_commits(fs, &path, identity(table)) {
+            Ok(summary) => {
+                for record in &summary.records {
+                    contents.apply(decode(&path, record)?);
+                }
+                summary.bytes
+            }
+            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => 0,
+            Err(error) => return Err(of_log(error)),
+        };
+        let built_on = position.map_or(0, Position::sealed);
+        if contents.sealed < built_on {
+            return Err(Error::corrupt(format!(
+                "{path:?} is damaged at byte {end}: changes are missing, up to the one that counts files of frames below \
+                 {built_on} as sealed; the last one that is there counts those below {}",
+                contents.sealed
+            ))
+            .with_hint("bring the file back from a copy that is as new as the job's last commit"));
         }
         Ok(contents)
     }
@@ -187,14 +206,14 @@ impl Manifest {
     /// Opens the manifest of a table, or makes it.
     ///
     /// # Errors
-    /// As [`Contents::read`].
-    pub(crate) fn open(fs: Arc<dyn Fs>, table: &Path) -> Result<Self, Error> {
+    /// As [`Contents::read`], and nothing is changed then.
+    pub(crate) fn open(fs: Arc<dyn Fs>, table: &Path, position: Option<&Position>) -> Result<Self, Error> {
+        let contents = Contents::read(fs.as_ref(), table, position)?;
         let path = folder::manifest(table);
         let opened = CommitLog::open(Arc::clone(&fs), path, identity(table)).map_err(of_log)?;
         if let Some(bytes) = opened.torn {
             tracing::warn!(table = %table.display(), bytes, "cut a change of the manifest that a crash had cut short");
         }
-        let contents = Contents::read(fs.as_ref(), table)?;
         Ok(Self { log: opened.log, contents })
     }
 

@@ -1,5 +1,7 @@
 //! Opening a table: where it goes on after its job's last commit.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_types::{DataType, Error, Schema};
@@ -17,13 +19,15 @@ pub(crate) struct Opened {
     pub next: u64,
 }
 
-/// Opens a table at the position that the commit record names; `None`: it begins anew, and what is in its folder goes.
+/// Opens a table at the position that the commit record names; `None`: it begins, and what an attempt that committed nothing
+/// has left in its folder goes.
 ///
 /// Files that the manifest and the commit record do not name are removed: they are what a crash left of work that is done
 /// again. Files of frames are not written to again: the rows that count in them become Parquet.
 ///
 /// # Errors
-/// What the disk says; of class user where the columns do not fit to those that are stored.
+/// What the disk says; of class user where the columns do not fit to those that are stored, and where a table that begins
+/// finds rows that were committed.
 pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened, Error> {
     let fs = Arc::clone(&table.fs);
     let fresh = folder::fresh(&table.dir);
@@ -36,6 +40,7 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     let position = position.map(Position::decode).transpose()?;
     let path = folder::manifest(&table.dir);
     if position.is_none() {
+        refuse_to_empty(table)?;
         match fs.remove(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(failed("remove", &path, error));
@@ -43,7 +48,7 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
             _ => {}
         }
     }
-    let mut manifest = Manifest::open(Arc::clone(&fs), &table.dir)?;
+    let mut manifest = Manifest::open(Arc::clone(&fs), &table.dir, position.as_ref())?;
     describe(table, &mut manifest)?;
     let position = position.unwrap_or_else(|| Position::new(0, Vec::new()));
     remove_strangers(table, &manifest.contents, &position)?;
@@ -57,6 +62,22 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     drop(shared);
     let next = position.next.max(manifest.contents.sealed);
     Ok(Opened { keeper: keeper::start(Arc::clone(table), manifest)?, next })
+}
+
+/// Rows are sealed when they are committed: so a job had the sink before, and dropped it, or its commit log was lost.
+fn refuse_to_empty(table: &Table) -> Result<(), Error> {
+    let contents = Contents::read(table.fs.as_ref(), &table.dir, None)?;
+    if contents.sealed == 0 {
+        return Ok(());
+    }
+    let rows: u64 =
+        contents.files.values().filter(|entry| entry.part == folder::ROWS).map(|entry| entry.rows).sum();
+    Err(Error::user(format!(
+        "table {}: {:?} holds {rows} rows that were committed, and the job's last commit knows nothing of them: the sink was \
+         dropped from the job, or its commit log is lost",
+        table.name, table.dir
+    ))
+    .with_hint("move or remove that folder to begin a new table, or give the sink another name"))
 }
 
 /// Writes down what the columns and rollups are now. Rollups that were asked otherwise before are made anew.
@@ -107,6 +128,9 @@ fn fits(table: &Table, before: &Description) -> Result<(), Error> {
 }
 
 /// Removes files that nothing names.
+///
+/// # Errors
+/// What the disk says; of class corrupt where a Parquet file is named and not there, and no Parquet file is removed then.
 fn remove_strangers(table: &Table, contents: &Contents, position: &Position) -> Result<(), Error> {
     let fs = table.fs.as_ref();
     let fresh = folder::fresh(&table.dir);
@@ -121,23 +145,37 @@ fn remove_strangers(table: &Table, contents: &Contents, position: &Position) -> 
             fs.remove(&path).map_err(|error| failed("remove", &path, error))?;
         }
     }
-    let named: std::collections::HashSet<_> = contents
+    let mut missing: BTreeSet<_> = contents
         .files
         .values()
         .map(|entry| folder::parquet(&table.dir, &entry.part, &entry.partition, entry.number))
         .collect();
-    let listing = |dir: &std::path::Path| fs.list_dirs(dir).map_err(|error| failed("list", dir, error));
+    let mut strangers = Vec::new();
+    let listing = |dir: &Path| fs.list_dirs(dir).map_err(|error| failed("list", dir, error));
     for part in listing(&table.dir)?.into_iter().filter(|part| part != folder::FRESH) {
         let part = table.dir.join(part);
         for partition in listing(&part)? {
             let partition = part.join(partition);
             let names = fs.list(&partition).map_err(|error| failed("list", &partition, error))?;
-            for path in
-                names.into_iter().map(|name| partition.join(name)).filter(|path| !named.contains(path))
-            {
-                fs.remove(&path).map_err(|error| failed("remove", &path, error))?;
-            }
+            strangers.extend(
+                names.into_iter().map(|name| partition.join(name)).filter(|path| !missing.remove(path)),
+            );
         }
+    }
+    // Its rows may stand in one of the strangers: where the manifest has lost the change that says so.
+    if let Some(path) = missing.first() {
+        let message = format!(
+            "the manifest of table {} names {path:?}, and there is no such file (of {} files, {} are missing)",
+            table.name,
+            contents.files.len(),
+            missing.len()
+        );
+        return Err(Error::corrupt(message).with_hint(
+            "bring it back from a copy; or give the sink another name, which begins a new table",
+        ));
+    }
+    for path in strangers {
+        fs.remove(&path).map_err(|error| failed("remove", &path, error))?;
     }
     Ok(())
 }

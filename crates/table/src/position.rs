@@ -28,6 +28,11 @@ impl Position {
         Self { version: VERSION, next, frames }
     }
 
+    /// Files of frames below this number were sealed when the position was taken.
+    pub(crate) fn sealed(&self) -> u64 {
+        self.frames.first().map_or(self.next, |extent| extent.number)
+    }
+
     /// # Errors
     /// Of class internal: every field can be written as JSON.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, Error> {

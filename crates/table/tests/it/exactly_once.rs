@@ -5,7 +5,9 @@ use std::path::Path;
 use proptest::prelude::*;
 use thalweg_connect::{OptionValue, Options, SinkResume};
 
-use crate::drive::{Driven, Row, committed, folder, options, rollups, rows_of, sums_in, sums_of};
+use thalweg_table::read_committed;
+
+use crate::drive::{Driven, Row, committed, folder, name, options, rollups, rows_of, sums_in, sums_of};
 
 const DAY: i64 = 86_400_000;
 
@@ -141,17 +143,117 @@ fn a_table_without_a_commit_is_empty() {
 }
 
 #[test]
-fn a_job_that_begins_anew_finds_nothing() {
+fn what_was_never_committed_goes_when_the_table_begins() {
+    let root = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..200).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    driven.give(&rows);
+    let part = driven.prepare(1);
+    drop((part, driven));
+    let fresh = || std::fs::read_dir(folder(root.path()).join("fresh")).unwrap().count();
+    assert!(fresh() > 0);
+    let driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    check(&driven.snapshot(), &[]);
+    assert_eq!(fresh(), 0);
+}
+
+#[test]
+fn committed_rows_that_the_job_knows_nothing_of_are_not_removed() {
     let root = tempfile::tempdir().unwrap();
     let rows: Vec<Row> = (0..200).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
     let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
     driven.give(&rows);
     driven.commit(1);
-    driven.wait_until("file", |snapshot| !snapshot.files.is_empty());
+    driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
+    let resume = driven.commit(2);
     drop(driven);
-    let driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
-    check(&driven.snapshot(), &[]);
-    assert_eq!(std::fs::read_dir(folder(root.path()).join("fresh")).unwrap().count(), 0);
+    let error = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).err().unwrap();
+    assert_eq!(error.class(), thalweg_types::Class::User);
+    assert!(error.message().contains("holds 200 rows that were committed"), "{error}");
+    let error = read_committed(&name(), &folder(root.path()), || Ok(None)).unwrap_err();
+    assert_eq!(error.class(), thalweg_types::Class::User);
+    assert!(error.message().contains("a sink that its job had before"), "{error}");
+    check(&committed(root.path(), Some(&resume)), &rows);
+}
+
+#[test]
+fn a_manifest_that_is_short_of_what_was_committed_is_refused_and_nothing_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..120).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    let mut resume = SinkResume::default();
+    for (cycle, some) in (1..).zip(rows.chunks(60)) {
+        driven.give(some);
+        driven.commit(cycle);
+        driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
+        resume = driven.commit(cycle + 10);
+    }
+    drop(driven);
+    let manifest = folder(root.path()).join("manifest");
+    let whole = std::fs::read(&manifest).unwrap();
+    let parquet = || std::fs::read_dir(folder(root.path()).join("rows").join("1970-01-01")).unwrap().count();
+    let files = parquet();
+    assert!(files > 0);
+    let refusals = || {
+        let opened = Driven::open(root.path(), &table_options(), Some(resume.clone())).err().unwrap();
+        let position = || Ok(resume.position.clone());
+        let read = read_committed(&name(), &folder(root.path()), position).err().unwrap();
+        [opened, read]
+    };
+    for (left, byte) in [(Some(16), 16), (None, 0)] {
+        match left {
+            Some(bytes) => std::fs::write(&manifest, &whole[..bytes]).unwrap(),
+            None => std::fs::remove_file(&manifest).unwrap(),
+        }
+        for error in refusals() {
+            assert_eq!(error.class(), thalweg_types::Class::Corrupt, "{error}");
+            let said = format!("manifest\" is damaged at byte {byte}");
+            assert!(error.message().contains(&said), "{error}");
+        }
+        assert_eq!(std::fs::read(&manifest).ok().map(|bytes| bytes.len()), left, "nothing is changed");
+        assert_eq!(parquet(), files, "nothing is removed");
+    }
+    std::fs::write(&manifest, &whole).unwrap();
+    let driven = Driven::open(root.path(), &table_options(), Some(resume)).unwrap();
+    check(&driven.snapshot(), &rows);
+}
+
+/// A change that is cut short is one that a crash has left, unless it had removed what the one before names.
+#[test]
+fn a_start_without_a_file_that_the_manifest_names_is_refused_and_nothing_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..120).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    driven.give(&rows);
+    driven.commit(1);
+    driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
+    let resume = driven.commit(2);
+    drop(driven);
+    let partition = folder(root.path()).join("rows").join("1970-01-01");
+    let list = || {
+        let mut paths: Vec<_> =
+            std::fs::read_dir(&partition).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    let named = list();
+    let merged = partition.join("00000099.parquet");
+    std::fs::rename(&named[0], &merged).unwrap();
+    let error = Driven::open(root.path(), &table_options(), Some(resume.clone())).err().unwrap();
+    assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+    assert!(error.message().contains(&format!("{:?}, and there is no such file", named[0])), "{error}");
+    assert!(merged.exists());
+    std::fs::rename(&merged, &named[0]).unwrap();
+    std::fs::write(&merged, "a stranger").unwrap();
+    check(&Driven::open(root.path(), &table_options(), Some(resume)).unwrap().snapshot(), &rows);
+    assert_eq!(list(), named);
+}
+
+#[test]
+fn a_table_that_is_being_made_is_none_to_readers() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder(root.path()).join("fresh")).unwrap();
+    assert!(read_committed(&name(), &folder(root.path()), || Ok(None)).unwrap().is_none());
 }
 
 #[test]
