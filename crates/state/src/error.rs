@@ -89,6 +89,16 @@ impl StateError {
         StateError::Corrupt { path: path.to_owned(), pos, what, expected, got }
     }
 
+    /// As [`StateError::io`], of a file that the commit record names: without it there is damage.
+    pub(crate) fn io_of_named(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound => {
+                Self::corrupt(path, 0, "a file that the commit record names", "one", "none")
+            }
+            _ => Self::io(action, path)(source),
+        }
+    }
+
     /// Whether the disk was full and nothing has changed by that: the same may be tried again.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, StateError::Full { .. }) && !self.leaves_doubt()

@@ -74,7 +74,7 @@ pub(super) fn extent(fields: &mut Fields<'_>) -> Option<Extent> {
 /// Reads the list that a version names.
 pub(super) fn read(fs: &dyn Fs, dir: &Path, identity: u64, id: ListId) -> Result<Vec<Extent>, StateError> {
     let path = path(dir, id.number);
-    let file = fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
+    let file = fs.open(&path, OpenMode::Read).map_err(StateError::io_of_named("open", &path))?;
     let bytes = super::read_all(file.as_ref(), &path)?;
     super::check_head(&path, &bytes, MAGIC, "a list of segments", LIST_FORMAT)?;
     let hex = |crc: u32| format!("{crc:#010x}");

@@ -50,7 +50,7 @@ pub(super) fn open(shared: &Shared, version: Option<&Version>) -> Result<Writer,
         }
         for extent in writer.sealed.values() {
             let path = segment::path(dir, extent.number);
-            let file = fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
+            let file = fs.open(&path, OpenMode::Read).map_err(StateError::io_of_named("open", &path))?;
             segment::check(file.as_ref(), &path, shared.identity, *extent)?;
             shared.places_mut().add_segment(extent.number, extent.len)?;
         }
@@ -64,7 +64,7 @@ pub(super) fn open(shared: &Shared, version: Option<&Version>) -> Result<Writer,
 /// Opens the active segment and cuts what the version does not name.
 fn open_active(shared: &Shared, writer: &mut Writer, extent: Extent) -> Result<(), StateError> {
     let path = segment::path(&shared.dir, extent.number);
-    let file = shared.fs.open(&path, OpenMode::Write).map_err(StateError::io("open", &path))?;
+    let file = shared.fs.open(&path, OpenMode::Write).map_err(StateError::io_of_named("open", &path))?;
     segment::check(file.as_ref(), &path, shared.identity, extent)?;
     if file.len().map_err(StateError::io("measure", &path))? > extent.len {
         file.truncate(extent.len).map_err(StateError::io("cut", &path))?;

@@ -241,7 +241,8 @@ fn a_missing_file_is_found_on_opening() {
         let (disk, version) = disk_of(disk);
         // The first file holds something committed.
         thalweg_storage::Fs::remove(disk.fs(), &files(disk.fs(), part)[0]).unwrap();
-        assert!(disk.open(Some(&version)).is_err(), "{part}");
+        let error = disk.open(Some(&version)).unwrap_err();
+        assert_eq!(error.class(), thalweg_types::Class::Corrupt, "{part}: {error}");
     }
 }
 
