@@ -40,7 +40,7 @@ impl Tail {
         }
         let file = open.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
-                Error::user(format!("file {path:?} is gone, and {len} bytes of it were committed"))
+                Error::corrupt(format!("file {path:?} is gone, and {len} bytes of it were committed"))
                     .with_hint(BEGIN_ANEW)
                     .with_source(error)
             }
@@ -164,7 +164,9 @@ mod tests {
         let error = Tail::resume(&path, 4).err().unwrap();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("has 2 bytes, but 4 were committed"), "{error}");
-        assert!(Tail::resume(&folder.path().join("gone"), 4).is_err());
+        let error = Tail::resume(&folder.path().join("gone"), 4).err().unwrap();
+        assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+        assert!(error.message().ends_with("is gone, and 4 bytes of it were committed"), "{error}");
     }
 
     #[test]
