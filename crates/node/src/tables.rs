@@ -11,6 +11,7 @@ use thalweg_types::Error;
 
 use crate::data_dir::JobDir;
 use crate::durable::record::{CommitRecord, identity};
+use crate::durable::refuse_without_commits;
 
 /// The tables of a data directory, as their jobs' last commits name them. No lock is taken: jobs may be running.
 #[derive(Clone, Debug)]
@@ -40,7 +41,9 @@ impl CommittedTables {
 
     /// What the last commit record of a job says about a sink; `None` before its first cycle.
     fn position(&self, name: &TableName) -> Result<Option<Vec<u8>>, Error> {
-        let path = self.job(&name.job).commit_log();
+        let folder = self.job(&name.job);
+        refuse_without_commits(&RealFs, &folder)?;
+        let path = folder.commit_log();
         let commits = match read_commits(&RealFs, &path, identity(&name.job)) {
             Ok(commits) => commits,
             Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
@@ -90,6 +93,13 @@ fn folders(path: &Path) -> Result<Vec<String>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         names => names.map_err(|error| Error::external(format!("list {path:?}")).with_source(error)),
     }
+}
+
+/// What a commit record says of tables that hold rows, by the names of their sinks.
+pub(crate) fn tables_with_rows(record: &CommitRecord) -> impl Iterator<Item = &str> {
+    let parts = record.parts.iter().filter(|(_, position)| thalweg_table::has_rows(&position.0));
+    let names = parts.filter_map(|(part, _)| part.strip_suffix("/0"));
+    names.map(|name| name.strip_suffix(" (sink)").unwrap_or(name))
 }
 
 /// The tables of a node: those of running jobs as they are now, and what others have left.

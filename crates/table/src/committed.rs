@@ -4,7 +4,7 @@
 //! outrun the commit record, or a file of frames is gone because its rows stand in Parquet now, all is read once more.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
 use thalweg_storage::{Fs, RealFs};
@@ -39,8 +39,9 @@ pub fn read_committed(
         match fresh_rows(&fs, dir, position.as_ref(), &contents) {
             Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, fresh).map(Some),
             Ok(None) => {}
-            Err(error) if is_gone(&error) => last = Some(error),
-            Err(error) => return Err(error),
+            // It was removed because its rows stand in Parquet by now, or is lost.
+            Err((path, error)) if is_gone(&error) => last = Some(if_gone(error, &path)),
+            Err((_, error)) => return Err(error),
         }
     }
     if !is_of_the_job {
@@ -60,16 +61,26 @@ fn fresh_rows(
     dir: &Path,
     position: Option<&Position>,
     contents: &Contents,
-) -> Result<Option<Vec<RecordBatch>>, Error> {
+) -> Result<Option<Vec<RecordBatch>>, (PathBuf, Error)> {
     let extents = position.map(|position| position.frames.as_slice()).unwrap_or_default();
     if contents.sealed > position.map_or(0, |position| position.next) {
         return Ok(None);
     }
     let mut rows = Vec::new();
     for extent in extents.iter().filter(|extent| extent.number >= contents.sealed) {
-        rows.extend(frames::read(fs, &folder::frames(dir, extent.number), extent.number, extent.bytes)?);
+        let path = folder::frames(dir, extent.number);
+        rows.extend(frames::read(fs, &path, extent.number, extent.bytes).map_err(|error| (path, error))?);
     }
     Ok(Some(rows))
+}
+
+/// The error for a file that is named and not there, where nobody can have removed it meanwhile.
+pub(crate) fn if_gone(error: Error, path: &Path) -> Error {
+    if !is_gone(&error) {
+        return error;
+    }
+    Error::corrupt(format!("{path:?} is named by the last commit, and there is no such file"))
+        .with_hint("bring it back from a copy")
 }
 
 pub(crate) fn is_gone(error: &Error) -> bool {

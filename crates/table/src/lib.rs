@@ -35,6 +35,7 @@ pub use catalog::{Catalog, Rollup, RollupSpec, Snapshot, StoredFile, TableName};
 pub use committed::read_committed;
 pub use inspect::{PartSummary, TableSummary, inspect, is_table_folder};
 pub use parquet::ROW_GROUP;
+pub use position::has_rows;
 pub use sink::TablePlugin;
 pub use table::Tables;
 

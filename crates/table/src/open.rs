@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use thalweg_types::{DataType, Error, Schema};
 
+use crate::committed::if_gone;
 use crate::keeper::{self, Handle};
 use crate::manifest::{Contents, Description, Manifest};
 use crate::position::Position;
@@ -55,7 +56,8 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     let mut shared = table.lock();
     for extent in position.frames.iter().filter(|extent| extent.number >= manifest.contents.sealed) {
         let path = folder::frames(&table.dir, extent.number);
-        let batches = frames::read(fs.as_ref(), &path, extent.number, extent.bytes)?;
+        let batches = frames::read(fs.as_ref(), &path, extent.number, extent.bytes)
+            .map_err(|error| if_gone(error, &path))?;
         shared.frozen.push_back(Frozen { extent: *extent, batches, is_committed: true });
     }
     shared.take_over(table, &manifest.contents);

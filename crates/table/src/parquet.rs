@@ -25,6 +25,8 @@ use crate::{failed, folder};
 /// Rows of a row group: what a reader skips, or reads on another core.
 pub const ROW_GROUP: usize = 128 << 10;
 
+const BRING_BACK: &str = "put the file back from a copy";
+
 /// Where and how files of one table are written.
 pub(crate) struct Writer<'a> {
     pub fs: &'a dyn Fs,
@@ -160,6 +162,11 @@ fn schema_with_values(batches: &[RecordBatch]) -> Arc<ArrowSchema> {
 pub(crate) fn read(fs: &dyn Fs, path: &Path, entry: &Entry) -> Result<Vec<RecordBatch>, Error> {
     let file = fs.open(path, thalweg_storage::OpenMode::Read).map_err(|error| failed("open", path, error))?;
     let length = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
+    let found = file.len().map_err(|error| failed("measure", path, error))?;
+    if found != entry.bytes {
+        let message = format!("{path:?} is damaged: it has {found} bytes, and {} were written", entry.bytes);
+        return Err(Error::corrupt(message).with_hint(BRING_BACK));
+    }
     let bytes = file.map(0, length).map_err(|error| failed("read", path, error))?;
     let crc = crc32fast::hash(&bytes);
     if crc != entry.crc {
@@ -167,7 +174,7 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, entry: &Entry) -> Result<Vec<Record
             "{path:?} is damaged: its checksum is {crc:08x}, and {:08x} was written",
             entry.crc
         ))
-        .with_hint("put the file back from a copy"));
+        .with_hint(BRING_BACK));
     }
     let damaged = |error: String| Error::corrupt(format!("{path:?} cannot be read: {error}"));
     let reader =

@@ -4,6 +4,12 @@
 use serde::{Deserialize, Serialize};
 use thalweg_types::Error;
 
+/// Whether this is what a commit record says about a table, and that has rows.
+#[must_use]
+pub fn has_rows(part: &[u8]) -> bool {
+    Position::decode(part).is_ok_and(|position| position.sealed() > 0 || !position.frames.is_empty())
+}
+
 /// Persisted, as JSON.
 const VERSION: u32 = 1;
 

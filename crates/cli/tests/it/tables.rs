@@ -198,12 +198,24 @@ fn a_damaged_table_is_found() {
     let mut bytes = std::fs::read(&path).expect("its bytes");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(&path, bytes).expect("written");
+    std::fs::write(&path, &bytes).expect("written");
     let verified = place.thalweg(&["verify", "D"]).ends_with(3);
     let name = path.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(verified.stdout.contains(&name) || verified.stderr.contains(&name), "{}", verified.stdout);
     std::fs::remove_file(&path).expect("removed");
     place.thalweg(&["verify", "D"]).ends_with(3);
-    let ended = place.thalweg(&["sql", "SELECT sum(amount) FROM rows", "--data-dir", "D"]);
-    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+    let sql = ["sql", "SELECT sum(amount) FROM rows", "--data-dir", "D"];
+    let ended = place.thalweg(&sql).ends_with(3);
+    assert!(ended.stderr.contains(&name), "{}", ended.stderr);
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes[..middle]).expect("written");
+    place.thalweg(&sql).ends_with(3);
+    std::fs::write(&path, &bytes).expect("written");
+    place.thalweg(&sql).ends_with(0);
+    place.thalweg(&["sql", "SELECT sum(amount) FROM rows", "--data-dir", "D/../D"]).ends_with(0);
+
+    std::fs::remove_file(place.path().join("D/jobs/demo/commit.log")).expect("removed");
+    for verb in [["run", "job.yaml", "--data-dir", "D"].as_slice(), &sql, &["verify", "D"]] {
+        place.thalweg(verb).ends_with(3);
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) mod journal;
 pub(crate) mod order;
 pub(crate) mod record;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use thalweg_storage::log::{
     Durability as LogDurability, GroupCommit, Log, LogHandle, LogOptions, LogPosition, Registration,
     RetentionPolicy,
 };
-use thalweg_storage::{CommitLog, Fs, OpenedCommits};
+use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits};
 use thalweg_types::{Error, Offset, Seq};
 
 use crate::data_dir::JobDir;
@@ -79,6 +80,31 @@ pub(crate) struct Store {
     is_first: bool,
 }
 
+/// Refuses the folder of a job whose commit log is lost: it is made before the first entry of the order log.
+///
+/// # Errors
+/// Of class corrupt then; what the disk says.
+pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
+    // In this order, as a job may be making both.
+    let order = folder.order();
+    match fs.list(&order) {
+        Ok(names) if !names.is_empty() => {}
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(Error::external(format!("list {order:?}")).with_source(error));
+        }
+        _ => return Ok(()),
+    }
+    let path = folder.commit_log();
+    match fs.open(&path, OpenMode::Read) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::corrupt(format!(
+            "there is an order log in {order:?}, and no {path:?}"
+        ))
+        .with_hint("bring commit.log back from a copy; to begin anew, move or remove the job's folder")),
+        // Whoever reads it says what else is wrong.
+        _ => Ok(()),
+    }
+}
+
 /// Where the tasks of a job go on.
 #[derive(Clone)]
 pub(crate) struct Resumes(Arc<CommitRecord>);
@@ -108,6 +134,7 @@ impl Store {
     /// Damage, what the disk says.
     pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>) -> Result<Self, Error> {
         let path = folder.commit_log();
+        refuse_without_commits(fs.as_ref(), folder)?;
         let OpenedCommits { log: commits, last, torn } =
             CommitLog::open(Arc::clone(&fs), path.clone(), record::identity(job))?;
         if let Some(bytes) = torn {

@@ -13,7 +13,7 @@ use super::report::{Thing, What, thing};
 use super::{Folder, Found, LOOKS, Looker, parts, source_name};
 use crate::data_dir::{JobDir, folder_name};
 use crate::durable::record::CommitRecord;
-use crate::tables::table_position;
+use crate::tables::{table_position, tables_with_rows};
 
 impl Looker {
     /// Everything in the folder of a job.
@@ -67,6 +67,14 @@ impl Looker {
             let position = last.as_ref().and_then(|last| table_position(last, &name));
             let table = self.table(&dir.tables().join(&name), position.as_deref());
             things.push(Thing { of: Some(name), ..table });
+        }
+        for name in last.iter().flat_map(tables_with_rows) {
+            let path = dir.tables().join(name);
+            if !self.is_there(path.clone()) {
+                let mut found = Found::default();
+                found.misfit(path.clone(), "the commit record names a table, and there is none".to_owned());
+                things.push(thing(&path, "table", Some(name.to_owned()), What::Unread, found));
+            }
         }
         if let Some(last) = &last {
             self.files(dir, last, &mut things);

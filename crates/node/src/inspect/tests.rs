@@ -13,6 +13,7 @@ use thalweg_storage::{CommitLog, MemFs};
 use thalweg_types::SeqRange;
 
 use super::*;
+use crate::data_dir::JobDir;
 use crate::durable::record::{self, CommitRecord, CommittedSource, Position};
 use crate::durable::{journal as journals, order as orders};
 
@@ -188,6 +189,18 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
+fn a_table_that_is_lost_with_its_folder_is_damage() {
+    let part =
+        |frames: &str| Position(format!(r#"{{"version":1,"next":0,"frames":[{frames}]}}"#).into_bytes());
+    let mut left = Left::new();
+    left.record.parts.insert("empty/0".to_owned(), part(""));
+    left.record.parts.insert("full (sink)/0".to_owned(), part(r#"{"number":0,"bytes":100,"rows":1}"#));
+    let table = format!("{JOB}/tables/full");
+    let said = format!("{table}: the commit record names a table, and there is none");
+    assert_eq!(damage(&look(&left.write())), [said]);
+}
+
+#[test]
 fn a_lost_order_log_is_damage_and_a_journal_that_lags_behind_is_not() {
     let fs = Left::new().write();
     let commits = Path::new(JOB).join("commit.log");
@@ -196,8 +209,11 @@ fn a_lost_order_log_is_damage_and_a_journal_that_lags_behind_is_not() {
     let job_file = fs.open(&Path::new(JOB).join("job.json"), thalweg_storage::OpenMode::CreateNew).unwrap();
     job_file.write_all_at(b"{}", 0).unwrap();
     assert!(damage(&look(&fs))[0].ends_with("there is an order log, and no commit log"));
+    let start = || crate::durable::refuse_without_commits(&fs, &JobDir::at(Path::new(JOB)));
+    assert_eq!(start().unwrap_err().class(), thalweg_types::Class::Corrupt);
     fs.open(&commits, thalweg_storage::OpenMode::CreateNew).unwrap().write_all_at(&kept, 0).unwrap();
     assert!(damage(&look(&fs)).is_empty());
+    start().unwrap();
     let order = Path::new(JOB).join("order");
     for name in fs.list(&order).unwrap() {
         fs.remove(&order.join(name)).unwrap();

@@ -273,6 +273,39 @@ fn damaged_rows_are_named_with_file_and_byte() {
     assert!(error.message().contains("00000000.frames") && error.message().contains("byte 48"), "{error}");
     // Shorter than what was committed.
     std::fs::write(&path, &bytes[..middle]).unwrap();
-    let error = Driven::open(root.path(), &options(&[]), Some(resume)).err().unwrap();
+    let error = Driven::open(root.path(), &options(&[]), Some(resume.clone())).err().unwrap();
     assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+    // Not there at all.
+    std::fs::remove_file(&path).unwrap();
+    let position = || Ok(resume.position.clone());
+    let read = read_committed(&name(), &folder(root.path()), position).unwrap_err();
+    let opened = Driven::open(root.path(), &options(&[]), Some(resume.clone())).err().unwrap();
+    for error in [read, opened] {
+        assert_eq!(error.class(), thalweg_types::Class::Corrupt, "{error}");
+        assert!(error.message().contains("00000000.frames\" is named by the last commit"), "{error}");
+    }
+}
+
+#[test]
+fn a_parquet_file_of_another_length_is_damage() {
+    let root = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..60).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    driven.give(&rows);
+    driven.commit(1);
+    driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
+    let position = driven.commit(2).position;
+    drop(driven);
+    let partition = folder(root.path()).join("rows").join("1970-01-01");
+    let path = std::fs::read_dir(&partition).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&path).unwrap();
+    let fs: std::sync::Arc<dyn thalweg_storage::Fs> = std::sync::Arc::new(thalweg_storage::RealFs);
+    for left in [0, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..left]).unwrap();
+        for verify in [false, true] {
+            let found =
+                thalweg_table::inspect(&fs, &folder(root.path()), position.as_deref(), verify).unwrap();
+            assert!(found.damage.iter().any(|(at, _)| *at == path), "{left} {verify}: {found:?}");
+        }
+    }
 }
