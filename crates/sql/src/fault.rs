@@ -1,5 +1,8 @@
 //! What DataFusion says, as an error with a class and a place.
 
+use std::path::PathBuf;
+
+use arrow_schema::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use thalweg_types::Error;
 
@@ -9,8 +12,8 @@ use crate::limits::Exceeded;
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) error: Error,
-    /// A file that a snapshot names is not there any more.
-    pub(crate) vanished: bool,
+    /// A file that a snapshot names, and that is not there any more.
+    pub(crate) vanished: Option<PathBuf>,
 }
 
 /// An error of ours on its way through DataFusion. `Error` is not cloned; what is shared is read.
@@ -31,8 +34,9 @@ pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
             let what = first_line(what).split(" with top memory").next().unwrap_or_default();
             return Exceeded::Memory { limit: memory, what: lowered(what) }.into_error();
         }
-        DataFusionError::ParquetError(_) => {
-            Error::corrupt(format!("read a file of a table: {}", plain(root)))
+        DataFusionError::ParquetError(_) => unreadable(&plain(root)),
+        DataFusionError::ArrowError(error, _) if matches!(**error, ArrowError::ParquetError(_)) => {
+            unreadable(&plain(root))
         }
         DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) => {
             Error::external(format!("read a file of a table: {}", plain(root)))
@@ -58,6 +62,10 @@ fn again(error: &Error) -> Error {
         out = out.with_hint(hint);
     }
     out
+}
+
+fn unreadable(what: &str) -> Error {
+    Error::corrupt(format!("read a file of a table: {what}")).with_hint("`thalweg verify` names the file")
 }
 
 fn no_field(error: &SchemaError) -> Error {

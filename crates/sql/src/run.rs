@@ -135,13 +135,20 @@ async fn begin(
     let limit = shared.limits.time;
     let mut budget = Budget { limit, left: limit };
     let mut attempt = 1;
+    let mut missed = None;
     loop {
         let first = first(Arc::clone(shared), statement.clone(), held.clone());
         match budget.spend(Computed::of(&shared.compute, first)).await? {
             Ok((query, first)) => return Ok((query, first, budget)),
-            Err(fault) if fault.vanished && attempt < ATTEMPTS => {
-                tracing::debug!(error = %fault.error, attempt, "a file vanished under a query");
+            Err(Fault { error, vanished: Some(path) }) if attempt < ATTEMPTS => {
+                tracing::debug!(%error, attempt, "a file vanished under a query");
                 attempt += 1;
+                missed = Some(path);
+            }
+            // Files stay for a while after the last snapshot that names them.
+            Err(Fault { vanished: Some(path), .. }) if missed.as_ref() == Some(&path) => {
+                let message = format!("the manifest of a table names {path:?}, and there is no such file");
+                return Err(Error::corrupt(message).with_hint("bring it back from a copy"));
             }
             Err(fault) => return Err(fault.error),
         }

@@ -135,9 +135,9 @@ fn judge(error: DataFusionError, names: &Names, memory: u64) -> Fault {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let error = Error::external(format!("file {file:?} of a table is gone"))
             .with_hint("it was merged or has expired; send the query again");
-        return Fault { error, vanished: true };
+        return Fault { error, vanished: Some(path) };
     }
-    Fault { error, vanished: false }
+    Fault { error, vanished: None }
 }
 
 async fn plan_and_start(

@@ -134,9 +134,11 @@ impl StoredTable {
     }
 
     fn partitioned(&self, file: &Arc<StoredFile>) -> Result<PartitionedFile, DataFusionError> {
-        // A data directory may be named from where the program was started.
-        let path = std::path::absolute(&file.path)
-            .map_err(|error| ours(Error::external(format!("find {:?}", file.path)).with_source(error)))?;
+        // A data directory may be named from where the program was started, by way of the folder above too.
+        let goes_up = file.path.components().any(|part| part == std::path::Component::ParentDir);
+        let path = if goes_up { file.path.canonicalize() } else { std::path::absolute(&file.path) };
+        let path =
+            path.map_err(|error| ours(Error::external(format!("find {:?}", file.path)).with_source(error)))?;
         let location = Path::from_absolute_path(&path).map_err(|error| {
             ours(Error::internal(format!("path of a file of {}: {error}", self.snapshot.name)))
         })?;

@@ -200,8 +200,8 @@ fn a_query_begins_again_when_a_file_vanishes() {
 
     fs::remove_file(path).unwrap();
     let error = world.error("SELECT sum(bytes) FROM flows");
-    assert_eq!(error.class(), Class::External, "{}", error.chain());
-    assert!(error.message().contains("is gone"), "{error}");
+    assert_eq!(error.class(), Class::Corrupt, "{}", error.chain());
+    assert!(error.message().contains("merged.parquet\", and there is no such file"), "{error}");
 }
 
 #[test]
