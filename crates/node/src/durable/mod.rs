@@ -100,8 +100,8 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
             "there is an order log in {order:?}, and no {path:?}"
         ))
         .with_hint("bring commit.log back from a copy; to begin anew, move or remove the job's folder")),
-        // Whoever reads it says what else is wrong.
-        _ => Ok(()),
+        Err(error) => Err(Error::external(format!("open {path:?}")).with_source(error)),
+        Ok(_) => Ok(()),
     }
 }
 
