@@ -29,8 +29,8 @@ use thalweg_flow::{
 };
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::log::{
-    Durability as LogDurability, GroupCommit, Log, LogHandle, LogOptions, LogPosition, Registration,
-    RetentionPolicy,
+    Durability as LogDurability, GroupCommit, Log, LogError, LogHandle, LogOptions, LogPosition,
+    Registration, RetentionPolicy,
 };
 use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits};
 use thalweg_types::{Error, Offset, Seq};
@@ -90,7 +90,7 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
     match fs.list(&order) {
         Ok(names) if !names.is_empty() => {}
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(Error::external(format!("list {order:?}")).with_source(error));
+            return Err(LogError::io("list", &order)(error).into());
         }
         _ => return Ok(()),
     }
@@ -100,7 +100,7 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
             "there is an order log in {order:?}, and no {path:?}"
         ))
         .with_hint("bring commit.log back from a copy; to begin anew, move or remove the job's folder")),
-        Err(error) => Err(Error::external(format!("open {path:?}")).with_source(error)),
+        Err(error) => Err(LogError::io("open", &path)(error).into()),
         Ok(_) => Ok(()),
     }
 }

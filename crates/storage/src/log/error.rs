@@ -42,7 +42,8 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// What the disk said of `path`, for `map_err`. `action` as in [`LogError::Io`].
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| LogError::Io { action, path: path.to_owned(), source: Arc::new(source) }
     }
 
