@@ -99,8 +99,11 @@ impl Ours {
         command.args(["--count", &count.to_string()]).args(more);
         let file = File::create(&part).with_context(|| format!("create {}", part.display()))?;
         let described = process::describe(&command);
-        let status = command.stdin(Stdio::null()).stdout(file).status().context("start thalweg gen")?;
+        let output = file.try_clone().with_context(|| format!("open {} again", part.display()))?;
+        let status = command.stdin(Stdio::null()).stdout(output).status().context("start thalweg gen")?;
         ensure!(status.success(), "{described} ended with {status}");
+        // What the kernel still has to write of the input must not be in the way of what is measured.
+        file.sync_all().with_context(|| format!("sync {}", part.display()))?;
         fs::rename(&part, &path).with_context(|| format!("rename {}", part.display()))?;
         Ok(path)
     }
