@@ -161,6 +161,23 @@ mod tests {
         assert!(round(&mut lanes).unwrap().may_sync, "also where it had nothing");
     }
 
+    #[test]
+    fn a_round_moves_what_counts_as_durable_only_where_an_acknowledgement_waits_for_the_disk() {
+        let group = GroupCommit::start(LONG).unwrap();
+        for (durability, before, after) in
+            [(Durability::None, 3, 3), (Durability::Written, 0, 2), (Durability::Synced, 0, 2)]
+        {
+            let (handle, mut lane) = lane(&group, "log", durability);
+            handle.append(&[b"taken"]).unwrap();
+            handle.append(&[b"taken"]).unwrap();
+            lane.channel.take(&mut lane.taken);
+            handle.append(&[b"behind the round"]).unwrap();
+            assert_eq!(handle.durable().0, before, "{durability:?}");
+            lane.channel.commit(&mut lane.taken).unwrap();
+            assert_eq!(handle.durable().0, after, "{durability:?}");
+        }
+    }
+
     /// A thread that sleeps with nothing to gather for but the pause, where `Wake` is as it finds it.
     fn start(found: Wake, pause: Duration) -> (Arc<Shared>, std::thread::JoinHandle<(Wake, Duration)>) {
         let shared = Arc::new(Shared::default());
