@@ -346,6 +346,8 @@ pub struct SinkResume {
     pub position: Option<Vec<u8>>,
     /// The job has never run in this data directory: what the sink knows from elsewhere is of another one.
     pub is_new: bool,
+    /// The job goes on and has not had the sink before: what is where it is to write is not of its making.
+    pub is_added: bool,
 }
 
 pub trait SinkPlugin: Send + Sync {

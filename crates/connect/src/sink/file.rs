@@ -1,6 +1,8 @@
 //! Records into a file, which is emptied at the start of a job.
 //!
 //! Exactly-once: the commit record names the length; a job that goes on cuts what is behind it and writes that again.
+//! A sink that is new to a job that goes on empties nothing: what is in its file may be the job's own, from under another
+//! name.
 //!
 //! Lines gather in a buffer that is written when it is full, when a tick finds something in it (so within one
 //! tick of an idle stream) and at the end, where the file is also synced.
@@ -14,7 +16,7 @@ use thalweg_types::{Batch, Error, Micros};
 use super::tail::Tail;
 use super::{encoder_of, only_task, warn_of_skipped};
 use crate::format::Encoder;
-use crate::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport};
+use crate::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport, SinkResume};
 
 /// Bytes that gather before they are written.
 pub(super) const BUFFER: usize = 256 << 10;
@@ -37,7 +39,7 @@ impl SinkPlugin for FilePlugin {
             kind: OptionKind::Path,
             required: true,
             default: None,
-            doc: "the file to write; emptied when the job begins anew",
+            doc: "the file to write; emptied when the job begins anew, and to be empty where the sink is new to a job that goes on",
         }]
     }
 
@@ -81,8 +83,12 @@ impl SinkPlugin for FilePlugin {
 }
 
 fn open(path: &Path, context: &SinkContext) -> Result<Tail, Error> {
-    let position = context.durable.as_ref().and_then(|resume| resume.position.as_ref());
-    let Some(position) = position else { return Tail::create(path) };
+    let position = match &context.durable {
+        Some(SinkResume { position: Some(position), .. }) => position,
+        // Under another name the job may have written what is there.
+        Some(SinkResume { is_added: true, .. }) => return Tail::create_empty(path),
+        _ => return Tail::create(path),
+    };
     let len = position.as_slice().try_into().map(u64::from_le_bytes);
     let len = len.map_err(|_| Error::corrupt(format!("the commit record holds no length of {path:?}")))?;
     Tail::resume(path, len)

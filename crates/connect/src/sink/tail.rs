@@ -3,7 +3,7 @@
 //! What was written behind the last commit is written again after a crash, so [`Tail::resume`] cuts it off: that is all
 //! that exactly-once takes. Pipes, terminals and devices can be neither cut nor synced: what is in them is gone.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,9 +27,37 @@ pub(super) struct Tail {
 impl Tail {
     /// Opens a file and empties it.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|error| failed("create", path, error))?;
-        let is_file = file.metadata().map_err(|error| failed("create", path, error))?.is_file();
-        Ok(Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: is_file.then_some(true) })
+        let (tail, len) = Self::open_or_create(path)?;
+        if len > 0 {
+            tail.file.set_len(0).map_err(|error| failed("empty", path, error))?;
+        }
+        Ok(tail)
+    }
+
+    /// Opens a file that has nothing in it, or is not there yet.
+    pub(super) fn create_empty(path: &Path) -> Result<Self, Error> {
+        let (tail, len) = Self::open_or_create(path)?;
+        if len > 0 {
+            return Err(Error::user(format!(
+                "file {path:?} has {len} bytes already, and not from a sink of this name"
+            ))
+            .with_hint("move the file away, or give the sink the name under which the job wrote the file"));
+        }
+        Ok(tail)
+    }
+
+    /// The file as it is, and how long it is; 0 for what is no regular file.
+    fn open_or_create(path: &Path) -> Result<(Self, u64), Error> {
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.map_err(|error| failed("create", path, error))?;
+        let metadata = file.metadata().map_err(|error| failed("create", path, error))?;
+        let is_file = metadata.is_file();
+        if is_file {
+            lock(&file, path)?;
+        }
+        let tail =
+            Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: is_file.then_some(true) };
+        Ok((tail, if is_file { metadata.len() } else { 0 }))
     }
 
     /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind.
@@ -50,6 +78,7 @@ impl Tail {
         if !metadata.is_file() {
             return Ok(Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: None });
         }
+        lock(&file, path)?;
         if metadata.len() < len {
             return Err(Error::corrupt(format!(
                 "file {path:?} has {} bytes, but {len} were committed",
@@ -120,6 +149,20 @@ impl CyclePart for TailPart {
     }
 }
 
+/// Keeps others from writing the file for as long as it is open.
+///
+/// # Errors
+/// Where somebody writes it already. A file system without locks is none.
+fn lock(file: &File, path: &Path) -> Result<(), Error> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::user(format!("file {path:?} is being written by another sink or another process"))
+                .with_hint("end the other one, or name another file"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a disk said, and what to do about it.
 pub(super) fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
     let message = format!("{action} {path:?}");
@@ -167,6 +210,42 @@ mod tests {
         let error = Tail::resume(&folder.path().join("gone"), 4).err().unwrap();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("is gone, and 4 bytes of it were committed"), "{error}");
+    }
+
+    #[test]
+    fn a_file_has_one_writer_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let mut tail = Tail::create(&path).unwrap();
+        tail.append(b"one\n").unwrap();
+        for other in [Tail::create(&path), Tail::create_empty(&path), Tail::resume(&path, 2)] {
+            let error = other.err().unwrap();
+            assert!(error.message().ends_with("another sink or another process"), "{error}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\n");
+        // What is still to be synced is written by it, too.
+        let part = tail.part(Vec::new());
+        drop(tail);
+        assert!(Tail::resume(&path, 2).is_err());
+        drop(part);
+        assert_eq!(Tail::resume(&path, 2).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_file_that_has_to_be_empty_is_not_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        for _ in 0..2 {
+            assert_eq!(Tail::create_empty(&path).unwrap().len(), 0);
+        }
+        std::fs::write(&path, "one").unwrap();
+        let error = Tail::create_empty(&path).err().unwrap();
+        assert!(
+            error.message().ends_with("has 3 bytes already, and not from a sink of this name"),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        assert_eq!(Tail::create_empty(Path::new("/dev/null")).unwrap().len(), 0);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Driven {
     /// Ends a cycle as a job does: its part is prepared, and says where the sink stands.
     pub(super) fn commit(&mut self, cycle: u64) -> Result<SinkResume, Error> {
         let position = self.mark(cycle)?.prepare()?;
-        Ok(SinkResume { cycle, position: Some(position), is_new: false })
+        Ok(SinkResume { cycle, position: Some(position), ..SinkResume::default() })
     }
 
     pub(super) fn tick(&mut self) -> Result<(), Error> {

@@ -73,6 +73,16 @@ pub(super) fn node_of_sink<'a>(before: &'a Value, name: &str, now: &'a str) -> O
     }
 }
 
+/// Whether the job of the last commit had a sink of this name. Records of older builds do not say.
+pub(super) fn knows_sink(before: &Value, name: &str) -> bool {
+    before["sinks"].as_object().is_none_or(|nodes| nodes.contains_key(name))
+}
+
+/// Names a sink that has no part in a commit yet.
+pub(super) fn add_sink(job: &mut Value, name: &str) {
+    job["sinks"][name] = Value::Null;
+}
+
 /// Whether a part of the last commit is that of a sink.
 pub(super) fn is_sink(before: &Value, node: &str) -> bool {
     before["sinks"].as_object().is_some_and(|nodes| nodes.values().any(|other| other == node))

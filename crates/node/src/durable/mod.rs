@@ -200,10 +200,18 @@ impl Store {
 
     /// Where a sink goes on that is called `node` in the graph now; that may hang on what other names the job has.
     pub(crate) fn sink(&mut self, name: &str, node: &str) -> SinkResume {
+        let is_added = !self.is_first && !identity::knows_sink(&self.last.job, name);
+        if is_added {
+            // Named on the disk before it writes, so that the next start knows for its own what it has written.
+            let record = Arc::make_mut(&mut self.last);
+            record.job = identity::over(&record.job, self.identity.clone());
+            identity::add_sink(&mut record.job, name);
+            self.is_new = true;
+        }
         self.identity["sinks"][name] = node.into();
         let node = identity::node_of_sink(&self.last.job, name, node);
         let position = node.and_then(|node| self.last.part(node, 0));
-        SinkResume { cycle: self.last.cycle, position, is_new: self.is_first }
+        SinkResume { cycle: self.last.cycle, position, is_new: self.is_first, is_added }
     }
 
     /// How safe the order log and all journals are before anything that depends on them leaves the job: by the strongest

@@ -361,3 +361,46 @@ sinks:
     run(7, &operator);
     run(8, &operator);
 }
+
+#[test]
+fn a_sink_that_is_new_to_a_job_empties_no_file() {
+    let text = "
+name: renamed
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { n: int64 } }
+sinks:
+  out: { type: file, input: a, path: DIR/out.ndjson, format: ndjson }
+";
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "n\n1\n").unwrap();
+    folder.run(text);
+    let renamed = text.replace("  out:", "  other:");
+    let error = folder.try_run(&renamed).err().unwrap();
+    assert!(error.message().contains("has 8 bytes already, and not from a sink of this name"), "{error}");
+    assert_eq!(error.class(), Class::User);
+    assert!(
+        error.hint().is_some_and(|hint| hint.contains("the name under which the job wrote")),
+        "{error:?}"
+    );
+    assert_eq!(folder.read("out.ndjson"), "{\"n\":1}\n");
+
+    // It was refused before anything came of it. Another one begins with what comes.
+    let two = format!("{text}  more: {{ type: file, input: a, path: DIR/more.ndjson, format: ndjson }}\n");
+    fs::write(folder.path("a.csv"), "n\n1\nbad\n2\n").unwrap();
+    let failing = two.replace("format: csv,", "format: csv, reject_limit: 0,");
+    let node = folder.node(2);
+    let end = folder.start(&node, &failing).unwrap().wait_timeout(LIMIT).expect("the job ends");
+    assert!(matches!(end.state, JobState::Failed(_)), "{end:?}");
+    drop(node);
+    // What a killed process has left of it is its own.
+    fs::write(folder.path("more.ndjson"), "{\"n\":2}\n{\"n\"").unwrap();
+    folder.run(&two);
+    assert_eq!(folder.read("out.ndjson"), "{\"n\":1}\n{\"n\":2}\n");
+    assert_eq!(folder.read("more.ndjson"), "{\"n\":2}\n");
+
+    // A sink that was dropped is new when it comes back.
+    folder.run(text);
+    let error = folder.try_run(&two).err().unwrap();
+    assert!(error.message().contains("has 8 bytes already"), "{error}");
+    assert_eq!(folder.read("more.ndjson"), "{\"n\":2}\n");
+}

@@ -128,7 +128,7 @@ impl Driven {
         let (_, mut parts) = collect_with_parts(|out| self.sink.cycle(cycle, out)).unwrap();
         let mut part = parts.remove(0).1;
         let position = part.prepare().unwrap();
-        (part, SinkResume { cycle, position: Some(position), is_new: false })
+        (part, SinkResume { cycle, position: Some(position), ..SinkResume::default() })
     }
 
     pub(crate) fn finish(&mut self) -> Result<(), Error> {

@@ -238,8 +238,11 @@ fn cycles_that_come_again_are_dropped() {
     assert_eq!((idle.cycle, idle.position), (4, Some(3_u64.to_le_bytes().to_vec())));
     drop(sink);
     assert_eq!((case.found(), case.cycle().as_str()), (once(117), "3"));
-    let mut sink =
-        case.durable(SinkResume { cycle: 4, position: Some(3_u64.to_le_bytes().to_vec()), is_new: false });
+    let mut sink = case.durable(SinkResume {
+        cycle: 4,
+        position: Some(3_u64.to_le_bytes().to_vec()),
+        ..SinkResume::default()
+    });
     sink.go_on_at(117);
     sink.give(3).unwrap();
     sink.commit(5).unwrap();
@@ -257,7 +260,11 @@ fn a_database_that_does_not_go_with_the_job_is_refused() {
     }
     drop(sink);
     let failure = |resume| case.durable(resume).failure();
-    let older = failure(SinkResume { cycle: 9, position: Some(8_u64.to_le_bytes().to_vec()), is_new: false });
+    let older = failure(SinkResume {
+        cycle: 9,
+        position: Some(8_u64.to_le_bytes().to_vec()),
+        ..SinkResume::default()
+    });
     assert!(
         older.message().ends_with(
             "does not go with job \"mismatch\", sink \"answers\": it has cycle 3 of it, and cycle 8 has been written"
@@ -282,7 +289,8 @@ fn a_database_that_does_not_go_with_the_job_is_refused() {
         "{other}"
     );
     // Two processes as one job: the second one finds out.
-    let resume = || SinkResume { cycle: 3, position: Some(3_u64.to_le_bytes().to_vec()), is_new: false };
+    let resume =
+        || SinkResume { cycle: 3, position: Some(3_u64.to_le_bytes().to_vec()), ..SinkResume::default() };
     let (mut one, mut two) = (case.durable(resume()), case.durable(resume()));
     for sink in [&mut one, &mut two] {
         sink.go_on_at(3);

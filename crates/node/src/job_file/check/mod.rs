@@ -6,6 +6,7 @@
 
 mod input;
 mod operator;
+mod path;
 mod sink;
 pub(crate) mod source;
 mod spread;
@@ -154,6 +155,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
     let operators = graph.operators;
     let sinks: Vec<CheckedSink> = graph.sinks.into_iter().collect::<Option<_>>()?;
     source::check_replies(&context, &mut sources, &operators, &named);
+    path::check(report, &named, &sources, &sinks);
     warn_unread(&context, &sources, &operators, &sinks, &named);
     Some(CheckedJob {
         name: name?.0.into(),

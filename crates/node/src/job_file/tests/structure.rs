@@ -1,5 +1,6 @@
 //! YAML itself, keys, names, inputs, the graph.
 
+mod files;
 mod graph;
 mod inputs;
 mod keys;
