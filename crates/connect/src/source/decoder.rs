@@ -204,8 +204,8 @@ impl EventClock {
             .fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
         let fits = rows == 0
             || (column.null_count() == 0
-                && unit.to_micros(low).is_some()
-                && unit.to_micros(high).is_some_and(|high| high <= bound));
+                && event_time(unit, low).is_some()
+                && event_time(unit, high).is_some_and(|high| high <= bound));
         if fits {
             let times = match unit {
                 TimeUnit::Second => values.iter().map(|value| value * 1_000_000).collect(),
@@ -232,7 +232,7 @@ impl EventClock {
         let mut untimely = Untimely::new();
         let mut times = Vec::with_capacity(values.len());
         for (row, value) in values.iter().enumerate() {
-            let (time, problem) = match unit.to_micros(*value) {
+            let (time, problem) = match event_time(unit, *value) {
                 _ if column.is_null(row) => {
                     (0, Some(("time", format!("field {name:?}: expected the event time, got null"))))
                 }
@@ -336,4 +336,10 @@ impl Place<'_> {
         let times = ScalarBuffer::from(vec![self.arrival; refused.len()]);
         Ok(Batch::new(self.range, records, times, Seqs::Each(seqs)))
     }
+}
+
+/// The event time that a number of some unit is, in microseconds. The first and the last one that there would be are none:
+/// windows need something before and behind each record, and files mean "never" by them.
+fn event_time(unit: TimeUnit, value: i64) -> Option<Micros> {
+    unit.to_micros(value).filter(|time| ![Micros::MIN, Micros::MAX].contains(time))
 }

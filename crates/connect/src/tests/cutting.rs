@@ -94,6 +94,23 @@ fn event_times_that_cannot_be_used_are_rejects_with_their_raw_record() {
 }
 
 #[test]
+fn the_first_and_the_last_event_time_that_there_would_be_are_none() {
+    let mut context = context(
+        &schema("ts: timestamp(us); n: int64"),
+        Some(spec("csv", &[("header", OptionValue::Bool(false))])),
+        &[],
+    );
+    context.time = SourceTime::Field(0);
+    let (low, high) = (i64::MIN, i64::MAX);
+    let input = format!("{low},1\n{},2\n{},3\n{high},4\n", low + 1, high - 1);
+    let read = read(&context, input.as_bytes(), usize::MAX).unwrap();
+    let refused: Vec<&str> =
+        read.lines().filter(|line| line.contains("out of range for an event time")).collect();
+    assert_eq!(refused.len(), 2, "{read}");
+    assert!(refused[0].starts_with("0 ! time line 1") && refused[1].starts_with("3 ! time line 4"), "{read}");
+}
+
+#[test]
 fn order_numbers_are_dense_where_nothing_is_rejected() {
     use thalweg_types::Seqs;
     let context =
