@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thalweg_storage::{Fs, RealFs};
-use thalweg_types::Error;
+use thalweg_types::{Error, hash_bytes};
 
 /// A node's folder, locked for this process.
 #[derive(Debug)]
@@ -156,7 +156,25 @@ fn failure(message: String, error: std::io::Error) -> Error {
     Error::external(message).with_hint(hint).with_source(error)
 }
 
+/// What file systems take for a name is 255 bytes; this leaves room for what is put beside a folder.
+const LONGEST_NAME: usize = 200;
+
+/// A folder for a name that may hold anything. One that is too long is cut, and what it was stands behind as a hash: keys of
+/// many fields name their stage.
 pub(crate) fn folder_name(text: &str) -> String {
+    let name = escaped(text);
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let hash = format!("%{:016x}", hash_bytes(text.as_bytes()));
+    let mut cut = LONGEST_NAME - hash.len();
+    while !name.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    name[..cut].to_owned() + &hash
+}
+
+fn escaped(text: &str) -> String {
     if text.bytes().all(|b| b == b'.') {
         return "%2E".repeat(text.len());
     }
@@ -205,5 +223,8 @@ mod tests {
         assert_eq!(name("features/card,merchant"), "D/jobs/x/tasks/features/card,merchant/3");
         assert_eq!(name("features/.."), "D/jobs/x/tasks/features/%2E%2E/3");
         assert_eq!(name("a:b%"), "D/jobs/x/tasks/a%3Ab%25/3");
+        let long = |end: &str| folder_name(&("é:".repeat(80) + end));
+        assert!(long("a").len() <= LONGEST_NAME && long("a").starts_with("é%3Aé%3A"), "{}", long("a"));
+        assert_ne!(long("a"), long("b"));
     }
 }

@@ -218,8 +218,16 @@ fn require_name(report: &Report, kind: &str, name: &str, span: Span) {
             .at(span, format!("{name:?} is no name for {kind}"))
             .expected("a letter or _, then letters, digits, _ and -")
             .report();
+    } else if name.len() > LONGEST_NAME {
+        report
+            .at(span, format!("the name of {kind} has {} characters", name.len()))
+            .expected(format!("at most {LONGEST_NAME}, as it names folders"))
+            .report();
     }
 }
+
+/// Names become names of folders and files, with something beside them.
+const LONGEST_NAME: usize = 128;
 
 fn check_cycle(top: &Section<'_>) -> CycleSettings {
     let mut cycle = CycleSettings::default();

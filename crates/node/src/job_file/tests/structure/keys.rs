@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::job_file::tests::{check, check_example};
+use crate::job_file::tests::{EXAMPLE, check, check_example, read};
 
 #[test]
 fn keys_that_are_not_there_name_the_nearest() {
@@ -227,6 +227,19 @@ fn what_is_required_is_missed() {
            |     ^
            = expected: type, input, parallelism, partitions, schedule, partition_by or queries
     "#]],
+    );
+}
+
+#[test]
+fn names_have_room_in_a_folder() {
+    let named = |length: usize| {
+        read(&EXAMPLE.replace("name: payments", &format!("name: {}", "x".repeat(length))), &[])
+    };
+    assert!(named(128).is_ok());
+    let told = named(129).err().unwrap();
+    assert!(
+        told.contains("the name of the job has 129 characters") && told.contains("at most 128"),
+        "{told}"
     );
 }
 
