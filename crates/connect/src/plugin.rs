@@ -326,6 +326,8 @@ pub struct SinkContext {
     /// Schema of the input.
     pub schema: Schema,
     pub format: Option<FormatSpec>,
+    /// Batches may have other fields than the schema says, as queries come and go.
+    pub follows: bool,
     pub options: Options,
     /// Where the sink says what it has taken; keep a clone to read it afterwards.
     pub report: SinkReport,
@@ -407,4 +409,10 @@ pub trait FormatPlugin: Send + Sync {
     /// # Errors
     /// As [`FormatPlugin::reader`].
     fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error>;
+
+    /// The writing half that takes the fields of each batch as they come; `None` where all records must have the same.
+    fn following(&self, options: &Options) -> Option<Box<dyn Encoder>> {
+        let _ = options;
+        None
+    }
 }

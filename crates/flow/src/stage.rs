@@ -284,14 +284,17 @@ impl Stage {
                 if ascends(&batch) { "" } else { ", not ascending," }
             )));
         }
-        self.counters.records_out.add(batch.len() as u64);
+        let count = batch.len() as u64;
         let batch = batch.with_range(range);
         if let Some((stage, bytes)) = &port.chained {
+            self.counters.records_out.add(count);
             bytes.add(batch.bytes() as u64);
             handed.push((*stage, batch));
             return Ok(());
         }
+        // What nobody reads has not left.
         let Some((last, others)) = port.links.split_last_mut() else { return Ok(()) };
+        self.counters.records_out.add(count);
         for link in others {
             link.add(batch.clone(), at)?;
         }

@@ -20,6 +20,7 @@ use crate::durable::{Resumes, Store};
 use crate::job_file::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NO_RETENTION, NodeRef,
 };
+use crate::metrics::LIVE_ANSWERS;
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
 use crate::skip::{Skip, skipping};
 
@@ -79,6 +80,7 @@ pub(crate) fn build(
             name: Arc::clone(&sink.name),
             schema: sink.schema.clone(),
             format: sink.format.clone(),
+            follows: follows(job, sink),
             options: sink.options.clone(),
             report: report.clone(),
             data_dir: folder.path().to_owned(),
@@ -104,6 +106,26 @@ pub(crate) fn build(
         answering: answering(job, &replies),
         graph: Graph { job: Arc::clone(&job.name), sources, operators: builder.operators },
     })
+}
+
+/// Where answers come with the queries that run at the moment; any other endpoint as it is.
+fn live(job: &CheckedJob, endpoint: Endpoint) -> Endpoint {
+    match endpoint.node {
+        NodeRef::Operator(place)
+            if endpoint.output == 0 && job.operators[place].prepared.metrics.is_some() =>
+        {
+            Endpoint { output: LIVE_ANSWERS, ..endpoint }
+        }
+        _ => endpoint,
+    }
+}
+
+/// Whether a sink writes answers with the queries that run at the moment: its format has to be one that can, and nothing
+/// may stand between.
+fn follows(job: &CheckedJob, sink: &CheckedSink) -> bool {
+    let [input] = sink.inputs.as_slice() else { return false };
+    live(job, input.endpoint) != input.endpoint
+        && sink.format.as_ref().is_some_and(|format| format.plugin.following(&format.options).is_some())
 }
 
 /// The `metrics` operators from whose answers a sink or a reply is reached without another `metrics` between.
@@ -351,6 +373,11 @@ impl Builder<'_> {
             Some(union) => {
                 vec![Input::new(self.union(name, &sink.inputs, union), 0, Partitioning::Forward)]
             }
+            None if follows(self.job, sink) => {
+                let mut input = sink.inputs[0].clone();
+                input.endpoint = live(self.job, input.endpoint);
+                vec![self.link(&input, 1)]
+            }
             None => sink.inputs.iter().map(|input| self.link(input, 1)).collect(),
         };
         self.end(Arc::clone(name), inputs, factory, sink.plugin.publishes());
@@ -378,7 +405,7 @@ impl Builder<'_> {
 
     fn replies(&mut self) {
         for (source, factory) in std::mem::take(&mut self.replies) {
-            let answers = self.job.reply_of(source);
+            let answers = live(self.job, self.job.reply_of(source));
             let (from, _) = self.upstream(answers);
             let inputs = vec![
                 Input::new(from, answers.output, Partitioning::Global),

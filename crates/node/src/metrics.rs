@@ -51,8 +51,36 @@ pub struct MetricsSpec {
     pub late: LatePolicy,
     /// Field with the id, and the time within which a second one is a duplicate.
     pub dedup: Option<(usize, Micros)>,
-    /// Schema of the answers.
+    /// Schema of the answers as they are declared: with the queries of the job file, whichever run.
     pub answers: Schema,
+}
+
+impl MetricsSpec {
+    pub(crate) fn query(&self, name: &str) -> Option<&StageQuery> {
+        self.stages.iter().flat_map(|stage| &stage.queries).find(|query| query.name == name)
+    }
+
+    /// Has one query more. What is declared stays.
+    ///
+    /// # Errors
+    /// What is wrong with the query, or that no stage of the operator can run it.
+    pub(crate) fn add(&mut self, name: &str, text: &str) -> Result<(), QueryError> {
+        let operator = format!("operator {:?}", self.name);
+        let (query, bound, planned) =
+            bind_query(&operator, name, text, &self.input, &self.above).map_err(QueryError::Sql)?;
+        let stage = self.stage_for(&planned)?;
+        let query =
+            StageQuery { name: name.to_owned(), text: text.to_owned(), query, bound: Arc::new(bound) };
+        self.stages[stage].queries.push(query);
+        Ok(())
+    }
+
+    /// Has a query less. What is declared stays.
+    pub(crate) fn drop(&mut self, name: &str) {
+        for stage in &mut self.stages {
+            stage.queries.retain(|query| query.name != name);
+        }
+    }
 }
 
 /// One stage and its queries.
@@ -214,7 +242,11 @@ fn plan_query(stage: &mut Stage, name: &str, query: &Query) -> Result<PlannedQue
         .map_err(|error| Error::user(format!("query {name:?}: {}", error.render(&query.text))))
 }
 
-/// Makes the merge: input 0 is the records, input 1 + i stage i; output 0 answers, output 1 rejects.
+/// Output of the merge that has answers with the queries that run now, for whoever looks at each batch's schema.
+pub(crate) const LIVE_ANSWERS: usize = merge::LIVE;
+
+/// Makes the merge: input 0 is the records, input 1 + i stage i; output 0 answers as they are declared, output 1 rejects,
+/// then [`LIVE_ANSWERS`].
 pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
     let spec = Arc::clone(spec);
     Arc::new(move |context: &TaskContext<'_>| {

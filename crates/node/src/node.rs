@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
@@ -22,8 +21,8 @@ use crate::backends::Backends;
 use crate::data_dir::{DataDir, JobDir};
 use crate::durable::{Committer, CycleFigures, Store};
 use crate::graph;
-use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint, JobFile};
-use crate::metrics::{AnswerCounts, LiveQueries, QueryChange};
+use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
+use crate::metrics::{AnswerCounts, LiveQueries, MetricsSpec, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
 use crate::tables::{CommittedTables, NodeTables};
@@ -200,7 +199,7 @@ impl Node {
         let job = match &mut store {
             None => job,
             Some(store) => {
-                let (job, changes) = with_live_changes(job, store.queries(), &self.check)?;
+                let (job, changes) = with_live_changes(job, store.queries())?;
                 store.adopt(&job, changes)?;
                 job
             }
@@ -328,76 +327,54 @@ impl Node {
 }
 
 /// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
-/// of the changes that are not in its file by now.
+/// of the changes that are not in its file by now. What reads the answers is bound to the queries of the file all the
+/// same, as it was while the job ran.
 fn with_live_changes(
-    job: CheckedJob,
+    mut job: CheckedJob,
     changes: &[QueryChange],
-    options: &CheckOptions,
 ) -> Result<(CheckedJob, Vec<QueryChange>), Error> {
-    let mut json = job.json.clone();
     let (mut changed, mut kept) = (Vec::new(), Vec::new());
     for change in changes {
         // An operator that is gone from the file takes its queries with it.
-        let operator = json.get_mut("operators").and_then(|operators| operators.get_mut(&change.operator));
-        let queries = operator.and_then(|operator| operator.get_mut("queries"));
-        let Some(queries) = queries.and_then(Value::as_object_mut) else { continue };
-        let in_file = queries.get(&change.query).and_then(|text| text.as_str());
+        let operator = job.operators.iter_mut().find(|operator| *operator.name == *change.operator);
+        let Some(operator) = operator else { continue };
+        let Some(metrics) = &operator.prepared.metrics else { continue };
+        let in_file = metrics.query(&change.query).map(|query| query.text.clone());
+        let mut spec = MetricsSpec::clone(metrics);
         match (in_file, &change.text) {
             // The file has been brought up to date, or gives the name to another query: it has the last word.
             (None, None) => continue,
-            (Some(is), Some(text)) if is == text => continue,
-            (Some(is), _) if !change.is_of(is) => continue,
+            (Some(is), Some(text)) if is == *text => continue,
+            (Some(is), _) if !change.is_of(&is) => continue,
             (_, Some(text)) => {
-                queries.insert(change.query.clone(), text.clone().into());
+                spec.drop(&change.query);
+                spec.add(&change.query, text).map_err(|error| {
+                    Error::user(format!(
+                        "query {:?}, which was added while job {:?} ran, does not fit it any more: {error}",
+                        change.query, job.name
+                    ))
+                    .with_hint(
+                        "change the job file back, drop the query while the job runs, or begin anew with another name",
+                    )
+                })?;
                 changed.push(format!("with {:?}", change.query));
             }
             (Some(_), None) => {
-                queries.remove(&change.query);
+                spec.drop(&change.query);
                 changed.push(format!("without {:?}", change.query));
             }
         }
+        operator.prepared.set_metrics(spec);
         kept.push(change.clone());
     }
-    if changed.is_empty() {
-        return Ok((job, kept));
+    if !changed.is_empty() {
+        tracing::warn!(
+            job = %job.name,
+            queries = changed.join(", "),
+            "queries were added and dropped while the job ran, and it goes on with that: bring the job file up to date"
+        );
     }
-    keep_global_stages(&job, &mut json);
-    let names = changed.join(", ");
-    tracing::warn!(
-        job = %job.name,
-        queries = names,
-        "queries were added and dropped while the job ran, and it goes on with that: bring the job file up to date"
-    );
-    let checked = JobFile::parse(&format!("{}, {names}", job.name), &json.to_string(), &[])
-        .and_then(|file| file.check(options));
-    checked.map(|job| (job, kept)).map_err(|mistakes| {
-        let first = mistakes.0.first().map(|mistake| mistake.message.clone()).unwrap_or_default();
-        Error::user(format!(
-            "queries that were added or dropped while job {:?} ran do not fit it any more: {first}",
-            job.name
-        ))
-        .with_hint(
-            "change the job file back, drop the query while the job runs, or begin anew with another name",
-        )
-    })
-}
-
-/// A stage for queries without GROUP BY stays, also without one: commands of the order log may be about to add some.
-fn keep_global_stages(job: &CheckedJob, json: &mut Value) {
-    for operator in &job.operators {
-        let Some(metrics) = &operator.prepared.metrics else { continue };
-        let section = &mut json["operators"][operator.name.as_ref()];
-        let mut keys = match section.get("partition_by").cloned() {
-            None => Vec::new(),
-            Some(Value::Array(keys)) => keys,
-            Some(key) => vec![key],
-        };
-        let none = Value::Array(Vec::new());
-        if metrics.stages.iter().any(|stage| stage.keys.is_empty()) && !keys.contains(&none) {
-            keys.push(none);
-            section["partition_by"] = keys.into();
-        }
-    }
+    Ok((job, kept))
 }
 
 /// Makes a command of the order log again.

@@ -1,5 +1,7 @@
 //! Columns of a batch seen as cells to be written: the type is looked at once per batch, not per value.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Decimal128Type, Decimal256Type, Float64Type, Int64Type, TimestampMicrosecondType,
@@ -10,12 +12,13 @@ use arrow_array::{
     StringViewArray,
 };
 use arrow_buffer::{NullBuffer, i256};
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, SchemaRef, TimeUnit};
 
 use thalweg_types::{self as types, Field};
 
 use super::scan::{controls, load8, matches, splat};
 use super::{base64, text};
+use crate::schema::schema_of;
 
 pub(crate) enum Cell<'a> {
     /// A column in which nothing is but nulls.
@@ -73,6 +76,20 @@ impl Key {
             types::DataType::List(item) => Key::inside(item),
             _ => Vec::new(),
         }
+    }
+}
+
+/// Keys of the batches of a stream whose fields may change, made again when they do.
+#[derive(Default)]
+pub(crate) struct KeysOfBatch(Option<(SchemaRef, Vec<Key>)>);
+
+impl KeysOfBatch {
+    pub(crate) fn of(&mut self, records: &RecordBatch) -> &[Key] {
+        let schema = records.schema_ref();
+        if self.0.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, schema) && known != schema) {
+            self.0 = Some((Arc::clone(schema), Key::of(schema_of(schema).fields())));
+        }
+        self.0.as_ref().map_or(&[], |(_, keys)| keys)
     }
 }
 

@@ -25,6 +25,11 @@ fn encoder_of(context: &SinkContext) -> Result<Box<dyn Encoder>, Error> {
         .format
         .as_ref()
         .ok_or_else(|| Error::internal(format!("sink {:?} was built without a format", context.name)))?;
+    if context.follows
+        && let Some(encoder) = format.plugin.following(&format.options)
+    {
+        return Ok(encoder);
+    }
     format.encoder(&context.schema).map_err(|error| error.context(format!("sink {:?}", context.name)))
 }
 

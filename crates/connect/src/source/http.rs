@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::cast::AsArray;
-use arrow_schema::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use thalweg_flow::{InputId, Operator, Output, Poll, RawBlock, Source, Waker};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange, reject_hint};
@@ -26,9 +25,8 @@ use tokio::sync::oneshot;
 use super::cut::{BlockContext, Cut, cut_all};
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, Refused};
 use super::{BlockCodec, QUEUE, decoders_of, reader_of};
-use crate::format::cells::{Key, record_cells, write_record};
+use crate::format::cells::{KeysOfBatch, record_cells, write_record};
 use crate::format::{RecordFormat, ndjson};
-use crate::schema::schema_of;
 use crate::{BuiltSource, Ingress, OptionSpec, Replay, Reply, SourceContext, SourcePlugin, SubmitError};
 
 /// The plug-in.
@@ -100,7 +98,7 @@ pub fn http_source(
     let intake = Intake::new(Arc::clone(&shared.handover));
     let source = HttpSource { shared: Arc::clone(&shared), intake, polled: Vec::new() };
     let ingress = HttpIngress { shared: Arc::clone(&shared) };
-    (source, ingress, ReplySink { shared, encoder: None })
+    (source, ingress, ReplySink { shared, keys: KeysOfBatch::default() })
 }
 
 struct Shared {
@@ -330,18 +328,12 @@ impl Drop for HttpSource {
 /// The sink that carries answers (input 0) and rejects (input 1) back to who asked.
 pub struct ReplySink {
     shared: Arc<Shared>,
-    /// Keys of the answers, for the schema that they were made from.
-    encoder: Option<(SchemaRef, Vec<Key>)>,
+    keys: KeysOfBatch,
 }
 
 impl ReplySink {
     fn answers(&mut self, batch: &Batch, waiting: &[(SeqRange, Part)]) {
-        let schema = batch.records().schema_ref();
-        if self.encoder.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, schema) && known != schema) {
-            self.encoder = Some((Arc::clone(schema), Key::of(schema_of(schema).fields())));
-        }
-        let Some((_, keys)) = &self.encoder else { return };
-        let fields = record_cells(batch.records(), keys);
+        let fields = record_cells(batch.records(), self.keys.of(batch.records()));
         for_each_waiting(batch, waiting, |row, part, index| {
             let mut line = Vec::with_capacity(256);
             write_record(&fields, row as usize, &mut line);

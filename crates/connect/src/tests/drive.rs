@@ -40,6 +40,7 @@ pub(super) fn context(
         name: "answers".into(),
         schema: schema.clone(),
         format: None,
+        follows: false,
         options: options(entries),
         report: SinkReport::default(),
         data_dir: std::path::PathBuf::new(),

@@ -111,8 +111,34 @@ struct Live {
     planned: PlannedQuery,
 }
 
+impl MetricsSpec {
+    /// The stage that runs a query.
+    ///
+    /// # Errors
+    /// Where none can.
+    pub(super) fn stage_for(&self, query: &PlannedQuery) -> Result<usize, QueryError> {
+        let keys: Vec<Vec<usize>> = self.stages.iter().map(|stage| stage.keys.clone()).collect();
+        let found = match choose_stage(&keys, &query.group_by) {
+            StageChoice::Keyed(stage) => Some(stage),
+            StageChoice::Global => keys.iter().position(Vec::is_empty),
+            StageChoice::Nowhere => None,
+        };
+        found.ok_or_else(|| {
+            let labels: Vec<&str> = self.stages.iter().map(|stage| stage.label.as_str()).collect();
+            let message = format!(
+                "expected a query that groups by a key of a running stage ({}), got one that does not",
+                labels.join(", ")
+            );
+            QueryError::Failed(Error::user(message).with_hint(
+                "stages are fixed while a job runs: add the key to partition_by, or [] for queries without GROUP BY, \
+                 and start the job again",
+            ))
+        })
+    }
+}
+
 impl LiveQueries {
-    /// Those of the job file.
+    /// Those that the job starts with.
     pub fn new(spec: &Arc<MetricsSpec>, partitions: u32) -> Self {
         let queries = spec.stages.iter().enumerate().flat_map(|(stage, queries)| {
             queries.queries.iter().map(move |query| {
@@ -151,7 +177,7 @@ impl LiveQueries {
         let operator = format!("operator {:?}", spec.name);
         let (query, _, planned) =
             bind_query(&operator, name, sql, &spec.input, &spec.above).map_err(QueryError::Sql)?;
-        let stage = self.stage_for(&planned)?;
+        let stage = self.spec.stage_for(&planned)?;
         let command = |reply| StageCommand::Add { name: name.to_owned(), query: Box::new(query), reply };
         let change = QueryChange {
             operator: self.spec.name.to_string(),
@@ -186,7 +212,7 @@ impl LiveQueries {
                 };
                 let (query, _) = Draft::read(text).bind(&self.spec.input).map_err(|_| unfit())?;
                 let planned = PlannedQuery::bind(&name, &query, &self.spec.input).map_err(|_| unfit())?;
-                let stage = self.stage_for(&planned).map_err(|_| unfit())?;
+                let stage = self.spec.stage_for(&planned).map_err(|_| unfit())?;
                 let live = Live { name: name.clone(), text: text.clone(), stage, planned };
                 self.queries().push(live);
                 (stage, StageCommand::Add { name, query: Box::new(query), reply: mpsc::channel().0 })
@@ -202,26 +228,6 @@ impl LiveQueries {
 
     fn operator_of(&self, stage: usize) -> Arc<str> {
         format!("{}/{}", self.spec.name, self.spec.stages[stage].label).into()
-    }
-
-    fn stage_for(&self, query: &PlannedQuery) -> Result<usize, QueryError> {
-        let keys: Vec<Vec<usize>> = self.spec.stages.iter().map(|stage| stage.keys.clone()).collect();
-        let found = match choose_stage(&keys, &query.group_by) {
-            StageChoice::Keyed(stage) => Some(stage),
-            StageChoice::Global => keys.iter().position(Vec::is_empty),
-            StageChoice::Nowhere => None,
-        };
-        found.ok_or_else(|| {
-            let labels: Vec<&str> = self.spec.stages.iter().map(|stage| stage.label.as_str()).collect();
-            let message = format!(
-                "expected a query that groups by a key of a running stage ({}), got one that does not",
-                labels.join(", ")
-            );
-            QueryError::Failed(Error::user(message).with_hint(
-                "stages are fixed while a job runs: add the key to partition_by, or [] for queries without GROUP BY, \
-                 and start the job again",
-            ))
-        })
     }
 
     /// Drops a query; the next answer is without it.

@@ -5,6 +5,10 @@
 //! hashing the key again (records from several inputs may share a number).
 //!
 //! Late records that a stage refused go to rejects here, once per record whatever the number of stages.
+//!
+//! Queries come and go while a job runs. Answers leave in two shapes: as they are declared, with the queries of the job
+//! file, for everything that is bound to a schema; and as they are, for whoever looks at each batch. They are one batch
+//! where they do not differ.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, BooleanArray, RecordBatch, StringViewArray, UInt64Array, new_null_array,
+    Array, ArrayRef, BinaryViewArray, BooleanArray, RecordBatch, StringViewArray, StructArray, UInt64Array,
+    new_null_array,
 };
-use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
+use arrow_schema::{DataType as ArrowType, Field as ArrowField, Fields, Schema as ArrowSchema, SchemaRef};
 use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
@@ -26,7 +31,7 @@ use thalweg_types::{
 };
 
 use super::MetricsSpec;
-use super::scatter::{Part, scatter};
+use super::scatter::{Part, scatter, widest};
 use super::stage::{FLAG_COUNT, TASKS};
 
 pub(super) struct Merge {
@@ -38,8 +43,30 @@ pub(super) struct Merge {
     answers: Vec<Vec<(u32, Batch)>>,
     /// Makes the raw text of late records.
     encoder: Box<dyn Encoder>,
-    /// Schema of answers for the stages' schemas that it was made for.
-    schema: Option<(Vec<SchemaRef>, SchemaRef)>,
+    layout: Option<Arc<Layout>>,
+}
+
+/// Output of answers as they are declared.
+const DECLARED: usize = 0;
+const REJECTS: usize = 1;
+/// Output of answers with the queries that run now.
+pub(super) const LIVE: usize = 2;
+
+/// What stands where in answers, for the stages' schemas that it was made for.
+struct Layout {
+    stages: Vec<SchemaRef>,
+    /// Of answers with the queries that run now.
+    schema: SchemaRef,
+    /// Stage and column of each of these: in the order of the job file, later ones behind.
+    queries: Vec<(usize, usize)>,
+    /// The declared shape, where it is another.
+    declared: Option<Declared>,
+}
+
+struct Declared {
+    schema: SchemaRef,
+    /// By declared query, which of those that run now it is; `None` where it was dropped.
+    queries: Vec<Option<usize>>,
 }
 
 /// Where the answers of one stage go: for each batch the rows of its records.
@@ -52,7 +79,7 @@ impl Merge {
     pub(super) fn new(spec: Arc<MetricsSpec>, answered: Arc<AtomicU64>) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
         let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
-        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, schema: None })
+        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, layout: None })
     }
 
     /// Rows of each batch of a stage among the records.
@@ -101,35 +128,30 @@ impl Merge {
         let answers = std::mem::take(&mut self.answers);
         let placed: Vec<Vec<Placed<'_>>> =
             answers.iter().enumerate().map(|(stage, answers)| self.place(stage, records, answers)).collect();
-        let schemas: Vec<SchemaRef> = placed
-            .iter()
-            .map(|stage| {
-                stage
-                    .first()
-                    .map_or_else(|| Arc::new(ArrowSchema::empty()), |placed| placed.batch.records().schema())
-            })
-            .collect();
-        let (schema, queries) = self.schema(schemas, records);
+        let schemas: Vec<SchemaRef> = placed.iter().map(|stage| schema_of(stage)).collect();
+        let layout = self.layout(schemas, records);
 
         let mut columns: Vec<ArrayRef> = records.records().columns().to_vec();
-        for (stage, column) in &queries {
+        for (stage, column) in &layout.queries {
             columns.push(column_of(&placed[*stage], *column, count));
         }
         let late = self.late(&placed, count);
-        let flags = schema.fields().len() - FLAG_COUNT;
+        let flags = layout.schema.fields().len() - FLAG_COUNT;
         columns.push(if late.is_empty() {
-            new_null_array(schema.field(flags).data_type(), count)
+            new_null_array(layout.schema.field(flags).data_type(), count)
         } else {
             lists(&late, count)
         });
         columns.push(duplicates(&placed, count));
-        columns.push(misfits(&placed, schema.field(flags + 2).data_type(), count));
+        columns.push(misfits(&placed, layout.schema.field(flags + 2).data_type(), count));
 
         if !late.is_empty() {
-            out.emit(1, self.rejects(records, &late, out));
+            out.emit(REJECTS, self.rejects(records, &late, out));
         }
-        let merged = RecordBatch::try_new(schema, columns).expect("answers have the columns of their schema");
-        out.emit(0, records.with_records(merged));
+        let declared = layout.declared.as_ref().map(|declared| declared.of(&columns, records, count));
+        let live = answers_of(records, Arc::clone(&layout.schema), columns);
+        out.emit(DECLARED, declared.unwrap_or_else(|| live.clone()));
+        out.emit(LIVE, live);
         self.answered.fetch_add(count as u64, Ordering::Relaxed);
         self.answers = answers;
         for stage in &mut self.answers {
@@ -137,32 +159,55 @@ impl Merge {
         }
     }
 
-    /// Schema of the answers, and for each query its stage and column: in the order of the job file, later ones behind.
-    fn schema(&mut self, stages: Vec<SchemaRef>, records: &Batch) -> (SchemaRef, Vec<(usize, usize)>) {
+    fn layout(&mut self, stages: Vec<SchemaRef>, records: &Batch) -> Arc<Layout> {
+        if let Some(known) = &self.layout
+            && known.stages.len() == stages.len()
+            && known.stages.iter().zip(&stages).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+        {
+            return Arc::clone(known);
+        }
         let mut queries: Vec<(usize, usize, usize)> = Vec::new();
         for (stage, schema) in stages.iter().enumerate() {
-            for (column, field) in
-                schema.fields().iter().enumerate().take(schema.fields().len().saturating_sub(FLAG_COUNT))
-            {
+            let names = schema.fields().iter().take(schema.fields().len().saturating_sub(FLAG_COUNT));
+            for (column, field) in names.enumerate() {
                 let known = self.spec.order.iter().position(|name| name == field.name());
                 queries.push((known.unwrap_or(usize::MAX), stage, column));
             }
         }
         queries.sort_unstable();
-        let places = queries.iter().map(|(_, stage, column)| (*stage, *column)).collect();
-        if let Some((known, schema)) = &self.schema
-            && known.len() == stages.len()
-            && known.iter().zip(&stages).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
-        {
-            return (Arc::clone(schema), places);
-        }
-        let mut fields: Vec<Arc<ArrowField>> = records.records().schema().fields().to_vec();
-        fields.extend(queries.iter().map(|(_, stage, column)| Arc::clone(&stages[*stage].fields()[*column])));
-        let declared = self.spec.answers.arrow();
-        fields.extend(declared.fields()[declared.fields().len() - FLAG_COUNT..].iter().cloned());
-        let schema = Arc::new(ArrowSchema::new(fields));
-        self.schema = Some((stages, Arc::clone(&schema)));
-        (schema, places)
+        let queries: Vec<(usize, usize)> =
+            queries.into_iter().map(|(_, stage, column)| (stage, column)).collect();
+        let running: Vec<&Arc<ArrowField>> =
+            queries.iter().map(|(stage, column)| &stages[*stage].fields()[*column]).collect();
+
+        let answers = self.spec.answers.arrow().fields();
+        let (own, flags) = (self.spec.input.fields().len(), answers.len() - FLAG_COUNT);
+        let schema_of = |queries: &[&Arc<ArrowField>]| {
+            let mut fields: Vec<Arc<ArrowField>> = records.records().schema().fields().to_vec();
+            fields.extend(queries.iter().map(|field| Arc::clone(field)));
+            fields.extend(answers[flags..].iter().cloned());
+            Arc::new(ArrowSchema::new(fields))
+        };
+        let wanted: Vec<&Arc<ArrowField>> = answers[own..flags].iter().collect();
+        let is_declared = running.len() == wanted.len()
+            && running.iter().zip(&wanted).all(|(is, wanted)| {
+                is.name() == wanted.name()
+                    && field_count(is.data_type()) == field_count(wanted.data_type())
+                    && begins_with(is.data_type(), wanted.data_type())
+            });
+        let declared = (!is_declared).then(|| Declared {
+            queries: wanted
+                .iter()
+                .map(|wanted| {
+                    running.iter().position(|is| {
+                        is.name() == wanted.name() && begins_with(is.data_type(), wanted.data_type())
+                    })
+                })
+                .collect(),
+            schema: schema_of(&wanted),
+        });
+        let schema = schema_of(&running);
+        Arc::clone(self.layout.insert(Arc::new(Layout { schema, declared, queries, stages })))
     }
 
     /// Labels of the stages that refused a record as late, by row.
@@ -220,6 +265,82 @@ impl Merge {
             RecordBatch::try_new(schema, columns).expect("rejects have the columns of their schema");
         Batch::new(records.range(), rejects, times.into(), Seqs::Each(seqs.into()))
     }
+}
+
+impl Declared {
+    /// Answers as they are declared, of the columns as they are.
+    fn of(&self, columns: &[ArrayRef], records: &Batch, count: usize) -> Batch {
+        let own = records.records().num_columns();
+        let mut declared = columns[..own].to_vec();
+        for (place, query) in self.queries.iter().enumerate() {
+            let wanted = self.schema.field(own + place).data_type();
+            declared.push(match query {
+                Some(running) => without_rest(&columns[own + running], wanted),
+                None => new_null_array(wanted, count),
+            });
+        }
+        declared.extend_from_slice(&columns[columns.len() - FLAG_COUNT..]);
+        answers_of(records, Arc::clone(&self.schema), declared)
+    }
+}
+
+fn answers_of(records: &Batch, schema: SchemaRef, columns: Vec<ArrayRef>) -> Batch {
+    let answers = RecordBatch::try_new(schema, columns).expect("answers have the columns of their schema");
+    records.with_records(answers)
+}
+
+/// The schema of what a stage sent, whose tasks may differ in whether a query says `since`.
+fn schema_of(stage: &[Placed<'_>]) -> SchemaRef {
+    let Some((first, others)) = stage.split_first() else { return Arc::new(ArrowSchema::empty()) };
+    let schema = first.batch.records().schema();
+    let same = |other: &Placed<'_>| {
+        let other = other.batch.records().schema_ref();
+        Arc::ptr_eq(other, &schema) || *other == schema
+    };
+    if others.iter().all(same) {
+        return schema;
+    }
+    let fields = schema.fields().iter().enumerate().map(|(column, field)| {
+        let types = stage.iter().map(|part| part.batch.records().schema_ref().field(column).data_type());
+        let structs: Vec<&Fields> = types
+            .filter_map(
+                |data_type| if let ArrowType::Struct(fields) = data_type { Some(fields) } else { None },
+            )
+            .collect();
+        match structs.as_slice() {
+            [] => Arc::clone(field),
+            structs => {
+                let fields = widest(structs.iter().copied()).clone();
+                Arc::new(field.as_ref().clone().with_data_type(ArrowType::Struct(fields)))
+            }
+        }
+    });
+    Arc::new(ArrowSchema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
+}
+
+fn field_count(query: &ArrowType) -> usize {
+    if let ArrowType::Struct(fields) = query { fields.len() } else { 0 }
+}
+
+/// Whether a query's values are those of a declared one, perhaps with `since` behind them.
+fn begins_with(is: &ArrowType, wanted: &ArrowType) -> bool {
+    let (ArrowType::Struct(is), ArrowType::Struct(wanted)) = (is, wanted) else { return false };
+    is.len() >= wanted.len()
+        && is
+            .iter()
+            .zip(wanted)
+            .all(|(is, wanted)| is.name() == wanted.name() && is.data_type() == wanted.data_type())
+}
+
+/// A query's values as they are declared: without `since`.
+fn without_rest(column: &ArrayRef, wanted: &ArrowType) -> ArrayRef {
+    let ArrowType::Struct(fields) = wanted else { return Arc::clone(column) };
+    let values = column.as_struct();
+    if values.num_columns() == fields.len() {
+        return Arc::clone(column);
+    }
+    let columns = values.columns()[..fields.len()].to_vec();
+    Arc::new(StructArray::new(fields.clone(), columns, values.nulls().cloned()))
 }
 
 /// How many tasks the stage has that sent a batch.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StructArray};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, StructArray, new_null_array};
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Fields};
 use arrow_select::interleave::interleave;
 
 /// Values of some rows: `array[i]` belongs to row `rows[i]`.
@@ -15,10 +15,11 @@ pub(super) struct Part<'a> {
     pub(super) rows: &'a [u32],
 }
 
-/// One column of `count` rows. The parts' rows are disjoint and together all rows.
+/// One column of `count` rows. The parts' rows are disjoint and together all rows. A part that lacks the last fields of a
+/// struct has nulls there: tasks that had no records when a query came say no `since`.
 ///
 /// # Panics
-/// If they are not, or the parts' types differ.
+/// If they are not, or the parts' types differ in something else.
 pub(super) fn scatter(parts: &[Part<'_>], count: usize) -> ArrayRef {
     assert_eq!(parts.iter().map(|part| part.rows.len()).sum::<usize>(), count, "every row has one value");
     if let [part] = parts {
@@ -29,12 +30,24 @@ pub(super) fn scatter(parts: &[Part<'_>], count: usize) -> ArrayRef {
         DataType::Int64 => primitive::<Int64Type>(parts, count),
         DataType::UInt64 => primitive::<UInt64Type>(parts, count),
         DataType::Float64 => primitive::<Float64Type>(parts, count),
-        DataType::Struct(fields) => {
-            let columns = (0..fields.len())
-                .map(|index| {
-                    let children: Vec<Part<'_>> = parts
+        DataType::Struct(_) => {
+            let structs: Vec<&StructArray> = parts.iter().map(|part| part.array.as_struct()).collect();
+            let fields = widest(structs.iter().map(|part| part.fields()));
+            let columns = fields
+                .iter()
+                .enumerate()
+                .map(|(index, field)| {
+                    let arrays: Vec<ArrayRef> = structs
                         .iter()
-                        .map(|part| Part { array: part.array.as_struct().column(index), rows: part.rows })
+                        .map(|part| match part.columns().get(index) {
+                            Some(column) => Arc::clone(column),
+                            None => new_null_array(field.data_type(), part.len()),
+                        })
+                        .collect();
+                    let children: Vec<Part<'_>> = arrays
+                        .iter()
+                        .zip(parts)
+                        .map(|(array, part)| Part { array, rows: part.rows })
                         .collect();
                     scatter(&children, count)
                 })
@@ -54,6 +67,11 @@ pub(super) fn scatter(parts: &[Part<'_>], count: usize) -> ArrayRef {
             interleave(&arrays, &places).expect("parts have one type")
         }
     }
+}
+
+/// The fields of the part that has most: others begin with the same.
+pub(super) fn widest<'a>(parts: impl Iterator<Item = &'a Fields>) -> &'a Fields {
+    parts.max_by_key(|fields| fields.len()).expect("there is a part")
 }
 
 fn primitive<T: ArrowPrimitiveType>(parts: &[Part<'_>], count: usize) -> ArrayRef {
@@ -81,7 +99,8 @@ fn primitive<T: ArrowPrimitiveType>(parts: &[Part<'_>], count: usize) -> ArrayRe
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{Float64Array, StringViewArray};
+    use arrow_array::{Float64Array, Int64Array, StringViewArray};
+    use arrow_schema::Field;
     use thalweg_types::Value;
 
     use super::*;
@@ -106,6 +125,25 @@ mod tests {
                 Value::Float64(4.5),
             ],
         );
+        let parts = |names: &[&str], values: Vec<i64>| -> ArrayRef {
+            let fields = names.iter().map(|name| Field::new(*name, DataType::Int64, true)).collect();
+            let columns =
+                names.iter().map(|_| Arc::new(Int64Array::from(values.clone())) as ArrayRef).collect();
+            Arc::new(StructArray::new(fields, columns, None))
+        };
+        for is_first_wide in [true, false] {
+            let names = |is_wide| if is_wide { ["n", "since"].as_slice() } else { &["n"] };
+            let merged = [(0, 0), (1, 1), (1, 2), (0, 3), (1, 4)].map(|(place, n)| {
+                let is_wide = is_first_wide == (place == 0);
+                let since = if is_wide { Value::Int64(n) } else { Value::Null };
+                Value::Struct(vec![("n".to_owned(), Value::Int64(n)), ("since".to_owned(), since)])
+            });
+            check(
+                parts(names(is_first_wide), vec![0, 3]),
+                parts(names(!is_first_wide), vec![1, 2, 4]),
+                &merged,
+            );
+        }
         let text = |text: &str| Value::String(text.to_owned());
         check(
             Arc::new(StringViewArray::from(vec!["a", "d"])),

@@ -14,7 +14,9 @@ use crate::job_file::section::{Section, is_name};
 use crate::job_file::tree::{Node, Value};
 use crate::metrics::{self, ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
 
-use super::{NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place};
+use super::{
+    KeptBy, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place,
+};
 
 pub struct Metrics;
 
@@ -93,7 +95,7 @@ impl OperatorPlugin for Metrics {
 }
 
 /// One part per stage and the merge.
-fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
+pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     let mut parts: Vec<Part> = spec
         .stages
         .iter()
@@ -121,7 +123,8 @@ fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     parts.push(Part {
         label: None,
         inputs,
-        outputs: vec![spec.answers.clone(), rejects_schema()],
+        // The last one is of answers with the queries that run at the moment: what it says here is what they begin with.
+        outputs: vec![spec.answers.clone(), rejects_schema(), spec.answers.clone()],
         tasks: Tasks::One,
         factory: metrics::merge(spec),
     });

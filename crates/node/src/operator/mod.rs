@@ -159,6 +159,15 @@ pub struct Prepared {
     pub kept_by: Option<KeptBy>,
 }
 
+impl Prepared {
+    /// Gives a `metrics` operator other queries; what it declares stays.
+    pub(crate) fn set_metrics(&mut self, spec: MetricsSpec) {
+        let spec = Arc::new(spec);
+        self.parts = metrics::parts(&spec);
+        self.metrics = Some(spec);
+    }
+}
+
 /// What an operator's saved state cannot be read without: keys of the job file, or what else a person calls it, and
 /// what it says in the job. A job that says something else is refused, because its state would be taken for what it
 /// is not.

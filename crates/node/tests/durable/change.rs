@@ -1,5 +1,7 @@
 //! Changed jobs: what their state survives goes on, and everything else is refused before it is taken for what it is not.
 
+use expect_test::expect;
+
 use super::*;
 
 #[track_caller]
@@ -218,6 +220,116 @@ fn the_only_query_may_be_dropped_and_another_one_added_after_a_restart() {
     assert_eq!(answer["again"]["n"], 1, "{answer}");
 }
 
+/// Whatever can read answers.
+const READERS: &str = "
+name: readers
+sources:
+  a: { type: file, path: DIR/a.csv, follow: true, poll: 1ms, format: csv, time: ts, schema: { ts: timestamp(s), card: string } }
+operators:
+  m:
+    type: metrics
+    input: a
+    partition_by: [card]
+    queries:
+      one: SELECT count(*) AS n FROM a GROUP BY card OVER INFINITE
+      two: SELECT max(ts) AS last, count(*) AS n FROM a GROUP BY card OVER INFINITE
+  kept: { type: filter, input: m, where: two.n > 0 }
+  named: { type: map, input: m, select: { ts: ts, n: two.n, duplicate: duplicate } }
+sinks:
+  out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
+  csv: { type: file, input: m, path: DIR/out.csv, format: csv }
+  kept: { type: file, input: kept, path: DIR/kept.ndjson, format: ndjson }
+  named: { type: file, input: named, path: DIR/named.ndjson, format: ndjson }
+  rows: { type: table, input: m }
+";
+
+#[test]
+fn what_reads_answers_gets_what_it_was_made_for_while_queries_come_and_go() {
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "ts,card\n").unwrap();
+    let files = ["out.ndjson", "out.csv", "kept.ndjson", "named.ndjson"];
+    let mut count = 0;
+    let mut answer = |line: &str| {
+        append_text(&folder.path("a.csv"), line);
+        count += 1;
+        for file in files {
+            let wanted = count + usize::from(file == "out.csv");
+            eventually(file, || folder.read(file).lines().count() == wanted);
+        }
+    };
+    let node = folder.node(2);
+    let job = folder.start(&node, READERS).unwrap_or_else(|error| panic!("{}", error.chain()));
+    answer("1,x\n");
+    let queries = job.queries("m").unwrap();
+    let three = "SELECT count(*) AS n FROM a GROUP BY card OVER SLIDING 1 HOUR";
+    queries.add(job.job(), "three", three).unwrap();
+    answer("2,x\n");
+    // A partition that had no record when the query came lacks nothing, and says no `since`.
+    for card in ["y", "z", "v", "w"] {
+        answer(&format!("3,{card}\n"));
+    }
+    queries.drop(job.job(), "one").unwrap();
+    answer("4,x\n");
+    // Order and commands are followed again, from before the first commit or behind it.
+    job.abort();
+    assert_eq!(job.wait().state, JobState::Aborted);
+    drop((job, node));
+    let before: Vec<String> = files.iter().map(|file| folder.read(file)).collect();
+    for line in ["5,x\n", "6,x\n"] {
+        let node = folder.node(1);
+        let job = folder.start(&node, READERS).unwrap_or_else(|error| panic!("{}", error.chain()));
+        answer(line);
+        job.drain();
+        assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
+    }
+    for (file, before) in files.iter().zip(before) {
+        assert!(folder.read(file).starts_with(&before), "{file}: {before} is another after a restart");
+    }
+    expect![[r#"
+        {"ts":1,"card":"x","one":{"n":1},"two":{"last":1,"n":1}}
+        {"ts":2,"card":"x","one":{"n":2},"two":{"last":2,"n":2},"three":{"n":1,"since":1000000}}
+        {"ts":3,"card":"y","one":{"n":1},"two":{"last":3,"n":1},"three":{"n":1}}
+        {"ts":3,"card":"z","one":{"n":1},"two":{"last":3,"n":1},"three":{"n":1}}
+        {"ts":3,"card":"v","one":{"n":1},"two":{"last":3,"n":1},"three":{"n":1}}
+        {"ts":3,"card":"w","one":{"n":1},"two":{"last":3,"n":1},"three":{"n":1}}
+        {"ts":4,"card":"x","two":{"last":4,"n":3},"three":{"n":2,"since":1000000}}
+        {"ts":5,"card":"x","two":{"last":5,"n":4},"three":{"n":3,"since":1000000}}
+        {"ts":6,"card":"x","two":{"last":6,"n":5},"three":{"n":4,"since":1000000}}
+
+        ts,card,one.n,two.last,two.n
+        1,x,1,1,1
+        2,x,2,2,2
+        3,y,1,3,1
+        3,z,1,3,1
+        3,v,1,3,1
+        3,w,1,3,1
+        4,x,,4,3
+        5,x,,5,4
+        6,x,,6,5
+
+        {"ts":1,"card":"x","one":{"n":1},"two":{"last":1,"n":1}}
+        {"ts":2,"card":"x","one":{"n":2},"two":{"last":2,"n":2}}
+        {"ts":3,"card":"y","one":{"n":1},"two":{"last":3,"n":1}}
+        {"ts":3,"card":"z","one":{"n":1},"two":{"last":3,"n":1}}
+        {"ts":3,"card":"v","one":{"n":1},"two":{"last":3,"n":1}}
+        {"ts":3,"card":"w","one":{"n":1},"two":{"last":3,"n":1}}
+        {"ts":4,"card":"x","one":null,"two":{"last":4,"n":3}}
+        {"ts":5,"card":"x","one":null,"two":{"last":5,"n":4}}
+        {"ts":6,"card":"x","one":null,"two":{"last":6,"n":5}}
+
+        {"ts":1,"n":1,"duplicate":null}
+        {"ts":2,"n":2,"duplicate":null}
+        {"ts":3,"n":1,"duplicate":null}
+        {"ts":3,"n":1,"duplicate":null}
+        {"ts":3,"n":1,"duplicate":null}
+        {"ts":3,"n":1,"duplicate":null}
+        {"ts":4,"n":3,"duplicate":null}
+        {"ts":5,"n":4,"duplicate":null}
+        {"ts":6,"n":5,"duplicate":null}
+    "#]]
+    .assert_eq(&files.map(|file| folder.read(file)).join("\n"));
+}
+
 #[test]
 fn a_query_that_no_job_file_would_take_is_not_added() {
     let mut job = Growing::new();
@@ -256,6 +368,8 @@ fn the_changes_of_an_operator_that_is_gone_go_with_it() {
         }
     });
     for text in [QUERIES.to_owned(), with("type: count, input: a")] {
+        // A sink that comes back is a new one, and empties no file.
+        let _ = fs::remove_file(job.folder.path("ks.ndjson"));
         assert!(job.run(&text, |_| ())["sum"].is_object());
     }
 }

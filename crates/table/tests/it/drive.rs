@@ -87,6 +87,7 @@ pub(crate) fn context(dir: &Path, options: &Options, resume: Option<SinkResume>)
         name: "rows".into(),
         schema: schema(),
         format: None,
+        follows: false,
         options: options.clone(),
         report: SinkReport::default(),
         data_dir: dir.to_owned(),

@@ -21,7 +21,7 @@ use thalweg_types::{Batch, Error, Schema};
 
 use self::decode::NdjsonDecoder;
 use self::split::NdjsonSplitter;
-use super::cells::{Key, record_cells, write_record};
+use super::cells::{Key, KeysOfBatch, record_cells, write_record};
 use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
 use crate::{FormatPlugin, OptionSpec, Options};
 
@@ -52,6 +52,10 @@ impl FormatPlugin for Ndjson {
 
     fn encoder(&self, schema: &Schema, _: &Options) -> Result<Box<dyn Encoder>, Error> {
         Ok(Box::new(NdjsonEncoder::new(schema)))
+    }
+
+    fn following(&self, _: &Options) -> Option<Box<dyn Encoder>> {
+        Some(Box::new(FollowingEncoder::default()))
     }
 }
 
@@ -97,6 +101,24 @@ impl Encoder for NdjsonEncoder {
 
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
         write_record(&record_cells(batch.records(), &self.keys), row as usize, out);
+    }
+}
+
+/// The same where fields come and go between batches.
+#[derive(Default)]
+struct FollowingEncoder(KeysOfBatch);
+
+impl Encoder for FollowingEncoder {
+    fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
+        let fields = record_cells(batch.records(), self.0.of(batch.records()));
+        for row in batch.row_numbers() {
+            write_record(&fields, row as usize, out);
+            out.push(b'\n');
+        }
+    }
+
+    fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
+        write_record(&record_cells(batch.records(), self.0.of(batch.records())), row as usize, out);
     }
 }
 
