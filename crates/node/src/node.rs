@@ -614,7 +614,10 @@ fn stage_memory(job: &CheckedJob) -> Option<usize> {
 
 /// A quarter of `state.memory`, in equal parts for the operators of elements.
 fn element_memory(job: &CheckedJob) -> usize {
-    let operators = job.operators.iter().filter(|operator| operator.prepared.kept_by.is_some()).count();
+    let has_elements = |operator: &&CheckedOperator| {
+        operator.prepared.kept_by.is_some() && operator.prepared.metrics.is_none()
+    };
+    let operators = job.operators.iter().filter(has_elements).count();
     let memory = job.state.memory.unwrap_or(STATE_MEMORY) / 4 / operators.max(1) as u64;
     usize::try_from(memory).unwrap_or(usize::MAX)
 }

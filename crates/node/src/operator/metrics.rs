@@ -79,6 +79,11 @@ impl OperatorPlugin for Metrics {
             dedup,
             answers: answers.clone(),
         });
+        let mut kept_by = KeptBy::default();
+        for stage in spec.stages.iter().filter(|stage| !stage.keys.is_empty()) {
+            let fields = stage.keys.iter().map(|key| &schema.fields()[*key]);
+            kept_by.fields(format!("key {}", stage.label), fields);
+        }
         Some(Prepared {
             outputs: vec![
                 NamedOutput { name: "answers".to_owned(), schema: answers },
@@ -89,7 +94,7 @@ impl OperatorPlugin for Metrics {
             metrics: Some(spec),
             // Its parts say themselves how they are fed.
             keyed: Vec::new(),
-            kept_by: None,
+            kept_by: Some(kept_by),
         })
     }
 }

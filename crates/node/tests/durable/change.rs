@@ -170,6 +170,16 @@ fn the_last_query_without_a_key_may_go_and_come_again() {
 }
 
 #[test]
+fn windows_are_not_taken_for_those_of_a_key_of_another_type() {
+    let mut job = Growing::new();
+    job.run(QUERIES, |_| ());
+    let said =
+        "operator \"m\" kept its state by key card \"[card string]\", by key card \"[card bytes]\" now";
+    assert_refused(&job.folder, &QUERIES.replace("card: string", "card: bytes"), said);
+    assert_eq!(job.run(QUERIES, |_| ())["mine"]["n"], 2, "the refusal has left it as it was");
+}
+
+#[test]
 fn a_query_that_was_dropped_while_the_job_ran_stays_away_until_the_name_has_another() {
     let mut job = Growing::new();
     job.run(QUERIES, |job| job.queries("m").unwrap().drop(job.job(), "all").unwrap());
