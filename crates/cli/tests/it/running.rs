@@ -197,3 +197,30 @@ sinks:
         assert_eq!(got, expected.iter().map(|line| cards(line)).collect::<Vec<_>>(), "{workers} workers");
     }
 }
+
+const TWO_SIDES: &str = "\
+name: sides
+sources:
+  a: { type: file, path: sides.csv, format: csv, time: ts, lateness: 0s, schema: { ts: timestamp(s), side: string, k: string } }
+operators:
+  l: { type: filter, input: a, where: \"side = 'l'\" }
+  r: { type: filter, input: a, where: \"side = 'r'\" }
+  j: { type: join, input: [l, r], key: k, within: 10s, left: true, partitions: 4 }
+";
+
+#[test]
+fn records_that_found_no_other_are_told_at_the_end() {
+    let sides = "ts,side,k\n10,l,a\n11,l,b\n12,l,c\n12,r,d\n";
+    let sink = "sinks: { out: { type: stdout, input: j } }\n";
+    let place = Place::with(&[("sides.csv", sides), ("job.yaml", &format!("{TWO_SIDES}{sink}"))]);
+    for partitions in ["1", "4"] {
+        let set = format!("operators.j.partitions={partitions}");
+        let ended = place.thalweg(&["run", "job.yaml", "--quiet", "--set", &set]).ends_with(0);
+        let mut keys: Vec<&str> = ended.stdout.lines().collect();
+        keys.sort_unstable();
+        assert_eq!(keys.len(), 3, "{partitions} partitions: {}", ended.stdout);
+    }
+    // Where the job goes on, they wait.
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet", "--data-dir", "D"]).ends_with(0);
+    assert_eq!(ended.stdout, "");
+}

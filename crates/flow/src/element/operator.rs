@@ -382,10 +382,16 @@ impl<E: Element> Core<E> {
         Ok(())
     }
 
-    /// Wakes all that wait, as if time had passed; what they ask for then is not followed.
+    /// Wakes all that wait, as if time had passed from one to the next; what they ask for then is not followed.
     fn wake_all(&mut self, out: &mut Emit<'_>) -> Result<(), Error> {
-        let wakes = std::mem::take(&mut self.lists.wakes);
-        wakes.into_iter().try_for_each(|(due, list)| self.wake_list(due, list, out))
+        let time = self.time;
+        for (due, list) in std::mem::take(&mut self.lists.wakes) {
+            self.time = time.max(Some(due));
+            self.wake_list(due, list, out)?;
+        }
+        // No record has moved it: what waits for a tick has not expired.
+        self.time = time;
+        Ok(())
     }
 
     fn wake_list(&mut self, due: Micros, mut list: List, out: &mut Emit<'_>) -> Result<(), Error> {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use thalweg_state::memory::MemoryDisk;
-use thalweg_types::{Micros, Seq};
+use thalweg_types::{Micros, Seq, SeqRange};
 
 use super::driver::Driver;
 use super::late::eager;
 use super::tally::{LAST, Tally, WAKES, elements};
 use super::{Event, Record, Told, state, text};
+use crate::Operator;
 use crate::element::{CheckpointPace, ElementSettings, ElementState, Expiry, OnExpiry, OutputPolicy};
 
 /// An element as the model has it.
@@ -20,7 +21,7 @@ struct Known {
     is_pending: bool,
 }
 
-/// What elements should tell.
+/// What elements should tell; at the end, under the number behind the last event, what still waits.
 fn model(events: &[Event], settings: ElementSettings) -> Vec<Told> {
     let mut told = Vec::new();
     let mut known: BTreeMap<Option<u8>, Known> = BTreeMap::new();
@@ -118,6 +119,28 @@ fn model(events: &[Event], settings: ElementSettings) -> Vec<Told> {
             }
         }
     }
+    let (seq, at) = (events.len() as Seq, now.unwrap_or(0));
+    for (due, keys) in wakes {
+        let time = task_time.max(Some(due)).unwrap();
+        for key in keys {
+            if let Some(element) = known.get_mut(&key)
+                && !expired(element, time)
+            {
+                let tally = &mut element.tally;
+                told.push((seq, at, text(key, &format!("wake {due}"), tally.count, tally.sum)));
+                tally.count += 100;
+            }
+        }
+    }
+    for key in pending {
+        if let Some(element) = known.get_mut(&key)
+            && std::mem::take(&mut element.is_pending)
+            && !expired(element, task_time.unwrap())
+        {
+            told.push((seq, at, text(key, "output", element.tally.count, element.tally.sum)));
+            element.tally.sum = 0.0;
+        }
+    }
     told
 }
 
@@ -205,6 +228,8 @@ proptest! {
 
         let mut plain = Driver::new(elements(ports, settings, ElementState::in_memory()));
         plain.run(&events, 0, &mut sizes, &mut 0);
+        let end = events.len() as Seq;
+        plain.call(SeqRange::new(end, end + 1), |elements, out| elements.finish(out)).unwrap();
         prop_assert_eq!(&plain.told, &expected, "in memory");
         prop_assert!(plain.parts.0.lock().unwrap().is_empty());
 
