@@ -217,7 +217,10 @@ fn tell_rejects(node: &Node, job: &RunningJob) {
         };
         let first =
             job.rejects().first_of(&source).map_or(String::new(), |first| format!("; the first: {first}"));
-        talk(&format!("rejects of source {source}: {}{place}{first}", codes.join(", ")));
+        // What no source has, as it was emitted behind the end of the input, goes by the operator that made it.
+        let is_operator = job.checked().operators.iter().any(|operator| *operator.name == *source);
+        let kind = if is_operator { "operator" } else { "source" };
+        talk(&format!("rejects of {kind} {source}: {}{place}{first}", codes.join(", ")));
     }
 }
 

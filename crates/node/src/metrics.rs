@@ -51,6 +51,8 @@ pub struct MetricsSpec {
     pub late: LatePolicy,
     /// Field with the id, and the time within which a second one is a duplicate.
     pub dedup: Option<(usize, Micros)>,
+    /// The operators among the inputs: whom a record comes from that no source has.
+    pub from: Arc<str>,
     /// Schema of the answers as they are declared: with the queries of the job file, whichever run.
     pub answers: Schema,
 }

@@ -235,7 +235,7 @@ impl Merge {
         let (mut times, mut seqs): (Vec<i64>, Vec<Seq>) = (Vec::new(), Vec::new());
         for (row, stages) in late {
             let seq = records.seq(*row);
-            let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::from(""), seq));
+            let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.spec.from), seq));
             let time = records.times()[*row as usize];
             sources.push(source.to_string());
             offsets.push(offset);

@@ -77,6 +77,7 @@ impl OperatorPlugin for Metrics {
             lateness: stream.lateness,
             late: stream.late,
             dedup,
+            from: Arc::clone(&check.from),
             answers: answers.clone(),
         });
         let mut kept_by = KeptBy::default();

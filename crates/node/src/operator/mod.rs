@@ -275,6 +275,8 @@ pub struct OperatorCheck<'a> {
     pub(crate) input_names: &'a [String],
     /// Names of everything whose records reach the operator, the nearest first.
     pub(crate) above: &'a [String],
+    /// The operators among its inputs: whom a record comes from that no source has.
+    pub(crate) from: Arc<str>,
     pub(crate) options: Options,
     pub(crate) failed: Cell<bool>,
 }

@@ -273,12 +273,16 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     let input_names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let above = context.names_above(raw_inputs);
     context.above.insert(raw.name.to_owned(), above.clone());
+    let operators = raw_inputs.iter().zip(raw.nodes.as_deref().unwrap_or_default());
+    let operators = operators.filter(|(_, target)| matches!(target, Target::Operator(_)));
+    let from: Vec<&str> = operators.map(|(input, _)| input.node()).collect();
     let check = OperatorCheck {
         section: section.clone(),
         name: raw.name.into(),
         inputs: &streams,
         input_names: &input_names,
         above: &above,
+        from: from.join(", ").into(),
         options,
         failed: std::cell::Cell::new(false),
     };

@@ -90,6 +90,7 @@ impl OperatorPlugin for Aggregate {
             start: check.accept("key", Set::of(&schema, "start"))?,
             figures: check.accept("fields", names.iter().map(|name| Figures::of(&schema, name)).collect())?,
             rejects: check.accept("fields", Rejects::new())?,
+            from: Arc::clone(&check.from),
         };
         let outputs = vec![
             NamedOutput { name: "aggregates".to_owned(), schema },
@@ -183,6 +184,8 @@ struct Plan {
     start: Set<Timestamp>,
     figures: Vec<Figures>,
     rejects: Rejects,
+    /// The operators among the inputs: whom a record comes from that no source has.
+    from: Arc<str>,
 }
 
 impl Plan {
@@ -192,7 +195,8 @@ impl Plan {
     }
 
     fn reject(&self, record: Row<'_>, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
-        let (source, offset) = turn.place_of(record.seq()).unwrap_or_else(|| (Arc::from(""), record.seq()));
+        let (source, offset) =
+            turn.place_of(record.seq()).unwrap_or_else(|| (Arc::clone(&self.from), record.seq()));
         let reason = format!(
             "expected an event time at most {} behind the newest record, got {}",
             format_duration(self.lateness),
