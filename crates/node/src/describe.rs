@@ -6,7 +6,7 @@ use thalweg_connect::SourceTime;
 use thalweg_types::{Error, format_duration};
 
 use crate::diagnostic::nearest;
-use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSource, Spread};
+use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSource, NodeRef, Spread};
 use crate::metrics::{LatePolicy, MetricsSpec, StageQuery, StageSpec};
 use crate::operator::Tasks;
 
@@ -60,10 +60,7 @@ fn describe_source(out: &mut String, source: &CheckedSource) {
         SourceTime::Field(place) => format!("field {}", source.schema.fields()[place].name),
         SourceTime::Arrival => "arrival".to_owned(),
     };
-    let late = match source.late {
-        LatePolicy::Reject => "rejected",
-        LatePolicy::Clamp => "clamped",
-    };
+    let late = policy(source.late);
     write!(out, "  time by {time}, late after {} and {late}", format_duration(source.lateness))
         .expect(NEVER_FAILS);
     if let Some(ahead) = source.max_ahead {
@@ -92,6 +89,43 @@ fn describe_operator(out: &mut String, operator: &CheckedOperator) {
             let fields: Vec<&str> = output.schema.names().collect();
             writeln!(out, "  output {}: {}", output.name, fields.join(", ")).expect(NEVER_FAILS);
         }
+    }
+    describe_judged(out, operator);
+}
+
+/// What an operator that keeps state goes by, where not just a source has said so.
+fn describe_judged(out: &mut String, operator: &CheckedOperator) {
+    let (Some(judged), Some(stream)) = (operator.prepared.judged, operator.streams.first()) else { return };
+    let lone_source =
+        matches!(&operator.inputs[..], [input] if matches!(input.endpoint.node, NodeRef::Source(_)));
+    if judged.lateness && judged.duplicates && lone_source {
+        return;
+    }
+    let mut told = Vec::new();
+    let mut taken = Vec::new();
+    match judged.lateness {
+        true => {
+            told.push(format!("late after {} and {}", format_duration(stream.lateness), policy(stream.late)))
+        }
+        false => taken.push("late records"),
+    }
+    match (judged.duplicates, &stream.dedup) {
+        (true, Some(dedup)) => {
+            told.push(format!("duplicates by {} within {}", dedup.id, format_duration(dedup.span)));
+        }
+        (true, None) => {}
+        (false, _) => taken.push("duplicates"),
+    }
+    if !taken.is_empty() {
+        told.push(format!("{} are taken as they come", taken.join(" and ")));
+    }
+    writeln!(out, "  {}", told.join(", ")).expect(NEVER_FAILS);
+}
+
+fn policy(late: LatePolicy) -> &'static str {
+    match late {
+        LatePolicy::Reject => "rejected",
+        LatePolicy::Clamp => "clamped",
     }
 }
 

@@ -224,3 +224,36 @@ fn records_that_found_no_other_are_told_at_the_end() {
     let ended = place.thalweg(&["run", "job.yaml", "--quiet", "--data-dir", "D"]).ends_with(0);
     assert_eq!(ended.stdout, "");
 }
+
+#[test]
+fn records_that_found_no_other_are_not_late_for_metrics_of_their_key() {
+    let mut sides = "ts,side,k\n".to_owned();
+    for second in 0..400 {
+        sides += &format!("{second},l,a\n{second},r,a\n");
+        // Time stands still in tasks that have none of the first key until the next of these comes.
+        if second % 10 == 0 {
+            sides += &format!("{second},l,z{second}\n");
+        }
+    }
+    let metrics = |name: &str, rest: &str| {
+        format!("  {name}: {{ type: metrics, input: j, {rest} OVER INFINITE\" }} }}\n")
+    };
+    let job = format!(
+        "{TWO_SIDES}{}{}sinks:\n  kept: {{ type: file, input: keyed, path: keyed.ndjson }}\n  \
+         late: {{ type: file, input: all, path: all.ndjson }}\n",
+        metrics("keyed", "partition_by: k, queries: { n: \"SELECT count(*) AS n FROM j GROUP BY k"),
+        metrics("all", "queries: { n: \"SELECT count(*) AS n FROM j"),
+    );
+    let place = Place::with(&[("sides.csv", &sides), ("job.yaml", &job)]);
+    for (partitions, all_are_kept) in [("1", true), ("4", false)] {
+        let set = format!("operators.j.partitions={partitions}");
+        let ended = place.thalweg(&["run", "job.yaml", "--set", &set]).ends_with(0);
+        assert!(!place.read("keyed.ndjson").contains("\"late\":["), "{partitions} partitions");
+        assert_eq!(!place.read("all.ndjson").contains("\"late\":["), all_are_kept, "{partitions} partitions");
+        let warning = "operator \"all\" is split by no key";
+        assert_eq!(!ended.stderr.contains(warning), all_are_kept, "{}", ended.stderr);
+        // Of those that the end of the input has let go of, no source knows.
+        assert_eq!(!ended.stderr.contains("rejects of operator j: late:"), all_are_kept, "{}", ended.stderr);
+        assert!(!ended.stderr.contains("rejects of source :"), "{}", ended.stderr);
+    }
+}

@@ -7,6 +7,7 @@ mod plugins;
 mod queries;
 mod schema;
 mod state;
+mod streams;
 mod structure;
 mod values;
 

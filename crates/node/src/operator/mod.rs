@@ -51,6 +51,35 @@ pub struct Stream {
     pub lateness: Micros,
     pub late: LatePolicy,
     pub dedup: Option<Dedup>,
+    /// What the streams that it was made of say differently.
+    pub(crate) clashes: Clashes,
+    pub(crate) apart: Option<Apart>,
+    /// A `metrics` above has marked its duplicates.
+    pub(crate) is_marked: bool,
+}
+
+impl Stream {
+    /// As a source says.
+    pub(crate) fn new(schema: Schema, lateness: Micros, late: LatePolicy, dedup: Option<Dedup>) -> Self {
+        Self { schema, lateness, late, dedup, clashes: Clashes::default(), apart: None, is_marked: false }
+    }
+}
+
+/// What streams that were brought together do not agree about, in words. Who judges by it refuses them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clashes {
+    pub(crate) late: Option<Arc<str>>,
+    pub(crate) ids: Option<Arc<str>>,
+}
+
+/// Records of a stream that tasks of one operator emit when their own time has passed. Nothing bounds how far these times
+/// are from each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Apart {
+    pub(crate) operator: Arc<str>,
+    /// The fields that split the records over its tasks.
+    pub(crate) key: Vec<String>,
+    pub(crate) tasks: u32,
 }
 
 /// How second records with the same id are found.
@@ -157,6 +186,26 @@ pub struct Prepared {
     /// Without what its saved state cannot be read, beside its name, type and partitions; `None` where it saves none, or
     /// says so with `metrics` or `keyed`.
     pub kept_by: Option<KeptBy>,
+    /// What it looks for among its records; `None` where it passes them on or makes others of them, one by one.
+    pub judged: Option<Judged>,
+    /// What it emits later than the records that it is made of.
+    pub later: Option<Later>,
+}
+
+/// What an operator that keeps state looks for among the records that it reads; otherwise it takes them as they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    pub lateness: bool,
+    pub duplicates: bool,
+}
+
+/// What is emitted once the time of its task has passed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Later {
+    /// How much further its event time may be behind than that of the records that are read.
+    pub behind: Micros,
+    /// The fields of what is emitted that split it over the tasks.
+    pub key: Vec<String>,
 }
 
 impl Prepared {
@@ -201,7 +250,23 @@ impl Prepared {
             tasks,
             factory: Arc::new(factory),
         };
-        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new(), kept_by: None }
+        Self {
+            outputs,
+            parts: vec![part],
+            rejects: None,
+            metrics: None,
+            keyed: Vec::new(),
+            kept_by: None,
+            judged: None,
+            later: None,
+        }
+    }
+
+    /// Says of an operator that emits when the time of its task has passed how far behind that may be, so that what is
+    /// below does not take it for late.
+    #[must_use]
+    pub fn emits_later(self, later: Later) -> Self {
+        Self { later: Some(later), ..self }
     }
 
     /// As [`Prepared::one`], for an operator written record by record, with the inputs of `check`.
@@ -277,6 +342,8 @@ pub struct OperatorCheck<'a> {
     pub(crate) above: &'a [String],
     /// The operators among its inputs: whom a record comes from that no source has.
     pub(crate) from: Arc<str>,
+    /// As the job file says.
+    pub(crate) partitions: Option<u32>,
     pub(crate) options: Options,
     pub(crate) failed: Cell<bool>,
 }

@@ -11,6 +11,7 @@ mod sink;
 pub(crate) mod source;
 mod spread;
 mod state;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::operator::{Inputs, OperatorCheck, OperatorPlugin, Prepared, Stream, T
 
 use super::input::{self, CheckedInput, Endpoint, NodeRef, RawInput};
 use super::sink::{self, CheckedSink};
-use super::{Context, Named, positive_duration, subsection};
+use super::{Context, Named, positive_duration, stream, subsection};
 
 /// An operator without mistakes.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub struct CheckedOperator {
     pub plugin: Arc<dyn OperatorPlugin>,
     pub inputs: Vec<CheckedInput>,
     pub prepared: Prepared,
+    /// What it reads: one stream per input, or that of the union.
+    pub(crate) streams: Vec<Stream>,
     /// The fields of a union that stands before an operator of one input with a list of them.
     pub(crate) union: Option<Prepared>,
     /// Tasks of the parts that leave it open.
@@ -283,6 +285,7 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         input_names: &input_names,
         above: &above,
         from: from.join(", ").into(),
+        partitions,
         options,
         failed: std::cell::Cell::new(false),
     };
@@ -291,8 +294,15 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         return None;
     }
     check_keyed(section, &prepared, &inputs, &streams, parallelism);
+    let split = partitions.unwrap_or(DEFAULT_PARTITIONS);
+    // The last of several is where they come together.
+    let place = inputs.last().map_or(section.span, |input| input.spread_span);
+    if !stream::check(section, &prepared, &streams, split, place) {
+        return None;
+    }
+    let names = if union.is_some() { &input_names[..1] } else { &input_names };
     for (number, output) in prepared.outputs.iter().enumerate() {
-        let stream = derive(&streams, output.schema.clone());
+        let stream = stream::emitted(&prepared, raw.name, split, &streams, names, output.schema.clone());
         context.streams.insert((raw.name.to_owned(), number), stream);
     }
     let outputs = prepared.outputs.iter().map(|output| output.name.clone()).collect();
@@ -311,9 +321,10 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         plugin,
         inputs,
         prepared,
+        streams,
         union,
         tasks: parallelism.unwrap_or(0),
-        partitions: partitions.unwrap_or(DEFAULT_PARTITIONS),
+        partitions: split,
         parallelism,
         schedule,
     })
@@ -486,26 +497,8 @@ pub(super) fn unite(
             return None;
         }
     }
-    Some((union::prepare(inputs.len(), schema.clone()), derive(streams, schema)))
-}
-
-/// What the sources said about order and duplicates, for a stream made of these.
-fn derive(streams: &[Stream], schema: thalweg_types::Schema) -> Stream {
-    use crate::metrics::LatePolicy;
-    let first = &streams[0];
-    let dedup = first.dedup.clone().filter(|dedup| {
-        let kept = schema.field(&dedup.id).is_some();
-        kept && streams.iter().all(|stream| stream.dedup.as_ref() == Some(dedup))
-    });
-    Stream {
-        schema,
-        lateness: streams.iter().map(|stream| stream.lateness).max().unwrap_or(0),
-        late: match streams.iter().all(|stream| stream.late == LatePolicy::Clamp) {
-            true => LatePolicy::Clamp,
-            false => LatePolicy::Reject,
-        },
-        dedup,
-    }
+    let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
+    Some((union::prepare(inputs.len(), schema.clone()), stream::derive(streams, &names, schema)))
 }
 
 /// Places of the operators that records of a node reach, in order.

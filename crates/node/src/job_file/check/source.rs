@@ -144,15 +144,11 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
 
-    let stream = Stream {
-        schema: schema.clone(),
-        lateness,
-        late,
-        dedup: match (&id, dedup) {
-            (Some(Some(place)), Some(span)) => Some(Dedup { id: schema.fields()[*place].name.clone(), span }),
-            _ => None,
-        },
+    let duplicates = match (&id, dedup) {
+        (Some(Some(place)), Some(span)) => Some(Dedup { id: schema.fields()[*place].name.clone(), span }),
+        _ => None,
     };
+    let stream = Stream::new(schema.clone(), lateness, late, duplicates);
     let kinds = plugin.outputs(&options);
     let others = kinds.iter().skip(1).map(|kind| kind.schema.clone());
     for (place, schema) in std::iter::once(rejects_schema()).chain(others).enumerate() {
@@ -199,7 +195,7 @@ fn check_untyped(context: &mut Context<'_>, name: &str, section: &Section<'_>) {
     section.refuse_others(known);
     let Some(schema) = section.get("schema").and_then(|node| read_schema(section, node)) else { return };
     let _ = check_time(section, &schema);
-    let stream = Stream { schema, lateness: DEFAULT_LATENESS, late: LatePolicy::Reject, dedup: None };
+    let stream = Stream::new(schema, DEFAULT_LATENESS, LatePolicy::Reject, None);
     let rejects = Stream { schema: rejects_schema(), ..stream.clone() };
     context.streams.insert((name.to_owned(), 0), stream);
     context.streams.insert((name.to_owned(), 1), rejects);

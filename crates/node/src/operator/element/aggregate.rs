@@ -21,7 +21,7 @@ use thalweg_types::{
 
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::metrics::LatePolicy;
-use crate::operator::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+use crate::operator::{Judged, Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 
 use super::{CHECKPOINT, ElementPlan, KEY, distinct, places, setters};
 
@@ -102,6 +102,10 @@ impl OperatorPlugin for Aggregate {
             kept.parts.insert("every".to_owned(), format_duration(every));
         });
         prepared.rejects = Some(1);
+        prepared.judged = Some(Judged { lateness: true, duplicates: false });
+        // A task emits intervals by their ends, so none is behind another.
+        let key = key.into_iter().map(|field| field.name).collect();
+        let prepared = prepared.emits_later(Later { behind: 0, key });
         Some(prepared)
     }
 }

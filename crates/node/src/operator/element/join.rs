@@ -12,7 +12,7 @@ use thalweg_flow::{Element, Packed, Packer, Row, Set, Turn};
 use thalweg_types::{Error, Field, Micros, Schema, Value};
 
 use crate::job_file::keys::{KeySpec, Shape};
-use crate::operator::{Inputs, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+use crate::operator::{Inputs, Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 
 use super::{CHECKPOINT, ElementPlan, KEY, distinct, places};
 
@@ -89,6 +89,8 @@ impl OperatorPlugin for Join {
         let sides = [&first.schema, &second.schema].map(Packer::all);
         let [first_side, second_side] = sides.map(|side| check.accept("input", side));
         let (fields, targets) = fields(check, &plan.keys, is_left);
+        let named = |place: &usize| targets[0][*place].clone();
+        let key: Vec<String> = plan.keys[0].iter().filter_map(named).collect();
         let schema = distinct(check, fields)?;
         let targets = targets.map(|side| {
             let set = |name: Option<String>| name.map(|name| Set::of(&schema, &name)).transpose();
@@ -103,11 +105,14 @@ impl OperatorPlugin for Join {
             targets: [first_targets?, second_targets?],
         };
         let outputs = vec![NamedOutput { name: "pairs".to_owned(), schema }];
+        let later = is_left.then(|| Later { behind: shared.behind(), key });
         // Records wait whole.
-        Some(Prepared::elements::<Waiting>(check, plan, outputs, shared).also_kept_by(|kept| {
+        let mut prepared = Prepared::elements::<Waiting>(check, plan, outputs, shared).also_kept_by(|kept| {
             kept.fields("schema of input 1", first.schema.fields());
             kept.fields("schema of input 2", second.schema.fields());
-        }))
+        });
+        prepared.later = later;
+        Some(prepared)
     }
 }
 
@@ -179,9 +184,19 @@ impl Pairs {
         task_time.saturating_sub(time) <= self.wait
     }
 
+    fn step(&self) -> Micros {
+        (self.wait / STEPS).max(1)
+    }
+
+    /// How far behind task time a record that found no other is emitted, where time comes record by record: it waits to
+    /// its end, and then for the step. One that came out of order may wait for the last one of its key.
+    fn behind(&self) -> Micros {
+        self.wait.saturating_add(self.step())
+    }
+
     /// When somebody has to look at a record that has waited to its end.
     fn due(&self, time: Micros) -> Micros {
-        let step = (self.wait / STEPS).max(1);
+        let step = self.step();
         let ends = time.saturating_add(self.wait).saturating_add(1);
         ends.saturating_add(step - 1).div_euclid(step).saturating_mul(step).max(ends)
     }

@@ -27,7 +27,9 @@ use crate::diagnostic::nearest;
 use crate::job_file::Recovery;
 use crate::job_file::keys::{KeySpec, Shape};
 
-use super::{KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks};
+use super::{
+    Judged, KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks,
+};
 
 pub use aggregate::Aggregate;
 pub use changes::Changes;
@@ -221,7 +223,16 @@ impl Prepared {
                 Ok(Box::new(Elements::<E>::new(shared, &inputs, &schemas, &plan.keys, plan.settings, state)?))
             }),
         };
-        Self { outputs, parts: vec![part], rejects: None, metrics: None, keyed: Vec::new(), kept_by }
+        Self {
+            outputs,
+            parts: vec![part],
+            rejects: None,
+            metrics: None,
+            keyed: Vec::new(),
+            kept_by,
+            judged: Some(Judged::default()),
+            later: None,
+        }
     }
 }
 

@@ -98,6 +98,12 @@ impl<'a> Task<'a> {
         Self { job, operator, told: Vec::new(), handed: Vec::new() }
     }
 
+    /// The end of the input.
+    fn finish(&mut self, at: usize) {
+        self.call(at as Seq, |operator, out| operator.finish(out));
+        self.told.sort_by_key(|told| (told.0, told.1));
+    }
+
     fn call(&mut self, at: Seq, call: impl FnOnce(&mut dyn Operator, &mut Output<'_>) -> Result<(), Error>) {
         let operator = &mut *self.operator;
         let (emitted, handed) = collect_with_parts(|out| call(operator, out)).unwrap();
@@ -361,8 +367,24 @@ proptest! {
     #[test]
     fn joins_are_the_pairs_that_a_double_loop_finds(events in events(2, 25), left in any::<bool>()) {
         let operator = format!("type: join, input: [a, b], key: k, within: 20us, left: {left}");
-        let told = plain(&job(&operator, "lateness: 10us"), &events);
+        let job = job(&operator, "lateness: 10us");
+        let mut task = Task::new(&job, None);
+        task.run(&events, 0, &mut std::iter::repeat(1), &mut 0);
+        let told = std::mem::take(&mut task.told);
+        task.finish(events.len());
+        let at_end = std::mem::take(&mut task.told);
         let all: Vec<(Seq, &Record)> = records(&events).collect();
+        let is_late = |n: u64| {
+            let (before, [(_, record), ..]) = all.split_at(all.iter().position(|(seq, _)| seq + 1 == n).unwrap())
+            else {
+                return false;
+            };
+            before.iter().any(|(_, earlier)| record.time < earlier.time - 10)
+        };
+        // What a `metrics` below takes for late.
+        let lateness = job.operators[0].prepared.later.as_ref().map(|later| 10 + later.behind);
+        prop_assert_eq!(lateness, left.then_some(10 + 30 + 1));
+        let mut newest = Micros::MIN;
         let (mut pairs, mut paired, mut time) = (Vec::new(), BTreeSet::new(), Micros::MIN);
         for (place, (seq, second)) in all.iter().enumerate() {
             time = time.max(second.time);
@@ -384,9 +406,14 @@ proptest! {
             let row: serde_json::Value = serde_json::from_str(text).unwrap();
             let n = row["n"].as_u64().unwrap();
             match row["w"].is_null() {
-                true => prop_assert!(alone.insert(n), "{} twice", n),
+                true => {
+                    prop_assert!(alone.insert(n), "{} twice", n);
+                    let behind = newest.saturating_sub(*at);
+                    prop_assert!(is_late(n) || behind <= 41, "{} is {} behind", n, behind);
+                }
                 false => found.push((*seq, *at, n)),
             }
+            newest = newest.max(*at);
         }
         prop_assert_eq!(found, pairs);
         // They are let go of in steps; by two steps behind the wait all are.
@@ -400,6 +427,16 @@ proptest! {
             prop_assert!(waited > 30 || !alone.contains(&(seq + 1)));
         }
         prop_assert!(alone.iter().all(|n| left && !paired.contains(n)));
+        for (_, _, at, text) in &at_end {
+            let row: serde_json::Value = serde_json::from_str(text).unwrap();
+            let n = row["n"].as_u64().unwrap();
+            prop_assert!(row["w"].is_null() && alone.insert(n), "{} at the end", n);
+            prop_assert!(is_late(n) || newest.saturating_sub(*at) <= 41);
+            newest = newest.max(*at);
+        }
+        let lone = all.iter().filter(|(seq, record)| record.port == 0 && !paired.contains(&(seq + 1)));
+        let lone: BTreeSet<u64> = lone.map(|(seq, _)| seq + 1).collect();
+        prop_assert_eq!(alone, if left { lone } else { BTreeSet::new() }, "at the end all are told");
     }
 
     #[test]

@@ -1,0 +1,170 @@
+//! What is told about streams that say different things of order and duplicates, and about who goes by it.
+
+use expect_test::expect;
+
+use crate::describe::describe;
+
+use super::{check, read};
+
+/// Two sources with keys of their own, and operators and sinks that read them.
+fn with(first: &str, second: &str, rest: &str) -> String {
+    let schema = "schema: { ts: timestamp(us), id: string, tx: string, k: string, v: float64 }, time: ts";
+    format!(
+        "name: test
+sources:
+  a: {{ type: file, path: a.csv, format: csv, {schema}, {first} }}
+  b: {{ type: file, path: b.csv, format: csv, {schema}, {second} }}
+operators:
+{rest}"
+    )
+}
+
+const METRICS: &str =
+    "  m: { type: metrics, input: [a, b], queries: { n: SELECT count(*) AS n FROM a OVER INFINITE } }
+sinks:
+  out: { type: \"null\", input: m }
+";
+
+#[test]
+fn who_judges_by_streams_that_do_not_agree_is_refused() {
+    check(
+        &with("id: id, dedup: 10m", "late: reject", METRICS),
+        expect![[r#"
+        error: operator "m" looks for duplicates, and its streams do not agree about them: "a" finds duplicates by "id" and "b" has no `id` with `dedup`
+         --> job.yaml:6:34
+          |
+        6 |   m: { type: metrics, input: [a, b], queries: { n: SELECT count(*) AS n FROM a OVER INFINITE } }
+          |                                  ^
+          = hint: give their sources the same `id` and `dedup`, or read them with an operator each
+    "#]],
+    );
+    check(
+        &with("id: id, dedup: 10m", "id: tx, dedup: 10m", METRICS),
+        expect![[r#"
+        error: operator "m" looks for duplicates, and its streams do not agree about them: "a" finds duplicates by "id" and "b" finds duplicates by "tx"
+         --> job.yaml:6:34
+          |
+        6 |   m: { type: metrics, input: [a, b], queries: { n: SELECT count(*) AS n FROM a OVER INFINITE } }
+          |                                  ^
+          = hint: give their sources the same `id` and `dedup`, or read them with an operator each
+    "#]],
+    );
+    check(
+        &with("late: clamp", "late: reject", METRICS),
+        expect![[r#"
+        error: operator "m" judges late records, and its streams do not agree about them: "b" rejects late records and "a" clamps them
+         --> job.yaml:6:34
+          |
+        6 |   m: { type: metrics, input: [a, b], queries: { n: SELECT count(*) AS n FROM a OVER INFINITE } }
+          |                                  ^
+          = hint: give their sources the same `late`, or read them with an operator each
+    "#]],
+    );
+    let union = "  u: { type: union, input: [a, b] }
+  f: { type: filter, input: u, where: v > 1 }
+  g: { type: aggregate, input: f, key: k, fields: v, every: 1m }
+sinks:
+  out: { type: \"null\", input: g }
+";
+    check(
+        &with("late: clamp", "late: reject", union),
+        expect![[r#"
+        error: operator "g" judges late records, and its streams do not agree about them: "b" rejects late records and "a" clamps them
+         --> job.yaml:8:32
+          |
+        8 |   g: { type: aggregate, input: f, key: k, fields: v, every: 1m }
+          |                                ^
+          = hint: give their sources the same `late`, or read them with an operator each
+    "#]],
+    );
+}
+
+#[test]
+fn streams_that_nobody_judges_need_not_agree() {
+    let rest = "  f: { type: filter, input: [a, b], where: v > 1 }
+  m: { type: map, input: f, keep: [ts, k], select: { w: v } }
+sinks:
+  out: { type: \"null\", input: [m] }
+  both: { type: \"null\", input: [a, b] }
+";
+    check(&with("id: id, dedup: 10m, late: clamp", "late: reject", rest), expect![["fine"]]);
+}
+
+#[test]
+fn of_several_spans_the_largest_holds_and_check_prints_it() {
+    let text =
+        with("id: id, dedup: 10m, lateness: 5s", "id: id, dedup: 1h, lateness: 1s, late: reject", METRICS);
+    let told = describe(&read(&text, &[]).unwrap());
+    assert!(told.contains("\n  late after 5s and rejected, duplicates by id within 1h\n"), "{told}");
+}
+
+#[test]
+fn elements_say_what_they_do_not_look_for() {
+    let rest = "  c: { type: count, input: a, key: k }
+  m: { type: metrics, input: b, queries: { n: SELECT count(*) AS n FROM b OVER INFINITE } }
+  f: { type: filter, input: m, where: duplicate IS NULL }
+  d: { type: count, input: f, key: k }
+  g: { type: aggregate, input: f, key: k, fields: v, every: 1m }
+sinks:
+  out: { type: \"null\", input: [c, d] }
+  sums: { type: \"null\", input: g }
+";
+    let text = with("id: id, dedup: 10m", "id: id, dedup: 10m", rest);
+    check(
+        &text,
+        expect![[r#"
+        warning: operator "c" does not look for duplicates: of two records with the same "id" it takes both
+         --> job.yaml:6:28
+          |
+        6 |   c: { type: count, input: a, key: k }
+          |                            ^
+          = hint: a `metrics` before it does: let its answers through with a `filter`, `where: duplicate IS NULL`
+    "#]],
+    );
+    let told = describe(&read(&text, &[]).unwrap());
+    assert!(told.contains("\n  late records and duplicates are taken as they come\n"), "{told}");
+    assert!(told.contains("\n  late after 10s and rejected, duplicates are taken as they come\n"), "{told}");
+}
+
+#[test]
+fn what_tasks_emit_by_their_own_time_is_not_brought_together_unsaid() {
+    let rest = "  j: { type: join, input: [a, b], key: k, within: 16s, left: true }
+  one: { type: join, input: [a, b], key: k, within: 16s, left: true, partitions: 1 }
+  apart: { type: metrics, input: j, partition_by: k, partitions: 8, queries: { n: SELECT count(*) AS n FROM j GROUP BY k OVER INFINITE } }
+  same: { type: metrics, input: one, queries: { n: SELECT count(*) AS n FROM one OVER INFINITE } }
+  all: { type: metrics, input: j, queries: { n: SELECT count(*) AS n FROM j OVER INFINITE } }
+  fewer: { type: metrics, input: j, partition_by: k, partitions: 2, queries: { n: SELECT count(*) AS n FROM j GROUP BY k OVER INFINITE } }
+  g: { type: aggregate, input: a, fields: v, every: 10s, partitions: 2 }
+  h: { type: aggregate, input: g, fields: v_count, every: 1m }
+sinks:
+  out: { type: \"null\", input: [apart, fewer] }
+  others: { type: \"null\", input: [same, all] }
+  sums: { type: \"null\", input: h }
+";
+    let text = with("lateness: 0s", "lateness: 0s", rest);
+    check(
+        &text,
+        expect![[r#"
+        warning: operator "all" is split by no key, and reads what each of 4 tasks of "j" emits when its own time has passed: what the slower ones emit may be late
+          --> job.yaml:10:32
+           |
+        10 |   all: { type: metrics, input: j, queries: { n: SELECT count(*) AS n FROM j OVER INFINITE } }
+           |                                ^
+           = hint: `partition_by: [k]` and `partitions: 4` keep the tasks apart, or `partitions: 1` of "j" gives it one time
+        warning: operator "fewer" is split by k, and reads what each of 4 tasks of "j" emits when its own time has passed: what the slower ones emit may be late
+          --> job.yaml:11:34
+           |
+        11 |   fewer: { type: metrics, input: j, partition_by: k, partitions: 2, queries: { n: SELECT count(*) AS n FROM j GROUP BY k OVER INFINITE } }
+           |                                  ^
+           = hint: `partition_by: [k]` and `partitions: 4` keep the tasks apart, or `partitions: 1` of "j" gives it one time
+        warning: operator "h" is split by no key, and reads what each of 2 tasks of "g" emits when its own time has passed: what the slower ones emit may be late
+          --> job.yaml:13:32
+           |
+        13 |   h: { type: aggregate, input: g, fields: v_count, every: 1m }
+           |                                ^
+           = hint: `partitions: 1` of "g" gives it one time
+    "#]],
+    );
+    let told = describe(&read(&text, &[]).unwrap());
+    assert!(told.contains("\n  late after 17s and rejected\n"), "{told}");
+}
