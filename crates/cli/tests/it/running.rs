@@ -257,3 +257,32 @@ fn records_that_found_no_other_are_not_late_for_metrics_of_their_key() {
         assert!(!ended.stderr.contains("rejects of source :"), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn elements_without_a_key_are_one_per_partition() {
+    let records: String = (0..10_000).map(|n| format!("k{}\n", n % 5)).collect();
+    let job = "\
+name: parts
+sources:
+  a: { type: file, path: a.csv, format: csv, schema: { k: string } }
+operators:
+  even: { type: count, input: a, partitions: 3 }
+  split: { type: count, input: { from: a, partition: key(k) }, partitions: 3, parallelism: 2 }
+sinks:
+  even: { type: file, input: even, path: even.ndjson }
+  split: { type: file, input: split, path: split.ndjson }
+";
+    let place = Place::with(&[("a.csv", &format!("k\n{records}")), ("job.yaml", job)]);
+    let mut told: Option<[String; 2]> = None;
+    for args in [&["--workers", "1"][..], &["--workers", "3"], &["--workers", "2", "--data-dir", "D"]] {
+        place.thalweg(&[&["run", "job.yaml", "--quiet"], args].concat()).ends_with(0);
+        let now = [place.read("even.ndjson"), place.read("split.ndjson")];
+        for (name, counts) in ["even", "split"].iter().zip(&now) {
+            let ones = counts.lines().filter(|line| *line == "{\"count\":1}").count();
+            assert!((2..=3).contains(&ones), "{name}: {ones} elements");
+            assert_eq!(counts.lines().count(), 10_000);
+        }
+        let before = told.get_or_insert_with(|| now.clone());
+        assert_eq!(*before, now, "{args:?}");
+    }
+}

@@ -154,6 +154,12 @@ pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error>
             let is = is.get(what).unwrap_or(&Value::Null);
             return refuse(format!("operator {name} kept its state by {what} {was}, by {what} {is} now"));
         }
+        // Elements without a key have one partition where nothing is said.
+        let count = |operator: &Value| operator["partitions"].as_u64().unwrap_or(1);
+        let (was, is) = (count(&operator), count(&other));
+        if operator["kept_by"].is_object() && other["kept_by"].is_object() && was != is {
+            return refuse(format!("operator {name} had {was} partitions, it has {is} now"));
+        }
     }
     Ok(())
 }

@@ -195,7 +195,12 @@ pub(crate) const OPERATOR: &[KeySpec] = &[
     KeySpec::new("type", Shape::Type, "kind of the operator").required(),
     KeySpec::new("input", Shape::Input, "what it reads").required(),
     KeySpec::new("parallelism", TASKS, "how many tasks of it run"),
-    KeySpec::new("partitions", TASKS, "how its keys are split, for the life of its state").default("4"),
+    KeySpec::new(
+        "partitions",
+        TASKS,
+        "how its keys are split, for the life of its state; of elements without a key how many there are, 1 if it is absent",
+    )
+    .default("4"),
     KeySpec::new("schedule", Shape::Section(SCHEDULE), "when its tasks run, beside whenever they can"),
 ];
 

@@ -98,6 +98,7 @@ impl OperatorPlugin for Metrics {
             kept_by: Some(kept_by),
             judged: Some(Judged { lateness: true, duplicates: true }),
             later: None,
+            takes_partitions: false,
         })
     }
 }

@@ -190,6 +190,8 @@ pub struct Prepared {
     pub judged: Option<Judged>,
     /// What it emits later than the records that it is made of.
     pub later: Option<Later>,
+    /// It has no key, and as many tasks as `partitions` says, over which its inputs are spread as declared.
+    pub takes_partitions: bool,
 }
 
 /// What an operator that keeps state looks for among the records that it reads; otherwise it takes them as they come.
@@ -259,6 +261,7 @@ impl Prepared {
             kept_by: None,
             judged: None,
             later: None,
+            takes_partitions: false,
         }
     }
 

@@ -16,7 +16,7 @@ fn assert_refused(folder: &Folder, text: &str, said: &str) {
 type Change = (&'static str, &'static str, &'static str);
 
 /// Operators, and changes that their elements do not survive.
-const ELEMENTS: [(&str, &[Change]); 4] = [
+const ELEMENTS: [(&str, &[Change]); 6] = [
     (
         "type: count, input: a, key: card, partitions: 2",
         &[
@@ -55,6 +55,18 @@ const ELEMENTS: [(&str, &[Change]); 4] = [
             ("key: card", "key: card, other_key: shop", "kept its state by key of input 2"),
             ("m: int64", "m: float64", "kept its state by schema of input 1"),
         ],
+    ),
+    (
+        "type: count, input: a, partitions: 2",
+        &[
+            ("partitions: 2", "partitions: 3", "operator \"o\" had 2 partitions, it has 3 now"),
+            (", partitions: 2", "", "kept its state by partition \"shuffle\", by partition null now"),
+            ("input: a", "input: { from: a, partition: key(card) }", "by partition \"key(card)\" now"),
+        ],
+    ),
+    (
+        "type: count, input: a",
+        &[("input: a", "input: a, partitions: 2", "operator \"o\" had 1 partitions, it has 2 now")],
     ),
 ];
 

@@ -248,21 +248,7 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
 
     let mut inputs = Vec::new();
     let mut streams = Vec::new();
-    for (input, (checked, stream)) in raw_inputs.iter().zip(resolved) {
-        if plugin.partitions_itself() && input.is_spread() {
-            section
-                .report
-                .at(
-                    input.spread_span,
-                    format!("{} of type {} spreads its input itself", section.what, plugin.name()),
-                )
-                .hint(match plugin.options().iter().any(|spec| spec.key == "partition_by") {
-                    true => "leave out \"partition\" here; `partition_by` says by what",
-                    false => "leave out \"partition\" here; `key` says by what",
-                })
-                .report();
-            return None;
-        }
+    for (checked, stream) in resolved {
         inputs.push(checked);
         streams.push(stream);
     }
@@ -289,11 +275,22 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         options,
         failed: std::cell::Cell::new(false),
     };
-    let prepared = plugin.check(&check)?;
+    let mut prepared = plugin.check(&check)?;
     if check.failed.get() {
         return None;
     }
     check_keyed(section, &prepared, &inputs, &streams, parallelism);
+    if plugin.partitions_itself()
+        && !prepared.takes_partitions
+        && let Some(input) = raw_inputs.iter().find(|input| input.is_spread())
+    {
+        refuse_spread(section, &*plugin, &prepared, input);
+        return None;
+    }
+    if prepared.takes_partitions {
+        spread_elements(section, &mut prepared, &mut inputs, &streams)?;
+    }
+    let is_of_elements = prepared.judged.is_some() && prepared.metrics.is_none();
     let split = partitions.unwrap_or(DEFAULT_PARTITIONS);
     // The last of several is where they come together.
     let place = inputs.last().map_or(section.span, |input| input.spread_span);
@@ -309,11 +306,27 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     context.outputs.insert(raw.name.to_owned(), outputs);
     let keyed = prepared.parts.iter().any(|part| part.tasks == Tasks::Partitions)
         || inputs.iter().any(|input| matches!(input.spread, Some(input::Spread::Key(_))));
-    if partitions.is_some() && !keyed {
+    if partitions.is_some() && !keyed && !is_of_elements {
         section
             .report
             .at(section.key_span("partitions"), format!("{} has \"partitions\", but no key splits it", section.what))
-            .hint("`parallelism` says how many tasks run; `input: { from: …, partition: key(field) }` makes it keyed")
+            .hint(match plugin.partitions_itself() {
+                true => "leave it out: what has no key is one task; `partition_by: [field]` makes a stage keyed",
+                false => {
+                    "`parallelism` says how many tasks run; `input: { from: …, partition: key(field) }` makes it keyed"
+                }
+            })
+            .report();
+    }
+    if let Some(count) = parallelism.filter(|count| *count > 1 && is_of_elements && !keyed) {
+        section
+            .report
+            .at(
+                section.key_span("parallelism"),
+                format!("{} has no key, so one task of it runs", section.what),
+            )
+            .hint(format!("`partitions: {count}` makes as many tasks, with an element in each"))
+            .warning()
             .report();
     }
     Some(CheckedOperator {
@@ -328,6 +341,82 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         parallelism,
         schedule,
     })
+}
+
+/// Refuses to spread an input of an operator that does so itself.
+fn refuse_spread(section: &Section<'_>, plugin: &dyn OperatorPlugin, prepared: &Prepared, input: &RawInput) {
+    let has_one_task = prepared.parts.iter().all(|part| part.tasks == Tasks::One);
+    section
+        .report
+        .at(
+            input.spread_span,
+            format!("{} of type {} spreads its input itself", section.what, plugin.name()),
+        )
+        .hint(match plugin.options().iter().any(|spec| spec.key == "partition_by") {
+            true => "leave out \"partition\" here; `partition_by` says by what",
+            false if has_one_task => {
+                "leave it out: without a `key` there is one task; with `partitions: n` there are n, with an element each"
+            }
+            false => "leave out \"partition\" here; `key` says by what",
+        })
+        .report();
+}
+
+/// Spreads the inputs of elements without a key over their tasks, evenly where the job file does not say.
+///
+/// Each of them has state of its own, so a record has to reach the same one again after a restart: how it is spread may
+/// hang on the record and its order number alone.
+fn spread_elements(
+    section: &Section<'_>,
+    prepared: &mut Prepared,
+    inputs: &mut [CheckedInput],
+    streams: &[Stream],
+) -> Option<()> {
+    use input::Spread;
+    let is_united = streams.len() < inputs.len();
+    let mut how = Vec::new();
+    for (port, input) in inputs.iter_mut().enumerate() {
+        if is_united && input.spread.is_none() {
+            continue;
+        }
+        let spread = input.spread.get_or_insert(Spread::Shuffle);
+        let schema = &streams[if is_united { 0 } else { port }].schema;
+        let told = match spread {
+            _ if is_united => Err("one of a list of inputs"),
+            Spread::Forward => Err("forward, which keeps no record in one task after a restart"),
+            Spread::Global => Err("global, which gives every record to the first of them"),
+            Spread::Shuffle => Ok("shuffle".to_owned()),
+            Spread::Broadcast => Ok("broadcast".to_owned()),
+            Spread::Custom(_) => Ok("custom".to_owned()),
+            Spread::Key(places) => {
+                let names = places.iter().map(|place| schema.fields()[*place].name.as_str());
+                Ok(format!("key({})", names.collect::<Vec<_>>().join(", ")))
+            }
+        };
+        let wrong = match told {
+            Ok(told) => {
+                how.push(told);
+                continue;
+            }
+            Err(wrong) => wrong,
+        };
+        let message = format!("{} has an element in each partition, and spreads {wrong}", section.what);
+        section
+            .report
+            .at(input.spread_span, message)
+            .expected("shuffle, key(a, b), broadcast or one of your own")
+            .hint(match is_united {
+                true => "bring the inputs together with a `union` before, and spread that",
+                false => "leave it out to spread records evenly",
+            })
+            .report();
+        return None;
+    }
+    if let Some(kept_by) = &mut prepared.kept_by {
+        let how = if is_united { "shuffle".to_owned() } else { how.join(", ") };
+        kept_by.parts.insert("partition".to_owned(), how);
+    }
+    Some(())
 }
 
 /// Refuses inputs of which records that belong together could reach different tasks.

@@ -182,3 +182,91 @@ fn joins_have_two_inputs_and_keys_of_the_same_types() {
     );
     check(&with("type: join, input: [a, b], key: count, other_key: key, within: 1s"), expect![["fine"]]);
 }
+
+#[test]
+fn elements_without_a_key_may_have_partitions() {
+    check(
+        &with("type: count, input: a, parallelism: 3"),
+        expect![[r#"
+        warning: nothing reads source "b"
+         --> job.yaml:4:3
+          |
+        4 |   b: { type: file, path: b.csv, format: csv, schema: { ts: timestamp(us), key: int64, w: float64 }, time: ts }
+          |   ^
+        warning: operator "op" has no key, so one task of it runs
+         --> job.yaml:6:32
+          |
+        6 |   op: { type: count, input: a, parallelism: 3 }
+          |                                ^^^^^^^^^^^
+          = hint: `partitions: 3` makes as many tasks, with an element in each
+    "#]],
+    );
+    check(
+        &with("type: count, input: { from: a, partition: key(k) }"),
+        expect![[r#"
+        error: operator "op" of type count spreads its input itself
+         --> job.yaml:6:51
+          |
+        6 |   op: { type: count, input: { from: a, partition: key(k) } }
+          |                                                   ^^^^^^
+          = hint: leave it out: without a `key` there is one task; with `partitions: n` there are n, with an element each
+    "#]],
+    );
+    check(
+        &with("type: count, input: { from: a, partition: forward }, partitions: 2"),
+        expect![[r#"
+        error: operator "op" has an element in each partition, and spreads forward, which keeps no record in one task after a restart
+         --> job.yaml:6:51
+          |
+        6 |   op: { type: count, input: { from: a, partition: forward }, partitions: 2 }
+          |                                                   ^^^^^^^
+          = expected: shuffle, key(a, b), broadcast or one of your own
+          = hint: leave it out to spread records evenly
+    "#]],
+    );
+    check(
+        &with("type: count, input: [a, { from: a, partition: shuffle }], partitions: 2"),
+        expect![[r#"
+        error: operator "op" has an element in each partition, and spreads one of a list of inputs
+         --> job.yaml:6:55
+          |
+        6 |   op: { type: count, input: [a, { from: a, partition: shuffle }], partitions: 2 }
+          |                                                       ^^^^^^^
+          = expected: shuffle, key(a, b), broadcast or one of your own
+          = hint: bring the inputs together with a `union` before, and spread that
+    "#]],
+    );
+    check(
+        &with("type: join, input: [a, b], within: 1s, partitions: 2"),
+        expect![[r#"
+        error: "op" has no key, and records in different partitions are no pairs
+         --> job.yaml:6:60
+          |
+        6 |   op: { type: join, input: [a, b], within: 1s, partitions: 2 }
+          |                                                            ^
+          = hint: name a `key`, or leave out "partitions"
+    "#]],
+    );
+    let metrics =
+        "type: metrics, input: a, partitions: 2, queries: { n: SELECT count(*) AS n FROM a OVER INFINITE }";
+    check(
+        &with(metrics),
+        expect![[r#"
+        error: operator "op" has "partitions", but no key splits it
+         --> job.yaml:6:34
+          |
+        6 |   op: { type: metrics, input: a, partitions: 2, queries: { n: SELECT count(*) AS n FROM a OVER INFINITE } }
+          |                                  ^^^^^^^^^^
+          = hint: leave it out: what has no key is one task; `partition_by: [field]` makes a stage keyed
+    "#]],
+    );
+    for (operator, tasks) in [
+        ("type: count, input: a, partitions: 3, parallelism: 2", 3),
+        ("type: count, input: { from: a, partition: key(k) }, key: [], partitions: 3", 3),
+        ("type: count, input: a, partitions: 1", 1),
+        ("type: count, input: [a, a], partitions: 2", 2),
+    ] {
+        let job = super::read(&with(operator), &[]).unwrap();
+        assert_eq!(job.operators[0].output_tasks(), tasks, "{operator}");
+    }
+}

@@ -88,6 +88,11 @@ impl OperatorPlugin for Join {
         let is_left = check.options().flag("left").unwrap_or(false);
         let sides = [&first.schema, &second.schema].map(Packer::all);
         let [first_side, second_side] = sides.map(|side| check.accept("input", side));
+        if plan.keys[0].is_empty() && check.partitions.is_some_and(|partitions| partitions > 1) {
+            let message =
+                format!("{:?} has no key, and records in different partitions are no pairs", check.name());
+            check.error("partitions", message, Some("name a `key`, or leave out \"partitions\"".to_owned()));
+        }
         let (fields, targets) = fields(check, &plan.keys, is_left);
         let named = |place: &usize| targets[0][*place].clone();
         let key: Vec<String> = plan.keys[0].iter().filter_map(named).collect();

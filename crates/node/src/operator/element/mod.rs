@@ -1,6 +1,7 @@
 //! Operators of keyed elements: what they have in common in a job file, and where their state is.
 //!
-//! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task.
+//! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task, or `partitions` of
+//! them with an element each, over which the inputs are spread as declared.
 //!
 //! Memory: each of these operators takes its part of `state.memory` ([`Services::element_memory`](super::Services)), shared
 //! evenly by its tasks, for elements that the back end has. Without a durable job nothing can leave memory, and the bound
@@ -41,7 +42,8 @@ use pace::Pace;
 pub const KEY: KeySpec = KeySpec::new(
     "key",
     TEXTS,
-    "fields whose values tell elements apart; absent: one for all records, in one task",
+    "fields whose values tell elements apart; absent: one for all records, or one in each of `partitions`, over which \
+     `partition` of the input spreads the records",
 );
 /// How long an element stays that no record touches.
 pub const TTL: KeySpec = KeySpec::new(
@@ -75,7 +77,7 @@ pub const CHECKPOINT: KeySpec = KeySpec::new(
 /// How the elements of an operator are told apart and kept.
 #[derive(Clone, Debug)]
 pub struct ElementPlan {
-    /// Places of the key fields, by input; empty ones for one element in one task.
+    /// Places of the key fields, by input; empty ones for one element in each task.
     pub keys: Vec<Vec<usize>>,
     pub settings: ElementSettings,
     /// Otherwise they live as long as the process, whatever the job does.
@@ -198,17 +200,20 @@ impl Prepared {
         let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
         let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
         let is_keyed = plan.keys.iter().all(|key| !key.is_empty());
+        let takes_partitions = !is_keyed && check.partitions.is_some_and(|partitions| partitions > 1);
+        let is_split = is_keyed || takes_partitions;
         let kept_by = plan.is_durable.then(|| {
-            let mut kept_by = KeptBy { is_split: is_keyed, ..KeptBy::default() };
+            let mut kept_by = KeptBy { is_split, ..KeptBy::default() };
             for (port, (key, input)) in plan.keys.iter().zip(&inputs).enumerate() {
                 let what = if port == 0 { "key".to_owned() } else { format!("key of input {}", port + 1) };
                 kept_by.fields(what, key.iter().map(|place| &input.fields()[*place]));
             }
             kept_by
         });
-        let spread = |(port, key): (usize, &Vec<usize>)| {
-            let partitioning = if is_keyed { Partitioning::Key(key.clone()) } else { Partitioning::Global };
-            PartInput::Outer { port, partitioning }
+        let spread = |(port, key): (usize, &Vec<usize>)| match (is_keyed, takes_partitions) {
+            (true, _) => PartInput::Outer { port, partitioning: Partitioning::Key(key.clone()) },
+            (false, true) => PartInput::Declared { port },
+            (false, false) => PartInput::Outer { port, partitioning: Partitioning::Global },
         };
         let spread = plan.keys.iter().enumerate().map(spread).collect();
         let shared = Arc::new(shared);
@@ -216,7 +221,7 @@ impl Prepared {
             label: None,
             inputs: spread,
             outputs: schemas.clone(),
-            tasks: if is_keyed { Tasks::Partitions } else { Tasks::One },
+            tasks: if is_split { Tasks::Partitions } else { Tasks::One },
             factory: Arc::new(move |context| {
                 let state = open_state(context, plan.is_durable)?;
                 let shared = Arc::clone(&shared);
@@ -232,6 +237,7 @@ impl Prepared {
             kept_by,
             judged: Some(Judged::default()),
             later: None,
+            takes_partitions,
         }
     }
 }
