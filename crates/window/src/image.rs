@@ -221,14 +221,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// First byte of every sealed value, the last four of which are a checksum whatever its number. Persisted: another layout
+/// First byte of a sealed value, the last four of which are a checksum whatever its number. Persisted: another layout
 /// gets another number.
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 /// Appends a value to `out`: the version, what `body` appends, a checksum of `key` and all that.
 pub(crate) fn seal(key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    seal_as(VERSION, key, out, body);
+}
+
+/// The same for a value whose layout has a version of its own.
+pub(crate) fn seal_as(version: u8, key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    out.push(VERSION);
+    out.push(version);
     body(out);
     let crc = checksum(key, &out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -239,6 +244,14 @@ pub(crate) fn seal(key: &[u8], out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>
 /// # Errors
 /// [`Malformed`] where the version is another or the checksum is not that of `key` and `value`.
 pub(crate) fn open<'a>(key: &[u8], value: &'a [u8]) -> Result<Reader<'a>, Malformed> {
+    open_to(VERSION, key, value).map(|(_, reader)| reader)
+}
+
+/// Version and body of a value whose layout has a version of its own, of which `newest` is the newest.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_to<'a>(newest: u8, key: &[u8], value: &'a [u8]) -> Result<(u8, Reader<'a>), Malformed> {
     let mut reader = Reader::new(value);
     let version = reader.byte("format version")?;
     let Some((body, crc)) = value.split_last_chunk::<4>().filter(|(body, _)| !body.is_empty()) else {
@@ -252,13 +265,13 @@ pub(crate) fn open<'a>(key: &[u8], value: &'a [u8]) -> Result<Reader<'a>, Malfor
             format_args!("{got:#010x}"),
         ));
     }
-    if version != VERSION {
+    if !(VERSION..=newest).contains(&version) {
         reader.at = 0;
-        let malformed = reader.malformed("format version", VERSION, version);
-        return Err(Malformed { is_newer: version > VERSION, ..malformed });
+        let malformed = reader.malformed("format version", newest, version);
+        return Err(Malformed { is_newer: version > newest, ..malformed });
     }
     reader.bytes = body;
-    Ok(reader)
+    Ok((version, reader))
 }
 
 fn checksum(key: &[u8], value: &[u8]) -> u32 {

@@ -11,6 +11,8 @@
 //!
 //! Invariants
 //! * Keys ascend within a list and within a tree; within each, no value bars an older one.
+//! * A group never gets two values with one key. (What builds before stages numbered arrivals left in a list may have
+//!   equal ones, in order of arrival.)
 
 use std::collections::BTreeMap;
 
@@ -188,8 +190,8 @@ impl<V: Item> Queues<V> {
             let mut before = None;
             for _ in 0..image.count("values of a queue")? {
                 let key = (image.signed("time in a queue")?, image.number("arrival in a queue")?);
-                if before.is_some_and(|before| before >= key) {
-                    let expected = format!("above {before:?}");
+                if before.is_some_and(|before| before > key || in_tree && before == key) {
+                    let expected = format!("behind {before:?}");
                     return Err(image.malformed("order of a queue", expected, format_args!("{key:?}")));
                 }
                 before = Some(key);
@@ -254,7 +256,8 @@ impl<V: Item> Queues<V> {
         let tree = self.trees.entry(group).or_default();
         if tree.range(key..).next().is_none_or(|(_, newer)| !bars(newer, &value)) {
             self.owned += value.heap();
-            tree.insert(key, value);
+            let same = tree.insert(key, value);
+            debug_assert!(same.is_none(), "{key:?} is one value's alone");
         } else if tree.is_empty() {
             self.trees.remove(&group);
         }
@@ -311,6 +314,24 @@ mod tests {
         queues.reset(0);
         queues.reset(1);
         assert_eq!(queues.used, 0);
+    }
+
+    #[test]
+    fn values_of_one_key_in_an_old_image_keep_their_order() {
+        let (mut old, mut queues) = (Queues::new(), Queues::new());
+        let keys = [(3, 1), (3, 1), (3, 1), (4, 2)];
+        old.grow(1);
+        queues.grow(1);
+        for (value, key) in keys.into_iter().enumerate() {
+            old.insert(0, key, value as u64, |_: &u64, _: &u64| false);
+        }
+        let mut image = Vec::new();
+        old.save(0, &mut image, |value, out| put(out, *value));
+        queues.load(0, &mut Reader::new(&image), |image| image.number("value")).unwrap();
+        for (value, key) in keys.into_iter().enumerate() {
+            assert_eq!(queues.heads(0)[0], Some((key, &(value as u64))));
+            queues.remove(0, key);
+        }
     }
 
     proptest! {

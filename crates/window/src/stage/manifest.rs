@@ -5,7 +5,8 @@
 //! with the stream.
 //!
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists behind their
-//! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself.
+//! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
+//! queries.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
@@ -22,6 +23,9 @@ use crate::reservoir::FrozenRows;
 
 /// First bytes of a manifest, and the key that its checksum covers. Persisted.
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
+
+/// Version of the layout. Persisted.
+const VERSION: u8 = 2;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +50,9 @@ pub struct Manifest {
     pub(super) args: Vec<SavedArg>,
     pub(super) leaves: Vec<SavedLeaf>,
     pub(super) queries: Vec<SavedQuery>,
+    /// Above the arrival numbers of all records. 0 in version 1, which had order numbers instead: those of records behind
+    /// a marker are above those before it.
+    pub(super) next_arrival: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -119,8 +126,8 @@ impl Manifest {
                 "damage in a stage's manifest: expected it to begin with {MAGIC:02x?}, got {got:02x?}"
             )));
         };
-        let mut reader = image::open(&MAGIC, sealed).map_err(Error::from)?;
-        let manifest = Self::read(&mut reader)?;
+        let (version, mut reader) = image::open_to(VERSION, &MAGIC, sealed).map_err(Error::from)?;
+        let manifest = Self::read(version, &mut reader)?;
         reader.finish("manifest")?;
         Ok(manifest)
     }
@@ -137,11 +144,23 @@ impl Manifest {
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        image::seal(&MAGIC, &mut out, |out| self.write(out));
+        image::seal_as(VERSION, &MAGIC, &mut out, |out| {
+            self.write_first(out);
+            put(out, self.next_arrival);
+        });
         out
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
+    /// As a build of the first version wrote it.
+    #[cfg(test)]
+    pub(super) fn to_bytes_of_version_1(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        image::seal(&MAGIC, &mut out, |out| self.write_first(out));
+        out
+    }
+
+    /// What is in every version.
+    fn write_first(&self, out: &mut Vec<u8>) {
         for number in [self.cycle, self.chunks.start, self.chunks.end, self.records] {
             put(out, number);
         }
@@ -202,7 +221,7 @@ impl Manifest {
         });
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(version: u8, from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let cycle = from.number("cycle")?;
         let chunks = range(from, "chunks")?;
         let records = from.number("records")?;
@@ -262,6 +281,7 @@ impl Manifest {
             })?;
             Ok(SavedQuery { name, fingerprint, leaf, outputs, since })
         })?;
+        let next_arrival = if version > 1 { from.number("next arrival")? } else { 0 };
         Ok(Self {
             cycle,
             chunks,
@@ -280,6 +300,7 @@ impl Manifest {
             args,
             leaves,
             queries,
+            next_arrival,
         })
     }
 }
@@ -483,6 +504,7 @@ impl Stage {
                     since: query.since,
                 })
                 .collect(),
+            next_arrival: self.next_arrival,
         }
     }
 }

@@ -16,6 +16,7 @@
 //!
 //! Not here: SQL (`query`), aggregates (`agg`), how answers of several stages are merged (the node).
 
+mod arrival;
 mod cache;
 mod changes;
 mod checkpoint;
@@ -127,6 +128,8 @@ pub struct Stage {
     /// Whether anything reads the reservoir.
     is_stored: bool,
     records: u64,
+    /// No record has had this arrival number or a larger one.
+    next_arrival: u64,
     /// The id that the next grouping or leaf gets: ids stand in checkpoints and are never used again.
     next_id: u32,
     /// Whether the one group of queries without GROUP BY has changed.
@@ -167,6 +170,7 @@ impl Stage {
             seq: None,
             reservoir,
             records: 0,
+            next_arrival: 0,
             next_id: 1,
             whole: Dirty::default(),
             checkpoint: None,
@@ -297,7 +301,7 @@ impl Stage {
 
     /// Columns of the reservoir's layout for a batch.
     fn layout_columns(
-        &self,
+        &mut self,
         batch: &Batch,
         input: &RecordBatch,
         verdicts: &Verdicts,
@@ -306,8 +310,7 @@ impl Stage {
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.len()];
         columns[stream::TIME] = Some(Arc::new(Int64Array::new(verdicts.times.clone(), None)));
         if let Some(seq) = self.seq {
-            let seqs: Vec<u64> = batch.row_numbers().map(|row| batch.seq(row)).collect();
-            columns[seq] = Some(Arc::new(UInt64Array::from(seqs)));
+            columns[seq] = Some(Arc::new(UInt64Array::from(arrival::number(batch, &mut self.next_arrival))));
         }
         for (grouping, numbers) in self.groupings.iter().zip(groups) {
             let Some(grouping) = grouping else { continue };

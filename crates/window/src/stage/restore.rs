@@ -158,6 +158,7 @@ impl Stage {
     ) -> Result<Vec<Option<usize>>, Error> {
         self.judge.restore(manifest.task_time);
         (self.records, self.next_id) = (manifest.records, manifest.next_id);
+        self.next_arrival = manifest.next_arrival;
         let queries: Vec<(&PlannedQuery, usize)> =
             planned.iter().zip(matched).filter_map(|(query, saved)| Some((query, (*saved)?))).collect();
         let is_read = |place: usize| queries.iter().any(|(_, saved)| manifest.queries[*saved].leaf == place);

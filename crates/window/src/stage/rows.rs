@@ -116,7 +116,8 @@ impl RowsRing {
         let mut columns: Vec<Column> = self.slab.iter().map(Column::alike).collect();
         for _ in 0..count {
             let (time, seq) = (image.signed("time of a record")?, image.number("arrival of a record")?);
-            if before.is_some_and(|before| before >= (time, seq)) {
+            // Equal ones are of builds before stages numbered arrivals.
+            if before.is_some_and(|before| before > (time, seq)) {
                 return Err(image.malformed("order of records", "ascending", "another"));
             }
             before = Some((time, seq));

@@ -23,6 +23,8 @@ use crate::test_store;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Record {
     time: Micros,
+    /// Its order number, which others may have too; `None` where records are numbered one by one.
+    seq: Option<u64>,
     card: Option<String>,
     shop: Option<String>,
     x: Option<f64>,
@@ -42,7 +44,7 @@ fn schema() -> Schema {
     ])
 }
 
-/// Records as a batch with order numbers from `first`.
+/// Records as a batch with order numbers from `first`, or with their own.
 fn batch(records: &[Record], first: u64) -> Batch {
     let texts = |text: fn(&Record) -> Option<&str>| -> ArrayRef {
         Arc::new(StringViewArray::from_iter(records.iter().map(text)))
@@ -55,9 +57,13 @@ fn batch(records: &[Record], first: u64) -> Batch {
         texts(|record| record.id.as_deref()),
     ];
     let times: Vec<Micros> = records.iter().map(|record| record.time).collect();
-    let range = SeqRange::new(first, first + records.len() as u64);
     let batch = RecordBatch::try_new(Arc::clone(schema().arrow()), columns).unwrap();
-    Batch::new(range, batch, times.into(), Seqs::Dense(first))
+    let own: Option<Vec<u64>> = records.iter().map(|record| record.seq).collect();
+    let (range, seqs) = match own.filter(|own| !own.is_empty()) {
+        Some(own) => (SeqRange::new(own[0], own[own.len() - 1] + 1), Seqs::Each(own.into())),
+        None => (SeqRange::new(first, first + records.len() as u64), Seqs::Dense(first)),
+    };
+    Batch::new(range, batch, times.into(), seqs)
 }
 
 fn stage(queries: &[(&str, &str)], options: StageOptions) -> Stage {

@@ -1,5 +1,5 @@
 //! The engine against the oracle over random streams: late, equal-time, duplicate, null, NaN, infinite and extreme
-//! values, random batch and chunk sizes. And the engine against itself: whatever the batches and chunks, the same bits.
+//! values, records that share an order number, random batch and chunk sizes. And the engine against itself: whatever the batches and chunks, the same bits.
 
 use proptest::prelude::*;
 
@@ -28,16 +28,19 @@ pub(super) fn records() -> impl Strategy<Value = Vec<Record>> {
         numbers(),
         prop::option::weighted(0.8, prop_oneof![-5_i64..5, Just(i64::MAX), Just(i64::MIN)]),
         prop::option::weighted(0.5, 0_u8..12),
+        prop_oneof![3 => Just(1_u64), 3 => Just(0), 1 => 2_u64..5],
     );
     prop::collection::vec(record, 1..80).prop_map(|steps| {
-        let mut now = 0;
+        let (mut now, mut seq) = (0, 0);
         steps
             .into_iter()
-            .map(|(step, card, shop, x, k, id)| {
+            .map(|(step, card, shop, x, k, id, further)| {
                 let time = now + step;
                 now = now.max(time);
+                seq += further;
                 Record {
                     time,
+                    seq: Some(seq),
                     card: card.map(str::to_owned),
                     shop: shop.map(str::to_owned),
                     x,

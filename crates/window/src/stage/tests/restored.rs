@@ -4,6 +4,7 @@ use thalweg_types::Class;
 
 use super::world::{Commit, World};
 use super::*;
+use crate::stage::Manifest;
 
 const SECOND: Micros = 1_000_000;
 
@@ -268,6 +269,64 @@ fn damaged_missing_and_misplaced_entries_are_refused() {
     });
     world.commit = Some(whole);
     world.crash().unwrap();
+}
+
+/// A record a second in chunks of two, up to `seconds`, committed.
+fn sealed(options: &StageOptions, seconds: i64) -> World {
+    let texts = queries(&[
+        ("sum", "SELECT sum(x) AS s FROM s OVER SLIDING 40 SECONDS"),
+        ("past", "SELECT sum(x) AS s FROM s OVER SLIDING 10 SECONDS DELAYED BY 20 SECONDS"),
+    ]);
+    let mut world = World::new(&texts, options);
+    let records: Vec<Record> = (0..=seconds).map(|second| record("a", second, 1.0)).collect();
+    answer(&mut world, &records, records.len());
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    world
+}
+
+#[test]
+fn a_manifest_of_the_first_version_goes_on() {
+    let options = StageOptions { lateness: 5 * SECOND, chunk_rows: 2, ..StageOptions::default() };
+    let mut world = sealed(&options, 51);
+    let commit = world.commit.as_mut().unwrap();
+    let manifest = Manifest::parse(&commit.manifest).unwrap();
+    assert_eq!(manifest.to_bytes(), commit.manifest);
+    commit.manifest = manifest.to_bytes_of_version_1();
+    world.crash().unwrap();
+    let answers = world.stage.answer(&batch(&[record("a", 52, 1.0)], 52)).unwrap();
+    assert_eq!(values(&answers, 1), [[Value::Float64(40.0), Value::Float64(10.0)]]);
+}
+
+/// The pairs of a join have the order number of the record that completed them.
+#[test]
+fn records_of_one_order_number_stay_in_the_order_in_which_they_came() {
+    let texts = queries(&[
+        ("rows", "SELECT first(x) AS f, last(x) AS l, prev(x) AS p FROM s OVER ROWS 3"),
+        ("all", "SELECT first(x) AS f, last(x) AS l, prev(x) AS p, max(x) AS m FROM s OVER INFINITE"),
+    ]);
+    let pairs: Vec<Record> =
+        (0..9).map(|pair| Record { seq: Some(4), ..record("a", 10, f64::from(pair)) }).collect();
+    for size in [1, 2, 4, 9] {
+        let mut world = World::new(&texts, &StageOptions::default());
+        while world.position < pairs.len() {
+            let from = world.position;
+            let (count, answers) = world.answer(&pairs, size);
+            for (row, got) in values(&answers, count).into_iter().enumerate() {
+                let x = (from + row) as f64;
+                let float = Value::Float64;
+                let prev = if x > 0.0 { float(x - 1.0) } else { Value::Null };
+                let rows = [float((x - 2.0).max(0.0)), float(x), prev.clone()];
+                let all = [float(0.0), float(x), prev, float(x)];
+                assert_eq!(got, [&rows[..], &all[..]].concat(), "{size} at once");
+            }
+            world.begin();
+            world.hand_over(usize::MAX);
+            assert!(world.commit());
+            world.crash().unwrap();
+        }
+    }
 }
 
 #[test]
