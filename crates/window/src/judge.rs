@@ -16,7 +16,7 @@ pub enum LatePolicy {
     /// Not added; one line in rejects.
     #[default]
     Reject,
-    /// Counted at `task time − lateness`.
+    /// Counted at the bound: the oldest time that is not late.
     Clamp,
 }
 
@@ -31,6 +31,8 @@ pub(crate) struct Verdicts {
     /// Records that are below the task time before them, so that they go between others; `None` where none is.
     pub(crate) out_of_order: Option<Vec<bool>>,
     pub(crate) late: Vec<u32>,
+    /// Those of them that are within `lateness`, but below the floor.
+    pub(crate) closed: Vec<u32>,
     pub(crate) duplicate: Vec<u32>,
 }
 
@@ -41,19 +43,23 @@ struct OneByOne {
     accepted: Vec<bool>,
     out_of_order: Vec<bool>,
     late: Vec<u32>,
+    closed: Vec<u32>,
     duplicate: Vec<u32>,
 }
 
 pub(crate) struct Judge {
     task_time: Option<Micros>,
     lateness: Micros,
+    /// What is below it is late whatever `lateness` is: chunks were sealed, and windows closed, while that was smaller.
+    /// As long as `lateness` is the same, `task time − lateness` is never below it.
+    floor: Micros,
     policy: LatePolicy,
     ids: Option<Ids>,
 }
 
 impl Judge {
     pub(crate) fn new(lateness: Micros, policy: LatePolicy, dedup: Option<Micros>) -> Self {
-        Self { task_time: None, lateness, policy, ids: dedup.map(Ids::new) }
+        Self { task_time: None, lateness, floor: Micros::MIN, policy, ids: dedup.map(Ids::new) }
     }
 
     /// Largest event time accepted so far.
@@ -61,8 +67,19 @@ impl Judge {
         self.task_time
     }
 
-    /// Sets task time to that of a checkpoint.
-    pub(crate) fn restore(&mut self, task_time: Option<Micros>) {
+    /// What is below it is late, now and after a restart with any other `lateness`; `None` before the first record.
+    pub(crate) fn bound(&self) -> Option<Micros> {
+        self.task_time.map(|now| self.bound_at(now))
+    }
+
+    fn bound_at(&self, now: Micros) -> Micros {
+        now.saturating_sub(self.lateness).max(self.floor)
+    }
+
+    /// Sets task time and the bound to those of a checkpoint.
+    pub(crate) fn restore(&mut self, task_time: Option<Micros>, bound: Option<Micros>) {
+        // Never above task time: a record that is clamped to it must not move time.
+        self.floor = bound.min(task_time).unwrap_or(Micros::MIN);
         self.task_time = task_time;
     }
 
@@ -93,13 +110,14 @@ impl Judge {
             accepted: vec![true; times.len()],
             out_of_order: vec![false; times.len()],
             late: Vec::new(),
+            closed: Vec::new(),
             duplicate: Vec::new(),
         };
         for row in 0..times.len() {
             let key = keys.and_then(|keys| keys[row].as_ref());
             self.judge_one(row, key, &mut one_by_one);
         }
-        let OneByOne { times, task_times, accepted, out_of_order, late, duplicate } = one_by_one;
+        let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate } = one_by_one;
         let is_any_refused = self.policy == LatePolicy::Reject && !late.is_empty();
         Verdicts {
             times: times.into(),
@@ -107,6 +125,7 @@ impl Judge {
             accepted: (is_any_refused || !duplicate.is_empty()).then_some(accepted),
             out_of_order: out_of_order.contains(&true).then_some(out_of_order),
             late,
+            closed,
             duplicate,
         }
     }
@@ -124,6 +143,7 @@ impl Judge {
             accepted: None,
             out_of_order: None,
             late: Vec::new(),
+            closed: Vec::new(),
             duplicate: Vec::new(),
         })
     }
@@ -141,9 +161,12 @@ impl Judge {
             verdicts.duplicate.push(row as u32);
             return refuse(verdicts, self.task_time);
         }
-        let bound = now.saturating_sub(self.lateness);
+        let bound = self.bound_at(now);
         if time < bound {
             verdicts.late.push(row as u32);
+            if time >= now.saturating_sub(self.lateness) {
+                verdicts.closed.push(row as u32);
+            }
             if self.policy == LatePolicy::Reject {
                 return refuse(verdicts, self.task_time);
             }
@@ -193,6 +216,36 @@ mod tests {
         assert_eq!(verdicts.late, [1, 3]);
         assert_eq!(*verdicts.times, [10, 5, 20, 15]);
         assert_eq!(verdicts.accepted, None);
+    }
+
+    #[test]
+    fn what_a_smaller_lateness_left_behind_is_late_until_the_larger_one_reaches_it() {
+        for (policy, times) in
+            [(LatePolicy::Reject, [94, 95, 150, 96]), (LatePolicy::Clamp, [95, 95, 150, 100])]
+        {
+            let mut judge = Judge::new(5, policy, None);
+            judge.judge(&vec![100].into(), None);
+            let bound = judge.bound();
+            let mut judge = Judge::new(50, policy, None);
+            judge.restore(Some(100), bound);
+            let verdicts = judge.judge(&vec![94, 95, 150, 96].into(), None);
+            assert_eq!((&*verdicts.times, &*verdicts.late), (&times[..], &[0, 3][..]), "{policy:?}");
+            assert_eq!(verdicts.closed, [0], "96 is more than 50 behind");
+            assert_eq!(judge.bound(), Some(100));
+        }
+    }
+
+    #[test]
+    fn the_same_lateness_has_the_same_bound_after_a_restart() {
+        let mut judge = Judge::new(5, LatePolicy::Reject, None);
+        judge.judge(&vec![100].into(), None);
+        for lateness in [5, 3] {
+            let mut restored = Judge::new(lateness, LatePolicy::Reject, None);
+            restored.restore(Some(100), judge.bound());
+            assert_eq!(restored.bound(), Some(100 - lateness));
+        }
+        judge.restore(None, Some(7));
+        assert_eq!(judge.bound(), None);
     }
 
     #[test]

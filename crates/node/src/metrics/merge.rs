@@ -10,7 +10,7 @@
 //! file, for everything that is bound to a schema; and as they are, for whoever looks at each batch. They are one batch
 //! where they do not differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -135,7 +135,7 @@ impl Merge {
         for (stage, column) in &layout.queries {
             columns.push(column_of(&placed[*stage], *column, count));
         }
-        let late = self.late(&placed, count);
+        let (late, closed) = self.late(&placed, count);
         let flags = layout.schema.fields().len() - FLAG_COUNT;
         columns.push(if late.is_empty() {
             new_null_array(layout.schema.field(flags).data_type(), count)
@@ -146,7 +146,7 @@ impl Merge {
         columns.push(misfits(&placed, layout.schema.field(flags + 2).data_type(), count));
 
         if !late.is_empty() {
-            out.emit(REJECTS, self.rejects(records, &late, out));
+            out.emit(REJECTS, self.rejects(records, &late, &closed, out));
         }
         let declared = layout.declared.as_ref().map(|declared| declared.of(&columns, records, count));
         let live = answers_of(records, Arc::clone(&layout.schema), columns);
@@ -210,9 +210,10 @@ impl Merge {
         Arc::clone(self.layout.insert(Arc::new(Layout { schema, declared, queries, stages })))
     }
 
-    /// Labels of the stages that refused a record as late, by row.
-    fn late(&self, placed: &[Vec<Placed<'_>>], count: usize) -> BTreeMap<u32, Vec<String>> {
-        let mut late: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    /// Labels of the stages that refused a record as late, by row, and the rows that one refused though they are within
+    /// `lateness`.
+    fn late(&self, placed: &[Vec<Placed<'_>>], count: usize) -> (BTreeMap<u32, Vec<String>>, BTreeSet<u32>) {
+        let (mut late, mut closed): (BTreeMap<u32, Vec<String>>, _) = (BTreeMap::new(), BTreeSet::new());
         for (stage, placed) in placed.iter().enumerate() {
             for part in placed {
                 let column = flag(part.batch, 0);
@@ -222,14 +223,23 @@ impl Merge {
                 for (index, row) in part.rows.iter().enumerate().filter(|(_, row)| (**row as usize) < count) {
                     if column.is_valid(index) {
                         late.entry(*row).or_default().push(self.spec.stages[stage].label.clone());
+                        if !column.as_boolean().value(index) {
+                            closed.insert(*row);
+                        }
                     }
                 }
             }
         }
-        late
+        (late, closed)
     }
 
-    fn rejects(&mut self, records: &Batch, late: &BTreeMap<u32, Vec<String>>, out: &Output<'_>) -> Batch {
+    fn rejects(
+        &mut self,
+        records: &Batch,
+        late: &BTreeMap<u32, Vec<String>>,
+        closed: &BTreeSet<u32>,
+        out: &Output<'_>,
+    ) -> Batch {
         let (mut sources, mut offsets, mut reasons, mut raws) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut times, mut seqs): (Vec<i64>, Vec<Seq>) = (Vec::new(), Vec::new());
@@ -239,8 +249,9 @@ impl Merge {
             let time = records.times()[*row as usize];
             sources.push(source.to_string());
             offsets.push(offset);
+            let and = if closed.contains(row) { " and not late before `lateness` was raised" } else { "" };
             reasons.push(format!(
-                "expected an event time at most {} behind the newest record, got {} (refused by {})",
+                "expected an event time at most {} behind the newest record{and}, got {} (refused by {})",
                 format_duration(self.spec.lateness),
                 format_timestamp(time),
                 stages.join(", ")

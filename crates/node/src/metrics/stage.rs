@@ -20,7 +20,8 @@ use super::plan_query;
 /// Columns after the queries' own.
 pub(super) const FLAG_COUNT: usize = 3;
 
-/// `late` and `duplicate` are true where the stage refused a record, `misfits` names values that did not fit.
+/// `late` and `duplicate` are true where the stage refused a record, `misfits` names values that did not fit. `late` is
+/// false where the record is within `lateness` and refused for what a smaller one had closed.
 pub(super) fn flags() -> [Field; FLAG_COUNT] {
     [
         Field::new("late", DataType::Bool).nullable(),
@@ -80,8 +81,8 @@ impl StageOperator {
         let refused = if answers.late_refused { answers.late.as_slice() } else { &[] };
         let mut columns = answers.values;
         let query_count = columns.len();
-        columns.push(marked(refused, count));
-        columns.push(marked(&answers.duplicate, count));
+        columns.push(marked(refused, &answers.closed, count));
+        columns.push(marked(&answers.duplicate, &[], count));
         columns.push(if answers.misfits.is_empty() {
             new_null_array(schema.field(query_count + 2).data_type(), count)
         } else {
@@ -148,14 +149,14 @@ impl StageOperator {
     }
 }
 
-/// A column that is true at the given rows and null elsewhere.
-fn marked(rows: &[u32], count: usize) -> ArrayRef {
+/// A column that is true at the given rows, or false where they are in `not` too (both ascend), and null elsewhere.
+fn marked(rows: &[u32], not: &[u32], count: usize) -> ArrayRef {
     if rows.is_empty() {
         return new_null_array(&ArrowType::Boolean, count);
     }
     let mut flags = vec![None; count];
     for row in rows {
-        flags[*row as usize] = Some(true);
+        flags[*row as usize] = Some(not.binary_search(row).is_err());
     }
     Arc::new(BooleanArray::from(flags))
 }

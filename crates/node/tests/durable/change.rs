@@ -445,6 +445,48 @@ fn what_waits_for_a_time_comes_out_where_that_has_become_later() {
 }
 
 #[test]
+fn a_larger_lateness_does_not_open_what_was_closed_before_it() {
+    let folder = Folder::new();
+    let text = TIMED.replace(", follow: true, poll: 1ms", "").replace(
+        "OPERATOR",
+        "type: metrics, input: a, queries: { near: SELECT sum(n) AS s FROM a OVER SLIDING 9000 SECONDS, \
+             far: SELECT sum(n) AS s FROM a OVER SLIDING 100 SECONDS DELAYED BY 6000 SECONDS }",
+    );
+    let seconds = |of: std::ops::Range<i64>| of.map(|second| format!("{second},1\n")).collect::<String>();
+    // More than fit an open chunk.
+    fs::write(folder.path("a.csv"), format!("ts,n\n{}", seconds(0..10_000))).unwrap();
+    fs::write(folder.path("b.csv"), "ts,m\n").unwrap();
+    folder.run(&text);
+    append_text(&folder.path("a.csv"), &format!("5000,1000000\n{}", seconds(10_000..11_500)));
+    folder.run(&text.replace("lateness: 0s", "lateness: 2h"));
+    // Here is a restart more, at which nothing has changed.
+    append_text(&folder.path("a.csv"), &format!("9998,1000000\n9999,1000000\n{}", seconds(11_500..11_600)));
+    folder.run(&text.replace("lateness: 0s", "lateness: 2h"));
+    let answers = folder.read("out.ndjson");
+    let answers: Vec<serde_json::Value> =
+        answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let late: Vec<i64> = answers
+        .iter()
+        .filter(|answer| answer["late"].is_array())
+        .map(|answer| answer["ts"].as_i64().unwrap())
+        .collect();
+    assert_eq!(late, [5000, 9998]);
+    let rejects = folder.read("data/jobs/timed/rejects/rejects-0.ndjson");
+    assert_eq!(rejects.matches("not late before `lateness` was raised, got ").count(), 2, "{rejects}");
+    let mut task_time = 0;
+    let mut extra = 0;
+    for (row, answer) in answers.iter().enumerate() {
+        let second = answer["ts"].as_i64().unwrap();
+        task_time = task_time.max(second);
+        extra += i64::from(second == 9999 && row > 10_000) * 1_000_000;
+        let near = 9000.min(task_time + 1) + extra;
+        let far = (task_time >= 6000).then(|| 100.min(task_time - 6000 + 1));
+        let got = [answer["near"]["s"].as_i64(), answer["far"]["s"].as_i64()];
+        assert_eq!(got, [Some(near), far], "{answer}");
+    }
+}
+
+#[test]
 fn a_start_that_fails_has_not_made_the_job_what_it_is() {
     let folder = Folder::new();
     let text = ELEMENT.replace("OPERATOR", "type: count, input: a, key: card, partitions: 2");

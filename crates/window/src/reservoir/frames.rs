@@ -222,8 +222,7 @@ impl Reservoir {
         let sealed = usize::try_from(rows).ok().and_then(|rows| order.len().checked_sub(rows));
         let sealed = sealed.ok_or_else(|| differ(&format!("expected {rows} rows, got {}", order.len())))?;
         let order = &order[sealed..];
-        let last_sealed = self.store.index().last().map(|meta| meta.last_time);
-        if let (Some(last), Some((first, ..))) = (last_sealed, order.first())
+        if let (Some(last), Some((first, ..))) = (self.last_sealed(), order.first())
             && first < &last
         {
             return Err(differ(&format!("expected times from {last} on, got {first}")));

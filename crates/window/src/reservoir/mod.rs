@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! * A chunk is sealed only when its last time is at or below `task time − lateness`, so no row that is still to come
-//!   belongs before its end.
+//!   belongs before its end: what is below that bound is late for good, though `lateness` be raised later.
 //! * A cursor moves into the next chunk only to pass a row there, so that a late row appended to the chunk which it
 //!   has read to the end is still in front of it.
 //! * Ordinals number chunks from the first ever; those below `first_open` are sealed and equal their `ChunkId`.
@@ -108,6 +108,11 @@ impl Reservoir {
         self.rows
     }
 
+    /// Time of the last sealed row, where a chunk is left.
+    pub(crate) fn last_sealed(&self) -> Option<Micros> {
+        self.store.index().last().map(|meta| meta.last_time)
+    }
+
     fn first_open(&self) -> u64 {
         self.store.next().0
     }
@@ -152,6 +157,10 @@ impl Reservoir {
     /// Puts a late row into its place: behind every row of the same or an earlier time.
     pub(crate) fn insert(&mut self, columns: &[ArrayRef], row: usize) {
         let time = times_of(&columns[0])[row];
+        debug_assert!(
+            self.last_sealed().is_none_or(|last| last <= time),
+            "the place of a row at {time} is open"
+        );
         self.rows += 1;
         if self.open.is_empty() {
             self.open.push_back(Arc::new(OpenChunk::new(&self.layout.schema)));

@@ -53,6 +53,8 @@ pub struct Manifest {
     /// Above the arrival numbers of all records. 0 in version 1, which had order numbers instead: those of records behind
     /// a marker are above those before it.
     pub(super) next_arrival: u64,
+    /// Records below it are late for good, whatever `lateness` becomes. Not in version 1.
+    pub(super) bound: Option<Micros>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -147,6 +149,7 @@ impl Manifest {
         image::seal_as(VERSION, &MAGIC, &mut out, |out| {
             self.write_first(out);
             put(out, self.next_arrival);
+            put_option(out, self.bound.as_ref(), |out, bound| put_signed(out, *bound));
         });
         out
     }
@@ -281,7 +284,11 @@ impl Manifest {
             })?;
             Ok(SavedQuery { name, fingerprint, leaf, outputs, since })
         })?;
-        let next_arrival = if version > 1 { from.number("next arrival")? } else { 0 };
+        let (mut next_arrival, mut bound) = (0, None);
+        if version > 1 {
+            next_arrival = from.number("next arrival")?;
+            bound = option(from, |from| from.signed("bound of late records"))?;
+        }
         Ok(Self {
             cycle,
             chunks,
@@ -301,6 +308,7 @@ impl Manifest {
             leaves,
             queries,
             next_arrival,
+            bound,
         })
     }
 }
@@ -505,6 +513,7 @@ impl Stage {
                 })
                 .collect(),
             next_arrival: self.next_arrival,
+            bound: self.judge.bound(),
         }
     }
 }

@@ -97,6 +97,8 @@ pub struct Answers {
     pub values: Vec<ArrayRef>,
     /// Records refused as late, or clamped; ascending record numbers of the batch.
     pub late: Vec<u32>,
+    /// Those of them that `lateness` would have taken, had it not been smaller before a restart.
+    pub closed: Vec<u32>,
     /// Whether late records were refused.
     pub late_refused: bool,
     /// Records refused as duplicates.
@@ -453,6 +455,7 @@ impl Stage {
         Answers {
             values: columns,
             late: verdicts.late.clone(),
+            closed: verdicts.closed.clone(),
             late_refused: self.options.late == LatePolicy::Reject,
             duplicate: verdicts.duplicate.clone(),
             misfits,

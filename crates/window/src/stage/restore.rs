@@ -156,7 +156,9 @@ impl Stage {
         planned: &[PlannedQuery],
         matched: &[Option<usize>],
     ) -> Result<Vec<Option<usize>>, Error> {
-        self.judge.restore(manifest.task_time);
+        // A manifest without a bound does not know the `lateness` of its time: what is sealed was closed by it.
+        let last_sealed = self.reservoir.last_sealed();
+        self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
         (self.records, self.next_id) = (manifest.records, manifest.next_id);
         self.next_arrival = manifest.next_arrival;
         let queries: Vec<(&PlannedQuery, usize)> =

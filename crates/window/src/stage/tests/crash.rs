@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::naive::{Naive, is_close};
 use super::oracle::{bits, named, options, queries, records};
 use super::world::{Bound, World, reference};
 use super::*;
@@ -87,11 +88,56 @@ proptest! {
             }
             world.options.chunk_rows = chunk_rows;
             world.crash().unwrap();
+            let bound = world.stage.task_time().map(|now| now - options.lateness);
+            prop_assert_eq!(world.stage.judge.bound(), bound, "the lateness is the same, and so is what is late");
         }
         while world.position < records.len() {
             let from = world.position;
             let (count, answers) = world.answer(&records, rest);
             prop_assert_eq!(&told(&answers, count)[..], &expected[from..from + count]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 2048 }))]
+
+    /// What was late at the last commit before a restart is late for good; all else is as the new lateness has it.
+    #[test]
+    fn answers_after_another_lateness_equal_a_recount_of_what_was_ever_accepted(
+        records in records(),
+        queries in queries(),
+        options in options(),
+        runs in prop::collection::vec((1_usize..30, 0_usize..9, 0_i64..40, 2_usize..9), 1..5),
+        size in 1_usize..12,
+        bound in bound(),
+    ) {
+        let texts = named(&queries);
+        let mut world = World::new(&texts, &options).bounded(bound);
+        let mut naive = Naive::default();
+        for (kept, lost, lateness, chunk_rows) in runs.into_iter().chain([(80, 0, 0, 2)]) {
+            let until = world.position + kept;
+            while world.position < until.min(records.len()) {
+                let from = world.position;
+                let (count, answers) = world.answer(&records, size.min(until - from));
+                for (record, engine) in records[from..].iter().zip(values(&answers, count)) {
+                    let expected = naive.answer(record, &queries, &world.options);
+                    let recount = expected.iter().flat_map(|outputs| outputs.iter().enumerate());
+                    for ((output, expected), engine) in recount.zip(&engine) {
+                        prop_assert!(
+                            is_close(output, engine, expected),
+                            "{record:?}, output {output}: engine {engine:?}, recount {expected:?}"
+                        );
+                    }
+                }
+            }
+            world.begin();
+            world.hand_over(usize::MAX);
+            while world.commit() {}
+            naive.restart(&world.options);
+            world.answer(&records, lost);
+            (world.options.lateness, world.options.chunk_rows) = (lateness, chunk_rows);
+            world.crash().unwrap();
         }
     }
 }

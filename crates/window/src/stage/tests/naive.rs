@@ -42,16 +42,23 @@ impl NaiveQuery {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Naive {
     /// (time at which it counts, arrival, record)
     added: Vec<(Micros, usize, Record)>,
     seen: Vec<(String, Micros)>,
     now: Option<Micros>,
     arrivals: usize,
+    /// What is below it is late, whatever `lateness` is now.
+    floor: Option<Micros>,
 }
 
 impl Naive {
+    /// A restart, at which another `lateness` may take the place of that in `options`.
+    pub(super) fn restart(&mut self, options: &StageOptions) {
+        self.floor = self.floor.max(self.now.map(|now| now - options.lateness));
+    }
+
     /// Takes a record and recomputes the outputs of every query for it.
     pub(super) fn answer(
         &mut self,
@@ -68,7 +75,7 @@ impl Naive {
             }
             _ => false,
         };
-        let bound = tentative - options.lateness;
+        let bound = self.floor.unwrap_or(Micros::MIN).max(tentative - options.lateness);
         let is_late = record.time < bound;
         if !is_duplicate && (!is_late || options.late == LatePolicy::Clamp) {
             self.now = Some(tentative);

@@ -4,6 +4,7 @@ use thalweg_types::Class;
 
 use super::world::{Commit, World};
 use super::*;
+use crate::LatePolicy;
 use crate::stage::Manifest;
 
 const SECOND: Micros = 1_000_000;
@@ -287,16 +288,43 @@ fn sealed(options: &StageOptions, seconds: i64) -> World {
 }
 
 #[test]
-fn a_manifest_of_the_first_version_goes_on() {
+fn a_larger_lateness_takes_no_record_that_was_late_before_it() {
+    let float = Value::Float64;
+    let old = StageOptions { lateness: 5 * SECOND, chunk_rows: 2, ..StageOptions::default() };
+    for (late, first) in [(LatePolicy::Reject, [40.0, 10.0]), (LatePolicy::Clamp, [140.0, 10.0])] {
+        let mut world = sealed(&old, 50);
+        world.options = StageOptions { lateness: 60 * SECOND, late, ..old.clone() };
+        world.crash().unwrap();
+        assert_eq!(world.stage.judge.bound(), Some(45 * SECOND));
+        let batch = batch(&[record("a", 25, 100.0), record("a", 45, 10.0), record("a", 75, 1.0)], 51);
+        let answers = world.stage.answer(&batch).unwrap();
+        assert_eq!((&answers.late[..], &answers.closed[..]), (&[0][..], &[0][..]), "{late:?}");
+        let clamped = first[0] - 40.0;
+        let expected = [
+            first.map(float),
+            [float(first[0] + 10.0), float(10.0)],
+            // 36 s to 75 s; 46 s to 55 s.
+            [float(15.0 + 10.0 + 1.0 + clamped), float(5.0)],
+        ];
+        assert_eq!(values(&answers, 3), expected, "{late:?}");
+    }
+}
+
+#[test]
+fn a_manifest_of_the_first_version_goes_on_and_has_what_was_sealed_as_its_bound() {
     let options = StageOptions { lateness: 5 * SECOND, chunk_rows: 2, ..StageOptions::default() };
-    let mut world = sealed(&options, 51);
-    let commit = world.commit.as_mut().unwrap();
-    let manifest = Manifest::parse(&commit.manifest).unwrap();
-    assert_eq!(manifest.to_bytes(), commit.manifest);
-    commit.manifest = manifest.to_bytes_of_version_1();
-    world.crash().unwrap();
-    let answers = world.stage.answer(&batch(&[record("a", 52, 1.0)], 52)).unwrap();
-    assert_eq!(values(&answers, 1), [[Value::Float64(40.0), Value::Float64(10.0)]]);
+    for (lateness, bound) in [(5, 46), (60, 45)] {
+        let mut world = sealed(&options, 51);
+        let commit = world.commit.as_mut().unwrap();
+        let manifest = Manifest::parse(&commit.manifest).unwrap();
+        assert_eq!((manifest.bound, manifest.to_bytes()), (Some(46 * SECOND), commit.manifest.clone()));
+        commit.manifest = manifest.to_bytes_of_version_1();
+        world.options.lateness = lateness * SECOND;
+        world.crash().unwrap();
+        assert_eq!(world.stage.judge.bound(), Some(bound * SECOND));
+        let answers = world.stage.answer(&batch(&[record("a", 52, 1.0)], 52)).unwrap();
+        assert_eq!(values(&answers, 1), [[Value::Float64(40.0), Value::Float64(10.0)]]);
+    }
 }
 
 /// The pairs of a join have the order number of the record that completed them.
