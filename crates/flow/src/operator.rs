@@ -216,12 +216,22 @@ impl CacheCounts {
     }
 }
 
+/// Which record a failure would be about, as far as the operator says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Nothing: the first record of the batch that it was given stands for all of them.
+    #[default]
+    Unsaid,
+    Record(Seq),
+    NoRecord,
+}
+
 /// Where an operator puts what it emits. The runtime partitions, buffers and sends it.
 pub struct Output<'a> {
     /// Who it is that emits, for what it hands over.
     pub(crate) who: Option<(&'a Arc<str>, u32)>,
     pub(crate) emitted: &'a mut Vec<(usize, Batch)>,
-    pub(crate) at: &'a mut Option<Seq>,
+    pub(crate) at: &'a mut At,
     pub(crate) range: SeqRange,
     /// `None` outside a runtime.
     pub(crate) core: Option<&'a JobCore>,
@@ -289,7 +299,14 @@ impl Output<'_> {
     /// operator goes record by record.
     #[inline]
     pub fn working_on(&mut self, seq: Seq) {
-        *self.at = Some(seq);
+        *self.at = At::Record(seq);
+    }
+
+    /// Says that what comes now is about none of the records at hand, so that a failure names none: a sink passes on what
+    /// another system says of records that it was given before.
+    #[inline]
+    pub fn working_on_no_record(&mut self) {
+        *self.at = At::NoRecord;
     }
 }
 
@@ -310,7 +327,7 @@ fn run_by_hand<T>(
     parts: Option<&mut Parts>,
 ) -> Result<Vec<(usize, Batch)>, Error> {
     let mut emitted = Vec::new();
-    let mut at = None;
+    let mut at = At::Unsaid;
     let range = SeqRange::new(0, Seq::MAX);
     call(&mut Output { who: None, emitted: &mut emitted, at: &mut at, range, core: None, parts })?;
     Ok(emitted)

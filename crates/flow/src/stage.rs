@@ -12,6 +12,7 @@ use crate::clock::processor_time;
 use crate::job::JobCore;
 use crate::link::{Link, Moment};
 use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
+use crate::operator::At;
 use crate::ring::{Control, Sequenced};
 use crate::stats::{Counter, TaskCounters};
 use crate::{Decoder, InputId, Operator, Output, Waker};
@@ -39,8 +40,8 @@ pub(crate) struct Stage {
     /// What a stage before this one emitted in the present range.
     pub inbox: Vec<Batch>,
     pub emitted: Vec<(usize, Batch)>,
-    /// The record that the operator says it works on.
-    pub at: Option<Seq>,
+    /// What the operator says it works on.
+    pub at: At,
     /// The first record of the batch that it was given.
     pub first: Option<Seq>,
 }
@@ -48,7 +49,7 @@ pub(crate) struct Stage {
 fn output<'a>(
     who: (&'a Arc<str>, u32),
     emitted: &'a mut Vec<(usize, Batch)>,
-    at: &'a mut Option<Seq>,
+    at: &'a mut At,
     range: SeqRange,
     core: &'a Arc<JobCore>,
 ) -> Output<'a> {
@@ -73,18 +74,19 @@ impl Stage {
             counters,
             inbox: Vec::new(),
             emitted: Vec::new(),
-            at: None,
+            at: At::Unsaid,
             first: None,
         }
     }
 
     /// The record to name if the stage fails now.
     pub(crate) fn record(&self) -> Option<Seq> {
-        let said = match &self.body {
-            Body::Decoder(decoder) if self.first.is_some() => decoder.working_on(),
-            _ => self.at,
-        };
-        said.or(self.first)
+        match (&self.body, self.at) {
+            (Body::Decoder(decoder), _) if self.first.is_some() => decoder.working_on().or(self.first),
+            (_, At::Record(seq)) => Some(seq),
+            (_, At::NoRecord) => None,
+            (_, At::Unsaid) => self.first,
+        }
     }
 
     pub(crate) fn is_ready(&mut self, waker: &Waker) -> bool {
@@ -139,7 +141,7 @@ impl Stage {
             counters.batches_in.add(1);
             counters.note_newest(&batch);
             self.first = bounds(&batch).map(|(first, _)| first);
-            self.at = None;
+            self.at = At::Unsaid;
             operator.process(
                 input,
                 batch,
@@ -147,7 +149,7 @@ impl Stage {
             )?;
         }
         self.first = None;
-        self.at = None;
+        self.at = At::Unsaid;
         operator.complete(
             range,
             &mut output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core),
@@ -194,7 +196,7 @@ impl Stage {
     /// Passes a tick or its like to the operator, as number `seq`.
     pub(crate) fn control(&mut self, control: &Control, seq: Seq) -> Result<(), Error> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
-        self.at = None;
+        self.at = At::Unsaid;
         let range = SeqRange::new(seq, seq + 1);
         let mut out = output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core);
         match control {

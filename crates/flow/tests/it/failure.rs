@@ -234,3 +234,24 @@ fn graphs_that_cannot_run_are_refused() {
         r#"start operator "sink": no such file "x""#,
     );
 }
+
+#[test]
+fn a_failure_that_is_no_records_fault_names_none() {
+    /// Is told of what went wrong with something that it was given earlier.
+    struct PassesOn;
+    impl Operator for PassesOn {
+        fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+            out.working_on(batch.seq(0));
+            out.working_on_no_record();
+            Err(Error::external("refused"))
+        }
+    }
+    let mut build = Build::new("passes on");
+    let source = build.numbers("numbers", Numbers::endless(), 1);
+    let input = build.input(source, Partitioning::Global);
+    build.operator("sink", vec![input], 1, |_| PassesOn);
+    let (runtime, _clock) = runtime(1);
+    let job = runtime.start(build.graph, quiet()).unwrap();
+    let failure = failure(finish(&job));
+    assert_eq!((&*failure.operator, failure.record, &*failure.message), ("sink", None, "refused"));
+}

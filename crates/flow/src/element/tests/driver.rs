@@ -10,6 +10,7 @@ use super::tally::{Tally, numbers, weights};
 use super::{Event, Record, Told, text};
 use crate::element::Elements;
 use crate::job::JobCore;
+use crate::operator::At;
 use crate::{CyclePart, CycleStart, Cycles, InputId, Operator, Output};
 
 /// Parts as tasks hand them over.
@@ -55,7 +56,7 @@ impl Driver {
         range: SeqRange,
         call: impl FnOnce(&mut Elements<Tally>, &mut Output<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (mut emitted, mut at) = (Vec::new(), None);
+        let (mut emitted, mut at) = (Vec::new(), At::Unsaid);
         let name: Arc<str> = "elements".into();
         let mut out = Output {
             who: Some((&name, 0)),
