@@ -170,7 +170,9 @@ impl InfluxSink {
         })
     }
 
-    fn hand_over(&mut self) -> Result<(), Error> {
+    fn hand_over(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        // What has failed is about points that were handed over before.
+        out.working_on_no_record();
         if self.gathered.is_empty() {
             return self.shared.outbox.check();
         }
@@ -194,29 +196,29 @@ impl InfluxSink {
 }
 
 impl Operator for InfluxSink {
-    fn process(&mut self, _: InputId, batch: Batch, _: &mut Output<'_>) -> Result<(), Error> {
+    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
         let skipped = self.encoder.skipped().records;
         self.encoder.encode(&batch, &mut self.gathered);
         self.records += batch.len() as u64 - (self.encoder.skipped().records - skipped);
         self.report.add_records(batch.len() as u64);
-        if self.gathered.len() >= GATHER { self.hand_over() } else { Ok(()) }
+        if self.gathered.len() >= GATHER { self.hand_over(out) } else { Ok(()) }
     }
 
-    fn complete(&mut self, _: thalweg_types::SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+    fn complete(&mut self, _: thalweg_types::SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         // While a request is under way points gather, so that the next takes more of them.
-        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over() } else { Ok(()) }
+        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over(out) } else { Ok(()) }
     }
 
-    fn tick(&mut self, _: Micros, _: &mut Output<'_>) -> Result<(), Error> {
+    fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {
         if !self.has_warned && (self.encoder.skipped().records > 0 || self.encoder.left_out() > 0) {
             self.has_warned = true;
             self.warn();
         }
-        self.hand_over()
+        self.hand_over(out)
     }
 
     fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over()?;
+        self.hand_over(out)?;
         if self.is_durable {
             let number = self.shared.outbox.push(Points::default(), 0)?;
             out.hand_over(cycle, Box::new(InfluxPart { shared: Arc::clone(&self.shared), number }));
@@ -224,8 +226,8 @@ impl Operator for InfluxSink {
         Ok(())
     }
 
-    fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over()?;
+    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        self.hand_over(out)?;
         self.warn();
         self.shared.outbox.close();
         Ok(())

@@ -6,8 +6,9 @@
 //! says whether the transaction happened; if not, all rows of the cycle are sent again. Cycles that come again after a
 //! restart are dropped where the table has them.
 //!
-//! So the rows of a cycle are kept until it is committed, up to `cycle_bytes`; a longer cycle fails the job. (They could
-//! go to a file, but a transaction that long holds up the database, too: shorter cycles are the answer.)
+//! So the rows of a cycle are kept until it is committed, up to `cycle_bytes`: well below that the sink asks for the end of
+//! the cycle, then it holds the sources until the marker comes (`pace`). A cycle that is longer all the same fails the job.
+//! (Rows could go to a file, but a transaction that long holds up the database, too: shorter cycles are the answer.)
 //!
 //! In a job that does not outlive its process there is a transaction per flush, and rows whose COMMIT nobody has heard of
 //! are sent again and counted: at-least-once.
@@ -17,6 +18,7 @@
 //!
 //! Not here: values as text (`row`), connections and transactions (`session`), when they begin and end (`writer`).
 
+mod pace;
 mod row;
 mod session;
 mod writer;
@@ -29,6 +31,7 @@ use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory, Waker};
 use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 use tokio::sync::watch;
 
+use self::pace::{Ask, Pace};
 use self::row::RowEncoder;
 use self::session::Target;
 use self::writer::Writer;
@@ -74,7 +77,8 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Size,
         required: false,
         default: Some("64MiB"),
-        doc: "bytes of a cycle that are kept until it is committed; a larger cycle fails the job",
+        doc: "bytes of a cycle that may be kept until it is committed; from a quarter of it the cycle ends early, from half on \
+              sources wait for its end",
     },
     QUEUE,
     RETRY_FOR,
@@ -166,7 +170,8 @@ struct PostgresSink {
     rows: u64,
     shared: Arc<Shared>,
     report: SinkReport,
-    is_durable: bool,
+    /// `None` in a job that does not outlive its process, which keeps no cycles.
+    pace: Option<Pace>,
     /// Rows stand behind the last marker.
     is_open: bool,
 }
@@ -179,12 +184,13 @@ impl PostgresSink {
         let (may_commit, may) = watch::channel(0);
         // The name spreads the waits of the sinks of a job, the address of the outbox those of processes.
         let seed = thalweg_types::hash_bytes(context.name.as_bytes()) ^ Arc::as_ptr(&outbox).addr() as u64;
+        let cycle_bytes = size(options, "cycle_bytes", 64 << 20);
         let writer = Writer::new(writer::Settings {
             outbox: Arc::clone(&outbox),
             target,
             retry: Retry::new(&context.name, options, seed),
             report: context.report.clone(),
-            cycle_bytes: size(options, "cycle_bytes", 64 << 20),
+            cycle_bytes,
             may_commit: may,
             committed: Arc::clone(&committed),
         });
@@ -198,12 +204,14 @@ impl PostgresSink {
             rows: 0,
             shared: Arc::new(Shared { outbox, may_commit, committed, _courier: courier }),
             report: context.report.clone(),
-            is_durable: context.durable.is_some(),
+            pace: context.durable.as_ref().map(|_| Pace::new(cycle_bytes)),
             is_open: false,
         })
     }
 
-    fn hand_over(&mut self) -> Result<(), Error> {
+    fn hand_over(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        // What has failed is about rows that were handed over before.
+        out.working_on_no_record();
         if self.gathered.is_empty() {
             return self.shared.outbox.check();
         }
@@ -215,38 +223,48 @@ impl PostgresSink {
 
 impl Operator for PostgresSink {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+        let before = self.gathered.len();
         self.encoder.encode(&batch, &mut self.gathered).map_err(|refused| {
             out.working_on(batch.seq(refused.row));
             refused.error
         })?;
+        if let Some(pace) = &mut self.pace {
+            pace.add(self.gathered.len() - before);
+        }
         self.rows += batch.len() as u64;
         self.is_open = true;
         self.report.add_records(batch.len() as u64);
-        if self.gathered.len() >= GATHER { self.hand_over() } else { Ok(()) }
+        if self.gathered.len() >= GATHER { self.hand_over(out) } else { Ok(()) }
     }
 
-    fn complete(&mut self, _: SeqRange, _: &mut Output<'_>) -> Result<(), Error> {
+    fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+        match self.pace.as_mut().and_then(Pace::ask) {
+            Some(Ask::EndOfCycle) => out.hasten_cycle(),
+            Some(Ask::Hold) => out.hold_sources(),
+            None => {}
+        }
         // While something is under way rows gather, so that the next transaction or message takes more of them.
-        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over() } else { Ok(()) }
+        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over(out) } else { Ok(()) }
     }
 
-    fn tick(&mut self, _: Micros, _: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over()
+    fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {
+        self.hand_over(out)
     }
 
     fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over()?;
+        self.hand_over(out)?;
         self.is_open = false;
-        if self.is_durable {
+        if let Some(pace) = &mut self.pace {
+            pace.begin_cycle();
             let number = self.shared.outbox.push(Item::Marker(cycle), 0)?;
             out.hand_over(cycle, Box::new(PostgresPart { shared: Arc::clone(&self.shared), cycle, number }));
         }
         Ok(())
     }
 
-    fn finish(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over()?;
-        if self.is_durable && self.is_open {
+    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        self.hand_over(out)?;
+        if self.takes_part() && self.is_open {
             return Err(Error::internal("records came behind the last cycle, so no commit would have them"));
         }
         self.shared.outbox.close();
@@ -254,7 +272,7 @@ impl Operator for PostgresSink {
     }
 
     fn takes_part(&self) -> bool {
-        self.is_durable
+        self.pace.is_some()
     }
 
     fn is_ready(&mut self, waker: &Waker) -> bool {
