@@ -1,7 +1,7 @@
 //! `run`: jobs from start to end.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thalweg_flow::{JobState, JobStats, LatencyCounts};
 use thalweg_node::{CheckedJob, CycleFigures, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
@@ -14,6 +14,10 @@ use crate::listen::Door;
 use crate::output::{Failure, talk, with_hint};
 use crate::progress::Progress;
 use crate::signals::Signals;
+
+/// How long jobs that were told to end at once may take for it: one may be in a call that does not come back, as a write to
+/// a disk that does not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often progress is drawn and signals are looked at; the end of a job is seen at once.
 const LOOK: Duration = Duration::from_millis(100);
@@ -96,6 +100,7 @@ fn wait(
     door: Option<&Door>,
 ) -> Vec<JobEnd> {
     let (mut asked, mut is_over) = (0, false);
+    let mut aborted_at: Option<Instant> = None;
     let is_idle_node = running.is_empty();
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
     loop {
@@ -130,8 +135,16 @@ fn wait(
             }
             if count > 1 {
                 running.iter().for_each(|job| job.abort());
+                aborted_at.get_or_insert_with(Instant::now);
             }
             asked = count;
+        }
+        if aborted_at.is_some_and(|at| at.elapsed() > PATIENCE) {
+            let left = running.iter().zip(&ends).filter(|(_, end)| end.is_none());
+            let jobs: Vec<&str> = left.map(|(job, _)| &**job.name()).collect();
+            talk(&format!("ending although these jobs do not: {}", jobs.join(", ")));
+            // As a kill does: what was committed is kept.
+            std::process::exit(1);
         }
         // Other jobs may have written into the same hole, and not have been told.
         if let Some(said) = failed_sync() {
@@ -147,10 +160,11 @@ fn wait(
             }
             running.iter().for_each(|job| job.abort());
         }
-        // Whoever read standard output has gone (`| head`): nobody waits for the rest.
+        // Whoever read standard output has gone (`| head`): nobody waits for the rest. A job that goes on at its last commit
+        // ends there, as a cycle that was not read is not committed.
         for job in running.iter() {
             if job.sinks().iter().any(|(_, report)| report.is_output_closed()) {
-                job.drain();
+                if node.is_temporary() { job.drain() } else { job.abort() }
             }
         }
         progress.draw(running);

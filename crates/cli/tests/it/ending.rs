@@ -61,3 +61,58 @@ fn a_reader_that_goes_away_is_no_failure() {
     let ended = Ended::of(child.wait_with_output().expect("it ends")).ends_with(0);
     assert_eq!(ended.counts().0, 200_000);
 }
+
+/// What no reader has got stays out of every commit, but for what was in the pipe.
+#[test]
+fn a_reader_that_goes_away_ends_a_job_that_goes_on_at_its_last_commit() {
+    const RECORDS: usize = 300_000;
+    const JOB: &str = "\
+name: head
+cycle: { every: 10ms }
+sources:
+  made: { type: file, path: n.csv, format: csv, schema: { n: int64 } }
+sinks:
+  out: { type: stdout, input: made }
+";
+    let numbers: String = (0..RECORDS).map(|n| format!("{n}\n")).collect();
+    let place = Place::with(&[("job.yaml", JOB), ("n.csv", &format!("n\n{numbers}"))]);
+    let run = ["run", "job.yaml", "--data-dir", "D"];
+    let mut child = place.command(&run).spawn().expect("the binary runs");
+    let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    stdout.read_line(&mut String::new()).expect("a first line");
+    drop(stdout);
+    Ended::of(child.wait_with_output().expect("it ends")).ends_with(0);
+
+    let again = place.thalweg(&run).ends_with(0);
+    let number = |line: Option<&str>| -> usize {
+        let line = line.expect("lines that nobody has read");
+        line.strip_prefix("{\"n\":").and_then(|line| line.strip_suffix('}')?.parse().ok()).expect("a number")
+    };
+    let (first, last) = (number(again.stdout.lines().next()), number(again.stdout.lines().last()));
+    // The pipe and the reader's buffer, at eight bytes a line or more.
+    assert!(first <= (64 + 8) * 1024 / 8, "{first} is the first");
+    assert_eq!((last, again.stdout.lines().count()), (RECORDS - 1, RECORDS - first));
+    assert_eq!(place.thalweg(&run).ends_with(0).stdout, "", "all of it is committed now");
+}
+
+/// Waits until the process says something.
+fn until_said(stderr: &mut impl BufRead, what: &str) {
+    let mut line = String::new();
+    while !line.contains(what) {
+        line.clear();
+        assert!(stderr.read_line(&mut line).expect("stderr") > 0, "{what:?} was not said");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_job_whose_reader_does_not_read() {
+    let place = Place::with(&[("job.yaml", &ENDLESS.replace("rate: 2000", "kind: payments"))]);
+    let (mut child, stdout) = start(&place);
+    let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+    signal(&child, "-INT");
+    until_said(&mut stderr, "draining");
+    signal(&child, "-INT");
+    let code = child.wait().expect("it ends").code();
+    assert_eq!(code, Some(1), "it was ended at once");
+    drop(stdout);
+}

@@ -9,6 +9,7 @@ pub mod postgres;
 pub mod rejects;
 mod retry;
 pub mod stdout;
+mod stream;
 mod tail;
 
 pub use digest::digest;
