@@ -18,6 +18,8 @@ mod change;
 mod order;
 #[path = "durable/poison.rs"]
 mod poison;
+#[path = "durable/sinks.rs"]
+mod sinks;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

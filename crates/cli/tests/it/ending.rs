@@ -116,3 +116,39 @@ fn a_second_signal_ends_a_job_whose_reader_does_not_read() {
     assert_eq!(code, Some(1), "it was ended at once");
     drop(stdout);
 }
+
+#[test]
+fn a_pipe_that_nobody_has_opened_holds_back_its_sink_and_nothing_else() {
+    const JOB: &str = "\
+name: pipes
+sources:
+  made: { type: generator, rate: 2000 }
+  few: { type: generator, count: 3 }
+sinks:
+  out: { type: file, input: made, path: pipe }
+  other: { type: file, input: few, path: other.ndjson }
+";
+    let place = Place::with(&[("job.yaml", JOB)]);
+    let made = Command::new("mkfifo").arg(place.path().join("pipe")).status().expect("mkfifo runs");
+    assert!(made.success());
+    let mut child = place.command(&["run", "job.yaml", "--data-dir", "D"]).spawn().expect("the binary runs");
+    while std::fs::read_to_string(place.path().join("other.ndjson")).unwrap_or_default().lines().count() < 3 {
+        assert!(child.try_wait().expect("its state").is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+    let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+    signal(&child, "-TERM");
+    until_said(&mut stderr, "draining");
+    signal(&child, "-TERM");
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+
+    // With a reader the job goes on where it was, which is the beginning.
+    let reader =
+        std::fs::File::options().read(true).write(true).open(place.path().join("pipe")).expect("a reader");
+    let child = place.command(&["run", "job.yaml", "--data-dir", "D"]).spawn().expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(reader.try_clone().expect("a reader")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with('{'), "{line}");
+    signal(&child, "-KILL");
+    child.wait_with_output().expect("it ends");
+}

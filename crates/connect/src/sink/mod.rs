@@ -5,6 +5,7 @@ pub mod file;
 pub mod influx;
 pub mod null;
 mod outbox;
+pub mod position;
 pub mod postgres;
 pub mod rejects;
 mod retry;

@@ -123,7 +123,7 @@ impl RejectsWriter {
             let path = path_of(folder, other);
             std::fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
         }
-        let file = if bytes > 0 { Some(Tail::resume(&path_of(folder, number), bytes)?) } else { None };
+        let file = if bytes > 0 { Some(Tail::resume(&path_of(folder, number), bytes, None)?) } else { None };
         Ok(Self { settings, number, file, buffer: Vec::new() })
     }
 

@@ -5,6 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use thalweg_flow::CyclePart;
 use thalweg_storage::{Fs as _, RealFs, note_sync};
 use thalweg_types::Error;
+
+use super::position::{LAST_BYTES, hash_of_last};
 
 /// Where the file is not the one that was committed.
 const BEGIN_ANEW: &str = "put the file back; or, to begin another one, give the sink another name, the job another name, or \
@@ -21,6 +24,8 @@ pub(super) struct Tail {
     path: PathBuf,
     file: Arc<File>,
     len: u64,
+    /// The last bytes of what was written, by which the file is known again.
+    last: Vec<u8>,
     /// `None` for what is no regular file. The name is to be made durable with the next part, once.
     name: Option<bool>,
 }
@@ -56,13 +61,19 @@ impl Tail {
         if is_file {
             lock(&file, path)?;
         }
-        let tail =
-            Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: is_file.then_some(true) };
+        let tail = Self {
+            path: path.to_owned(),
+            file: Arc::new(file),
+            len: 0,
+            last: Vec::new(),
+            name: is_file.then_some(true),
+        };
         Ok((tail, if is_file { metadata.len() } else { 0 }))
     }
 
-    /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind.
-    pub(super) fn resume(path: &Path, len: u64) -> Result<Self, Error> {
+    /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind. `last` is what
+    /// [`Tail::hash_of_last`] said then, where that is known.
+    pub(super) fn resume(path: &Path, len: u64, last: Option<u64>) -> Result<Self, Error> {
         let open = File::options().append(true).open(path);
         if len == 0 && open.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Self::create(path);
@@ -77,13 +88,26 @@ impl Tail {
         })?;
         let metadata = file.metadata().map_err(|error| failed("go on writing", path, error))?;
         if !metadata.is_file() {
-            return Ok(Self { path: path.to_owned(), file: Arc::new(file), len: 0, name: None });
+            return Ok(Self {
+                path: path.to_owned(),
+                file: Arc::new(file),
+                len: 0,
+                last: Vec::new(),
+                name: None,
+            });
         }
         lock(&file, path)?;
         if metadata.len() < len {
             return Err(Error::corrupt(format!(
                 "file {path:?} has {} bytes, but {len} were committed",
                 metadata.len()
+            ))
+            .with_hint(BEGIN_ANEW));
+        }
+        let found = read_last(path, len).map_err(|error| failed("read", path, error))?;
+        if last.is_some_and(|last| last != hash_of_last(&found)) {
+            return Err(Error::corrupt(format!(
+                "file {path:?} has other bytes before byte {len} than those that were committed"
             ))
             .with_hint(BEGIN_ANEW));
         }
@@ -95,13 +119,21 @@ impl Tail {
             );
             file.set_len(len).map_err(|error| failed("cut", path, error))?;
         }
-        Ok(Self { path: path.to_owned(), file: Arc::new(file), len, name: Some(false) })
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), len, last: found, name: Some(false) })
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         (&*self.file).write_all(bytes).map_err(|error| failed("write", &self.path, error))?;
         self.len += bytes.len() as u64;
+        let kept = LAST_BYTES.saturating_sub(bytes.len()).min(self.last.len());
+        self.last.drain(..self.last.len() - kept);
+        self.last.extend_from_slice(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]);
         Ok(())
+    }
+
+    /// By what the file is known again.
+    pub(super) fn hash_of_last(&self) -> u64 {
+        hash_of_last(&self.last)
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -157,6 +189,16 @@ impl CyclePart for TailPart {
     }
 }
 
+/// The last bytes of the first `len`, which there are.
+fn read_last(path: &Path, len: u64) -> std::io::Result<Vec<u8>> {
+    let count = len.min(LAST_BYTES as u64);
+    let mut last = vec![0; count as usize];
+    if count > 0 {
+        File::open(path)?.read_exact_at(&mut last, len - count)?;
+    }
+    Ok(last)
+}
+
 /// How long a file may still be held by a job of this process that has ended, whose tasks go one after the other.
 const LINGERS: Duration = Duration::from_secs(2);
 
@@ -207,7 +249,7 @@ mod tests {
         assert_eq!((position, tail.len()), (vec![4], 4));
         tail.append(b"two, not commit").unwrap();
         drop(tail);
-        let mut tail = Tail::resume(&path, 4).unwrap();
+        let mut tail = Tail::resume(&path, 4, None).unwrap();
         tail.append(b"two\n").unwrap();
         assert_eq!(tail.len(), 8);
         tail.sync().unwrap();
@@ -219,10 +261,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         std::fs::write(&path, "on").unwrap();
-        let error = Tail::resume(&path, 4).err().unwrap();
+        let error = Tail::resume(&path, 4, None).err().unwrap();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("has 2 bytes, but 4 were committed"), "{error}");
-        let error = Tail::resume(&folder.path().join("gone"), 4).err().unwrap();
+        let error = Tail::resume(&folder.path().join("gone"), 4, None).err().unwrap();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("is gone, and 4 bytes of it were committed"), "{error}");
     }
@@ -233,7 +275,7 @@ mod tests {
         let path = folder.path().join("out");
         let mut tail = Tail::create(&path).unwrap();
         tail.append(b"one\n").unwrap();
-        for other in [Tail::create(&path), Tail::create_empty(&path), Tail::resume(&path, 2)] {
+        for other in [Tail::create(&path), Tail::create_empty(&path), Tail::resume(&path, 2, None)] {
             let error = other.err().unwrap();
             assert!(error.message().ends_with("another sink or another process"), "{error}");
         }
@@ -241,7 +283,7 @@ mod tests {
         // A part that nobody prepares any more keeps nobody off: it writes nothing.
         let _part = tail.part(Vec::new());
         drop(tail);
-        assert_eq!(Tail::resume(&path, 2).unwrap().len(), 2);
+        assert_eq!(Tail::resume(&path, 2, None).unwrap().len(), 2);
     }
 
     #[test]
@@ -276,6 +318,6 @@ mod tests {
         let mut tail = Tail::create(Path::new("/dev/null")).unwrap();
         tail.append(b"gone").unwrap();
         assert_eq!(tail.part(Vec::new()).prepare().unwrap(), Vec::<u8>::new());
-        assert_eq!(Tail::resume(Path::new("/dev/null"), 99).unwrap().len(), 0);
+        assert_eq!(Tail::resume(Path::new("/dev/null"), 99, None).unwrap().len(), 0);
     }
 }

@@ -184,15 +184,14 @@ impl Looker {
                 let path = dir.rejects().join(format!("rejects-{}.ndjson", rejects.number));
                 things.push(self.file(&path, "rejects", part, rejects.bytes));
             }
-            let Some(len) = claims.length else { continue };
+            let Some(file) = claims.file else { continue };
             let name = part.strip_suffix("/0").unwrap_or(part);
             let sink = job_file.as_ref().and_then(|job| job.get("sinks")?.get(name));
-            let Some(path) =
-                sink.filter(|sink| sink["type"] == "file").and_then(|sink| sink["path"].as_str())
-            else {
-                continue;
-            };
-            let path = Path::new(path);
+            let named = sink.filter(|sink| sink["type"] == "file").and_then(|sink| sink["path"].as_str());
+            let was = file.identity.as_ref().map(|identity| identity.path.as_str());
+            // Where the job file says, as the file may have been moved with it; else where it was.
+            let path = named.filter(|path| was.is_none() || Path::new(path).exists()).or(was);
+            let Some(path) = path.map(Path::new) else { continue };
             // Pipes and devices have no length. A relative path is from where the job was started.
             match std::fs::metadata(path) {
                 Ok(metadata) if !metadata.is_file() => {}
@@ -204,7 +203,7 @@ impl Looker {
                     );
                     things.push(thing(path, "file of a sink", Some(name.to_owned()), What::Unread, found));
                 }
-                _ => things.push(self.file(path, "file of a sink", name, len)),
+                _ => things.push(self.file(path, "file of a sink", name, file.bytes)),
             }
         }
     }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use serde::Deserialize;
+use thalweg_connect::sink::position::FilePosition;
 use thalweg_state::{Version, indexed};
 use thalweg_storage::ChunkId;
 
@@ -18,8 +19,8 @@ pub(super) struct Claims {
     pub(super) chunks: Option<Range<ChunkId>>,
     /// A file of rejects and its length.
     pub(super) rejects: Option<RejectsClaim>,
-    /// What the part of a sink that writes a file is: its length. Others may have as many bytes.
-    pub(super) length: Option<u64>,
+    /// Where a sink is in its file. What older builds wrote of it others may have said, too.
+    pub(super) file: Option<FilePosition>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -35,13 +36,15 @@ pub(super) fn claims(part: &[u8]) -> Claims {
         state: indexed::version_in(part),
         chunks: stages::chunks_in(part),
         rejects: serde_json::from_slice(part).ok(),
-        length: part.try_into().ok().map(u64::from_le_bytes),
+        file: FilePosition::decode(part),
     }
 }
 
 /// A part in words; `None` where nobody here understands it.
 pub(super) fn words(part: &[u8]) -> Option<String> {
-    let Claims { state, chunks, rejects, .. } = claims(part);
+    let Claims { state, chunks, rejects, file } = claims(part);
+    let file = file.and_then(|file| Some((file.bytes, file.identity?)));
+    let file = file.map(|(bytes, file)| format!("{} up to byte {bytes}, {}", file.path, file.format));
     let rejects = rejects.map(|claim| {
         let counts = claim.counts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let of = if counts.is_empty() { String::new() } else { format!(" of {counts}") };
@@ -51,7 +54,7 @@ pub(super) fn words(part: &[u8]) -> Option<String> {
     let chunks = chunks.map(|chunks| format!("{} up to before {}", chunks.start, chunks.end));
     let state = state.and_then(|version| indexed::describe(&version));
     let state = state.or_else(|| thalweg_state_remote::describe_in(part));
-    let said: Vec<String> = [state, chunks, rejects].into_iter().flatten().collect();
+    let said: Vec<String> = [state, chunks, rejects, file].into_iter().flatten().collect();
     (!said.is_empty()).then(|| said.join(", "))
 }
 
@@ -63,7 +66,10 @@ mod tests {
     fn parts_are_told_apart() {
         assert_eq!(claims(&[]), Claims::default());
         assert_eq!(words(&[]), None);
-        assert_eq!((claims(&77_u64.to_le_bytes()).length, words(&77_u64.to_le_bytes())), (Some(77), None));
+        let length = 77_u64.to_le_bytes();
+        assert_eq!((claims(&length).file.map(|file| file.bytes), words(&length)), (Some(77), None));
+        let file = br#"{"bytes":77,"path":"/a/out.csv","format":"csv","begin":"n\n","last":5}"#;
+        assert_eq!(words(file).as_deref(), Some("/a/out.csv up to byte 77, csv"));
         let rejects = br#"{"number":2,"bytes":90,"counts":{"payments":{"by_code":{"parse":1},"first":"x"}}}"#;
         assert_eq!(words(rejects).as_deref(), Some("rejects-2.ndjson up to byte 90 of payments"));
         assert_eq!(words(b"{\"number\":2}"), None);

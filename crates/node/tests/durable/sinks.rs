@@ -1,0 +1,145 @@
+//! Sinks of jobs that go on: what a file is known by, and what a sink asks of its job.
+
+use super::*;
+
+const FILE: &str = "
+name: files
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { n: int64, k: string } }
+sinks:
+  out: { type: file, input: a, path: DIR/out.csv, format: csv }
+";
+
+/// A folder in which `FILE` has run with so many records.
+fn ran(records: u32) -> Folder {
+    let folder = Folder::new();
+    give(&folder, records);
+    folder.run(FILE);
+    folder
+}
+
+fn give(folder: &Folder, records: u32) {
+    let lines: String = (0..records).map(|n| format!("{n},k{n}\n")).collect();
+    fs::write(folder.path("a.csv"), format!("n,k\n{lines}")).unwrap();
+}
+
+fn written(records: u32) -> String {
+    format!("n,k\n{}", (0..records).map(|n| format!("{n},k{n}\n")).collect::<String>())
+}
+
+/// The job, with some text of it changed, is refused as a mistake of its user; returns what was said.
+fn refused(folder: &Folder, from: &str, to: &str) -> String {
+    let changed = FILE.replace(from, to);
+    assert_ne!(changed, FILE);
+    let error = folder.try_run(&changed).err().unwrap();
+    assert_eq!(error.class(), Class::User, "{}", error.chain());
+    assert!(error.hint().is_some_and(|hint| hint.contains("another name")), "{error:?}");
+    error.chain().replace(&folder.0.path().canonicalize().unwrap().display().to_string(), "DIR")
+}
+
+#[test]
+fn a_sink_goes_on_with_no_file_but_its_own() {
+    let folder = ran(3);
+    let other = "precious data line\n".repeat(100);
+    fs::write(folder.path("other.csv"), &other).unwrap();
+    let said = refused(&folder, "DIR/out.csv", "DIR/other.csv");
+    assert!(
+        said.contains("was \"DIR/out.csv\", with 19 bytes committed, and is to be \"DIR/other.csv\" now"),
+        "{said}"
+    );
+    assert_eq!(folder.read("other.csv"), other);
+    // The same where there is nothing, where the file is too short, and where it is no file.
+    fs::write(folder.path("short.csv"), "n,k\n").unwrap();
+    for path in ["DIR/nothing.csv", "DIR/short.csv", "/dev/null"] {
+        let said = refused(&folder, "DIR/out.csv", path);
+        assert!(said.contains("which does not go on from there"), "{said}");
+    }
+    assert!(!folder.path("nothing.csv").exists());
+    assert_eq!(folder.read("short.csv"), "n,k\n");
+    give(&folder, 5);
+    folder.run(FILE);
+    assert_eq!(folder.read("out.csv"), written(5));
+}
+
+#[test]
+fn a_file_may_be_moved_or_copied_to_another_place() {
+    let folder = ran(3);
+    give(&folder, 4);
+    fs::create_dir(folder.path("new")).unwrap();
+    fs::rename(folder.path("out.csv"), folder.path("new/out.csv")).unwrap();
+    let moved = FILE.replace("DIR/out.csv", "DIR/new/out.csv");
+    folder.run(&moved);
+    assert_eq!(folder.read("new/out.csv"), written(4));
+    // A copy, with what a killed process has left behind the last commit.
+    fs::copy(folder.path("new/out.csv"), folder.path("copy.csv")).unwrap();
+    append_text(&folder.path("copy.csv"), "4,k");
+    give(&folder, 6);
+    folder.run(&FILE.replace("DIR/out.csv", "DIR/copy.csv"));
+    assert_eq!(folder.read("copy.csv"), written(6));
+    assert_eq!(folder.read("new/out.csv"), written(4));
+    // Where links lead does not matter.
+    std::os::unix::fs::symlink(".", folder.path("link")).unwrap();
+    give(&folder, 7);
+    folder.run(&FILE.replace("DIR/out.csv", "DIR/link/copy.csv"));
+    assert_eq!(folder.read("copy.csv"), written(7));
+}
+
+#[test]
+fn a_file_with_other_bytes_than_those_that_were_committed_is_damaged() {
+    let folder = ran(3);
+    fs::write(folder.path("out.csv"), written(3).replace("k2", "XX")).unwrap();
+    give(&folder, 5);
+    let error = folder.try_run(FILE).err().unwrap();
+    assert_eq!(error.class(), Class::Corrupt);
+    assert!(
+        error.chain().contains("has other bytes before byte 19 than those that were committed"),
+        "{error}"
+    );
+    assert_eq!(folder.read("out.csv"), written(3).replace("k2", "XX"));
+}
+
+#[test]
+fn a_file_keeps_its_format_and_its_first_line() {
+    let folder = ran(3);
+    let said = refused(&folder, "out.csv, format: csv", "out.csv, format: ndjson");
+    assert!(
+        said.contains("the format of file") && said.contains("was \"csv\", and is to be \"ndjson\""),
+        "{said}"
+    );
+    let said = refused(&folder, "n: int64, k: string", "k: string");
+    assert!(
+        said.contains("the first line of file") && said.contains("was \"n,k\", and is to be \"k\""),
+        "{said}"
+    );
+    let said = refused(&folder, "out.csv, format: csv", "out.csv, format: csv, header: false");
+    assert!(said.contains("was \"n,k\", and is to be \"\""), "{said}");
+    assert_eq!(folder.read("out.csv"), written(3));
+}
+
+#[test]
+fn a_cycle_ends_before_its_rows_are_more_than_a_database_sink_may_keep() {
+    let folder = Folder::new();
+    const RECORDS: u64 = 400_000;
+    let lines: String = (0..RECORDS).map(|n| format!("{n},some-text-that-takes-bytes\n")).collect();
+    fs::write(folder.path("a.csv"), format!("n,k\n{lines}")).unwrap();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = format!(
+        "
+name: long
+cycle: {{ every: 1h }}
+sources:
+  a: {{ type: file, path: DIR/a.csv, format: csv, schema: {{ n: int64, k: string }} }}
+sinks:
+  out: {{ type: postgres, input: a, url: \"postgres://me@{nobody}/x\", table: t, cycle_bytes: 256KiB, queue: 1GiB }}
+"
+    );
+    let node = folder.node(2);
+    let job = folder.start(&node, &text).unwrap();
+    // The database is away, so no cycle is committed: the second has its marker, and the third waits for it.
+    eventually("two markers that no time has brought", || job.stats().cycles == 2);
+    eventually("the source is held", || job.stats().sources[0].blocked);
+    let stats = job.stats();
+    assert!(stats.records < RECORDS, "{} records in two cycles", stats.records);
+    job.abort();
+    assert_eq!(job.wait().state, JobState::Aborted);
+}
