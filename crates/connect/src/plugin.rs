@@ -370,6 +370,11 @@ pub trait SinkPlugin: Send + Sync {
     /// What it promises after a crash, as `check` prints it: `exactly-once`, `at-least-once`.
     fn guarantee(&self) -> &'static str;
 
+    /// Whether it may find records that it cannot write. Such a sink emits them on its only output, in the schema of rejects.
+    fn rejects(&self, format: Option<&FormatSpec>) -> bool {
+        format.is_some_and(|format| format.plugin.refuses())
+    }
+
     /// Whether what it takes can be seen outside before it is committed. Such a sink is given nothing that could come
     /// in another order after a crash, which takes a sync of the order log.
     fn publishes(&self) -> bool {
@@ -397,6 +402,11 @@ pub trait FormatPlugin: Send + Sync {
     fn doc(&self) -> &'static str;
 
     fn options(&self) -> &'static [OptionSpec];
+
+    /// Whether its encoders may have no way to write a record, which goes to rejects then.
+    fn refuses(&self) -> bool {
+        false
+    }
 
     /// The reading half, bound to a schema: splitters for sources, decoders for their tasks.
     ///

@@ -13,7 +13,7 @@ use thalweg_connect::{Ingress, Replay, SinkContext, SinkReport, SourceContext};
 use thalweg_flow::{
     Graph, Input, JobOptions, NodeId, Operator, OperatorNode, Partitioning, Schedule, SourceNode, TaskFactory,
 };
-use thalweg_types::{Error, Micros, Schema};
+use thalweg_types::{Error, Micros, Schema, rejects_schema};
 
 use crate::data_dir::JobDir;
 use crate::durable::{Resumes, Store};
@@ -71,7 +71,7 @@ pub(crate) fn build(
             rejecting.push(Endpoint { node: NodeRef::Operator(place), output });
         }
     }
-    let mut sinks = Vec::new();
+    let (mut sinks, mut refusing) = (Vec::new(), Vec::new());
     for sink in &job.sinks {
         let report = SinkReport::default();
         let name = builder.unique(&sink.name, "sink");
@@ -90,13 +90,13 @@ pub(crate) fn build(
             .plugin
             .build(context)
             .map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
-        builder.sink(&name, sink, factory);
+        refusing.extend(builder.sink(&name, sink, factory));
         sinks.push((name, report));
     }
     let replies: Vec<Endpoint> = builder.replies.iter().map(|(source, _)| job.reply_of(*source)).collect();
     builder.replies();
     let rejects = RejectCounts::default();
-    builder.rejects(&rejecting, rejects.clone(), store);
+    builder.rejects(&rejecting, &refusing, rejects.clone(), store);
     Ok(BuiltJob {
         options: JobOptions { cycle: job.cycle, ..JobOptions::default() },
         ingresses: builder.ingresses,
@@ -368,7 +368,13 @@ impl Builder<'_> {
         NodeId::Operator(self.operators.len() - 1)
     }
 
-    fn sink(&mut self, name: &Arc<str>, sink: &CheckedSink, factory: TaskFactory<dyn Operator>) {
+    /// The sink, where it has rejects.
+    fn sink(
+        &mut self,
+        name: &Arc<str>,
+        sink: &CheckedSink,
+        factory: TaskFactory<dyn Operator>,
+    ) -> Option<NodeId> {
         let inputs = match &sink.union {
             Some(union) => {
                 vec![Input::new(self.union(name, &sink.inputs, union), 0, Partitioning::Forward)]
@@ -380,7 +386,12 @@ impl Builder<'_> {
             }
             None => sink.inputs.iter().map(|input| self.link(input, 1)).collect(),
         };
-        self.end(Arc::clone(name), inputs, factory, sink.plugin.publishes());
+        let node = self.end(Arc::clone(name), inputs, factory, sink.plugin.publishes());
+        let rejects = sink.plugin.rejects(sink.format.as_ref());
+        rejects.then(|| {
+            self.operators.last_mut().expect("the sink is the last one").outputs = vec![rejects_schema()];
+            node
+        })
     }
 
     /// An operator of one task that emits nothing.
@@ -390,7 +401,7 @@ impl Builder<'_> {
         inputs: Vec<Input>,
         factory: TaskFactory<dyn Operator>,
         publishes: bool,
-    ) {
+    ) -> NodeId {
         self.push(OperatorNode {
             name,
             inputs,
@@ -400,7 +411,7 @@ impl Builder<'_> {
             parallelism: None,
             schedule: Schedule::default(),
             publishes,
-        });
+        })
     }
 
     fn replies(&mut self) {
@@ -416,7 +427,13 @@ impl Builder<'_> {
         }
     }
 
-    fn rejects(&mut self, rejecting: &[Endpoint], counts: RejectCounts, store: Option<&mut Store>) {
+    fn rejects(
+        &mut self,
+        rejecting: &[Endpoint],
+        refusing: &[NodeId],
+        counts: RejectCounts,
+        store: Option<&mut Store>,
+    ) {
         let limits = self.job.sources.iter();
         let limits =
             limits.filter_map(|source| Some((source.name.to_string(), source.reject_limit?))).collect();
@@ -430,6 +447,7 @@ impl Builder<'_> {
                 let (from, _) = self.upstream(*endpoint);
                 Input::new(from, endpoint.output, Partitioning::Global)
             })
+            .chain(refusing.iter().map(|sink| Input::new(*sink, 0, Partitioning::Global)))
             .collect();
         self.end(name, inputs, rejects_writer(settings), true);
     }

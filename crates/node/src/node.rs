@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use thalweg_connect::sink::rejects::RejectCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
-    Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, Partitioner, Runtime, SystemClock,
+    Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime,
+    SystemClock,
 };
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::{ChunkBudget, IoPool, RealFs, failed_sync};
@@ -512,7 +513,11 @@ impl RunningJob {
         let mut streams: Vec<(Vec<Endpoint>, u64)> = Vec::new();
         for (sink, (name, _)) in self.checked.sinks.iter().zip(&self.sinks) {
             let operator = stats.operators.iter().find(|operator| operator.name == *name);
-            let taken = operator.map_or(0, |sink| sink.tasks.iter().map(|task| task.records_in).sum());
+            // What a sink emits are the records that it could not write.
+            let taken = |sink: &OperatorStats| {
+                sink.tasks.iter().map(|task| task.records_in.saturating_sub(task.records_out)).sum()
+            };
+            let taken = operator.map_or(0, taken);
             let inputs: Vec<Endpoint> = sink.inputs.iter().map(|input| input.endpoint).collect();
             match streams.iter_mut().find(|(read, _)| *read == inputs) {
                 Some((_, most)) => *most = taken.max(*most),

@@ -180,5 +180,5 @@ fn encode(
     let mut out = Vec::new();
     encoder.start(&mut out);
     encoder.encode(&batch, &mut out);
-    (out, encoder.skipped().records)
+    (out, encoder.take_refused().len() as u64)
 }

@@ -10,8 +10,8 @@
 //!   exactly `count` rows and rejects, whatever its bytes.
 //! * No input makes a decoder panic; what it cannot use becomes a reject with its place and reason.
 //! * What an encoder writes, the same format's decoder reads back as the same values (fields that it leaves out
-//!   where they are null are read back as null). Records that a format has no way to write are counted
-//!   ([`Encoder::skipped`]).
+//!   where they are null are read back as null). Records that a format has no way to write are handed back with
+//!   their reason ([`Encoder::take_refused`]).
 //!
 //! How a value of each type stands in text, the same in every text format, is said in `text.rs`.
 
@@ -188,18 +188,20 @@ pub trait Encoder: Send {
     /// Appends one record of a batch, by physical row, without a line end.
     fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>);
 
-    /// What it has not written so far, because the format has no way to say it.
-    fn skipped(&self) -> Skipped {
-        Skipped::default()
+    /// The records that it has not written since this was last asked, because the format has no way to say them, in
+    /// order. The format says that there may be some ([`crate::FormatPlugin::refuses`]).
+    fn take_refused(&mut self) -> Vec<Unwritable> {
+        Vec::new()
     }
 }
 
-/// Records that an encoder did not write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
-    pub records: u64,
-    /// What was wrong with the first of them.
-    pub why: &'static str,
+/// A record that an encoder did not write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritable {
+    /// Physical row of its batch.
+    pub row: u32,
+    /// What was expected and what was there.
+    pub reason: String,
 }
 
 /// Line ends in a piece of text.

@@ -14,7 +14,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Class, Error, Micros};
@@ -22,7 +22,8 @@ use thalweg_types::{Batch, Class, Error, Micros};
 use super::position::{FileIdentity, FilePosition, place_of};
 use super::stream::{Stream, StreamSink};
 use super::tail::Tail;
-use super::{encoder_of, only_task, warn_of_skipped};
+use super::unwritable::Refusals;
+use super::{encoder_of, only_task};
 use crate::format::Encoder;
 use crate::{OptionKind, OptionSpec, SinkContext, SinkPlugin, SinkReport, SinkResume};
 
@@ -99,9 +100,9 @@ impl SinkPlugin for FilePlugin {
                 buffer.append(&mut begin);
             }
             Ok(Box::new(FileSink {
-                name: Arc::clone(&context.name),
                 tail,
                 encoder,
+                refusals: Refusals::new(&context.schema),
                 buffer,
                 report: context.report.clone(),
                 identity: context.durable.is_some().then(|| now.clone()),
@@ -157,9 +158,9 @@ fn open(path: &Path, context: &SinkContext, now: &FileIdentity) -> Result<Tail, 
 }
 
 struct FileSink {
-    name: Arc<str>,
     tail: Tail,
     encoder: Box<dyn Encoder>,
+    refusals: Refusals,
     buffer: Vec<u8>,
     report: SinkReport,
     /// What a commit record says of the file beside its length; `None` in a job that does not outlive its process.
@@ -181,8 +182,8 @@ impl FileSink {
 
 impl Operator for FileSink {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        self.encoder.encode(&batch, &mut self.buffer);
-        self.report.add_records(batch.len() as u64);
+        let written = self.refusals.encode(&batch, &mut *self.encoder, &mut self.buffer, out);
+        self.report.add_records(written);
         if self.buffer.len() >= BUFFER { self.flush(out) } else { Ok(()) }
     }
 
@@ -208,7 +209,6 @@ impl Operator for FileSink {
 
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         self.flush(out)?;
-        warn_of_skipped(&self.name, &*self.encoder);
         self.tail.sync()
     }
 

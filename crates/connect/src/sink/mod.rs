@@ -12,6 +12,7 @@ mod retry;
 pub mod stdout;
 mod stream;
 mod tail;
+mod unwritable;
 
 pub use digest::digest;
 
@@ -19,7 +20,7 @@ use thalweg_flow::TaskInfo;
 use thalweg_types::Error;
 
 use crate::SinkContext;
-use crate::format::{Encoder, Skipped};
+use crate::format::Encoder;
 
 /// The format that the sink was given, bound to its schema.
 fn encoder_of(context: &SinkContext) -> Result<Box<dyn Encoder>, Error> {
@@ -47,12 +48,4 @@ pub fn only_task(context: &SinkContext, info: &TaskInfo) -> Result<(), Error> {
         )));
     }
     Ok(())
-}
-
-/// Says how many records the sink's format had no way to write, if any.
-fn warn_of_skipped(sink: &str, encoder: &dyn Encoder) {
-    let Skipped { records, why } = encoder.skipped();
-    if records > 0 {
-        tracing::warn!(sink, records, why, "left out records that the format has no way to write");
-    }
 }

@@ -16,7 +16,7 @@ use thalweg_types::{Batch, Error, Micros};
 
 use super::file::BUFFER;
 use super::outbox::{Courier, Outbox, stopped};
-use super::warn_of_skipped;
+use super::unwritable::Refusals;
 use crate::format::Encoder;
 use crate::{SinkContext, SinkReport};
 
@@ -37,8 +37,8 @@ pub(super) struct Stream {
 }
 
 pub(super) struct StreamSink {
-    name: Arc<str>,
     encoder: Box<dyn Encoder>,
+    refusals: Refusals,
     buffer: Vec<u8>,
     shared: Arc<Shared>,
     report: SinkReport,
@@ -74,8 +74,8 @@ impl StreamSink {
         let mut buffer = Vec::new();
         encoder.start(&mut buffer);
         Ok(Self {
-            name: Arc::clone(&context.name),
             encoder,
+            refusals: Refusals::new(&context.schema),
             buffer,
             shared: Arc::new(Shared { outbox, _courier: courier }),
             report: context.report.clone(),
@@ -97,11 +97,12 @@ impl StreamSink {
 
 impl Operator for StreamSink {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        self.report.add_records(batch.len() as u64);
         if self.report.is_output_closed() && !self.is_durable {
+            self.report.add_records(batch.len() as u64);
             return Ok(());
         }
-        self.encoder.encode(&batch, &mut self.buffer);
+        let written = self.refusals.encode(&batch, &mut *self.encoder, &mut self.buffer, out);
+        self.report.add_records(written);
         if self.buffer.len() >= BUFFER { self.hand_over(out) } else { Ok(()) }
     }
 
@@ -121,7 +122,6 @@ impl Operator for StreamSink {
     }
 
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        warn_of_skipped(&self.name, &*self.encoder);
         self.hand_over(out)?;
         self.shared.outbox.close();
         Ok(())

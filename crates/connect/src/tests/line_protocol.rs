@@ -312,8 +312,12 @@ fn points_are_written_with_flat_fields_and_without_nulls() {
     .assert_eq(&encoded(&format, &schema, &answers));
     let mut encoder = format.encoder(&schema).unwrap();
     encoder.encode(&answers, &mut Vec::new());
-    let skipped = encoder.skipped();
-    assert_eq!((skipped.records, skipped.why), (2, "none of its fields has a value"));
+    let refused: Vec<(u32, String)> =
+        encoder.take_refused().into_iter().map(|record| (record.row, record.reason)).collect();
+    let tag = "tag \"card\": expected no line end, and no backslash at its end, got \"line\\nend\"";
+    let expected = [(2, "expected a field with a value, got none".to_owned()), (3, tag.to_owned())];
+    assert_eq!(refused, expected);
+    assert!(encoder.take_refused().is_empty(), "each is told of once");
 }
 
 #[test]

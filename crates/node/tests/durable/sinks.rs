@@ -143,3 +143,43 @@ sinks:
     job.abort();
     assert_eq!(job.wait().state, JobState::Aborted);
 }
+
+#[test]
+fn a_record_that_a_format_has_no_way_to_write_is_a_reject_and_no_answer() {
+    let text = "
+name: points
+cycle: { every: 5ms }
+sources:
+  a: { type: file, path: DIR/a.ndjson, format: ndjson, schema: { k: string?, v: float64? } }
+sinks:
+  out: { type: file, input: a, path: DIR/out.lp, format: line_protocol, measurement: m, tags: [k] }
+";
+    let folder = Folder::new();
+    let first = r#"{"k":"a","v":1}
+{"k":"b\nc","v":2}
+{"k":"d\\","v":3}
+"#;
+    fs::write(folder.path("a.ndjson"), first).unwrap();
+    let end = folder.run(text);
+    assert_eq!((end.summary.records, end.summary.answers, end.summary.rejects), (3, 1, 2));
+    // A job that goes on counts on.
+    fs::write(folder.path("a.ndjson"), format!("{first}{{\"k\":\"e\"}}\n{{\"v\":5}}\n")).unwrap();
+    let end = folder.run(text);
+    assert_eq!((end.summary.records, end.summary.answers, end.summary.rejects), (2, 1, 3));
+    let lines = folder.read("out.lp");
+    let lines: Vec<&str> = lines.lines().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    assert_eq!(lines, ["m,k=a v=1.0", "m v=5.0"]);
+    let rejects = folder.read("data/jobs/points/rejects/rejects-0.ndjson");
+    let tag = r#""reason":"tag \"k\": expected no line end, and no backslash at its end, got "#;
+    let expected = [
+        format!(
+            r#"{{"source":"a","offset":1,"line":null,"code":"unwritable",{tag}\"b\\nc\"","raw":"{{\"k\":\"b\\nc\",\"v\":2.0}}"}}"#
+        ),
+        format!(
+            r#"{{"source":"a","offset":2,"line":null,"code":"unwritable",{tag}\"d\\\\\"","raw":"{{\"k\":\"d\\\\\",\"v\":3.0}}"}}"#
+        ),
+        r#"{"source":"a","offset":3,"line":null,"code":"unwritable","reason":"expected a field with a value, got none","raw":"{\"k\":\"e\",\"v\":null}"}"#
+            .to_owned(),
+    ];
+    assert_eq!(rejects.lines().collect::<Vec<_>>(), expected);
+}

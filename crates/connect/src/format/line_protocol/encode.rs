@@ -4,7 +4,7 @@ use thalweg_types::{Batch, DataType, Error, Schema, TimeUnit};
 
 use super::super::cells::{Cell, Key, StructCell, record_cells, write_json};
 use super::super::flat::leaves;
-use super::super::{Encoder, Skipped};
+use super::super::{Encoder, Unwritable, shorten};
 use super::grammar::{can_be_written, escape, quote};
 use super::{Roles, convert};
 use crate::Options;
@@ -27,7 +27,7 @@ pub(crate) struct LineEncoder {
     keys: Vec<Key>,
     non_finite: NonFinite,
     left_out: u64,
-    skipped: Skipped,
+    refused: Vec<Unwritable>,
     scratch: Vec<u8>,
 }
 
@@ -38,6 +38,8 @@ enum Measurement {
 }
 
 struct Column {
+    /// For reasons.
+    label: String,
     /// As it is written, with the equals sign.
     name: Vec<u8>,
     path: Vec<usize>,
@@ -47,7 +49,7 @@ impl Column {
     fn new(name: &str, path: Vec<usize>) -> Result<Self, Error> {
         let mut written = escaped("the name of a field", name)?;
         written.push(b'=');
-        Ok(Self { name: written, path })
+        Ok(Self { label: name.to_owned(), name: written, path })
     }
 }
 
@@ -113,7 +115,7 @@ impl LineEncoder {
             keys: Key::of(schema.fields()),
             non_finite,
             left_out: 0,
-            skipped: Skipped::default(),
+            refused: Vec::new(),
             scratch: Vec::new(),
         })
     }
@@ -143,12 +145,9 @@ impl LineEncoder {
                 let event_time = batch.times()[row as usize];
                 match self.write_row(&record, &tags, &fields, row as usize, event_time, out) {
                     Ok(()) => out.extend_from_slice(line_end),
-                    Err(why) => {
+                    Err(reason) => {
                         out.truncate(start);
-                        if self.skipped.records == 0 {
-                            self.skipped.why = why;
-                        }
-                        self.skipped.records += 1;
+                        self.refused.push(Unwritable { row, reason });
                     }
                 }
             }
@@ -164,7 +163,7 @@ impl LineEncoder {
         row: usize,
         event_time: i64,
         out: &mut Vec<u8>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), String> {
         match &self.measurement {
             Measurement::Constant(text) => out.extend_from_slice(text),
             Measurement::Field(place) => {
@@ -175,7 +174,11 @@ impl LineEncoder {
                 }
                 // Blanks before a measurement are skipped, and # makes a comment of the line.
                 if !can_be_written(&self.scratch) || matches!(self.scratch[0], b'#' | b'\t' | b'\r') {
-                    return Err("its measurement is missing, or cannot be written");
+                    return Err(format!(
+                        "expected a measurement without line end, # or blank at its beginning, or backslash at its end, \
+                         got {:?}",
+                        shorten(&self.scratch)
+                    ));
                 }
                 escape(&self.scratch, out);
             }
@@ -191,7 +194,11 @@ impl LineEncoder {
                 continue;
             }
             if !can_be_written(&self.scratch) {
-                return Err("one of its tags has a line end, or a backslash at its end");
+                return Err(format!(
+                    "tag {:?}: expected no line end, and no backslash at its end, got {:?}",
+                    column.label,
+                    shorten(&self.scratch)
+                ));
             }
             out.push(b',');
             out.extend_from_slice(&column.name);
@@ -216,7 +223,7 @@ impl LineEncoder {
             write_value(cell, row, &mut self.scratch, out);
         }
         if before == b' ' {
-            return Err("none of its fields has a value");
+            return Err("expected a field with a value, got none".to_owned());
         }
         let (time, unit) = match self.time {
             None => (Some(event_time), TimeUnit::Micro),
@@ -271,7 +278,7 @@ impl Encoder for LineEncoder {
         self.write_rows(batch, std::iter::once(row), b"", out);
     }
 
-    fn skipped(&self) -> Skipped {
-        self.skipped
+    fn take_refused(&mut self) -> Vec<Unwritable> {
+        std::mem::take(&mut self.refused)
     }
 }

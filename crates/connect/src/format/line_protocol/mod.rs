@@ -96,6 +96,10 @@ impl FormatPlugin for LineProtocol {
         &[MEASUREMENT, TAGS, TIMESTAMP, PRECISION, SERIES, UNKNOWN, super::MAX_RECORD]
     }
 
+    fn refuses(&self) -> bool {
+        true
+    }
+
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
         let format = LineProtocolFormat {
             schema: schema.clone(),

@@ -20,12 +20,14 @@ use thalweg_types::{Batch, Error, Micros, Schema};
 
 use self::client::{Client, Target};
 use self::sender::{Points, deliver};
+use super::only_task;
 use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
-use super::{only_task, warn_of_skipped};
-use crate::format::Encoder;
+use super::unwritable::Refusals;
 use crate::format::line_protocol::{LineEncoder, MEASUREMENT, NonFinite, PRECISION, TAGS, TIMESTAMP};
-use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport, secret};
+use crate::{
+    FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport, secret,
+};
 
 /// Bytes that gather in the operator while something is under way.
 const GATHER: usize = 64 << 10;
@@ -99,6 +101,10 @@ impl SinkPlugin for InfluxPlugin {
         "at-least-once"
     }
 
+    fn rejects(&self, _: Option<&FormatSpec>) -> bool {
+        true
+    }
+
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
         let mut mistakes = Vec::new();
         if let Err(error) = LineEncoder::new(schema, options, NonFinite::LeftOut) {
@@ -138,6 +144,7 @@ struct Shared {
 struct InfluxSink {
     name: Arc<str>,
     encoder: LineEncoder,
+    refusals: Refusals,
     gathered: Vec<u8>,
     records: u64,
     shared: Arc<Shared>,
@@ -161,6 +168,7 @@ impl InfluxSink {
         Ok(Self {
             name: Arc::clone(&context.name),
             encoder: LineEncoder::new(&context.schema, &context.options, NonFinite::LeftOut)?,
+            refusals: Refusals::new(&context.schema),
             gathered: Vec::new(),
             records: 0,
             shared: Arc::new(Shared { outbox, _courier: courier }),
@@ -183,7 +191,6 @@ impl InfluxSink {
     }
 
     fn warn(&mut self) {
-        warn_of_skipped(&self.name, &self.encoder);
         let numbers = self.encoder.left_out();
         if numbers > 0 {
             tracing::warn!(
@@ -197,10 +204,9 @@ impl InfluxSink {
 
 impl Operator for InfluxSink {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let skipped = self.encoder.skipped().records;
-        self.encoder.encode(&batch, &mut self.gathered);
-        self.records += batch.len() as u64 - (self.encoder.skipped().records - skipped);
-        self.report.add_records(batch.len() as u64);
+        let written = self.refusals.encode(&batch, &mut self.encoder, &mut self.gathered, out);
+        self.records += written;
+        self.report.add_records(written);
         if self.gathered.len() >= GATHER { self.hand_over(out) } else { Ok(()) }
     }
 
@@ -210,7 +216,7 @@ impl Operator for InfluxSink {
     }
 
     fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {
-        if !self.has_warned && (self.encoder.skipped().records > 0 || self.encoder.left_out() > 0) {
+        if !self.has_warned && self.encoder.left_out() > 0 {
             self.has_warned = true;
             self.warn();
         }
