@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_storage::{Fs, OpenMode, publish};
 
+use super::Kind;
 use super::index::Index;
 use super::list::extent;
 use super::place::Places;
@@ -105,10 +106,8 @@ pub(super) fn read(
 pub(super) fn check(fs: &dyn Fs, path: &Path, identity: u64) -> Result<(), StateError> {
     let file = fs.open(path, OpenMode::Read).map_err(StateError::io("open", path))?;
     let bytes = super::read_all(file.as_ref(), path)?;
-    super::check_head(path, &bytes, MAGIC, "an index file", FORMAT)?;
-    let content = wire::checked(&bytes).map_err(|(expected, got)| {
-        StateError::corrupt(path, 0, "checksum", format!("{expected:#010x}"), format!("{got:#010x}"))
-    })?;
+    let kind = Kind { magic: MAGIC, what: "an index file", checksum: "checksum", newest: FORMAT };
+    let content = super::check_head(path, &bytes, kind)?;
     let mut fields = Fields::new(&content[12..]);
     let (task, place) = (fields.u64().unwrap_or_default(), extent(&mut fields));
     let reach = path.file_name().and_then(|name| reach_of(&name.to_string_lossy()));

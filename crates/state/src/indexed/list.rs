@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_storage::{Fs, OpenMode};
 
+use super::Kind;
 use super::segment::Extent;
 use crate::wire::{self, Fields};
 use crate::{StateError, Version};
@@ -76,10 +77,9 @@ pub(super) fn read(fs: &dyn Fs, dir: &Path, identity: u64, id: ListId) -> Result
     let path = path(dir, id.number);
     let file = fs.open(&path, OpenMode::Read).map_err(StateError::io_of_named("open", &path))?;
     let bytes = super::read_all(file.as_ref(), &path)?;
-    super::check_head(&path, &bytes, MAGIC, "a list of segments", LIST_FORMAT)?;
+    let kind = Kind { magic: MAGIC, what: "a list of segments", checksum: "checksum", newest: LIST_FORMAT };
+    let content = super::check_head(&path, &bytes, kind)?;
     let hex = |crc: u32| format!("{crc:#010x}");
-    let content = wire::checked(&bytes)
-        .map_err(|(expected, got)| StateError::corrupt(&path, 0, "checksum", hex(expected), hex(got)))?;
     let actual = crc32fast::hash(content);
     if actual != id.crc {
         return Err(StateError::corrupt(&path, 0, "checksum in the commit record", hex(id.crc), hex(actual)));

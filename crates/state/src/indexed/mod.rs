@@ -54,7 +54,7 @@ use self::handles::Handles;
 use self::health::Health;
 use self::place::Places;
 use self::writer::Writer;
-use crate::wire::Fields;
+use crate::wire::{self, Fields};
 use crate::{Backend, BackendStats, Changes, StateError, Version, Visit};
 
 /// Sizes of an [`Indexed`] back end.
@@ -240,25 +240,35 @@ fn read_all(file: &dyn File, path: &Path) -> Result<Vec<u8>, StateError> {
     Ok(bytes)
 }
 
-/// Checks the magic and format with which a file begins.
-fn check_head(
-    path: &Path,
-    bytes: &[u8],
+/// What a file may be that begins with magic and format, and ends with a checksum, in every version.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
     magic: [u8; 8],
+    /// In an error: `a segment`.
     what: &'static str,
+    /// The same of the checksum.
+    checksum: &'static str,
     newest: u16,
-) -> Result<(), StateError> {
+}
+
+/// Checks magic, checksum and format of a file or its head, in this order, as a format that changed is not a newer one;
+/// gives back what stands before the checksum.
+fn check_head<'a>(path: &Path, bytes: &'a [u8], kind: Kind) -> Result<&'a [u8], StateError> {
+    let Kind { magic, what, checksum, newest } = kind;
     let mut fields = Fields::new(bytes);
     let found = fields.bytes(8);
     if found != Some(&magic) {
         let (expected, got) = (format!("{magic:02x?}"), format!("{:02x?}", found.unwrap_or_default()));
         return Err(StateError::corrupt(path, 0, "magic", expected, got));
     }
+    let content = wire::checked(bytes).map_err(|(expected, got)| {
+        StateError::corrupt(path, 0, checksum, format!("{expected:#010x}"), format!("{got:#010x}"))
+    })?;
     match fields.u16() {
         Some(format) if format > newest => {
             Err(StateError::NewerFormat { path: path.to_owned(), what, found: format, newest })
         }
-        Some(format) if format == newest => Ok(()),
+        Some(format) if format == newest => Ok(content),
         other => Err(StateError::corrupt(path, 8, "format", newest, other.unwrap_or_default())),
     }
 }

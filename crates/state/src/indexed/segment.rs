@@ -13,6 +13,7 @@ use std::sync::Arc;
 use thalweg_storage::File;
 use thalweg_storage::frame::{Chain, FRAME_HEADER, FrameError, FrameReader};
 
+use super::Kind;
 use super::entry::{EntryFault, EntrySeed};
 use crate::StateError;
 use crate::wire::{self, Fields};
@@ -79,11 +80,8 @@ pub(super) fn check(file: &dyn File, path: &Path, identity: u64, extent: Extent)
     }
     let mut bytes = [0; HEADER as usize];
     file.read_exact_at(&mut bytes, 0).map_err(StateError::io("read", path))?;
-    super::check_head(path, &bytes, MAGIC, "a segment", FORMAT)?;
-    if let Err((expected, got)) = wire::checked(&bytes) {
-        let (expected, got) = (format!("{expected:#010x}"), format!("{got:#010x}"));
-        return Err(StateError::corrupt(path, 0, "checksum of the header", expected, got));
-    }
+    let checksum = "checksum of the header";
+    super::check_head(path, &bytes, Kind { magic: MAGIC, what: "a segment", checksum, newest: FORMAT })?;
     let mut fields = Fields::new(&bytes[12..]);
     let found = (fields.u64(), fields.u64());
     if found != (Some(identity), Some(extent.number)) {

@@ -253,6 +253,13 @@ fn a_newer_format_is_refused_by_name() {
         let path = files(disk.fs(), part).remove(0);
         let mut bytes = disk.fs().bytes(&path).unwrap();
         bytes[8] = 2;
+        disk.fs().set_bytes(&path, bytes.clone()).unwrap();
+        let error = disk.open(Some(&version)).unwrap_err();
+        assert!(matches!(error, StateError::Corrupt { .. }), "a changed bit is no newer format: {error}");
+        // The checksum of a segment ends its header, that of a list the file.
+        let len = if part == "segment-" { 32 } else { bytes.len() };
+        let crc = crc32fast::hash(&bytes[..len - 4]);
+        bytes[len - 4..len].copy_from_slice(&crc.to_le_bytes());
         disk.fs().set_bytes(&path, bytes).unwrap();
         let error = disk.open(Some(&version)).unwrap_err();
         assert!(

@@ -94,12 +94,7 @@ fn every_flipped_bit_of_what_counts_is_named_with_its_file() {
                 flipped[byte] ^= 1 << (byte % 8);
                 disk.fs().set_bytes(path, flipped).unwrap();
                 let found = look(&disk, Some(&version));
-                let named = |damage: &StateError| match damage {
-                    StateError::Corrupt { path: named, .. } | StateError::NewerFormat { path: named, .. } => {
-                        named == path
-                    }
-                    _ => false,
-                };
+                let named = |damage: &StateError| matches!(damage, StateError::Corrupt { path: named, .. } if named == path);
                 assert!(found.damage.iter().any(named), "{path:?} byte {byte}: {:?}", found.damage);
             }
             disk.fs().set_bytes(path, bytes.clone()).unwrap();
