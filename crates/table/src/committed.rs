@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use thalweg_storage::{Fs, RealFs};
 use thalweg_types::Error;
 
-use crate::manifest::Contents;
+use crate::manifest::{Contents, is_ahead};
 use crate::position::Position;
 use crate::table::snapshot_of;
 use crate::{Snapshot, TableName, folder, frames};
@@ -30,12 +30,21 @@ pub fn read_committed(
     position: impl Fn() -> Result<Option<Vec<u8>>, Error>,
 ) -> Result<Option<Snapshot>, Error> {
     let fs = RealFs;
-    let (mut last, mut is_of_the_job) = (None, false);
+    let (mut last, mut is_of_the_job, mut before) = (None, false, None);
     for _ in 0..ATTEMPTS {
         let position = position()?.map(|bytes| Position::decode(&bytes)).transpose()?;
         is_of_the_job = position.is_some();
         let contents = Contents::read(&fs, dir, position.as_ref())?;
         let Some(description) = &contents.description else { return Ok(None) };
+        if let Some((said, position)) = position.as_ref().and_then(|now| Some((contents.ahead_of(now)?, now)))
+        {
+            // A commit may have come between the two readings; where none has, the first manifest was ahead already.
+            if before.as_ref() == Some(position) {
+                return Err(is_ahead(dir, &said));
+            }
+            before = Some(position.clone());
+            continue;
+        }
         match fresh_rows(&fs, dir, position.as_ref(), &contents) {
             Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, fresh).map(Some),
             Ok(None) => {}
@@ -55,7 +64,7 @@ pub fn read_committed(
     }))
 }
 
-/// Rows of frames that are not in Parquet; `None` where the manifest knows more than the position.
+/// Rows of frames that are not in Parquet; `None` where the manifest knows rows, and there is no position.
 fn fresh_rows(
     fs: &dyn Fs,
     dir: &Path,
@@ -63,7 +72,7 @@ fn fresh_rows(
     contents: &Contents,
 ) -> Result<Option<Vec<RecordBatch>>, (PathBuf, Error)> {
     let extents = position.map(|position| position.frames.as_slice()).unwrap_or_default();
-    if contents.sealed > position.map_or(0, |position| position.next) {
+    if position.is_none() && contents.sealed > 0 {
         return Ok(None);
     }
     let mut rows = Vec::new();

@@ -105,6 +105,9 @@ fn look_at(
             summary.note(path, error)?;
         }
     }
+    if let Some(said) = position.and_then(|position| contents.ahead_of(position)) {
+        summary.damage.push((folder::manifest(table), said));
+    }
     let extents = position.map(|position| position.frames.as_slice()).unwrap_or_default();
     for extent in extents.iter().filter(|extent| extent.number >= contents.sealed) {
         let path = folder::frames(table, extent.number);

@@ -122,8 +122,8 @@ impl Keeper {
 
     /// Makes Parquet of the oldest full file, if it is committed.
     fn seal_next(&mut self) -> Result<bool, Error> {
-        let (number, batches) = match self.table.lock().frozen.front() {
-            Some(frozen) if frozen.is_committed => (frozen.extent.number, frozen.batches.clone()),
+        let (extent, batches) = match self.table.lock().frozen.front() {
+            Some(frozen) if frozen.is_committed => (frozen.extent, frozen.batches.clone()),
             _ => return Ok(false),
         };
         let begun = Instant::now();
@@ -143,14 +143,15 @@ impl Keeper {
         for (place, rows) in rolled.into_iter().enumerate() {
             self.write(&mut change, &self.table.plans[place].spec.name, &[rows])?;
         }
-        change.sealed = number + 1;
+        change.sealed = extent.number + 1;
+        change.last_sealed = Some(extent);
         let (rows, bytes) = change
             .add
             .iter()
             .filter(|entry| entry.part == folder::ROWS)
             .fold((0, 0), |(rows, bytes), entry| (rows + entry.rows, bytes + entry.bytes));
         self.commit(change)?;
-        self.frames.push((Instant::now(), folder::frames(&self.table.dir, number)));
+        self.frames.push((Instant::now(), folder::frames(&self.table.dir, extent.number)));
         tracing::debug!(table = %self.table.name, rows, bytes, millis = begun.elapsed().as_millis() as u64, "sealed");
         Ok(true)
     }

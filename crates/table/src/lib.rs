@@ -34,6 +34,7 @@ use thalweg_types::Error;
 pub use catalog::{Catalog, Rollup, RollupSpec, Snapshot, StoredFile, TableName};
 pub use committed::read_committed;
 pub use inspect::{PartSummary, TableSummary, inspect, is_table_folder};
+pub use open::sealed_before_a_cycle;
 pub use parquet::ROW_GROUP;
 pub use position::has_rows;
 pub use sink::TablePlugin;

@@ -14,7 +14,7 @@ use thalweg_storage::log::LogError;
 use thalweg_storage::{CommitLog, Fs, read_commits};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
-use crate::position::Position;
+use crate::position::{Extent, Position};
 use crate::{RollupSpec, folder};
 
 /// Persisted.
@@ -113,6 +113,9 @@ pub(crate) struct Change {
     pub description: Option<Description>,
     /// Frames of all files below this number stand in Parquet.
     pub sealed: u64,
+    /// How much stood in the last of them: a commit record that names it names as much. Changes of older builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sealed: Option<Extent>,
     /// Number of the next Parquet file.
     pub next: u64,
     /// Rollups whose files stand for all rows that were ever sealed while these were kept.
@@ -134,6 +137,7 @@ pub(crate) struct Change {
 pub(crate) struct Contents {
     pub description: Option<Description>,
     pub sealed: u64,
+    pub last_sealed: Option<Extent>,
     pub next: u64,
     pub built: BTreeSet<String>,
     pub complete_from: BTreeMap<String, Micros>,
@@ -146,7 +150,7 @@ impl Contents {
             self.description = Some(description);
         }
         (self.sealed, self.next, self.built) = (change.sealed, change.next, change.built);
-        self.complete_from = change.complete_from;
+        (self.last_sealed, self.complete_from) = (change.last_sealed, change.complete_from);
         self.files.retain(|_, entry| !change.dropped.contains(&entry.part));
         change.remove.iter().for_each(|number| drop(self.files.remove(number)));
         self.files.extend(change.add.into_iter().map(|entry| (entry.number, entry)));
@@ -157,11 +161,35 @@ impl Contents {
         Change {
             version: VERSION,
             sealed: self.sealed,
+            last_sealed: self.last_sealed,
             next: self.next,
             built: self.built.clone(),
             complete_from: self.complete_from.clone(),
             ..Change::default()
         }
+    }
+
+    /// What shows that rows are sealed which `position` has not: its job's commit log has lost the records that named them,
+    /// and they would come again. A file of frames is sealed when all of it is named by a commit record on the disk, so no
+    /// crash leaves this; who reads beside the writer has to read `position` again to know.
+    pub(crate) fn ahead_of(&self, position: &Position) -> Option<String> {
+        const LOST: &str = "commit.log has lost its last records, or is of an older copy";
+        if self.sealed > position.next {
+            return Some(format!(
+                "the manifest counts files of frames below {} as sealed, and the job's last commit knows of those below {}: \
+                 {LOST}",
+                self.sealed, position.next
+            ));
+        }
+        let last = self.last_sealed.filter(|last| last.number < self.sealed)?;
+        let named = position.frames.iter().find(|named| named.number == last.number)?;
+        (*named != last).then(|| {
+            format!(
+                "the manifest has sealed {} rows ({} bytes) of the file of frames {}, and the job's last commit names {} ({} \
+                 bytes): {LOST}",
+                last.rows, last.bytes, last.number, named.rows, named.bytes
+            )
+        })
     }
 
     /// Reads a manifest beside whoever writes it. `position` was read before it: what the job's last commit record says.
@@ -206,9 +234,12 @@ impl Manifest {
     /// Opens the manifest of a table, or makes it.
     ///
     /// # Errors
-    /// As [`Contents::read`], and nothing is changed then.
+    /// As [`Contents::read`]; of class corrupt, too, where it is ahead of the position. Nothing is changed then.
     pub(crate) fn open(fs: Arc<dyn Fs>, table: &Path, position: Option<&Position>) -> Result<Self, Error> {
         let contents = Contents::read(fs.as_ref(), table, position)?;
+        if let Some(said) = position.and_then(|position| contents.ahead_of(position)) {
+            return Err(is_ahead(table, &said));
+        }
         let path = folder::manifest(table);
         let opened = CommitLog::open(Arc::clone(&fs), path, identity(table)).map_err(of_log)?;
         if let Some(bytes) = opened.torn {
@@ -239,6 +270,14 @@ impl Manifest {
         self.contents.apply(change);
         Ok(())
     }
+}
+
+/// The error for a table that is [`Contents::ahead_of`] its job.
+pub(crate) fn is_ahead(table: &Path, said: &str) -> Error {
+    Error::corrupt(format!("table in {table:?}: {said}")).with_hint(
+        "bring the job's folder back from a copy, commit.log with all the rest; or begin anew with another job name or without \
+         the folder",
+    )
 }
 
 fn decode(path: &Path, record: &[u8]) -> Result<Change, Error> {

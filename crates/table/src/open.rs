@@ -8,7 +8,7 @@ use thalweg_types::{DataType, Error, Schema};
 
 use crate::committed::if_gone;
 use crate::keeper::{self, Handle};
-use crate::manifest::{Contents, Description, Manifest};
+use crate::manifest::{Contents, Description, Manifest, is_ahead};
 use crate::position::Position;
 use crate::table::{Frozen, Table};
 use crate::{failed, folder, frames};
@@ -20,8 +20,8 @@ pub(crate) struct Opened {
     pub next: u64,
 }
 
-/// Opens a table at the position that the commit record names; `None`: it begins, and what an attempt that committed nothing
-/// has left in its folder goes.
+/// Opens a table at the position that the commit record of `cycle` names; `None`: it begins, and what an attempt that
+/// committed nothing has left in its folder goes. Without a cycle the job is not durable.
 ///
 /// Files that the manifest and the commit record do not name are removed: they are what a crash left of work that is done
 /// again. Files of frames are not written to again: the rows that count in them become Parquet.
@@ -29,7 +29,7 @@ pub(crate) struct Opened {
 /// # Errors
 /// What the disk says; of class user where the columns do not fit to those that are stored, and where a table that begins
 /// finds rows that were committed.
-pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened, Error> {
+pub(crate) fn open(table: &Arc<Table>, cycle: Option<u64>, position: Option<&[u8]>) -> Result<Opened, Error> {
     let fs = Arc::clone(&table.fs);
     let fresh = folder::fresh(&table.dir);
     let creating = |error| failed("create", &table.dir, error);
@@ -41,7 +41,7 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     let position = position.map(Position::decode).transpose()?;
     let path = folder::manifest(&table.dir);
     if position.is_none() {
-        refuse_to_empty(table)?;
+        refuse_to_empty(table, cycle)?;
         match fs.remove(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(failed("remove", &path, error));
@@ -66,20 +66,32 @@ pub(crate) fn open(table: &Arc<Table>, position: Option<&[u8]>) -> Result<Opened
     Ok(Opened { keeper: keeper::start(Arc::clone(table), manifest)?, next })
 }
 
-/// Rows are sealed when they are committed: so a job had the sink before, and dropped it, or its commit log was lost.
-fn refuse_to_empty(table: &Table) -> Result<(), Error> {
+/// Rows are sealed when they are committed: so a job had the sink before, and dropped it, or its commit log was lost. Before
+/// its first cycle a job has dropped none.
+fn refuse_to_empty(table: &Table, cycle: Option<u64>) -> Result<(), Error> {
     let contents = Contents::read(table.fs.as_ref(), &table.dir, None)?;
     if contents.sealed == 0 {
         return Ok(());
     }
     let rows: u64 =
         contents.files.values().filter(|entry| entry.part == folder::ROWS).map(|entry| entry.rows).sum();
+    if cycle == Some(0) {
+        return Err(is_ahead(&table.dir, &sealed_before_a_cycle(rows)));
+    }
     Err(Error::user(format!(
         "table {}: {:?} holds {rows} rows that were committed, and the job's last commit knows nothing of them: the sink was \
          dropped from the job, or its commit log is lost",
         table.name, table.dir
     ))
     .with_hint("move or remove that folder to begin a new table, or give the sink another name"))
+}
+
+/// What is said of a table with rows whose job has committed no cycle.
+#[must_use]
+pub fn sealed_before_a_cycle(rows: u64) -> String {
+    format!(
+        "the table holds {rows} rows that were committed, and commit.log, which has lost its records, knows of no cycle"
+    )
 }
 
 /// Writes down what the columns and rollups are now. Rollups that were asked otherwise before are made anew.

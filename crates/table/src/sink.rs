@@ -179,8 +179,9 @@ impl SinkPlugin for TablePlugin {
         let name = TableName { job: context.job.to_string(), table: context.name.to_string() };
         let dir = context.data_dir.join("tables").join(&name.table);
         let table = Arc::new(Table::new(name, dir, Arc::new(RealFs), spec, columns, plans));
-        let position = context.durable.as_ref().and_then(|resume| resume.position.as_deref());
-        let opened = open(&table, position)?;
+        let durable = context.durable.as_ref();
+        let position = durable.and_then(|resume| resume.position.as_deref());
+        let opened = open(&table, durable.map(|resume| resume.cycle), position)?;
         let opened = Mutex::new(Some(opened));
         let tables = Arc::clone(&self.tables);
         Ok(Box::new(move |info| {

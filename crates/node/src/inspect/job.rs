@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use thalweg_state::indexed;
 use thalweg_types::Offset;
 
-use super::report::{Thing, What, thing};
+use super::report::{Damage, Thing, What, thing};
 use super::{Folder, Found, LOOKS, Looker, parts, source_name};
 use crate::data_dir::{JobDir, folder_name};
 use crate::durable::record::CommitRecord;
@@ -50,6 +50,10 @@ impl Looker {
                 "there is no commit record: if the job has run, its first records are lost and it begins anew".to_owned(),
             );
         }
+        let is_before_a_cycle = match &last {
+            Some(last) => last.cycle == 0,
+            None => commits.damage.is_empty() && commits.trouble.is_empty(),
+        };
         things.push(commits);
         let journals = self.journals(dir, job.as_deref(), last.as_ref(), &mut things);
         if self.is_there(dir.order()) {
@@ -65,7 +69,14 @@ impl Looker {
         self.tasks(dir, last.as_ref(), &mut things);
         for name in self.fs.list_dirs(&dir.tables()).unwrap_or_default() {
             let position = last.as_ref().and_then(|last| table_position(last, &name));
-            let table = self.table(&dir.tables().join(&name), position.as_deref());
+            let mut table = self.table(&dir.tables().join(&name), position.as_deref());
+            if is_before_a_cycle
+                && let What::Table(look) = &table.what
+                && let Some(rows) = look.parts.first().map(|part| part.rows).filter(|rows| *rows > 0)
+            {
+                let message = thalweg_table::sealed_before_a_cycle(rows);
+                table.damage.push(Damage { path: dir.commit_log(), pos: None, message });
+            }
             things.push(Thing { of: Some(name), ..table });
         }
         for name in last.iter().flat_map(tables_with_rows) {

@@ -167,13 +167,64 @@ fn committed_rows_that_the_job_knows_nothing_of_are_not_removed() {
     driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
     let resume = driven.commit(2);
     drop(driven);
-    let error = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).err().unwrap();
-    assert_eq!(error.class(), thalweg_types::Class::User);
-    assert!(error.message().contains("holds 200 rows that were committed"), "{error}");
+    // The sink was dropped once; before the first cycle it cannot have been.
+    for (cycle, class) in [(3, thalweg_types::Class::User), (0, thalweg_types::Class::Corrupt)] {
+        let lost = SinkResume { cycle, ..SinkResume::default() };
+        let error = Driven::open(root.path(), &table_options(), Some(lost)).err().unwrap();
+        assert_eq!(error.class(), class);
+        assert!(error.message().contains("holds 200 rows that were committed"), "{error}");
+    }
     let error = read_committed(&name(), &folder(root.path()), || Ok(None)).unwrap_err();
     assert_eq!(error.class(), thalweg_types::Class::User);
     assert!(error.message().contains("a sink that its job had before"), "{error}");
     check(&committed(root.path(), Some(&resume)), &rows);
+}
+
+/// The last commit records are lost, and rows that they named are sealed: given again, those would be there twice.
+#[test]
+fn a_manifest_that_is_ahead_of_the_commit_is_refused_and_nothing_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..80).map(|n| (n, "a".to_owned(), None, Some(n))).collect();
+    let mut driven = Driven::open(root.path(), &table_options(), Some(SinkResume::default())).unwrap();
+    let empty = driven.commit(1);
+    driven.give(&rows[..20]);
+    let begun = driven.commit(2);
+    // The same file grows, is full, and is sealed.
+    driven.give(&rows[20..]);
+    driven.commit(3);
+    driven.wait_until("files", |snapshot| snapshot.fresh.is_empty());
+    let last = driven.commit(4);
+    drop(driven);
+    let manifest = std::fs::read(folder(root.path()).join("manifest")).unwrap();
+    let fs: std::sync::Arc<dyn thalweg_storage::Fs> = std::sync::Arc::new(thalweg_storage::RealFs);
+    for (resume, said) in [
+        (empty, "below 1 as sealed, and the job's last commit knows of those below 0"),
+        (begun, "has sealed 80 rows"),
+    ] {
+        let opened = Driven::open(root.path(), &table_options(), Some(resume.clone())).err().unwrap();
+        let position = || Ok(resume.position.clone());
+        let read = read_committed(&name(), &folder(root.path()), position).unwrap_err();
+        for error in [opened, read] {
+            assert_eq!(error.class(), thalweg_types::Class::Corrupt, "{error}");
+            assert!(error.message().contains(said), "{error}");
+        }
+        let looked = thalweg_table::inspect(&fs, &folder(root.path()), resume.position.as_deref(), true);
+        let damage = looked.unwrap().damage;
+        assert!(damage.len() == 1 && damage[0].1.contains(said), "{damage:?}");
+        assert_eq!(std::fs::read(folder(root.path()).join("manifest")).unwrap(), manifest);
+    }
+    // Who reads while the job commits has read the older record.
+    let reads = std::cell::Cell::new(0);
+    let position = || {
+        reads.set(reads.get() + 1);
+        Ok(if reads.get() == 1 {
+            Some(br#"{"version":1,"next":0,"frames":[]}"#.to_vec())
+        } else {
+            last.position.clone()
+        })
+    };
+    check(&read_committed(&name(), &folder(root.path()), position).unwrap().unwrap(), &rows);
+    check(&Driven::open(root.path(), &table_options(), Some(last)).unwrap().snapshot(), &rows);
 }
 
 #[test]
