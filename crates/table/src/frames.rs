@@ -114,6 +114,9 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, number: u64, bytes: u64) -> Result<
         ))
         .with_hint("run the version that wrote it, or a newer one"));
     }
+    if version == 0 {
+        return Err(damaged(path, 8, "it has format version 0, which there is none of"));
+    }
     let mut frames = FrameReader::new(&map, HEADER, Chain::new(number));
     let mut batches = Vec::new();
     loop {

@@ -144,9 +144,10 @@ fn check(fs: &dyn Fs, path: &Path, entry: &Entry, verify: bool) -> Result<(), Er
 }
 
 impl TableSummary {
-    /// Damage, and files that are gone, are part of what is found; other errors are not.
+    /// Damage, formats that this program does not know and files that are gone are part of what is found; what the disk says
+    /// is not.
     fn note(&mut self, path: PathBuf, error: Error) -> Result<(), Error> {
-        if error.class() == Class::Corrupt {
+        if matches!(error.class(), Class::Corrupt | Class::User) {
             self.damage.push((path, error.message().to_owned()));
         } else if crate::committed::is_gone(&error) {
             self.damage.push((path, "it is named, and there is no such file".to_owned()));

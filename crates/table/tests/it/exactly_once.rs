@@ -360,3 +360,23 @@ fn a_parquet_file_of_another_length_is_damage() {
         }
     }
 }
+
+#[test]
+fn a_format_version_that_changed_is_damage_to_who_looks() {
+    let root = tempfile::tempdir().unwrap();
+    let mut driven = Driven::open(root.path(), &options(&[]), Some(SinkResume::default())).unwrap();
+    driven.give(&[(1, "a".to_owned(), None, Some(3))]);
+    let resume = driven.commit(1);
+    drop(driven);
+    let path = folder(root.path()).join("fresh").join("00000000.frames");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let fs: std::sync::Arc<dyn thalweg_storage::Fs> = std::sync::Arc::new(thalweg_storage::RealFs);
+    for (version, class) in [(0, thalweg_types::Class::Corrupt), (3, thalweg_types::Class::User)] {
+        bytes[8] = version;
+        std::fs::write(&path, &bytes).unwrap();
+        let looked = thalweg_table::inspect(&fs, &folder(root.path()), resume.position.as_deref(), false);
+        assert_eq!(looked.unwrap().damage.len(), 1);
+        let error = Driven::open(root.path(), &options(&[]), Some(resume.clone())).err().unwrap();
+        assert_eq!(error.class(), class, "{error}");
+    }
+}
