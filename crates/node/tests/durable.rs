@@ -534,3 +534,15 @@ fn elements_go_on_where_they_stood_however_often_the_job_is_ended_at_once() {
     assert_eq!(found, expected);
     assert_eq!(folder.read("once.ndjson").lines().count(), 500, "the first of each key, over all lives");
 }
+
+#[test]
+fn a_source_that_lets_more_through_than_its_journal_takes_is_refused() {
+    let folder = Folder::new();
+    let text = HTTP.replace("ACK", "synced").replace("schema:", "max_record: 64MiB, schema:");
+    let error = folder.start(&folder.node(1), &text).err().expect("it is refused");
+    assert_eq!(error.class(), Class::User, "{error}");
+    assert!(error.chain().contains("max_record: a journal takes records of at most 16MiB"), "{error}");
+    // Without a journal it may be.
+    let node = Node::builder().workers(1).open().unwrap();
+    folder.start(&node, &text).unwrap().drain();
+}

@@ -5,6 +5,8 @@
 //! * Not much more than `max_record` bytes wait for a record's end. A record that is longer, or whose quote is
 //!   never closed, costs one reject: its first line. Reading goes on after that line. (Records of one line that
 //!   are too long but all there are left to the decoder, which says the same.)
+//! * No block has more than [`MAX_BLOCK`] bytes, nor has its preamble, unless `max_record` is larger: a journal
+//!   takes each as one record.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +15,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use thalweg_flow::Payload;
 use thalweg_types::{Error, format_size};
 
-use crate::format::{Preamble, RecordFormat, Split, Splitter, too_long};
+use crate::format::{DEFAULT_MAX_RECORD, Preamble, RecordFormat, Split, Splitter, too_long};
+
+/// Bytes of a block, however many there are to cut at once: the longest record by default, with its line end.
+pub(crate) const MAX_BLOCK: usize = DEFAULT_MAX_RECORD + 2;
 
 /// What a source knows of a block that its decoder needs.
 #[derive(Clone, Default)]
@@ -151,7 +156,10 @@ impl Cutter {
             if self.buffer.is_empty() {
                 return Ok(None);
             }
-            let mut split = self.splitter.split(&self.buffer, at_end)?;
+            // A record that does not fit into a block is too long, so nothing is missed that counts.
+            let seen = self.buffer.len().min(self.max_record.saturating_add(2).max(MAX_BLOCK));
+            let is_all = seen == self.buffer.len();
+            let mut split = self.splitter.split(&self.buffer[..seen], at_end && is_all)?;
             if self.has_preamble && split.skip > 0 {
                 self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
             }

@@ -22,7 +22,7 @@ use thalweg_flow::{InputId, Operator, Output, Poll, RawBlock, Source, Waker};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange, reject_hint};
 use tokio::sync::oneshot;
 
-use super::cut::{BlockContext, Cut, cut_all};
+use super::cut::{BlockContext, Cut, MAX_BLOCK, cut_all};
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, Refused};
 use super::{BlockCodec, QUEUE, decoders_of, reader_of};
 use crate::format::cells::{KeysOfBatch, record_cells, write_record};
@@ -238,11 +238,13 @@ impl Shared {
         let body = if self.is_json { one_line_each(body) } else { body.clone() };
         match cut_all(&*self.format, &body) {
             Ok(cuts) => cuts,
-            // A header that does not fit: the whole body is one thing that cannot be read.
+            // A header that does not fit: the whole body is one thing that cannot be read. What is kept of it fits into a
+            // journal.
             Err(error) => {
                 let refused = Some((Cow::Borrowed("parse"), Cow::Owned(error.chain())));
                 let context = BlockContext { refused, ..BlockContext::default() };
-                vec![Cut { data: body, count: 1, context: Some(Arc::new(context)) }]
+                let data = body.slice(..body.len().min(MAX_BLOCK));
+                vec![Cut { data, count: 1, context: Some(Arc::new(context)) }]
             }
         }
     }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use thalweg_flow::{Payload, RawBlock};
-use thalweg_types::{Error, Offset};
+use thalweg_types::{Error, Offset, format_size};
 
 use super::BlockContext;
-use crate::format::RecordFormat;
+use super::cut::MAX_BLOCK;
+use crate::format::{DEFAULT_MAX_RECORD, RecordFormat};
 
 /// Persisted.
 const VERSION: u8 = 1;
@@ -24,6 +25,11 @@ const IS_REFUSED: u8 = 4;
 /// Bytes of a record before what its flags say.
 const HEAD: usize = 18;
 
+/// Bytes of the longest record of a journal: a block and its preamble at their longest, and 1 MiB for the head with what a
+/// refusal says.
+const MAX_BYTES: usize = 2 * DEFAULT_MAX_RECORD + (1 << 20);
+const _: () = assert!(2 * MAX_BLOCK + HEAD + 8 + 3 * 4 < MAX_BYTES);
+
 /// Writes blocks of one source into records of a journal, and makes them again.
 pub struct BlockCodec {
     /// For preambles; a source without a format has none.
@@ -33,6 +39,23 @@ pub struct BlockCodec {
 impl BlockCodec {
     pub fn new(format: Option<Arc<dyn RecordFormat>>) -> Self {
         Self { format }
+    }
+
+    /// Bytes that a record of the journal may have.
+    pub const MAX_BYTES: usize = MAX_BYTES;
+
+    /// Whether all that the format lets through fits into a journal.
+    ///
+    /// # Errors
+    /// Of class user where `max_record` is too large for that.
+    pub fn check(&self) -> Result<(), Error> {
+        let longest = self.format.as_ref().map_or(0, |format| format.max_record());
+        if longest <= DEFAULT_MAX_RECORD {
+            return Ok(());
+        }
+        let (most, longest) = (format_size(DEFAULT_MAX_RECORD as u64), format_size(longest as u64));
+        Err(Error::user(format!("max_record: a journal takes records of at most {most}, got {longest}"))
+            .with_hint(format!("lower max_record to {most}, or run the job without a data directory")))
     }
 
     /// The record of a block, but for its payload, which follows: so that the payload is not copied for it.

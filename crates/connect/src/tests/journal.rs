@@ -76,3 +76,50 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
     let reader = Ndjson.reader(&schema, &Options::default()).unwrap();
     assert_eq!(BlockCodec::new(Some(reader)).decode(&bytes).unwrap().first, 9);
 }
+
+/// A text as it arrives at once in a request or from a large buffer: block by block, what a journal would be given.
+fn record_lens(format: &Arc<dyn RecordFormat>, text: &[u8]) -> Vec<(u32, usize)> {
+    let codec = BlockCodec::new(Some(Arc::clone(format)));
+    let blocks = cut(&**format, text, usize::MAX).unwrap();
+    blocks.iter().map(|block| (block.count, record(&codec, block).len())).collect()
+}
+
+#[test]
+fn no_block_is_longer_than_a_record_of_a_journal() {
+    let schema = schema("a: string");
+    let ndjson = Ndjson.reader(&schema, &Options::default()).unwrap();
+    let csv = Csv.reader(&schema, &Options::default()).unwrap();
+    let most = ndjson.max_record();
+    let line = |len: usize| [r#"{"a":""#.as_bytes(), &vec![b'y'; len - 8], b"\"}\r\n"].concat();
+
+    // The longest record, one that is longer by a byte, and both between short ones.
+    let text = [line(20), line(most), line(20), line(most + 1), line(20)].concat();
+    let lens = record_lens(&ndjson, &text);
+    assert_eq!(lens.iter().map(|(count, _)| count).sum::<u32>(), 5);
+    assert!(lens.iter().all(|(_, len)| *len < BlockCodec::MAX_BYTES), "{lens:?}");
+    assert!(lens.iter().any(|(_, len)| *len > most), "the longest is let through: {lens:?}");
+
+    // Many short ones at once, behind a header that takes as much as it may.
+    let header = [b"a,".as_slice(), &vec![b'x'; most - 2], b"\n"].concat();
+    let lens = record_lens(&csv, &[header, b"1,\n".repeat(most)].concat());
+    assert_eq!(lens.iter().map(|(count, _)| *count as usize).sum::<usize>(), most);
+    assert!(lens.iter().all(|(_, len)| *len < BlockCodec::MAX_BYTES), "{lens:?}");
+    assert!(lens.iter().any(|(_, len)| *len > 2 * most), "{lens:?}");
+}
+
+#[test]
+fn a_format_that_lets_longer_records_through_is_refused() {
+    let entries = |bytes| options(&[("max_record", OptionValue::Size(bytes))]);
+    let check = |bytes| {
+        let format = Csv.reader(&schema("a: string"), &entries(bytes)).unwrap();
+        BlockCodec::new(Some(format)).check()
+    };
+    check(16 << 20).unwrap();
+    let error = check((16 << 20) + 1).unwrap_err();
+    assert_eq!(error.class(), Class::User);
+    assert!(
+        error.message().starts_with("max_record: a journal takes records of at most 16MiB, got "),
+        "{error}"
+    );
+    BlockCodec::new(None).check().unwrap();
+}

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{DatagramView, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress, Waker};
-use thalweg_storage::log::{LogHandle, LogPosition, Reader};
+use thalweg_storage::log::{LogHandle, LogPosition, MAX_RECORD, Reader};
 use thalweg_types::{Error, Micros, Offset, SeqRange};
+
+const _: () = assert!(BlockCodec::MAX_BYTES <= MAX_RECORD, "the log takes every block");
 
 pub(crate) struct Journalled {
     inner: Box<dyn Source>,

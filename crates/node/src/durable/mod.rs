@@ -228,7 +228,7 @@ impl Store {
     /// Puts a journal before a source that cannot give again what it gave. Journals come before [`Store::start`].
     ///
     /// # Errors
-    /// Damage, and what the disk says.
+    /// Of class user where the source lets records through that no journal takes; damage, and what the disk says.
     pub(crate) fn journalled(
         &mut self,
         place: usize,
@@ -242,6 +242,7 @@ impl Store {
             Some(committed) => (committed.next, place_in_journal(&committed.place)?),
             None => (0, LogPosition(0)),
         };
+        codec.check()?;
         let mut options = LogOptions::new("journal", journal::identity(&self.job, name));
         options.promised = at;
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));

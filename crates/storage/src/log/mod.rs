@@ -48,8 +48,9 @@ pub use reader::Reader;
 pub use retain::RetentionPolicy;
 pub use survey::{LogSummary, SegmentSummary, TornTail, inspect, name_in, verify};
 
-/// Bytes of the longest record: a reader holds one in memory.
-pub const MAX_RECORD: usize = 16 << 20;
+/// Bytes of the longest record: a reader holds one in memory. Twice the 16 MiB that a source lets through by default, as
+/// what its stream began with comes with each block, and 1 MiB for what a journal says of a block.
+pub const MAX_RECORD: usize = 33 << 20;
 
 /// Number of a record in its log: dense, from 0. As a bound it means "every record before it".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -123,7 +123,7 @@ fn a_record_may_be_empty_or_longer_than_a_segment_but_not_longer_than_memory() {
     log.append(&[b"x"]).unwrap();
     let large = vec![0; MAX_RECORD];
     let error = log.append(&[&large, b"more"]).unwrap_err();
-    assert_eq!(error.to_string(), "a record of a log has at most 16777216 bytes, got 16777220");
+    assert_eq!(error.to_string(), "a record of a log has at most 34603008 bytes, got 34603012");
     log.append(&[&large]).unwrap();
     log.sync().unwrap();
     let mut reader = log.read_from(LogPosition(0)).unwrap();
