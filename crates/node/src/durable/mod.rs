@@ -243,8 +243,7 @@ impl Store {
             None => (0, LogPosition(0)),
         };
         codec.check()?;
-        let mut options = LogOptions::new("journal", journal::identity(&self.job, name));
-        options.promised = at;
+        let options = LogOptions::new("journal", journal::identity(&self.job, name)).going_on_at(at);
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
         let log = open_log(&self.fs, dir, options)?;
         let group = match &self.group {
@@ -287,8 +286,7 @@ impl Store {
             }
         }
 
-        let mut options = LogOptions::new("order", order::identity());
-        options.promised = LogPosition(last.order);
+        let options = LogOptions::new("order", order::identity()).going_on_at(LogPosition(last.order));
         let mut log = open_log(&fs, dir.join("order"), options)?;
         let numbers = SourceNumbers::new(&last.sources, &names)?;
         let end = survey(&mut log, &last, &numbers, &journals)?;

@@ -304,3 +304,28 @@ fn names_of_folders_are_read_back() {
         assert_eq!(source_name(&crate::data_dir::folder_name(name)), name);
     }
 }
+
+#[test]
+fn a_journal_that_has_lost_its_first_file_is_damage_also_before_its_first_commit() {
+    let mut left = Left::new();
+    left.record.sources[0] = CommittedSource { name: "in".to_owned(), next: 0, place: Position::default() };
+    let fs = left.write();
+    assert!(damage(&look(&fs)).is_empty());
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    let dir = format!("{JOB}/journal/in");
+    let options = LogOptions { segment_bytes: 1, ..LogOptions::new("journal", left.journal_identity) };
+    let mut journal = Log::open(Arc::clone(&shared), &dir, options).unwrap().log;
+    let payload = Payload::Bytes { data: Bytes::from_static(b"x"), context: None };
+    let block = RawBlock { partition: 0, first: 6, count: 1, payload };
+    let mut head = Vec::new();
+    let data = BlockCodec::new(None).encode(&block, &mut head).unwrap();
+    journal.append(&[&head, data]).unwrap();
+    journal.close().unwrap();
+    fs.remove(Path::new(&format!("{dir}/journal-00000000000000000000.thl"))).unwrap();
+    let found = damage(&look(&fs));
+    assert!(found[0].contains("goes on with record 0, the journal holds 2 up to before 3"), "{found:?}");
+    let options =
+        LogOptions::new("journal", left.journal_identity).going_on_at(thalweg_storage::log::LogPosition(0));
+    let error = Error::from(Log::open(shared, &dir, options).unwrap_err());
+    assert_eq!(error.class(), thalweg_types::Class::Corrupt);
+}

@@ -99,8 +99,10 @@ pub struct LogOptions {
     /// After so many bytes that no sync has covered the disk is told to take them, beside the work, so that the sync
     /// at the end of a segment finds little left; 0 for never.
     pub writeback_bytes: u64,
-    /// What a commit names: every record before it must be there.
+    /// What a commit names: every record before it must be there, or have been there.
     pub promised: LogPosition,
+    /// Where a commit goes on: retention has kept the records from there on.
+    pub kept: Option<LogPosition>,
     pub clock: LogClock,
 }
 
@@ -114,8 +116,15 @@ impl LogOptions {
             ahead_bytes: 4 << 20,
             writeback_bytes: 8 << 20,
             promised: LogPosition(0),
+            kept: None,
             clock: LogClock::system(),
         }
+    }
+
+    /// For a log with which a commit goes on at `place`.
+    #[must_use]
+    pub fn going_on_at(self, place: LogPosition) -> Self {
+        Self { promised: place, kept: Some(place), ..self }
     }
 }
 

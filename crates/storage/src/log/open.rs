@@ -27,7 +27,7 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::Damaged`] where bytes are not as they were written, a segment is missing or foreign, or records
-    /// are missing that `promised` says a commit names; [`LogError::NewerFormat`]; what the disk says.
+    /// are missing that `promised` or `kept` says a commit names; [`LogError::NewerFormat`]; what the disk says.
     pub fn open(fs: Arc<dyn Fs>, dir: impl Into<PathBuf>, options: LogOptions) -> Result<Opened, LogError> {
         let dir = dir.into();
         if !segment::is_name(&options.name) {
@@ -61,6 +61,17 @@ impl Log {
                 what: "records that a commit names",
                 expected: format!("all before {}", options.promised),
                 got: format!("all before {}", survey.summary.next()),
+            });
+        }
+        if let (Some(kept), Some(first)) = (options.kept, survey.summary.segments.first())
+            && first.first > kept
+        {
+            return Err(LogError::Damaged {
+                path: first.path.clone(),
+                pos: 0,
+                what: "records with which a commit goes on",
+                expected: format!("all from {kept} on"),
+                got: format!("all from {} on: the segments before it are missing", first.first),
             });
         }
         remove_leftovers(fs.as_ref(), &dir, &options.name)?;

@@ -182,6 +182,18 @@ fn files_in_the_wrong_place_are_refused() {
     assert_eq!((path, pos), (files[2].clone(), 24));
     assert_eq!(what, "first record of the segment (one is missing before it)");
 
+    // Retention may have removed the oldest, unless a commit goes on there.
+    let missing = copy(&fs);
+    missing.remove(&files[0]).unwrap();
+    let second = segment::Header::decode(&fs.bytes(&files[1]).unwrap()).unwrap().base;
+    let at = |place| {
+        let opened = Log::open(Arc::new(copy(&missing)), DIR, options().going_on_at(LogPosition(place)))?;
+        Ok(opened.log.next().0)
+    };
+    assert_eq!(at(second.0).unwrap(), 40);
+    let (path, _, what) = damage_of(at(second.0 - 1));
+    assert_eq!((path, what), (files[1].clone(), "records with which a commit goes on"));
+
     // An old segment under the name of a newer one: as it was, with a header that fits, and with a header whose
     // link fits, too.
     let (old, last) = (fs.bytes(&files[0]).unwrap(), files.last().unwrap());
