@@ -150,9 +150,8 @@ impl Source for Journalled {
     }
 }
 
-/// Where the records of a journal end, from a place on: the offset behind its last block.
-pub(crate) fn end_of(log: &LogHandle, place: LogPosition, next: Offset) -> Result<Offset, Error> {
-    let mut reader = log.read_from(place)?;
+/// Where the records of a journal end: the offset behind the last block that `reader` gives, or `next` without one.
+pub(crate) fn end_of(mut reader: Reader, next: Offset) -> Result<Offset, Error> {
     let mut end = next;
     while let Some((_, record)) = reader.next_record()? {
         let (first, count) = BlockCodec::range(record)?;

@@ -18,7 +18,7 @@ pub(crate) mod order;
 pub(crate) mod record;
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ use thalweg_flow::{
 };
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::log::{
-    Durability as LogDurability, GroupCommit, Log, LogError, LogHandle, LogOptions, LogPosition,
-    Registration, RetentionPolicy,
+    self, Durability as LogDurability, GroupCommit, Log, LogError, LogHandle, LogOptions, LogPosition,
+    LogSummary, Opened, Registration, RetentionPolicy,
 };
 use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits};
 use thalweg_types::{Error, Offset, Seq};
@@ -42,7 +42,7 @@ use crate::operator::TaskResume;
 use committer::CommitWork;
 
 use journal::Journalled;
-use order::{Entries, JobOrderLog, OrderPlace};
+use order::{Block, Entries, JobOrderLog, OrderPlace};
 use record::{CommitRecord, CommittedSource, Position};
 
 pub(crate) use committer::Committer;
@@ -245,7 +245,11 @@ impl Store {
         codec.check()?;
         let options = LogOptions::new("journal", journal::identity(&self.job, name)).going_on_at(at);
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
-        let log = open_log(&self.fs, dir, options)?;
+        let surveyed = Log::survey(Arc::clone(&self.fs), dir, options)?;
+        if surveyed.summary().torn.is_some() {
+            self.refuse_to_cut(name, surveyed.summary(), next, at)?;
+        }
+        let log = opened(surveyed.open()?);
         let group = match &self.group {
             Some(group) => Arc::clone(group),
             None => Arc::clone(self.group.insert(log_thread(Duration::ZERO)?)),
@@ -255,6 +259,46 @@ impl Store {
         let mut source = Journalled::new(source, codec, handle);
         source.resume(next, at)?;
         Ok(Box::new(source))
+    }
+
+    /// Refuses a journal whose end would be cut, and stood there when the order log named it: so that it is left as it is.
+    /// Other than [`survey`], which finds what has been lost in any way, it costs nothing where nothing is to be cut.
+    fn refuse_to_cut(
+        &self,
+        source: &str,
+        journal: &LogSummary,
+        next: Offset,
+        at: LogPosition,
+    ) -> Result<(), Error> {
+        let number = self.last.sources.iter().position(|committed| committed.name == source);
+        let dir = self.dir.join("order");
+        let order = match log::inspect(self.fs.as_ref(), &dir) {
+            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+            order => order?,
+        };
+        let goes_on = LogPosition(self.last.order);
+        if goes_on < order.first() || goes_on > order.next() {
+            // Opening it says so.
+            return Ok(());
+        }
+        let mut named = None;
+        let mut reader = order.read(Arc::clone(&self.fs), &dir, goes_on..order.next())?;
+        while let Some((position, record)) = reader.next_record()? {
+            let entry = order::decode(record)?;
+            if let OrderEvent::Run { source, offset, .. } = entry.event
+                && Some(source) == number
+                && order::block_of(record) == Block::Synced
+            {
+                named = Some((position, offset.saturating_add(entry.range.len())));
+            }
+        }
+        let Some((torn, (run, named))) = journal.torn.as_ref().zip(named) else { return Ok(()) };
+        let folder = torn.path.parent().unwrap_or(&torn.path);
+        let end = journal::end_of(journal.read(Arc::clone(&self.fs), folder, at..journal.next())?, next)?;
+        if named > end {
+            return Err(lost_block((&torn.path, torn.pos), run, named, end));
+        }
+        Ok(())
     }
 
     /// Opens the order log, brings the sources to where the last commit left them, and gives all that the runtime needs.
@@ -333,6 +377,13 @@ impl Store {
                     record: Vec::new(),
                     _group: Arc::clone(&group),
                     numbers: numbers.clone(),
+                    blocks: journals
+                        .iter()
+                        .map(|journal| match (journal, asked) {
+                            (Some(_), LogDurability::Synced) => Block::Synced,
+                            _ => Block::Elsewhere,
+                        })
+                        .collect(),
                 }),
                 order: (asked != LogDurability::None).then_some(order),
                 cycles: Some(Arc::clone(&committer) as _),
@@ -412,15 +463,25 @@ pub(crate) fn place_in_journal(place: &Position) -> Result<LogPosition, Error> {
 }
 
 fn open_log(fs: &Arc<dyn Fs>, dir: PathBuf, options: LogOptions) -> Result<Log, Error> {
-    let opened = Log::open(Arc::clone(fs), &dir, options)?;
+    Ok(opened(Log::open(Arc::clone(fs), &dir, options)?))
+}
+
+fn opened(opened: Opened) -> Log {
     if let Some(torn) = opened.torn {
         tracing::warn!(?torn, "cut what a crash had left of the last write");
     }
-    Ok(opened.log)
+    opened.log
 }
 
-/// Looks through what is to be followed again: the number behind it. Where a journal lacks what the order log names,
-/// nothing of it was acknowledged as synced, and the order log is cut there.
+/// Looks through what is to be followed again: the number behind it. Where a journal lacks what the order log names, a
+/// power cut has taken it that nobody was told was synced, and the order log is cut there.
+///
+/// Runs of blocks that were synced are told apart. Those are written in the same round as their journal or in a later one,
+/// and a round syncs the journals first; what a start finds in a journal it syncs before anything is numbered. So no
+/// crash leaves such a run without its block.
+///
+/// # Errors
+/// Damage: a run whose block was synced, and is not in the journal.
 fn survey(
     log: &mut Log,
     last: &CommitRecord,
@@ -431,7 +492,8 @@ fn survey(
     for (committed, place) in last.sources.iter().zip(&numbers.places) {
         ends.push(match &journals[*place] {
             Some(journal) => {
-                Some(journal::end_of(&journal.log, place_in_journal(&committed.place)?, committed.next)?)
+                let behind = journal.log.read_from(place_in_journal(&committed.place)?)?;
+                Some(journal::end_of(behind, committed.next)?)
             }
             None => None,
         });
@@ -443,8 +505,15 @@ fn survey(
         let entry = order::decode(record)?;
         if let OrderEvent::Run { source, offset, .. } = entry.event
             && let Some(Some(journal_end)) = ends.get(source)
-            && offset + entry.range.len() > *journal_end
+            && offset.saturating_add(entry.range.len()) > *journal_end
         {
+            if order::block_of(record) == Block::Synced
+                && let Some(journal) = &journals[numbers.places[source]]
+            {
+                let named = offset.saturating_add(entry.range.len());
+                let (path, byte) = journal.log.end()?;
+                return Err(lost_block((&path, byte), position, named, *journal_end));
+            }
             cut = Some(position);
             break;
         }
@@ -461,10 +530,21 @@ fn survey(
     Ok(end)
 }
 
+/// The error for a journal that ends at `place` with offset `end`, and had synced more.
+fn lost_block(place: (&Path, u64), run: LogPosition, named: Offset, end: Offset) -> Error {
+    let (path, byte) = place;
+    Error::corrupt(format!(
+        "damage in {path:?} at byte {byte}: the journal ends with offset {end}, and {run} of the order log names offsets up \
+         to {named}, which had been synced"
+    ))
+    .with_hint(
+        "what stood there has changed or is gone since: check the disk and bring the job's folder back from a copy; or begin \
+         anew with another job name or without the folder",
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use thalweg_storage::{ChunkBudget, IoPool, MemFs};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! The order log of a job: what the sequencer decided, as records of a log, and how it is read back.
 //!
-//! A record is one entry: kind 1, first number 8, then for a run: count 4, place of the source in the commit record's
-//! list 2, partition 4, offset 8, arrival 8; for a tick its time 8; for a cycle its number 8; for a command its record
+//! A record is one entry: kind 1, first number 8, then for a run of either kind: count 4, place of the source in the commit
+//! record's list 2, partition 4, offset 8, arrival 8; for a tick its time 8; for a cycle its number 8; for a command its record
 //! to the end, with 1 before it if there is one. All numbers are little-endian.
 
 use std::collections::VecDeque;
@@ -22,17 +22,30 @@ const TICK: u8 = 2;
 const CYCLE: u8 = 3;
 const COMMAND: u8 = 4;
 const END: u8 = 5;
+/// A run whose block was synced in its journal before this entry was written: a journal that lacks it is damaged. Written
+/// where the job's logs are synced; elsewhere a power cut may take more of the journal than of this log.
+const SYNCED_RUN: u8 = 6;
 
 /// How an order log is told from other logs.
 pub(crate) fn identity() -> u64 {
     thalweg_types::hash_bytes(b"order")
 }
 
-/// Writes an entry.
-pub(crate) fn encode(entry: &OrderEntry, out: &mut Vec<u8>) {
+/// Where the block of a run stood when the run was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// In a journal, which had been synced.
+    Synced,
+    /// In a journal that is not synced, or with the source.
+    Elsewhere,
+}
+
+/// Writes an entry; `block` says for a run where its block stands.
+pub(crate) fn encode(entry: &OrderEntry, block: Block, out: &mut Vec<u8>) {
     out.clear();
     let (kind, start) = (
         match entry.event {
+            OrderEvent::Run { .. } if block == Block::Synced => SYNCED_RUN,
             OrderEvent::Run { .. } => RUN,
             OrderEvent::Tick { .. } => TICK,
             OrderEvent::Cycle { .. } => CYCLE,
@@ -77,11 +90,19 @@ pub(crate) fn decode(record: &[u8]) -> Result<OrderEntry, Error> {
     })
 }
 
+/// Where the block of a run in this record stood.
+pub(crate) fn block_of(record: &[u8]) -> Block {
+    match record.first() {
+        Some(&SYNCED_RUN) => Block::Synced,
+        _ => Block::Elsewhere,
+    }
+}
+
 fn read(mut rest: &[u8]) -> Option<OrderEntry> {
     let (kind, start) = (rest.try_get_u8().ok()?, rest.try_get_u64_le().ok()?);
     let mut count = 1;
     let event = match kind {
-        RUN => {
+        RUN | SYNCED_RUN => {
             count = u64::from(rest.try_get_u32_le().ok()?);
             OrderEvent::Run {
                 source: usize::from(rest.try_get_u16_le().ok()?),
@@ -179,15 +200,19 @@ pub(crate) struct JobOrderLog {
     /// Keeps the log's thread.
     pub(crate) _group: Arc<GroupCommit>,
     pub(crate) numbers: SourceNumbers,
+    /// By place of the source in the job, where its blocks stand before their runs are written.
+    pub(crate) blocks: Vec<Block>,
 }
 
 impl OrderLog for JobOrderLog {
     fn append(&mut self, mut entry: OrderEntry) -> Result<(), Error> {
+        let mut block = Block::Elsewhere;
         if let OrderEvent::Run { source, .. } = &mut entry.event {
+            block = self.blocks.get(*source).copied().unwrap_or(block);
             *source = self.numbers.of_place(*source);
         }
         self.place.note(&entry.event)?;
-        encode(&entry, &mut self.record);
+        encode(&entry, block, &mut self.record);
         let ticket = self.log.append(&[&self.record])?;
         self.place.set_next(LogPosition(ticket.position.0 + 1));
         let mut waiting = self.place.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,9 +295,14 @@ mod tests {
     #[test]
     fn entries_come_back_and_what_is_cut_or_longer_is_none() {
         let mut record = Vec::new();
-        for entry in entries() {
-            encode(&entry, &mut record);
+        for (entry, block) in entries()
+            .into_iter()
+            .flat_map(|entry| [Block::Elsewhere, Block::Synced].map(|block| (entry.clone(), block)))
+        {
+            encode(&entry, block, &mut record);
             assert_eq!(decode(&record).unwrap(), entry);
+            let is_run = matches!(entry.event, OrderEvent::Run { .. });
+            assert_eq!(block_of(&record) == Block::Synced, is_run && block == Block::Synced);
             let is_open_ended = matches!(entry.event, OrderEvent::Command { record: Some(_) });
             for len in 0..record.len() {
                 assert!(

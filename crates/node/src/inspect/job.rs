@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use thalweg_state::indexed;
-use thalweg_types::Offset;
 
+use super::order::JournalEnd;
 use super::report::{Damage, Thing, What, thing};
 use super::{Folder, Found, LOOKS, Looker, parts, source_name};
 use crate::data_dir::{JobDir, folder_name};
@@ -55,9 +55,18 @@ impl Looker {
             None => commits.damage.is_empty() && commits.trouble.is_empty(),
         };
         things.push(commits);
+        // Before the journals: they have what is named there, whatever is added meanwhile.
+        let order = self.is_there(dir.order()).then(|| self.order(&dir.order(), last.as_ref()));
         let journals = self.journals(dir, job.as_deref(), last.as_ref(), &mut things);
-        if self.is_there(dir.order()) {
-            things.push(self.order(&dir.order(), last.as_ref(), &journals));
+        if let Some((mut order, reach)) = order {
+            let sources = last.iter().flat_map(|last| &last.sources);
+            for ((source, end), reach) in sources.zip(&journals).zip(&reach) {
+                // What the disk does not give is told of the journal.
+                if end.is_some() || !self.is_there(dir.journal().join(folder_name(&source.name))) {
+                    reach.check(&source.name, end.as_ref(), &mut order);
+                }
+            }
+            things.push(order);
         } else if let Some(last) = last.as_ref().filter(|last| last.order > 0) {
             let mut found = Found::default();
             found.misfit(
@@ -104,9 +113,9 @@ impl Looker {
         job: Option<&str>,
         last: Option<&CommitRecord>,
         things: &mut Vec<Thing>,
-    ) -> Vec<Option<Offset>> {
+    ) -> Vec<Option<JournalEnd>> {
         let sources = last.map(|last| last.sources.as_slice()).unwrap_or_default();
-        let mut ends = vec![None; sources.len()];
+        let mut ends: Vec<Option<JournalEnd>> = vec![None; sources.len()];
         for folder in self.fs.list_dirs(&dir.journal()).unwrap_or_default() {
             let path = dir.journal().join(&folder);
             let name = source_name(&folder);

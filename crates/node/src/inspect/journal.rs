@@ -7,8 +7,9 @@ use bytes::Bytes;
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::Payload;
 use thalweg_storage::log::{LogPosition, LogSummary};
-use thalweg_types::{Error, Offset};
+use thalweg_types::Error;
 
+use super::order::JournalEnd;
 use super::report::{Damage, JournalLook, LogLook, Thing, What, thing};
 use super::{Found, Looker, source_name};
 use crate::durable::record::CommittedSource;
@@ -23,13 +24,13 @@ pub(super) fn place_of(source: &CommittedSource) -> Option<u64> {
 }
 
 impl Looker {
-    /// The journal in a folder, and the offset behind its last record; with the job's name and what its commit record
+    /// The journal in a folder, and where it ends; with the job's name and what its commit record
     /// says of the source it is held against that.
     pub(super) fn journal(
         &self,
         path: &Path,
         committed: Option<(&str, &CommittedSource)>,
-    ) -> (Thing, Option<Offset>) {
+    ) -> (Thing, Option<JournalEnd>) {
         let mut found = Found::default();
         let folder = path.file_name().map(|name| source_name(&name.to_string_lossy()));
         let of = committed.map(|(_, source)| source.name.clone()).or(folder);
@@ -49,7 +50,13 @@ impl Looker {
         {
             check_ends(path, &summary, source, &look, &mut found);
         }
-        let end = look.offsets.map(|(_, end)| end).or(source.map(|source| source.next));
+        let offset = look.offsets.map(|(_, end)| end).or(source.map(|source| source.next));
+        let last = summary.segments.last();
+        let end = offset.map(|offset| JournalEnd {
+            offset,
+            path: last.map_or(path, |last| &last.path).to_owned(),
+            byte: last.map(|last| last.bytes),
+        });
         (thing(path, "journal", of, What::Journal(look), found), end)
     }
 

@@ -130,7 +130,7 @@ impl Looker {
             Folder::Reservoir => things.push(self.reservoir(path, None)),
             Folder::Table => things.push(self.table(path, None)),
             Folder::Log(name) => things.push(match name.as_str() {
-                "order" => self.order(path, None, &[]),
+                "order" => self.order(path, None).0,
                 "journal" => self.journal(path, None).0,
                 _ => self.plain_log(path),
             }),

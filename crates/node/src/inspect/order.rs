@@ -1,6 +1,6 @@
 //! The order log: what it covers, and whether its entries follow each other.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_flow::{OrderEntry, OrderEvent};
 use thalweg_storage::log::{LogPosition, LogSummary};
@@ -8,18 +8,61 @@ use thalweg_types::{Error, Offset, SeqRange};
 
 use super::report::{Damage, LogLook, OrderLook, Thing, What, thing};
 use super::{Found, Looker};
-use crate::durable::order;
+use crate::durable::order::{self, Block};
 use crate::durable::record::CommitRecord;
 
-/// Where the journal of a source ends, by the source's number; `None` for sources without one.
-pub(super) type JournalEnds = [Option<Offset>];
+/// Where a journal ends.
+#[derive(Clone, Debug)]
+pub(super) struct JournalEnd {
+    /// Behind its last record.
+    pub(super) offset: Offset,
+    /// Its last file, and the byte behind the last frame of that; its folder where there is none.
+    pub(super) path: PathBuf,
+    pub(super) byte: Option<u64>,
+}
+
+/// What an order log names of a journal behind the last commit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reach {
+    /// The last run of a block, and the offset behind it.
+    written: Option<(LogPosition, Offset)>,
+    /// The same of those that were synced in the journal before they were named.
+    synced: Option<(LogPosition, Offset)>,
+}
+
+impl Reach {
+    /// Holds it against the journal, which was read later and so has all that was there when this was.
+    pub(super) fn check(&self, source: &str, end: Option<&JournalEnd>, order: &mut Thing) {
+        let is_short = |(_, named): &(LogPosition, Offset)| end.is_none_or(|end| *named > end.offset);
+        if let Some((position, named)) = self.synced.filter(is_short) {
+            let (path, byte, ends) = match end {
+                Some(end) => {
+                    (end.path.clone(), end.byte, format!("the journal ends with offset {}", end.offset))
+                }
+                None => (order.path.clone(), None, "there is no journal".to_owned()),
+            };
+            let message = format!(
+                "{ends}, and {position} of the order log names offsets of source {source:?} up to {named}, which had been \
+                 synced"
+            );
+            order.damage.push(Damage { path, pos: byte, message });
+        } else if let (Some((position, named)), Some(end)) = (self.written.filter(is_short), end) {
+            order.notes.push(format!(
+                "{position} names offsets of source {source:?} up to {named}, its journal ends at {}: none of that was \
+                 acknowledged as synced, and the next start cuts the order log where it begins",
+                end.offset
+            ));
+        }
+    }
+}
 
 impl Looker {
-    /// The order log in a folder; with the job's commit record it is held against that and against its journals.
-    pub(super) fn order(&self, path: &Path, last: Option<&CommitRecord>, journals: &JournalEnds) -> Thing {
+    /// The order log in a folder, and what it names by the number of the source; with the job's commit record it is held
+    /// against that.
+    pub(super) fn order(&self, path: &Path, last: Option<&CommitRecord>) -> (Thing, Vec<Reach>) {
         let mut found = Found::default();
         let Some(summary) = self.log(path, Some(order::identity()), &mut found) else {
-            return thing(path, "order log", None, What::Unread, found);
+            return (thing(path, "order log", None, What::Unread, found), Vec::new());
         };
         let mut look = OrderLook {
             log: LogLook::of(&summary),
@@ -31,7 +74,8 @@ impl Looker {
             cycles: None,
             has_ended: false,
         };
-        let mut check = Check { path, last, journals, is_short: false };
+        let sources = last.map_or(0, |last| last.sources.len());
+        let mut check = Check { path, last, reach: vec![Reach::default(); sources] };
         if let Err(error) = self.walk_order(path, &summary, &mut look, &mut check, &mut found) {
             // What stands before the damage was read; the same is said of the log already.
             if found.damage.is_empty() {
@@ -41,7 +85,7 @@ impl Looker {
         if let Some(last) = last {
             check.bounds(last, &summary, &look, &mut found);
         }
-        thing(path, "order log", None, What::Order(look), found)
+        (thing(path, "order log", None, What::Order(look), found), check.reach)
     }
 
     fn walk_order(
@@ -55,6 +99,7 @@ impl Looker {
         let mut reader =
             summary.read(std::sync::Arc::clone(&self.fs), path, summary.first()..summary.next())?;
         while let Some((position, bytes)) = reader.next_record()? {
+            let block = order::block_of(bytes);
             let entry = match order::decode(bytes) {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -70,7 +115,7 @@ impl Looker {
                 break;
             }
             count(look, &entry);
-            check.entry(look, position, &entry, found);
+            check.entry(look, position, &entry, block, found);
         }
         Ok(())
     }
@@ -97,9 +142,8 @@ fn count(look: &mut OrderLook, entry: &OrderEntry) {
 struct Check<'a> {
     path: &'a Path,
     last: Option<&'a CommitRecord>,
-    journals: &'a JournalEnds,
-    /// A run was found that its journal does not reach; the next start cuts the log there.
-    is_short: bool,
+    /// By number of the source.
+    reach: Vec<Reach>,
 }
 
 impl Check<'_> {
@@ -108,8 +152,15 @@ impl Check<'_> {
         found.misfit(path, format!("{position}: {message}"));
     }
 
-    /// One entry against the commit record and the journals.
-    fn entry(&mut self, look: &OrderLook, position: LogPosition, entry: &OrderEntry, found: &mut Found) {
+    /// One entry against the commit record.
+    fn entry(
+        &mut self,
+        look: &OrderLook,
+        position: LogPosition,
+        entry: &OrderEntry,
+        block: Block,
+        found: &mut Found,
+    ) {
         let Some(last) = self.last else { return };
         if position.0 == last.order && entry.range.start != last.next {
             let message = format!(
@@ -126,21 +177,17 @@ impl Check<'_> {
             self.misfit(look, position, &message, found);
         }
         let OrderEvent::Run { source, offset, .. } = entry.event else { return };
-        let Some(named) = last.sources.get(source) else {
+        let Some(reach) = self.reach.get_mut(source) else {
             self.misfit(look, position, &format!("source {source} is in no commit record"), found);
             return;
         };
-        let end = offset + entry.range.len();
-        if let Some(Some(journal)) = self.journals.get(source)
-            && end > *journal
-            && !self.is_short
-        {
-            self.is_short = true;
-            found.notes.push(format!(
-                "{position} names offsets of source {:?} up to {end}, its journal ends at {journal}: none of that was \
-                 acknowledged as synced, and the next start cuts the order log there",
-                named.name
-            ));
+        // What is before may have left the journal.
+        if position.0 >= last.order {
+            let named = Some((position, offset.saturating_add(entry.range.len())));
+            reach.written = named;
+            if block == Block::Synced {
+                reach.synced = named;
+            }
         }
     }
 

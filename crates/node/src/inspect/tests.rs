@@ -14,6 +14,7 @@ use thalweg_types::SeqRange;
 
 use super::*;
 use crate::data_dir::JobDir;
+use crate::durable::order::Block;
 use crate::durable::record::{self, CommitRecord, CommittedSource, Position};
 use crate::durable::{journal as journals, order as orders};
 
@@ -25,6 +26,8 @@ struct Left {
     entries: Vec<OrderEntry>,
     record: CommitRecord,
     journal_identity: u64,
+    /// Where the blocks of all runs stood.
+    blocks_were: Block,
 }
 
 fn entry(start: u64, len: u64, event: OrderEvent) -> OrderEntry {
@@ -52,6 +55,7 @@ impl Left {
             ],
             record,
             journal_identity: journals::identity("demo", "in"),
+            blocks_were: Block::Elsewhere,
         }
     }
 
@@ -78,7 +82,7 @@ impl Left {
         let mut order = log("order", "order", orders::identity());
         let mut bytes = Vec::new();
         for entry in &self.entries {
-            orders::encode(entry, &mut bytes);
+            orders::encode(entry, self.blocks_were, &mut bytes);
             order.append(&[&bytes]).unwrap();
         }
         order.close().unwrap();
@@ -226,6 +230,29 @@ fn a_lost_order_log_is_damage_and_a_journal_that_lags_behind_is_not() {
     assert!(damage(&report).is_empty(), "{report:?}");
     let note = &report.things[2].notes[0];
     assert!(note.contains("up to 6, its journal ends at 4"), "{note}");
+}
+
+#[test]
+fn a_journal_that_lacks_what_was_synced_is_damage() {
+    let mut left = Left::new();
+    left.blocks_were = Block::Synced;
+    let fs = left.write();
+    assert!(damage(&look(&fs)).is_empty());
+    left.blocks.pop();
+    let report = look(&left.write());
+    let said = "the journal ends with offset 4, and record 3 of the order log names offsets of source \"in\" up to 6, \
+                which had been synced";
+    let segment = format!("{JOB}/journal/in/journal-00000000000000000000.thl");
+    assert_eq!(damage(&report), [format!("{segment}: {said}")]);
+    assert!(report.things[2].damage[0].pos.is_some_and(|byte| byte > 64), "{report:?}");
+
+    // Of a source that had committed nothing, with its folder.
+    left.record.sources[0] = CommittedSource { name: "in".to_owned(), next: 0, place: Position::default() };
+    let fs = left.write();
+    let segment = Path::new(&segment);
+    fs.remove(segment).unwrap();
+    fs.remove_dir(segment.parent().unwrap()).unwrap();
+    assert!(damage(&look(&fs))[0].contains("there is no journal, and record 3"), "{:?}", damage(&look(&fs)));
 }
 
 #[test]

@@ -43,7 +43,7 @@ use writer::Active;
 
 pub use error::LogError;
 pub use group_commit::{Durability, GroupCommit, LogHandle, Progress, Registration, Ticket};
-pub use open::Opened;
+pub use open::{Opened, Surveyed};
 pub use reader::Reader;
 pub use retain::RetentionPolicy;
 pub use survey::{LogSummary, SegmentSummary, TornTail, inspect, name_in, verify};
@@ -223,6 +223,11 @@ impl Log {
     /// Bytes of all segments up to the end of what is written.
     pub fn bytes(&self) -> u64 {
         self.sealed.iter().map(|segment| segment.bytes).sum::<u64>() + self.active.end()
+    }
+
+    /// Where it ends: the file that is appended to, and the byte behind its last frame.
+    pub fn end(&self) -> (PathBuf, u64) {
+        (self.active.path.clone(), self.active.end())
     }
 
     pub fn dir(&self) -> &Path {

@@ -10,7 +10,7 @@ use super::group::GroupBuffer;
 use super::segment::{self, Header};
 use super::survey::Survey;
 use super::writer::{self, Active};
-use super::{Log, LogError, LogOptions, LogPosition, TornTail};
+use super::{Log, LogError, LogOptions, LogPosition, LogSummary, TornTail};
 use crate::fs::write_again;
 use crate::{Fs, OpenMode, Writeback};
 
@@ -22,13 +22,35 @@ pub struct Opened {
     pub torn: Option<TornTail>,
 }
 
+/// A log that was looked over for writing, and is still as it was found.
+#[derive(Debug)]
+#[must_use]
+pub struct Surveyed {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    options: LogOptions,
+    survey: Survey,
+}
+
 impl Log {
     /// Opens the log in `dir`, or makes it. Every segment is read from end to end.
     ///
     /// # Errors
+    /// As for [`Log::survey`] and [`Surveyed::open`].
+    pub fn open(fs: Arc<dyn Fs>, dir: impl Into<PathBuf>, options: LogOptions) -> Result<Opened, LogError> {
+        Self::survey(fs, dir, options)?.open()
+    }
+
+    /// Looks over the log in `dir`, for which a folder is made: every segment is read from end to end, and left as it is.
+    ///
+    /// # Errors
     /// [`LogError::Damaged`] where bytes are not as they were written, a segment is missing or foreign, or records
     /// are missing that `promised` or `kept` says a commit names; [`LogError::NewerFormat`]; what the disk says.
-    pub fn open(fs: Arc<dyn Fs>, dir: impl Into<PathBuf>, options: LogOptions) -> Result<Opened, LogError> {
+    pub fn survey(
+        fs: Arc<dyn Fs>,
+        dir: impl Into<PathBuf>,
+        options: LogOptions,
+    ) -> Result<Surveyed, LogError> {
         let dir = dir.into();
         if !segment::is_name(&options.name) {
             return Err(LogError::Name { name: options.name });
@@ -37,7 +59,7 @@ impl Log {
         if let Some(parent) = dir.parent() {
             fs.sync_dir(parent).map_err(LogError::io("sync", parent))?;
         }
-        let mut survey = look(fs.as_ref(), &dir, &options)?;
+        let survey = look(fs.as_ref(), &dir, &options)?;
         if survey.summary.torn.is_some() {
             // Cutting is for good, so it must not be for a bit that flipped on the way.
             let again = look(fs.as_ref(), &dir, &options)?;
@@ -74,6 +96,22 @@ impl Log {
                 got: format!("all from {} on: the segments before it are missing", first.first),
             });
         }
+        Ok(Surveyed { fs, dir, options, survey })
+    }
+}
+
+impl Surveyed {
+    /// What was found, and what opening will cut.
+    pub fn summary(&self) -> &LogSummary {
+        &self.survey.summary
+    }
+
+    /// Takes the log for writing: cuts what a crash has left of the last write.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn open(self) -> Result<Opened, LogError> {
+        let Self { fs, dir, options, mut survey } = self;
         remove_leftovers(fs.as_ref(), &dir, &options.name)?;
         if let Some(begun) = survey.begun.take() {
             fs.remove(&begun).map_err(LogError::io("remove", &begun))?;

@@ -354,6 +354,14 @@ impl LogHandle {
         lock(&self.0.queue).next
     }
 
+    /// Where the log ends: the file that is appended to, and the byte behind its last frame. Waits for the round under way.
+    ///
+    /// # Errors
+    /// The failure that ended the thread, or [`LogError::Closed`].
+    pub fn end(&self) -> Result<(PathBuf, u64), LogError> {
+        self.0.with_log(|log| Ok(log.end()))
+    }
+
     /// Number of the oldest record that is kept. Waits for the round under way.
     ///
     /// # Errors
