@@ -24,8 +24,9 @@ impl Commit {
     /// The length of a sink's file at the commit.
     pub(crate) fn length(&self, sink: &str) -> Result<usize> {
         let Some(position) = self.parts.get(&format!("{sink}/0")) else { return Ok(0) };
-        let bytes = position.as_slice().try_into().context("a sink's position is no length")?;
-        Ok(usize::try_from(u64::from_le_bytes(bytes))?)
+        let position: Value = serde_json::from_slice(position).context("a sink's position is no JSON")?;
+        let bytes = position["bytes"].as_u64().context("a sink's position says no length")?;
+        Ok(usize::try_from(bytes)?)
     }
 
     fn parse(json: &Value) -> Option<Self> {
@@ -95,7 +96,7 @@ mod tests {
     fn the_last_whole_record_counts() {
         let record = |cycle: u64| {
             format!(
-                r#"{{"version":1,"cycle":{cycle},"order":{},"sources":[{{"name":"a","next":7,"place":""}}],"parts":{{"out/0":"OgAAAAAAAAA="}}}}"#,
+                r#"{{"version":1,"cycle":{cycle},"order":{},"sources":[{{"name":"a","next":7,"place":""}}],"parts":{{"out/0":"eyJieXRlcyI6NTh9"}}}}"#,
                 cycle * 10
             )
         };

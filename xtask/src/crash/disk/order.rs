@@ -85,7 +85,8 @@ fn entry(record: &[u8]) -> Result<Entry> {
     ensure!(record.len() >= 9, "a record of {} bytes", record.len());
     let start = u64_at(record, 1);
     Ok(match record[0] {
-        1 => {
+        // With a block that had been synced, or without.
+        1 | 6 => {
             ensure!(record.len() == 35, "a run of {} bytes", record.len());
             let source = usize::from(u16::from_le_bytes([record[13], record[14]]));
             let (offset, arrival) = (u64_at(record, 19), u64_at(record, 27).cast_signed());
