@@ -187,7 +187,12 @@ impl Session {
                 Err(error)
                     if matches!(
                         error.code(),
-                        Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE)
+                        // Which of these depends on how far the other one is: a table has a type of its name.
+                        Some(
+                            &SqlState::UNIQUE_VIOLATION
+                                | &SqlState::DUPLICATE_TABLE
+                                | &SqlState::DUPLICATE_OBJECT
+                        )
                     ) => {}
                 made => made.map_err(self.trouble("make the table of cycles in"))?,
             }
