@@ -605,6 +605,7 @@ impl TaskView {
             queued_bytes: self.inflows.iter().map(|flow| flow.gauge.bytes()).sum(),
             state_bytes: counters.state_bytes.get(),
             cache: *counters.cache.lock().unwrap_or_else(PoisonError::into_inner),
+            judged: *counters.judged.lock().unwrap_or_else(PoisonError::into_inner),
             table: *counters.table.lock().unwrap_or_else(PoisonError::into_inner),
             blocked: counters.blocked.load(Ordering::Relaxed),
             worker: self.worker,

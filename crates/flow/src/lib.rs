@@ -53,7 +53,8 @@ pub use durable::{
     CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Resume, SourcePosition,
 };
 pub use element::{
-    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, OnExpiry, OutputPolicy, Turn,
+    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, InputRules, LateRecords,
+    OnExpiry, OutputPolicy, Turn,
 };
 pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
@@ -62,8 +63,8 @@ pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{
-    CacheCounts, Command, InputId, InputOrder, Operator, Output, Parts, TableCounts, TaskInfo, collect,
-    collect_with_parts,
+    CacheCounts, Command, InputId, InputOrder, JudgedCounts, Operator, Output, Parts, TableCounts, TaskInfo,
+    collect, collect_with_parts,
 };
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};

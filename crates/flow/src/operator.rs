@@ -148,6 +148,11 @@ pub trait Operator: Send {
         None
     }
 
+    /// What the task found among its records, where it judges them; for the live graph.
+    fn judged_counts(&self) -> Option<JudgedCounts> {
+        None
+    }
+
     /// What the task has asked of a table, for the live graph.
     fn table_counts(&self) -> Option<TableCounts> {
         None
@@ -179,6 +184,23 @@ impl TableCounts {
             reloads: self.reloads.max(other.reloads),
             failed_reloads: self.failed_reloads.max(other.failed_reloads),
         }
+    }
+}
+
+/// Records that a task did not take as they came, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JudgedCounts {
+    /// Further below task time than `lateness`; refused, or counted at the bound.
+    pub late: u64,
+    /// With an id that had been seen.
+    pub duplicates: u64,
+}
+
+impl JudgedCounts {
+    /// Of two tasks together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { late: self.late + other.late, duplicates: self.duplicates + other.duplicates }
     }
 }
 

@@ -221,6 +221,9 @@ impl Stage {
             if let Some(counts) = operator.cache_counts() {
                 *self.counters.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
             }
+            if let Some(counts) = operator.judged_counts() {
+                *self.counters.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
+            }
             if let Some(counts) = operator.table_counts() {
                 *self.counters.table.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_types::{Batch, Micros};
 
-use crate::operator::{CacheCounts, TableCounts};
+use crate::operator::{CacheCounts, JudgedCounts, TableCounts};
 
 use crate::latency::Latencies;
 use crate::{DatagramStats, LatencyCounts, SourceProgress};
@@ -65,6 +65,8 @@ pub struct TaskStats {
     pub state_bytes: u64,
     /// As of the last tick; `None` where all state is in memory.
     pub cache: Option<CacheCounts>,
+    /// As of the last tick; `None` for a task that takes its records as they come.
+    pub judged: Option<JudgedCounts>,
     /// As of the last tick; `None` for a task that asks no table.
     pub table: Option<TableCounts>,
     /// Held up because a ring that it writes to is full.
@@ -154,6 +156,7 @@ pub(crate) struct TaskCounters {
     pub busy_nanos: Counter,
     pub state_bytes: Counter,
     pub cache: Mutex<Option<CacheCounts>>,
+    pub judged: Mutex<Option<JudgedCounts>>,
     pub table: Mutex<Option<TableCounts>>,
     pub blocked: AtomicBool,
     /// Rows on output 1, for decoders.

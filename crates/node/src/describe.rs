@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use thalweg_connect::SourceTime;
-use thalweg_types::{Error, format_duration};
+use thalweg_types::{Error, LatePolicy, format_duration};
 
 use crate::diagnostic::nearest;
 use crate::job_file::{CheckedInput, CheckedJob, CheckedOperator, CheckedSource, NodeRef, Spread};
-use crate::metrics::{LatePolicy, MetricsSpec, StageQuery, StageSpec};
-use crate::operator::Tasks;
+use crate::metrics::{MetricsSpec, StageQuery, StageSpec};
+use crate::operator::{Stream, Tasks};
 
 const NEVER_FAILS: &str = "writing to a string cannot fail";
 
@@ -93,33 +93,28 @@ fn describe_operator(out: &mut String, operator: &CheckedOperator) {
     describe_judged(out, operator);
 }
 
-/// What an operator that keeps state goes by, where not just a source has said so.
+/// What an operator that keeps state judges its records by, where not just a source has said so.
 fn describe_judged(out: &mut String, operator: &CheckedOperator) {
-    let (Some(judged), Some(stream)) = (operator.prepared.judged, operator.streams.first()) else { return };
-    let lone_source =
-        matches!(&operator.inputs[..], [input] if matches!(input.endpoint.node, NodeRef::Source(_)));
-    if judged.lateness && judged.duplicates && lone_source {
+    let is_source = |input: &CheckedInput| matches!(input.endpoint.node, NodeRef::Source(_));
+    if !operator.prepared.judges || matches!(&operator.inputs[..], [input] if is_source(input)) {
         return;
     }
-    let mut told = Vec::new();
-    let mut taken = Vec::new();
-    match judged.lateness {
-        true => {
-            told.push(format!("late after {} and {}", format_duration(stream.lateness), policy(stream.late)))
-        }
-        false => taken.push("late records"),
+    let told: Vec<String> = operator.streams.iter().map(judged).collect();
+    if told.iter().all(|one| *one == told[0]) {
+        writeln!(out, "  {}", told[0]).expect(NEVER_FAILS);
+        return;
     }
-    match (judged.duplicates, &stream.dedup) {
-        (true, Some(dedup)) => {
-            told.push(format!("duplicates by {} within {}", dedup.id, format_duration(dedup.span)));
-        }
-        (true, None) => {}
-        (false, _) => taken.push("duplicates"),
+    for (one, input) in told.iter().zip(&operator.inputs) {
+        writeln!(out, "  {}: {one}", input.name).expect(NEVER_FAILS);
     }
-    if !taken.is_empty() {
-        told.push(format!("{} are taken as they come", taken.join(" and ")));
+}
+
+fn judged(stream: &Stream) -> String {
+    let late = format!("late after {} and {}", format_duration(stream.lateness), policy(stream.late));
+    match &stream.dedup {
+        Some(dedup) => format!("{late}, duplicates by {} within {}", dedup.id, format_duration(dedup.span)),
+        None => late,
     }
-    writeln!(out, "  {}", told.join(", ")).expect(NEVER_FAILS);
 }
 
 fn policy(late: LatePolicy) -> &'static str {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_expr::{SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
-use thalweg_types::{DataType, Error, Field, Micros, Schema, format_duration};
+use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema, format_duration};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Draft, Query};
 use thalweg_window::stage::{Stage, StageOptions};
@@ -31,8 +31,6 @@ use stage::StageOperator;
 pub(crate) use live::QueryChange;
 pub use live::{LiveQueries, PresentValue, QueryError};
 pub use stage::StageCommand;
-
-pub use thalweg_window::LatePolicy;
 
 /// Everything that stages and merge need to know.
 #[derive(Clone, Debug)]

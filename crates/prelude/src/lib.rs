@@ -38,8 +38,8 @@ pub use thalweg_flow::{
 pub use thalweg_node::job_file::keys::{KeySpec, Shape};
 pub use thalweg_node::operator::element;
 pub use thalweg_node::operator::{
-    ElementPlan, Inputs, Judged, Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Stream,
-    TaskContext, Tasks,
+    ElementPlan, Inputs, Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Stream, TaskContext,
+    Tasks,
 };
 pub use thalweg_node::{Diagnostic, Diagnostics, JobEnd, JobFile, Node, NodeOptions, RunningJob, Summary};
 pub use thalweg_types::{

@@ -467,7 +467,7 @@ fn schemas() -> Value {
             ("name", text()), ("type", text()), ("role", json!({ "type": "string", "enum": ["operator", "sink"] })),
             ("records_in", whole()), ("records_out", whole()), ("records_in_per_second", number()),
             ("records_out_per_second", number()), ("busy_share", share()), ("queued_bytes", whole()),
-            ("state_bytes", whole()), ("cache", maybe("Cache")), ("table", maybe("Table")),
+            ("state_bytes", whole()), ("cache", maybe("Cache")), ("judged", maybe("Judged")), ("table", maybe("Table")),
             ("blocked", flag()),
             ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
                                  "description": "Largest event time that has moved its windows" })),
@@ -478,6 +478,7 @@ fn schemas() -> Value {
         "Cache": object(&[
             ("keys", whole()), ("stored", whole()), ("key_bytes", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
         ]),
+        "Judged": object(&[("late", whole()), ("duplicates", whole())]),
         "Table": object(&[
             ("lookups", whole()), ("misses", whole()), ("age_seconds", json!({ "type": ["integer", "null"] })),
             ("reloads", whole()), ("failed_reloads", whole()),

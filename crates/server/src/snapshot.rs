@@ -5,7 +5,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use thalweg_flow::{CacheCounts, DatagramStats, JobState, JobStats, LatencyCounts, TableCounts, TaskStats};
+use thalweg_flow::{
+    CacheCounts, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts, TaskStats,
+};
 use thalweg_types::Micros;
 
 /// A look at a job.
@@ -145,6 +147,8 @@ pub struct TaskSnapshot {
     pub state_bytes: u64,
     /// `None` where all state is in memory.
     pub cache: Option<CacheCounts>,
+    /// `None` for a task that takes its records as they come.
+    pub judged: Option<JudgedCounts>,
     /// `None` for a task that asks no table.
     pub table: Option<TableCounts>,
     pub blocked: bool,
@@ -261,6 +265,7 @@ impl From<&TaskStats> for TaskSnapshot {
             queued_bytes: task.queued_bytes,
             state_bytes: task.state_bytes,
             cache: task.cache,
+            judged: task.judged,
             table: task.table,
             blocked: task.blocked,
             worker: task.worker,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use thalweg_flow::{AgentCounts, AgentStats, CacheCounts, DatagramStats, LatencyCounts, TableCounts};
+use thalweg_flow::{
+    AgentCounts, AgentStats, CacheCounts, DatagramStats, JudgedCounts, LatencyCounts, TableCounts,
+};
 use thalweg_types::format_timestamp;
 
 use crate::control;
@@ -188,6 +190,7 @@ struct Operator {
     queued_bytes: u64,
     state_bytes: u64,
     cache: Option<Cache>,
+    judged: Option<Judged>,
     table: Option<Table>,
     blocked: bool,
     task_time: Option<String>,
@@ -197,6 +200,13 @@ struct Operator {
     marker_cpu: Option<Latency>,
     queries: Vec<Query>,
     tasks: Vec<Task>,
+}
+
+/// What an operator found among its records.
+#[derive(Serialize)]
+struct Judged {
+    late: u64,
+    duplicates: u64,
 }
 
 /// What a join has asked of its table.
@@ -384,6 +394,9 @@ impl Since<'_> {
                 filled: cache.filled,
                 evictions: cache.evictions,
             }),
+            judged: operator
+                .judged()
+                .map(|judged| Judged { late: judged.late, duplicates: judged.duplicates }),
             table: operator.table().map(|table| Table {
                 lookups: table.lookups,
                 misses: table.misses,
@@ -436,6 +449,10 @@ impl OperatorSnapshot {
 
     pub(crate) fn cache(&self) -> Option<CacheCounts> {
         self.tasks.iter().filter_map(|task| task.cache).reduce(CacheCounts::plus)
+    }
+
+    pub(crate) fn judged(&self) -> Option<JudgedCounts> {
+        self.tasks.iter().filter_map(|task| task.judged).reduce(JudgedCounts::plus)
     }
 
     pub(crate) fn table(&self) -> Option<TableCounts> {

@@ -5,20 +5,10 @@
 
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::ScalarBuffer;
-use thalweg_types::Micros;
+use thalweg_types::{LatePolicy, Micros};
 
 use crate::ids::Ids;
 use crate::key::{Key, KeyRef, for_each_key};
-
-/// What becomes of late records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LatePolicy {
-    /// Not added; one line in rejects.
-    #[default]
-    Reject,
-    /// Counted at the bound: the oldest time that is not late.
-    Clamp,
-}
 
 /// Judgement of a batch, record by record.
 pub(crate) struct Verdicts {

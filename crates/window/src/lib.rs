@@ -14,8 +14,6 @@ mod slots;
 pub mod stage;
 mod warm;
 
-pub use judge::LatePolicy;
-
 /// A store in memory for tests: chunks are encoded, written and read back like any others.
 #[cfg(test)]
 pub(crate) fn test_store() -> thalweg_storage::ChunkStore {

@@ -1,10 +1,11 @@
 //! What a task keeps in its back end: elements by key, and pieces of lists of keys.
 //!
-//! Keys: a byte that says which, then the packed key fields, or list (8, big-endian) and piece (4, big-endian).
+//! Keys: a byte that says which, then the packed key fields; or list (8, big-endian) and piece (4, big-endian); or input
+//! (4, big-endian) and a packed id.
 //!
 //! Values, little-endian. Of an element: flags (1: output is due), touched (8), records since the last output (8),
 //! the list of idle ones that it stands in (8, by its due time; the least number for none), then its own bytes.
-//! Of a piece: keys, each behind its length (4).
+//! Of a piece: keys, each behind its length (4). Of an id: task time when it was seen (8).
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::Element;
 
 pub(super) const ELEMENT: u8 = 0;
 pub(super) const PIECE: u8 = 1;
+pub(super) const ID: u8 = 2;
 
 const IS_PENDING: u8 = 1;
 const NOT_LISTED: Micros = Micros::MIN;
@@ -24,6 +26,8 @@ pub(super) type Cache<E> = Keyed<Entries<E>>;
 pub(super) enum Entry<E> {
     Element(Kept<E>),
     Piece(Vec<u8>),
+    /// Task time when the id was last seen.
+    Id(Micros),
 }
 
 /// An element with what the operator knows of it.
@@ -66,11 +70,15 @@ impl<E: Element> Codec for Entries<E> {
                 into.push(PIECE);
                 into.extend_from_slice(keys);
             }
+            Entry::Id(seen) => {
+                into.push(ID);
+                into.extend_from_slice(&seen.to_le_bytes());
+            }
         }
     }
 
     fn load(&self, bytes: &[u8]) -> Result<Entry<E>, Error> {
-        let damaged = || Error::corrupt(format!("{} bytes are no element and no list", bytes.len()));
+        let damaged = || Error::corrupt(format!("{} bytes are no element, no list and no id", bytes.len()));
         match bytes.split_first().ok_or_else(damaged)? {
             (&ELEMENT, rest) => {
                 let (flags, rest) = rest.split_first().ok_or_else(damaged)?;
@@ -87,6 +95,7 @@ impl<E: Element> Codec for Entries<E> {
                 }))
             }
             (&PIECE, keys) => Ok(Entry::Piece(keys.to_vec())),
+            (&ID, seen) => Ok(Entry::Id(Micros::from_le_bytes(seen.try_into().map_err(|_| damaged())?))),
             _ => Err(damaged()),
         }
     }
@@ -95,6 +104,7 @@ impl<E: Element> Codec for Entries<E> {
         match value {
             Entry::Element(kept) => kept.element.heap_bytes(),
             Entry::Piece(keys) => keys.capacity(),
+            Entry::Id(_) => 0,
         }
     }
 }

@@ -96,6 +96,8 @@ pub(super) struct Lists {
     pub(super) wakes: BTreeMap<Micros, List>,
     /// Elements to be looked at, by the time before which none of them can have expired.
     pub(super) idle: BTreeMap<Micros, List>,
+    /// Ids of records to be looked at, by the time before which none of them can have left its span.
+    pub(super) ids: BTreeMap<Micros, List>,
 }
 
 impl Lists {
@@ -123,6 +125,43 @@ impl Lists {
         let next_id = &mut self.next_id;
         self.idle.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
     }
+
+    pub(super) fn id<E: Element>(
+        &mut self,
+        cache: &mut Cache<E>,
+        due: Micros,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let next_id = &mut self.next_id;
+        self.ids.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
+    }
+}
+
+/// How many keys of the lists that are due to look at, so that what piled up goes within some calls.
+pub(super) fn looks(lists: &BTreeMap<Micros, List>, time: Micros, least: usize) -> usize {
+    let pieces: u32 = lists.range(..=time).map(|(_, list)| list.end - list.first).sum();
+    // A piece holds some hundred keys.
+    least.max((pieces / 16) as usize * 128)
+}
+
+/// Takes the first piece of the lists that are due, with when it was; `None` when there is none left.
+pub(super) fn take_due<E: Element>(
+    lists: &mut BTreeMap<Micros, List>,
+    time: Micros,
+    cache: &mut Cache<E>,
+) -> Result<Option<(Micros, Vec<u8>)>, Error> {
+    while let Some(mut first) = lists.first_entry().filter(|first| *first.key() <= time) {
+        if let Some(piece) = first.get_mut().take(cache)? {
+            return Ok(Some((*first.key(), piece)));
+        }
+        first.remove();
+    }
+    Ok(None)
+}
+
+/// The least multiple of `step` that is not below `time`, as far as numbers go.
+pub(super) fn round_up(time: Micros, step: Micros) -> Micros {
+    time.saturating_add(step - 1).div_euclid(step).saturating_mul(step).max(time)
 }
 
 fn new(next_id: &mut u64) -> List {

@@ -5,8 +5,9 @@
 //! a back end, hands over what changed in a cycle, has them emit by count or time, and ends those that nothing has
 //! touched for long. Without key fields there is one element per task.
 //!
-//! Time is *task time*: the largest event time of all records that the task was given, whatever their input. A record
-//! moves it before its element sees it.
+//! Time is *task time*: the largest event time of all records that the task has taken, whatever their input. A record
+//! moves it before its element sees it. Duplicates and late records are not taken (`judge`), by what the streams of their
+//! inputs say.
 //!
 //! Order of what is emitted
 //! * What an element emits for a record, or as output after so many of them, stands at that record.
@@ -22,6 +23,7 @@
 //! Not here: where the back end comes from (the node opens it), what users' elements do.
 
 mod entry;
+mod judge;
 mod lists;
 mod operator;
 mod position;
@@ -35,7 +37,9 @@ use thalweg_types::{Error, Micros, Offset, Seq};
 
 use crate::{Emit, NewRecord, Packed, Row};
 
+pub use judge::{InputRules, LateRecords};
 pub use operator::Elements;
+use position::Manifest;
 
 /// What is known of one key. `Shared` is what all elements of a type have in common, such as places of fields.
 ///
@@ -251,7 +255,7 @@ pub struct ElementState {
     /// `None`: they live as long as the task.
     backend: Option<Arc<dyn Backend>>,
     cycle: u64,
-    manifest: Option<Vec<u8>>,
+    manifest: Manifest,
     /// Bytes of elements in memory.
     memory: usize,
     is_eager: bool,
@@ -266,7 +270,7 @@ impl ElementState {
         Self {
             backend: None,
             cycle: 0,
-            manifest: None,
+            manifest: Manifest::default(),
             memory: usize::MAX,
             is_eager: false,
             ends_with_input: true,
@@ -291,9 +295,11 @@ impl ElementState {
         open: impl FnOnce(Option<&Version>) -> Result<Box<dyn Backend>, StateError>,
     ) -> Result<Self, Error> {
         let position = position.map(position::split).transpose()?;
-        let version = position.map(|(version, _)| Version::from_bytes(version));
+        let (version, manifest) = match position {
+            Some((version, manifest)) => (Some(Version::from_bytes(version)), manifest),
+            None => (None, Manifest::default()),
+        };
         let backend = open(version.as_ref())?;
-        let manifest = position.map(|(_, manifest)| manifest.to_vec());
         Ok(Self { backend: Some(backend.into()), cycle, manifest, memory, ..Self::unkept() })
     }
 

@@ -6,14 +6,15 @@ use thalweg_state::{Block, Changes, Filling, HandOver, KeyedStats, Slice};
 use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
 
 use super::entry::{self, Cache, ELEMENT, Entries, Entry, Kept};
+use super::judge::{Judge, Nowhere};
 use super::lists::{self, List, Lists};
 use super::position::{ElementPart, Manifest};
 use super::{
-    Asked, CheckpointPace, Element, ElementSettings, ElementState, Expiry, OnExpiry, OutputPolicy, Turn,
+    Asked, CheckpointPace, Element, ElementSettings, ElementState, Expiry, InputRules, LateRecords, OnExpiry,
+    OutputPolicy, Turn,
 };
-use crate::CacheCounts;
 use crate::record::{Column, Feed, Rows};
-use crate::{Emit, InputId, Operator, Output, Packer, Row};
+use crate::{CacheCounts, Emit, InputId, JudgedCounts, Operator, Output, Packer, Row};
 
 /// What one call saves of a frozen cycle: a tenth of the millisecond for which a marker may stop a task, or two.
 const SLICE: Slice = Slice { keys: 1024, bytes: 64 * 1024 };
@@ -54,6 +55,7 @@ pub(super) struct Core<E: Element> {
     keys: Vec<Packer>,
     output: OutputPolicy,
     expiry: Option<Expiry>,
+    judge: Judge,
     lists: Lists,
     time: Option<Micros>,
     now: Option<Micros>,
@@ -94,16 +96,13 @@ impl<E: Element> Elements<E> {
             .collect::<Result<_, _>>()?;
         check_keys(inputs, &keys)?;
         let ElementState { backend, cycle, manifest, memory, is_eager, ends_with_input } = state;
-        let manifest = match manifest {
-            Some(bytes) => Manifest::decode(&bytes)?,
-            None => Manifest::default(),
-        };
         let entries = Entries { shared: Arc::clone(&shared) };
         let mut cache = match &backend {
             Some(backend) => Cache::over(Arc::clone(backend), cycle, memory, entries),
             None => Cache::in_memory(entries),
         };
-        let Manifest { time, now, lists } = manifest;
+        let Manifest { time, now, bounds, lists } = manifest;
+        let judge = Judge::new(inputs, &vec![InputRules::ALL; inputs.len()], &bounds, Box::new(Nowhere))?;
         if let Some(time) = time {
             cache.set_stamp(time);
         }
@@ -120,6 +119,7 @@ impl<E: Element> Elements<E> {
                 keys,
                 output: settings.output,
                 expiry: settings.expiry,
+                judge,
                 lists,
                 time,
                 now,
@@ -137,6 +137,22 @@ impl<E: Element> Elements<E> {
             is_hastened: false,
             filling,
         })
+    }
+
+    /// Has records judged by what the streams of the inputs say, `rules` by input; otherwise all are taken as they come.
+    /// Late ones that are not taken go to `refused`.
+    ///
+    /// # Errors
+    /// If an id is a list or a struct.
+    pub fn judged(
+        mut self,
+        inputs: &[Schema],
+        rules: &[InputRules],
+        refused: Box<dyn LateRecords>,
+    ) -> Result<Self, Error> {
+        let bounds = self.core.judge.floors();
+        self.core.judge = Judge::new(inputs, rules, &bounds, refused)?;
+        Ok(self)
     }
 
     /// Takes over what a scan of the back end has found: so many blocks, if there are as many by now.
@@ -226,6 +242,7 @@ impl<E: Element> Operator for Elements<E> {
         let core = &mut self.core;
         self.feed.between(out, |emit| core.tick(now, emit))?;
         core.look_at_idle()?;
+        core.judge.drop_ids(core.time, &mut core.cache, &mut core.lists)?;
         self.keep_pace(out);
         self.fill(FILL_AT_TICK)
     }
@@ -235,8 +252,9 @@ impl<E: Element> Operator for Elements<E> {
         if let Some(earlier) = earlier {
             self.hand_over(earlier, out);
         }
-        let Core { time, now, lists, .. } = &self.core;
-        self.marked = Some(Manifest { time: *time, now: *now, lists: lists.clone() }.encode().into());
+        let Core { time, now, lists, judge, .. } = &self.core;
+        let bounds = judge.bounds(*time);
+        self.marked = Some(Manifest { time: *time, now: *now, bounds, lists: lists.clone() }.encode().into());
         (self.records, self.marked_at, self.is_hastened) = (0, self.core.now, false);
         self.keep_pace(out);
         Ok(())
@@ -269,6 +287,10 @@ impl<E: Element> Operator for Elements<E> {
         self.core.cache.bytes()
     }
 
+    fn judged_counts(&self) -> Option<JudgedCounts> {
+        Some(self.core.judge.counts())
+    }
+
     fn cache_counts(&self) -> Option<CacheCounts> {
         let stored = self.core.cache.backend_stats()?;
         let KeyedStats { keys, hits, misses, filled, evictions, unloaded, .. } = self.core.cache.stats();
@@ -296,12 +318,15 @@ impl<E: Element> Rows for Core<E> {
             self.keys[port].pack_key(columns, row, &mut self.ahead);
             self.ends.push(self.ahead.len());
         }
+        self.judge.ahead(port, batch, columns, &mut self.ahead, &mut self.ends);
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let keys = starts.zip(&self.ends).map(|(start, end)| &self.ahead[start..*end]);
         self.cache.prefetch(keys)
     }
 
     fn row(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+        let Self { judge, cache, lists, .. } = self;
+        let Some(record) = judge.judge(record, self.time, cache, lists, out)? else { return Ok(()) };
         let time = self.time.map_or(record.time(), |time| time.max(record.time()));
         if self.time != Some(time) {
             self.time = Some(time);
@@ -475,22 +500,13 @@ impl<E: Element> Core<E> {
             self.cache.unload(time.saturating_sub(expiry.after), UNLOADS);
             return Ok(());
         }
-        let pieces: u32 = self.lists.idle.range(..=time).map(|(_, list)| list.end - list.first).sum();
-        // A piece holds some hundred keys: what piled up goes within some ticks.
-        let pieces = (pieces / 16) as usize;
-        let mut looked = 0;
-        while looked < LOOKS.max(pieces.saturating_mul(128)) {
-            let Some(mut first) = self.lists.idle.first_entry().filter(|first| *first.key() <= time) else {
-                break;
-            };
-            let due = *first.key();
-            let Some(piece) = first.get_mut().take(&mut self.cache)? else {
-                first.remove();
-                continue;
-            };
+        let mut left = lists::looks(&self.lists.idle, time, LOOKS);
+        while left > 0
+            && let Some((due, piece)) = lists::take_due(&mut self.lists.idle, time, &mut self.cache)?
+        {
             self.cache.prefetch(lists::keys(&piece))?;
             for key in lists::keys(&piece) {
-                looked += 1;
+                left = left.saturating_sub(1);
                 self.look_at(key, due, time, expiry)?;
             }
         }
@@ -550,9 +566,7 @@ fn has_expired(expiry: Option<Expiry>, touched: Micros, time: Micros) -> bool {
 
 /// The list of idle elements for one that was touched then.
 fn due(expiry: Expiry, touched: Micros) -> Micros {
-    let step = (expiry.after / IDLE_LISTS).max(1);
-    let ends = touched.saturating_add(expiry.after);
-    ends.saturating_add(step - 1).div_euclid(step).saturating_mul(step).max(ends)
+    lists::round_up(touched.saturating_add(expiry.after), (expiry.after / IDLE_LISTS).max(1))
 }
 
 fn of_element(error: Error, key: crate::Packed<'_>) -> Error {

@@ -1,8 +1,11 @@
 //! What the commit record keeps of a task of elements.
 //!
 //! Little-endian: format (1), length of the back end's version (4), version, manifest. The manifest: task time (8),
-//! last tick (8), both the least number for none; next number of a list (8); then lists up to the end, each with its
-//! use (1: output, 2: wake, 3: idle), due time (8), number (8), first piece (4) and end (4).
+//! last tick (8), both the least number for none; next number of a list (8); how many inputs (4), and of each the time
+//! below which all is late (8), the least number before the first record; then lists up to the end, each with its use
+//! (1: output, 2: wake, 3: idle, 4: ids), due time (8), number (8), first piece (4) and end (4).
+//!
+//! Format 1 has no inputs.
 
 use std::sync::Arc;
 
@@ -12,27 +15,32 @@ use thalweg_types::{Error, Micros};
 use super::lists::{List, Lists};
 use crate::CyclePart;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// Read, and not written any more.
+const WITHOUT_BOUNDS: u8 = 1;
 const NONE: Micros = Micros::MIN;
 
 // Persisted, do not renumber.
 const PENDING: u8 = 1;
 const WAKE: u8 = 2;
 const IDLE: u8 = 3;
+const IDS: u8 = 4;
 
 /// The version and the manifest in a position.
-pub(super) fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
+pub(super) fn split(bytes: &[u8]) -> Result<(&[u8], Manifest), Error> {
     let damaged =
         || Error::corrupt(format!("{} bytes in the commit record are no position of elements", bytes.len()));
     let (format, rest) = bytes.split_first().ok_or_else(damaged)?;
-    if *format != FORMAT {
+    if !(WITHOUT_BOUNDS..=FORMAT).contains(format) {
         return Err(Error::user(format!(
-            "elements were committed in format {format}, and this build reads {FORMAT}"
+            "elements were committed in format {format}, and this build reads {WITHOUT_BOUNDS} to {FORMAT}"
         ))
         .with_hint("run the build that wrote it, or a newer one"));
     }
     let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
-    rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)
+    let (version, manifest) =
+        rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
+    Ok((version, Manifest::decode(manifest, *format != WITHOUT_BOUNDS)?))
 }
 
 /// What a task of elements knows beside its entries.
@@ -40,6 +48,8 @@ pub(super) fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
 pub(super) struct Manifest {
     pub(super) time: Option<Micros>,
     pub(super) now: Option<Micros>,
+    /// By input, the time below which all was late.
+    pub(super) bounds: Vec<Micros>,
     pub(super) lists: Lists,
 }
 
@@ -49,10 +59,16 @@ impl Manifest {
         bytes.extend_from_slice(&self.time.unwrap_or(NONE).to_le_bytes());
         bytes.extend_from_slice(&self.now.unwrap_or(NONE).to_le_bytes());
         bytes.extend_from_slice(&self.lists.next_id.to_le_bytes());
+        // Inputs are written one by one into a job file.
+        bytes.extend_from_slice(&(self.bounds.len() as u32).to_le_bytes());
+        for bound in &self.bounds {
+            bytes.extend_from_slice(&bound.to_le_bytes());
+        }
         let pending = self.lists.pending.iter().map(|list| (PENDING, 0, *list));
         let wakes = self.lists.wakes.iter().map(|(due, list)| (WAKE, *due, *list));
         let idle = self.lists.idle.iter().map(|(due, list)| (IDLE, *due, *list));
-        for (purpose, due, List { id, first, end }) in pending.chain(wakes).chain(idle) {
+        let ids = self.lists.ids.iter().map(|(due, list)| (IDS, *due, *list));
+        for (purpose, due, List { id, first, end }) in pending.chain(wakes).chain(idle).chain(ids) {
             bytes.push(purpose);
             bytes.extend_from_slice(&due.to_le_bytes());
             bytes.extend_from_slice(&id.to_le_bytes());
@@ -62,10 +78,10 @@ impl Manifest {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+    fn decode(bytes: &[u8], has_bounds: bool) -> Result<Self, Error> {
         let mut manifest = Self::default();
         let mut rest = bytes;
-        manifest.read(&mut rest).filter(|()| rest.is_empty()).ok_or_else(|| {
+        manifest.read(&mut rest, has_bounds).filter(|()| rest.is_empty()).ok_or_else(|| {
             let (length, at) = (bytes.len(), bytes.len() - rest.len());
             Error::corrupt(format!(
                 "manifest of elements in the commit record: damaged at byte {at} of {length}"
@@ -74,11 +90,16 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn read(&mut self, rest: &mut &[u8]) -> Option<()> {
+    fn read(&mut self, rest: &mut &[u8], has_bounds: bool) -> Option<()> {
         let time = |bytes| Some(Micros::from_le_bytes(bytes)).filter(|time| *time != NONE);
         self.time = time(take(rest)?);
         self.now = time(take(rest)?);
         self.lists.next_id = u64::from_le_bytes(take(rest)?);
+        if has_bounds {
+            for _ in 0..u32::from_le_bytes(take(rest)?) {
+                self.bounds.push(Micros::from_le_bytes(take(rest)?));
+            }
+        }
         while !rest.is_empty() {
             let [purpose] = take(rest)?;
             let due = Micros::from_le_bytes(take(rest)?);
@@ -91,6 +112,7 @@ impl Manifest {
                 PENDING => self.lists.pending.replace(list),
                 WAKE => self.lists.wakes.insert(due, list),
                 IDLE => self.lists.idle.insert(due, list),
+                IDS => self.lists.ids.insert(due, list),
                 _ => return None,
             };
             if before.is_some() {

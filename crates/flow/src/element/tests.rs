@@ -2,6 +2,7 @@
 
 mod driver;
 mod faults;
+mod judged;
 mod late;
 mod model;
 mod scans;
@@ -18,6 +19,7 @@ struct Record {
     port: usize,
     key: Option<u8>,
     value: i64,
+    id: Option<u8>,
     time: Micros,
 }
 
@@ -41,7 +43,7 @@ fn state(disk: &MemoryDisk, cycle: u64, position: Option<&[u8]>, memory: usize) 
 }
 
 fn one(key: u8, value: i64, time: Micros) -> Record {
-    Record { port: 0, key: Some(key), value, time }
+    Record { port: 0, key: Some(key), value, id: None, time }
 }
 
 fn whats(told: &[Told]) -> Vec<&str> {

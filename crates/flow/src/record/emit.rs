@@ -43,10 +43,11 @@ impl Emit<'_> {
             .with_hint("use `record` and `copy`"));
         }
         // Only rows of the batch at hand, each once, and not behind new records.
-        let is_pick = self.source.is_some()
-            && record.seq() == self.seq
-            && outlet.times.is_empty()
-            && outlet.picks.last().is_none_or(|last| *last < record.physical);
+        let is_pick =
+            self.source.is_some_and(|batch| batch.times()[record.physical as usize] == record.time())
+                && record.seq() == self.seq
+                && outlet.times.is_empty()
+                && outlet.picks.last().is_none_or(|last| *last < record.physical);
         if is_pick {
             outlet.picks.push(record.physical);
             return Ok(());
@@ -68,6 +69,11 @@ impl Emit<'_> {
                 NewRecord { state: Err(error), seq, time, emitted: self.emitted, range: self.range, source }
             }
         }
+    }
+
+    /// What is emitted from here on has this event time, where it is not given another.
+    pub(crate) fn set_time(&mut self, time: Micros) {
+        self.time = time;
     }
 
     /// Source and offset of a record by its order number; as [`crate::Output::place_of`].

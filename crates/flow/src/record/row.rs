@@ -51,6 +51,11 @@ impl<'a> Row<'a> {
         self.port
     }
 
+    /// The record as if it had another event time.
+    pub(crate) fn at(self, time: Micros) -> Self {
+        Self { time, ..self }
+    }
+
     /// Its event time.
     pub fn time(&self) -> Micros {
         self.time

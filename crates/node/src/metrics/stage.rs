@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
-use thalweg_flow::{CacheCounts, Command, InputId, Operator, Output};
+use thalweg_flow::{CacheCounts, Command, InputId, JudgedCounts, Operator, Output};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Seqs};
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, CacheStats, Present, Stage};
@@ -52,11 +52,12 @@ pub(super) struct StageOperator {
     schema: Option<SchemaRef>,
     /// `None` where the job does not outlive its process.
     durable: Option<DurableStage>,
+    judged: JudgedCounts,
 }
 
 impl StageOperator {
     pub(super) fn new(stage: Stage, task: u32, tasks: u32, durable: Option<DurableStage>) -> Self {
-        Self { stage, task, tasks, schema: None, durable }
+        Self { stage, task, tasks, schema: None, durable, judged: JudgedCounts::default() }
     }
 
     fn schema(&mut self) -> SchemaRef {
@@ -167,6 +168,8 @@ impl Operator for StageOperator {
             out.working_on(batch.seq(first));
         }
         let answers = self.stage.answer(&batch)?;
+        self.judged.late += answers.late.len() as u64;
+        self.judged.duplicates += answers.duplicate.len() as u64;
         let answers = self.message(answers, &batch);
         out.emit(0, answers);
         match &mut self.durable {
@@ -213,6 +216,10 @@ impl Operator for StageOperator {
 
     fn state_bytes(&self) -> usize {
         self.stage.state_bytes()
+    }
+
+    fn judged_counts(&self) -> Option<JudgedCounts> {
+        Some(self.judged)
     }
 
     fn cache_counts(&self) -> Option<CacheCounts> {

@@ -15,7 +15,7 @@ use crate::job_file::tree::{Node, Value};
 use crate::metrics::{self, ANSWER_FIELDS, MetricsSpec, StageChoice, StageQuery, StageSpec, choose_stage};
 
 use super::{
-    Judged, KeptBy, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place,
+    KeptBy, NamedOutput, OperatorCheck, OperatorPlugin, Part, PartInput, Prepared, Tasks, field_place,
 };
 
 pub struct Metrics;
@@ -96,7 +96,7 @@ impl OperatorPlugin for Metrics {
             // Its parts say themselves how they are fed.
             keyed: Vec::new(),
             kept_by: Some(kept_by),
-            judged: Some(Judged { lateness: true, duplicates: true }),
+            judges: true,
             later: None,
             takes_partitions: false,
         })

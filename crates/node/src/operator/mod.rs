@@ -26,7 +26,7 @@ use thalweg_flow::{
     FieldType, Get, Operator, Partitioner, Partitioning, PerRecord, RecordOperator, TaskInfo,
 };
 use thalweg_storage::{ChunkBudget, Fs, IoPool};
-use thalweg_types::{DataType, Error, Field, Micros, Schema};
+use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema};
 
 use crate::backends::Backends;
 use crate::job_file::StateSettings;
@@ -34,7 +34,7 @@ use crate::job_file::check::source::read_schema;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{AnswerCounts, LatePolicy, MetricsSpec};
+use crate::metrics::{AnswerCounts, MetricsSpec};
 
 pub use element::{Aggregate, Changes, Count, ElementPlan, Join};
 pub use filter::Filter;
@@ -54,14 +54,12 @@ pub struct Stream {
     /// What the streams that it was made of say differently.
     pub(crate) clashes: Clashes,
     pub(crate) apart: Option<Apart>,
-    /// A `metrics` above has marked its duplicates.
-    pub(crate) is_marked: bool,
 }
 
 impl Stream {
     /// As a source says.
     pub(crate) fn new(schema: Schema, lateness: Micros, late: LatePolicy, dedup: Option<Dedup>) -> Self {
-        Self { schema, lateness, late, dedup, clashes: Clashes::default(), apart: None, is_marked: false }
+        Self { schema, lateness, late, dedup, clashes: Clashes::default(), apart: None }
     }
 }
 
@@ -186,19 +184,13 @@ pub struct Prepared {
     /// Without what its saved state cannot be read, beside its name, type and partitions; `None` where it saves none, or
     /// says so with `metrics` or `keyed`.
     pub kept_by: Option<KeptBy>,
-    /// What it looks for among its records; `None` where it passes them on or makes others of them, one by one.
-    pub judged: Option<Judged>,
+    /// Whether it judges its records by what their streams say of order and duplicates, as whoever keeps state does;
+    /// otherwise it passes them on, or makes others of them, one by one.
+    pub judges: bool,
     /// What it emits later than the records that it is made of.
     pub later: Option<Later>,
     /// It has no key, and as many tasks as `partitions` says, over which its inputs are spread as declared.
     pub takes_partitions: bool,
-}
-
-/// What an operator that keeps state looks for among the records that it reads; otherwise it takes them as they come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Judged {
-    pub lateness: bool,
-    pub duplicates: bool,
 }
 
 /// What is emitted once the time of its task has passed.
@@ -259,7 +251,7 @@ impl Prepared {
             metrics: None,
             keyed: Vec::new(),
             kept_by: None,
-            judged: None,
+            judges: false,
             later: None,
             takes_partitions: false,
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use thalweg_flow::{AgentCounts, CacheCounts, LatencyCounts, TableCounts};
+use thalweg_flow::{AgentCounts, CacheCounts, JudgedCounts, LatencyCounts, TableCounts};
 
 use super::text::Text;
 use crate::snapshot::{
@@ -228,6 +228,7 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
         }
     }
     per_operator_caches(jobs, text);
+    per_operator_judged(jobs, text);
     per_operator_tables(jobs, text);
     per_operator_times(jobs, text);
 }
@@ -249,6 +250,17 @@ fn per_operator_with<T>(
             }
         }
     }
+}
+
+/// Of operators that judge their records.
+fn per_operator_judged(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<JudgedCounts>; 2] = [
+        ("thalweg_operator_late_total", "counter", "Records that came late.", |judged| judged.late as f64),
+        ("thalweg_operator_duplicates_total", "counter", "Records whose id had come before.", |judged| {
+            judged.duplicates as f64
+        }),
+    ];
+    per_operator_with(jobs, text, &families, OperatorSnapshot::judged);
 }
 
 /// Of operators that ask a table.

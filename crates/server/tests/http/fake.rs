@@ -7,7 +7,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use thalweg_connect::{Ingress, Reply, SubmitError};
 use thalweg_flow::{
-    AgentCounts, AgentStats, CacheCounts, DatagramCounts, DatagramStats, LatencyCounts, TableCounts,
+    AgentCounts, AgentStats, CacheCounts, DatagramCounts, DatagramStats, JudgedCounts, LatencyCounts,
+    TableCounts,
 };
 use thalweg_server::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
@@ -334,6 +335,7 @@ fn payments() -> JobSnapshot {
             filled: 20,
             evictions: 10,
         }),
+        judged: Some(JudgedCounts { late: 6, duplicates: 7 }),
         table: Some(TableCounts {
             lookups: 700,
             misses: 60,

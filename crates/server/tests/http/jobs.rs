@@ -55,6 +55,7 @@ fn a_job_shows_its_live_graph() {
     let table =
         json!({ "lookups": 1_400, "misses": 120, "age_seconds": 50, "reloads": 4, "failed_reloads": 3 });
     assert_eq!(operator["table"], table);
+    assert_eq!(operator["judged"], json!({ "late": 12, "duplicates": 14 }));
     assert_eq!(operator["tasks"].as_array().unwrap().len(), 2);
     assert_eq!(job["links"][0]["partitioning"], "key(card)");
 

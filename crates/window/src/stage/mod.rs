@@ -42,9 +42,9 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, 
 use arrow_buffer::{BooleanBuffer, ScalarBuffer};
 use arrow_select::take::take;
 use thalweg_storage::{ChunkStats, ChunkStore};
-use thalweg_types::{Batch, Error, Micros, Schema};
+use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema};
 
-use crate::judge::{Judge, LatePolicy, Verdicts, id_keys};
+use crate::judge::{Judge, Verdicts, id_keys};
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
 use cache::Cache;
 use checkpoint::{Checkpoint, save_group};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray, UInt64Array};
 use thalweg_types::{Batch, Error, Micros, Seq, SeqRange, Seqs, Value};
 
 use super::tally::{Tally, numbers, weights};
@@ -98,14 +98,17 @@ impl Driver {
             let keys: ArrayRef = Arc::new(StringViewArray::from_iter(
                 rows.iter().map(|(_, record)| record.key.map(|key| format!("k{key}"))),
             ));
+            let ids: ArrayRef =
+                Arc::new(UInt64Array::from_iter(rows.iter().map(|(_, record)| record.id.map(u64::from))));
             let columns: Vec<ArrayRef> = if port == 0 {
                 vec![
                     keys,
                     Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, record)| record.value))),
+                    ids,
                 ]
             } else {
                 let weights = rows.iter().map(|(_, record)| record.value as f64 / 8.0);
-                vec![Arc::new(Float64Array::from_iter_values(weights)), keys]
+                vec![Arc::new(Float64Array::from_iter_values(weights)), keys, ids]
             };
             let schema = if port == 0 { numbers() } else { weights() };
             let batch = RecordBatch::try_new(Arc::clone(schema.arrow()), columns).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, UInt64Array};
 use thalweg_types::{Batch, SeqRange, Seqs};
 
 use super::driver::Driver;
@@ -20,7 +20,8 @@ fn an_error_names_the_key_and_the_record() {
     let error = driver.records(5, &records.iter().collect::<Vec<_>>()).unwrap_err();
     assert_eq!(error.chain(), "element key=\"k7\": the number is poison");
     let keys: ArrayRef = Arc::new(StringViewArray::from(vec!["k1", "k7"]));
-    let columns = vec![keys, Arc::new(Int64Array::from(vec![1, POISON])) as ArrayRef];
+    let ids: ArrayRef = Arc::new(UInt64Array::new_null(2));
+    let columns = vec![keys, Arc::new(Int64Array::from(vec![1, POISON])) as ArrayRef, ids];
     let batch = RecordBatch::try_new(Arc::clone(numbers().arrow()), columns).unwrap();
     let range = SeqRange::new(5, 7);
     let batch = Batch::new(range, batch, vec![0, 0].into(), Seqs::Dense(5));

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use thalweg_state::memory::MemoryDisk;
-use thalweg_types::{Micros, Seq, SeqRange};
+use thalweg_types::{LatePolicy, Micros, Seq, SeqRange};
 
 use super::driver::Driver;
 use super::late::eager;
-use super::tally::{LAST, Tally, WAKES, elements};
+use super::tally::{ID_PLACE, LAST, Tally, WAKES, judged};
 use super::{Event, Record, Told, state, text};
 use crate::Operator;
-use crate::element::{CheckpointPace, ElementSettings, ElementState, Expiry, OnExpiry, OutputPolicy};
+use crate::element::{
+    CheckpointPace, ElementSettings, ElementState, Expiry, InputRules, OnExpiry, OutputPolicy,
+};
 
 /// An element as the model has it.
 struct Known {
@@ -22,7 +24,8 @@ struct Known {
 }
 
 /// What elements should tell; at the end, under the number behind the last event, what still waits.
-fn model(events: &[Event], settings: ElementSettings) -> Vec<Told> {
+fn model(events: &[Event], rules: &[InputRules], settings: ElementSettings) -> Vec<Told> {
+    let mut seen: BTreeMap<(usize, u8), Micros> = BTreeMap::new();
     let mut told = Vec::new();
     let mut known: BTreeMap<Option<u8>, Known> = BTreeMap::new();
     let mut pending: Vec<Option<u8>> = Vec::new();
@@ -56,6 +59,22 @@ fn model(events: &[Event], settings: ElementSettings) -> Vec<Told> {
                 }
             }
             Event::Record(record) => {
+                let InputRules { lateness, late, ids } = rules[record.port];
+                let newest = task_time.map_or(record.time, |time| time.max(record.time));
+                let id = record.id.zip(ids).map(|(id, (_, span))| ((record.port, id), span));
+                if id.is_some_and(|(id, span)| seen.get(&id).is_some_and(|at| newest - at < span)) {
+                    continue;
+                }
+                let is_late = newest - record.time > lateness;
+                if is_late && late == LatePolicy::Reject {
+                    told.push((seq, record.time, text(None, "late", record.port as u64, 0.0)));
+                    continue;
+                }
+                if let Some((id, _)) = id {
+                    seen.insert(id, newest);
+                }
+                let counted = if is_late { newest - lateness } else { record.time };
+                let record = &Record { time: counted, ..record.clone() };
                 let time = task_time.map_or(record.time, |time| time.max(record.time));
                 task_time = Some(time);
                 while let Some(first) = wakes.first_entry().filter(|first| *first.key() <= time) {
@@ -146,12 +165,22 @@ fn model(events: &[Event], settings: ElementSettings) -> Vec<Told> {
 
 fn record(ports: usize) -> impl Strategy<Value = Record> {
     let key = prop_oneof![1 => Just(None), 9 => (0..12_u8).prop_map(Some)];
-    (0..ports, key, -20..20_i64, 0..40_i64).prop_map(|(port, key, value, ahead)| Record {
+    let id = proptest::option::of(0..8_u8);
+    (0..ports, key, -20..20_i64, id, 0..40_i64).prop_map(|(port, key, value, id, ahead)| Record {
         port,
         key,
         value,
+        id,
         time: ahead,
     })
+}
+
+/// What an input's stream says.
+fn rules() -> impl Strategy<Value = InputRules> {
+    let late = prop_oneof![Just(LatePolicy::Reject), Just(LatePolicy::Clamp)];
+    let ids = proptest::option::of((Just(ID_PLACE), 1..150_i64));
+    let some = (0..40_i64, late, ids).prop_map(|(lateness, late, ids)| InputRules { lateness, late, ids });
+    prop_oneof![1 => Just(InputRules::ALL), 3 => some]
 }
 
 /// Times of records and ticks count from the event before; records may be behind it.
@@ -218,15 +247,16 @@ proptest! {
 
     #[test]
     fn elements_tell_what_the_model_tells_through_any_number_of_crashes(
-        (ports, events) in (1..=2_usize).prop_flat_map(|ports| (Just(ports), events(ports))),
+        (rules, events) in (1..=2_usize)
+            .prop_flat_map(|ports| (proptest::collection::vec(rules(), ports), events(ports))),
         settings in settings(),
         sizes in proptest::collection::vec(1..20_usize, 1..20),
         lives in proptest::collection::vec(life(), 0..5),
     ) {
-        let expected = model(&events, settings);
+        let expected = model(&events, &rules, settings);
         let mut sizes = sizes.iter().copied().cycle();
 
-        let mut plain = Driver::new(elements(ports, settings, ElementState::in_memory()));
+        let mut plain = Driver::new(judged(&rules, settings, ElementState::in_memory()));
         plain.run(&events, 0, &mut sizes, &mut 0);
         let end = events.len() as Seq;
         plain.call(SeqRange::new(end, end + 1), |elements, out| elements.finish(out)).unwrap();
@@ -242,7 +272,7 @@ proptest! {
                 Some(_) => eager,
                 None => state(&disk, cycle, position.as_deref(), life.memory),
             };
-            let mut driver = Driver::new(elements(ports, settings, state));
+            let mut driver = Driver::new(judged(&rules, settings, state));
             // Dropped before the driver, which waits for the scan then.
             let gate = gate;
             let mut now = cycle;

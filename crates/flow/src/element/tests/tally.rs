@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use thalweg_types::{DataType, Error, Field, Micros, Schema, Value};
 
-use crate::element::{Element, ElementSettings, ElementState, Elements, Turn};
-use crate::{Get, Packed, Row, Set};
+use crate::element::{Element, ElementSettings, ElementState, Elements, InputRules, LateRecords, Turn};
+use crate::{Emit, Get, Packed, Row, Set};
 
 /// What an element of the tests does: counts, tells everything, wakes itself, and ends with [`LAST`].
 pub(super) struct Tally {
@@ -100,12 +100,20 @@ impl Element for Tally {
 
 pub(super) fn numbers() -> Schema {
     let key = Field::new("key", DataType::String).nullable();
-    Schema::new(vec![key, Field::new("number", DataType::Int64)])
+    Schema::new(vec![
+        key,
+        Field::new("number", DataType::Int64),
+        Field::new("id", DataType::UInt64).nullable(),
+    ])
 }
 
 pub(super) fn weights() -> Schema {
     let key = Field::new("name", DataType::String).nullable();
-    Schema::new(vec![Field::new("weight", DataType::Float64), key])
+    Schema::new(vec![
+        Field::new("weight", DataType::Float64),
+        key,
+        Field::new("id", DataType::UInt64).nullable(),
+    ])
 }
 
 fn told() -> Schema {
@@ -117,8 +125,34 @@ fn told() -> Schema {
     ])
 }
 
-/// Inputs are the numbers, or numbers and weights.
+/// Where the id is in both schemas.
+pub(super) const ID_PLACE: usize = 2;
+
+/// Tells late records that are refused.
+struct Late {
+    what: Set<String>,
+    count: Set<i64>,
+    sum: Set<f64>,
+}
+
+impl LateRecords for Late {
+    fn refuse(&mut self, record: Row<'_>, is_closed: bool, emit: &mut Emit<'_>) -> Result<(), Error> {
+        let told = emit.record(0).set(self.what, if is_closed { "closed" } else { "late" });
+        told.set(self.count, record.port() as i64).set(self.sum, 0.0).send()
+    }
+}
+
 pub(super) fn elements(inputs: usize, settings: ElementSettings, state: ElementState) -> Elements<Tally> {
+    judged(&[InputRules::ALL; 2][..inputs], settings, state)
+}
+
+/// Inputs are the numbers, or numbers and weights; one for each of the rules.
+pub(super) fn judged(
+    rules: &[InputRules],
+    settings: ElementSettings,
+    state: ElementState,
+) -> Elements<Tally> {
+    let inputs = rules.len();
     let told = told();
     let shared = TallyFields {
         number: Get::of(&numbers(), "number").unwrap(),
@@ -129,5 +163,12 @@ pub(super) fn elements(inputs: usize, settings: ElementSettings, state: ElementS
         sum: Set::of(&told, "sum").unwrap(),
     };
     let (schemas, keys) = ([numbers(), weights()], [vec![0], vec![1]]);
-    Elements::new(Arc::new(shared), &schemas[..inputs], &[told], &keys[..inputs], settings, state).unwrap()
+    let late = Late {
+        what: Set::of(&told, "what").unwrap(),
+        count: Set::of(&told, "count").unwrap(),
+        sum: Set::of(&told, "sum").unwrap(),
+    };
+    let elements =
+        Elements::new(Arc::new(shared), &schemas[..inputs], &[told], &keys[..inputs], settings, state);
+    elements.unwrap().judged(&schemas[..inputs], rules, Box::new(late)).unwrap()
 }

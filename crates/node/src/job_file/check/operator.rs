@@ -290,7 +290,7 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     if prepared.takes_partitions {
         spread_elements(section, &mut prepared, &mut inputs, &streams)?;
     }
-    let is_of_elements = prepared.judged.is_some() && prepared.metrics.is_none();
+    let is_of_elements = prepared.judges && prepared.metrics.is_none();
     let split = partitions.unwrap_or(DEFAULT_PARTITIONS);
     // The last of several is where they come together.
     let place = inputs.last().map_or(section.span, |input| input.spread_span);

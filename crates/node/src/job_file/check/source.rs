@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use thalweg_connect::{FormatSpec, Options, SourceOutput, SourcePlugin, SourceTime};
 use thalweg_storage::log::RetentionPolicy;
-use thalweg_types::{DataType, Field, Micros, Reading, Schema, rejects_schema};
+use thalweg_types::{DataType, Field, LatePolicy, Micros, Reading, Schema, rejects_schema};
 
 use crate::diagnostic::{Span, nearest, one_of};
 use crate::job_file::keys;
 use crate::job_file::section::Section;
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::LatePolicy;
 use crate::operator::{Dedup, Stream, field_place};
 
 use super::input::{Endpoint, NodeRef};

@@ -2,17 +2,16 @@
 //!
 //! Spans of several streams that are brought together are the largest of them. What cannot be brought together (one
 //! rejects late records and another clamps them, one has ids and another has none) is kept in words, and refused where
-//! somebody would judge by it: a sink, a `filter` or a `count` does not.
+//! somebody would judge by it: a sink or a `filter` does not.
 
 use std::sync::Arc;
 
 use thalweg_flow::Partitioning;
-use thalweg_types::Schema;
+use thalweg_types::{LatePolicy, Schema};
 
 use crate::diagnostic::Span;
 use crate::job_file::section::Section;
-use crate::metrics::LatePolicy;
-use crate::operator::{Apart, Clashes, Dedup, Judged, PartInput, Prepared, Stream, Tasks};
+use crate::operator::{Apart, Clashes, Dedup, PartInput, Prepared, Stream, Tasks};
 
 /// A stream with these fields, made of records of these streams.
 pub(super) fn derive(streams: &[Stream], names: &[String], schema: Schema) -> Stream {
@@ -57,7 +56,6 @@ pub(super) fn derive(streams: &[Stream], names: &[String], schema: Schema) -> St
         dedup,
         clashes,
         apart: streams.iter().find_map(|stream| stream.apart.clone()),
-        is_marked: streams.iter().all(|stream| stream.is_marked),
         schema,
     }
 }
@@ -72,8 +70,7 @@ pub(super) fn emitted(
     schema: Schema,
 ) -> Stream {
     let mut stream = derive(streams, names, schema);
-    stream.is_marked |= prepared.metrics.is_some();
-    if streams.len() > 1 && prepared.judged.is_some() {
+    if streams.len() > 1 && prepared.judges {
         // Not the records of its inputs, but what was made of them: an id of one of them says nothing of that.
         stream.clashes.ids = None;
         let is_common = streams.iter().all(|other| other.dedup.is_some());
@@ -91,7 +88,7 @@ pub(super) fn emitted(
     stream
 }
 
-/// Whether an operator can judge its records by what their streams say; warns of what it does not look for.
+/// Whether an operator can judge its records by what their streams say.
 pub(super) fn check(
     section: &Section<'_>,
     prepared: &Prepared,
@@ -99,19 +96,18 @@ pub(super) fn check(
     partitions: u32,
     place: Span,
 ) -> bool {
-    let Some(judged) = prepared.judged else { return true };
-    let Judged { lateness, duplicates } = judged;
+    if !prepared.judges {
+        return true;
+    }
     let what = &section.what;
     let mut can_judge = true;
     for stream in streams {
         let clashes = [
-            (lateness, &stream.clashes.late, "judges late records", "late"),
-            (duplicates, &stream.clashes.ids, "looks for duplicates", "id` and `dedup"),
+            (&stream.clashes.late, "judges late records", "late"),
+            (&stream.clashes.ids, "looks for duplicates", "id` and `dedup"),
         ];
-        for (is_judged, clash, does, keys) in clashes {
-            if let Some(clash) = clash
-                && is_judged
-            {
+        for (clash, does, keys) in clashes {
+            if let Some(clash) = clash {
                 can_judge = false;
                 section
                     .report
@@ -120,23 +116,7 @@ pub(super) fn check(
                     .report();
             }
         }
-        if let Some(dedup) = stream.dedup.as_ref().filter(|_| !duplicates && !stream.is_marked) {
-            section
-                .report
-                .at(
-                    place,
-                    format!(
-                        "{what} does not look for duplicates: of two records with the same {:?} it takes both",
-                        dedup.id
-                    ),
-                )
-                .hint("a `metrics` before it does: let its answers through with a `filter`, `where: duplicate IS NULL`")
-                .warning()
-                .report();
-        }
-        if lateness {
-            check_apart(section, prepared, stream, partitions, place);
-        }
+        check_apart(section, prepared, stream, partitions, place);
     }
     can_judge
 }

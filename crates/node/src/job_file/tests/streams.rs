@@ -99,31 +99,26 @@ fn of_several_spans_the_largest_holds_and_check_prints_it() {
 }
 
 #[test]
-fn elements_say_what_they_do_not_look_for() {
+fn elements_say_what_they_judge_by() {
     let rest = "  c: { type: count, input: a, key: k }
   m: { type: metrics, input: b, queries: { n: SELECT count(*) AS n FROM b OVER INFINITE } }
-  f: { type: filter, input: m, where: duplicate IS NULL }
-  d: { type: count, input: f, key: k }
-  g: { type: aggregate, input: f, key: k, fields: v, every: 1m }
+  d: { type: count, input: m, key: k }
+  j: { type: join, input: [a, b], key: k, within: 1m }
+  g: { type: aggregate, input: c, key: k, fields: count, every: 1m }
 sinks:
-  out: { type: \"null\", input: [c, d] }
+  out: { type: \"null\", input: d }
+  pairs: { type: \"null\", input: j }
   sums: { type: \"null\", input: g }
 ";
-    let text = with("id: id, dedup: 10m", "id: id, dedup: 10m", rest);
-    check(
-        &text,
-        expect![[r#"
-        warning: operator "c" does not look for duplicates: of two records with the same "id" it takes both
-         --> job.yaml:6:28
-          |
-        6 |   c: { type: count, input: a, key: k }
-          |                            ^
-          = hint: a `metrics` before it does: let its answers through with a `filter`, `where: duplicate IS NULL`
-    "#]],
-    );
+    let text = with("id: id, dedup: 10m", "id: tx, dedup: 1h, late: clamp, lateness: 1s", rest);
     let told = describe(&read(&text, &[]).unwrap());
-    assert!(told.contains("\n  late records and duplicates are taken as they come\n"), "{told}");
-    assert!(told.contains("\n  late after 10s and rejected, duplicates are taken as they come\n"), "{told}");
+    for judged in [
+        "output rejects: source, offset, line, code, reason, raw\n  late after 1s and clamped, duplicates by tx within 1h\n",
+        "  a: late after 10s and rejected, duplicates by id within 10m\n  b: late after 1s and clamped, duplicates by tx within 1h\n",
+        "  late after 10s and rejected\n",
+    ] {
+        assert!(told.contains(judged), "{judged}\n in {told}");
+    }
 }
 
 #[test]

@@ -1,27 +1,20 @@
 //! `aggregate`: count, min, max, mean and variance of fields, per key and aligned interval of event time.
 //!
 //! Intervals begin at multiples of `every` from the epoch. One is emitted when task time reaches its end plus the
-//! stream's `lateness`; until then records out of order find it open. Records that are later than that are judged as
-//! everywhere: to rejects, or with `late: clamp` counted at the bound.
+//! stream's `lateness`; until then records out of order find it open.
 //!
 //! Numbers are taken as float64. Mean and variance are updated record by record as Welford and Finch have it, in
 //! the order of the stream; the variance is that of the population, `S / n`. NaN sorts above everything, and nulls are
 //! not counted. A key is forgotten when none of its intervals is open.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use thalweg_connect::format::ndjson::Ndjson;
-use thalweg_connect::{FormatPlugin, OptionKind, Options};
+use thalweg_connect::OptionKind;
 use thalweg_flow::{Element, FieldType, Get, Packed, Row, Set, Timestamp, Turn};
-use thalweg_types::{
-    Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, TimeUnit, Value, format_duration,
-    format_timestamp, rejects_schema,
-};
+use thalweg_types::{DataType, Error, Field, Micros, Schema, TimeUnit, Value, format_duration};
 
 use crate::job_file::keys::{KeySpec, Shape};
-use crate::metrics::LatePolicy;
-use crate::operator::{Judged, Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+use crate::operator::{Later, NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 
 use super::{CHECKPOINT, ElementPlan, KEY, distinct, places, setters};
 
@@ -83,26 +76,17 @@ impl OperatorPlugin for Aggregate {
         let shared = Plan {
             every,
             lateness: stream.lateness,
-            late: stream.late,
             numbers,
-            input: input.clone(),
             key: check.accept("key", setters(&schema, &key))?,
             start: check.accept("key", Set::of(&schema, "start"))?,
             figures: check.accept("fields", names.iter().map(|name| Figures::of(&schema, name)).collect())?,
-            rejects: check.accept("fields", Rejects::new())?,
-            from: Arc::clone(&check.from),
         };
-        let outputs = vec![
-            NamedOutput { name: "aggregates".to_owned(), schema },
-            NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
-        ];
-        let mut prepared = Prepared::elements::<Series>(check, plan, outputs, shared).also_kept_by(|kept| {
+        let outputs = vec![NamedOutput { name: "aggregates".to_owned(), schema }];
+        let prepared = Prepared::elements::<Series>(check, plan, outputs, shared).also_kept_by(|kept| {
             kept.parts.insert("fields".to_owned(), format!("[{}]", names.join(", ")));
             // An open interval would get records of another length.
             kept.parts.insert("every".to_owned(), format_duration(every));
         });
-        prepared.rejects = Some(1);
-        prepared.judged = Some(Judged { lateness: true, duplicates: false });
         // A task emits intervals by their ends, so none is behind another.
         let key = key.into_iter().map(|field| field.name).collect();
         let prepared = prepared.emits_later(Later { behind: 0, key });
@@ -157,65 +141,19 @@ impl Figures {
     }
 }
 
-struct Rejects {
-    source: Set<String>,
-    offset: Set<u64>,
-    code: Set<String>,
-    reason: Set<String>,
-    raw: Set<Vec<u8>>,
-}
-
-impl Rejects {
-    fn new() -> Result<Self, Error> {
-        let schema = rejects_schema();
-        Ok(Self {
-            source: Set::of(&schema, "source")?,
-            offset: Set::of(&schema, "offset")?,
-            code: Set::of(&schema, "code")?,
-            reason: Set::of(&schema, "reason")?,
-            raw: Set::of(&schema, "raw")?,
-        })
-    }
-}
-
 struct Plan {
     every: Micros,
     lateness: Micros,
-    late: LatePolicy,
     numbers: Vec<Number>,
-    input: Schema,
     key: Vec<Set<Value>>,
     start: Set<Timestamp>,
     figures: Vec<Figures>,
-    rejects: Rejects,
-    /// The operators among the inputs: whom a record comes from that no source has.
-    from: Arc<str>,
 }
 
 impl Plan {
     /// When an interval is emitted.
     fn due(&self, start: Micros) -> Micros {
         start.saturating_add(self.every).saturating_add(self.lateness)
-    }
-
-    fn reject(&self, record: Row<'_>, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
-        let (source, offset) =
-            turn.place_of(record.seq()).unwrap_or_else(|| (Arc::clone(&self.from), record.seq()));
-        let reason = format!(
-            "expected an event time at most {} behind the newest record, got {}",
-            format_duration(self.lateness),
-            format_timestamp(record.time()),
-        );
-        let records = record.alone(&self.input)?;
-        let range = SeqRange::new(record.seq(), record.seq() + 1);
-        let batch = Batch::new(range, records, vec![record.time()].into(), Seqs::Dense(record.seq()));
-        let mut raw = Vec::new();
-        let mut encoder = Ndjson.encoder(&self.input, &Options::default())?;
-        encoder.encode_row(&batch, 0, &mut raw);
-        let rejects = &self.rejects;
-        let reject = turn.record(1).set(rejects.source, &source).set(rejects.offset, offset);
-        let reject = reject.set(rejects.code, "late").set(rejects.reason, &reason);
-        reject.set(rejects.raw, raw.trim_ascii_end()).send()
     }
 }
 
@@ -263,14 +201,7 @@ impl Element for Series {
     }
 
     fn process(&mut self, plan: &Plan, record: Row<'_>, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
-        let bound = turn.task_time().saturating_sub(plan.lateness);
-        if record.time() < bound && plan.late == LatePolicy::Reject {
-            if self.0.is_empty() {
-                turn.forget();
-            }
-            return plan.reject(record, turn);
-        }
-        let start = record.time().max(bound).div_euclid(plan.every).saturating_mul(plan.every);
+        let start = record.time().div_euclid(plan.every).saturating_mul(plan.every);
         let interval = self.0.entry(start).or_insert_with(|| {
             turn.wake_at(plan.due(start));
             vec![Stats::EMPTY; plan.numbers.len()]

@@ -1,5 +1,8 @@
 //! Operators of keyed elements: what they have in common in a job file, and where their state is.
 //!
+//! Each judges its records before its elements see them, by what the streams of its inputs say of order and duplicates, and
+//! has an output more for the late ones that it does not take, `rejects`.
+//!
 //! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task, or `partitions` of
 //! them with an element each, over which the inputs are spread as declared.
 //!
@@ -11,6 +14,7 @@ mod aggregate;
 mod changes;
 mod count;
 mod join;
+mod late;
 mod pace;
 #[cfg(test)]
 mod tests;
@@ -19,23 +23,24 @@ use std::sync::Arc;
 
 use thalweg_connect::OptionKind;
 use thalweg_flow::{
-    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, OnExpiry, OutputPolicy, Packer,
-    Partitioning, Set,
+    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, InputRules, OnExpiry,
+    OutputPolicy, Packer, Partitioning, Set,
 };
-use thalweg_types::{Error, Field, Schema, Value};
+use thalweg_types::{Error, Field, Schema, Value, rejects_schema};
 
 use crate::diagnostic::nearest;
 use crate::job_file::Recovery;
 use crate::job_file::keys::{KeySpec, Shape};
 
 use super::{
-    Judged, KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, TEXTS, TaskContext, Tasks,
+    KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, Stream, TEXTS, TaskContext, Tasks,
 };
 
 pub use aggregate::Aggregate;
 pub use changes::Changes;
 pub use count::Count;
 pub use join::Join;
+use late::LateLines;
 use pace::Pace;
 
 /// Which records share an element.
@@ -186,18 +191,20 @@ fn setters<'f>(
 
 impl Prepared {
     /// An operator of keyed elements, which splits its inputs by their keys. Its plug-in says of itself that it
-    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself). What its elements save they can read as long as
-    /// the keys stay; what else that hangs on goes into [`Prepared::kept_by`] with [`Prepared::also_kept_by`].
+    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself). Behind `outputs` it has one for rejects: late records
+    /// go there, and duplicates nowhere, before an element sees them. What elements save they can read as long as the keys stay; what else that hangs on goes into [`Prepared::kept_by`] with [`Prepared::also_kept_by`].
     pub fn elements<E: Element + 'static>(
         check: &OperatorCheck<'_>,
         plan: ElementPlan,
-        outputs: Vec<NamedOutput>,
+        mut outputs: Vec<NamedOutput>,
         shared: E::Shared,
     ) -> Self
     where
         E::Shared: 'static,
     {
         let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
+        let rejects = outputs.len();
+        outputs.push(NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() });
         let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
         let is_keyed = plan.keys.iter().all(|key| !key.is_empty());
         let takes_partitions = !is_keyed && check.partitions.is_some_and(|partitions| partitions > 1);
@@ -217,6 +224,13 @@ impl Prepared {
         };
         let spread = plan.keys.iter().enumerate().map(spread).collect();
         let shared = Arc::new(shared);
+        let lines = Arc::new(LateLines {
+            operator: Arc::clone(check.name()),
+            from: Arc::clone(&check.from),
+            output: rejects,
+            inputs: inputs.clone(),
+            rules: check.inputs().iter().map(rules).collect(),
+        });
         let part = Part {
             label: None,
             inputs: spread,
@@ -225,20 +239,32 @@ impl Prepared {
             factory: Arc::new(move |context| {
                 let state = open_state(context, plan.is_durable)?;
                 let shared = Arc::clone(&shared);
-                Ok(Box::new(Elements::<E>::new(shared, &inputs, &schemas, &plan.keys, plan.settings, state)?))
+                let elements =
+                    Elements::<E>::new(shared, &inputs, &schemas, &plan.keys, plan.settings, state)?;
+                Ok(Box::new(elements.judged(&inputs, &lines.rules, lines.writer()?)?))
             }),
         };
         Self {
             outputs,
             parts: vec![part],
-            rejects: None,
+            rejects: Some(rejects),
             metrics: None,
             keyed: Vec::new(),
             kept_by,
-            judged: Some(Judged::default()),
+            judges: true,
             later: None,
             takes_partitions,
         }
+    }
+}
+
+/// What a stream says of its records.
+fn rules(stream: &Stream) -> InputRules {
+    let place = |id: &str| stream.schema.field(id).map(|(place, _)| place);
+    InputRules {
+        lateness: stream.lateness,
+        late: stream.late,
+        ids: stream.dedup.as_ref().and_then(|dedup| Some((place(&dedup.id)?, dedup.span))),
     }
 }
 

@@ -1,9 +1,9 @@
 //! One case a rule. A record is written `card@seconds`, `card@seconds=x`, with `#id` behind it where it has one.
 
 use expect_test::{Expect, expect};
+use thalweg_types::LatePolicy;
 
 use super::*;
-use crate::LatePolicy;
 
 const SECOND: Micros = 1_000_000;
 

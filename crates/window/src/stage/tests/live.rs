@@ -43,7 +43,8 @@ fn a_query_added_later_counts_from_then_on_and_says_so_until_its_window_has_fill
 
 #[test]
 fn a_late_record_leaves_once_though_nothing_was_kept_before_the_query_came() {
-    let options = StageOptions { late: crate::LatePolicy::Clamp, lateness: 1, ..StageOptions::default() };
+    let options =
+        StageOptions { late: thalweg_types::LatePolicy::Clamp, lateness: 1, ..StageOptions::default() };
     let mut stage = stage(&[], options);
     run(&mut stage, &[record("a", 10, 1.0)], &[1]);
     add(&mut stage, "new", "SELECT count(*) AS n FROM s OVER SLIDING 1 MICROSECOND");

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use num_bigint::{BigInt, Sign};
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
+use thalweg_types::LatePolicy;
 
 use super::*;
-use crate::LatePolicy;
 use crate::query::Window;
 
 #[derive(Clone, Debug)]

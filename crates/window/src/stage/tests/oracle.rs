@@ -2,10 +2,10 @@
 //! values, records that share an order number, random batch and chunk sizes. And the engine against itself: whatever the batches and chunks, the same bits.
 
 use proptest::prelude::*;
+use thalweg_types::LatePolicy;
 
 use super::naive::{Naive, NaiveQuery, is_close};
 use super::*;
-use crate::LatePolicy;
 use crate::query::Window;
 
 fn numbers() -> impl Strategy<Value = Option<f64>> {

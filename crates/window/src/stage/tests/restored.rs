@@ -1,10 +1,9 @@
 //! Cases of hand-over and restoring, one a rule.
 
-use thalweg_types::Class;
+use thalweg_types::{Class, LatePolicy};
 
 use super::world::{Commit, World};
 use super::*;
-use crate::LatePolicy;
 use crate::stage::Manifest;
 
 const SECOND: Micros = 1_000_000;

@@ -19,7 +19,7 @@ use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::{Ledger, Step};
 use crate::crash::random::Random;
-use model::{EVERY, HOT, INTERVAL, Interval, LATENESS, Model, Pulse, TTL, WITHIN};
+use model::{DEDUP, EVERY, HOT, INTERVAL, Interval, LATENESS, Model, Pulse, TTL, WITHIN};
 
 /// Operators; each has a sink.
 const OPERATORS: [&str; 5] = ["triples", "pulse", "sums", "pairs", "moves"];
@@ -70,13 +70,20 @@ fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
         };
         // Few that come often, and many that come once in a while.
         let card = if random.percent(70) { random.between(0, 30) } else { random.between(31, 400) };
-        records.push(Record {
+        let mut record = Record {
             ts: now - behind,
             id: format!("{name}{number}"),
             card: format!("c{card}"),
             shop: format!("s{}", random.between(0, 2)),
             quarters: random.between(0, 2 * HOT as u64) as i64,
-        });
+        };
+        // An id comes again soon, or after the span is over.
+        if random.percent(5) && !records.is_empty() {
+            let back = random.pick(&[1, 20, 300, 1_000]).min(records.len());
+            let earlier = &records[records.len() - back];
+            record = Record { ts: record.ts, ..earlier.clone() };
+        }
+        records.push(record);
     }
     if is_ascending {
         let cards: BTreeSet<String> = records.iter().map(|record| record.card.clone()).collect();
@@ -93,7 +100,8 @@ fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
 
 impl Job for Elements {
     fn job_file(&self, tuning: &Tuning) -> Value {
-        let sources = payments::sources(&self.inputs, tuning, LATENESS, &[]);
+        let dedup = [("id", json!("id")), ("dedup", json!(format!("{DEDUP}ms")))];
+        let sources = payments::sources(&self.inputs, tuning, LATENESS, &dedup);
         let inputs: Vec<Value> = self.inputs.iter().map(|input| tuning.input(input.name)).collect();
         let element = |kind: &str, more: Value| {
             let mut element = json!({ "type": kind, "input": tuning.input("both"), "key": "card", "partitions": self.partitions });
@@ -190,7 +198,9 @@ impl Job for Elements {
         ensure!(count == all, "the order names {count} of {all} records");
         let shows = [&model.tripled.len(), &model.sums().len(), &model.pairs.len(), &model.moves.len()];
         ensure!(shows.iter().all(|count| **count > 0), "the input shows nothing");
-        rejects::check(&self.rejects, &late)?;
+        ensure!(model.duplicates > 0, "no record came twice");
+        // Each operator judges for itself.
+        rejects::check(&self.rejects, &late, OPERATORS.len())?;
 
         let lines = |name: &str| {
             let text =
@@ -345,7 +355,8 @@ mod tests {
     #[test]
     fn every_value_of_an_interval_counts() {
         let mut model = Model::new(Pulse { every: 40, forgets: false });
-        for record in [record(10), record(12), Record { ts: 9_000, ..record(0) }] {
+        let other = |id: &str, record| Record { id: id.to_owned(), ..record };
+        for record in [record(10), other("a2", record(12)), other("a3", Record { ts: 9_000, ..record(0) })] {
             model.record(&record);
         }
         let sum = model.sums()[0];

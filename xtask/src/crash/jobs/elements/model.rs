@@ -9,6 +9,8 @@ use super::super::payments::Record;
 
 /// Milliseconds, as the job file has them.
 pub(super) const LATENESS: i64 = 1_500;
+/// For so long a second record with an id is a duplicate; longer than [`LATENESS`].
+pub(super) const DEDUP: i64 = 2_000;
 pub(super) const TTL: i64 = 400;
 pub(super) const INTERVAL: i64 = 1_000;
 pub(super) const WITHIN: i64 = 700;
@@ -77,6 +79,9 @@ pub(super) struct Model {
     pulse: Pulse,
     time: i64,
     tick: Option<i64>,
+    /// When ids were seen last.
+    ids: HashMap<String, i64>,
+    pub(super) duplicates: u64,
     triples: HashMap<String, Count>,
     /// Card and count, in order.
     pub(super) tripled: Vec<(String, u64)>,
@@ -101,6 +106,8 @@ impl Model {
             pulse,
             time: i64::MIN,
             tick: None,
+            ids: HashMap::new(),
+            duplicates: 0,
             triples: HashMap::new(),
             tripled: Vec::new(),
             pulses: HashMap::new(),
@@ -114,14 +121,24 @@ impl Model {
         }
     }
 
-    /// The next record; whether `sums` rejects it as late.
+    /// The next record; whether it is rejected as late.
     pub(super) fn record(&mut self, record: &Record) -> bool {
-        self.time = self.time.max(record.ts);
+        let now = self.time.max(record.ts);
+        if self.ids.get(&record.id).is_some_and(|seen| now - seen < DEDUP) {
+            self.duplicates += 1;
+            return false;
+        }
+        if record.ts < now - LATENESS {
+            return true;
+        }
+        self.ids.insert(record.id.clone(), now);
+        self.time = now;
         self.triple(record);
         self.pulse(record);
         self.join(record);
         self.change(record);
-        self.sum(record)
+        self.sum(record);
+        false
     }
 
     /// The wall clock, in microseconds.
@@ -161,10 +178,7 @@ impl Model {
         }
     }
 
-    fn sum(&mut self, record: &Record) -> bool {
-        if record.ts < self.time - LATENESS {
-            return true;
-        }
+    fn sum(&mut self, record: &Record) {
         let start = record.ts.div_euclid(INTERVAL) * INTERVAL;
         let value = record.quarters as f64 / 4.0;
         let same = |other: &&mut Interval| other.card == record.card && other.start == start;
@@ -178,7 +192,6 @@ impl Model {
             interval.add(value);
             self.intervals.push(interval);
         }
-        false
     }
 
     fn join(&mut self, record: &Record) {
@@ -218,15 +231,15 @@ impl Model {
         over
     }
 
-    /// Records of the join's first input that found no other: those that may have been emitted alone by their ids, and
+    /// Records of the join's first input that found no other: those that may have been emitted alone, by id and time, and
     /// whether they must have been.
-    pub(super) fn alone(&self) -> BTreeMap<&str, (&Record, bool)> {
+    pub(super) fn alone(&self) -> BTreeMap<(&str, i64), (&Record, bool)> {
         let first = self.joined.values().flat_map(|sides| &sides[0]);
         let alone = first.filter(|kept| !kept.has_pair && self.time - kept.record.ts > WAIT);
         alone
             .map(|kept| {
                 let is_surely_over = self.time > kept.came + WAIT + WAIT / STEPS + 1;
-                (kept.record.id.as_str(), (&kept.record, is_surely_over))
+                ((kept.record.id.as_str(), kept.record.ts), (&kept.record, is_surely_over))
             })
             .collect()
     }
@@ -276,6 +289,17 @@ mod tests {
     }
 
     #[test]
+    fn an_id_comes_once_within_its_span() {
+        let mut model = Model::new(FORGETS);
+        model.record(&record(0, "c", "s", 4));
+        for ts in [1_999, 2_000] {
+            model.record(&Record { ts, ..record(0, "c", "s", 4) });
+        }
+        assert_eq!((model.duplicates, model.sums().len()), (1, 0));
+        assert_eq!(model.time, 2_000);
+    }
+
+    #[test]
     fn intervals_end_in_their_order_and_late_records_are_refused() {
         let mut model = Model::new(FORGETS);
         assert!(!model.record(&record(1_100, "a", "s", 8)));
@@ -297,15 +321,15 @@ mod tests {
         model.record(&record(700, "c", "s", HOT));
         model.record(&record(701, "c", "s", HOT));
         model.record(&record(2_200, "d", "s", HOT + 1));
-        model.record(&record(1, "c", "s", HOT));
+        model.record(&Record { id: "again".to_owned(), ..record(700, "c", "s", HOT) });
         model.record(&record(2_201, "d", "s", HOT + 1));
-        model.record(&record(2, "c", "s", HOT));
+        assert!(model.record(&record(699, "c", "s", HOT)), "late now");
         let pairs: Vec<_> = model.pairs.iter().map(|(one, other)| (one.ts, other.ts)).collect();
-        assert_eq!(pairs, [(0, 700), (0, 1)]);
+        assert_eq!(pairs, [(0, 700), (0, 700)]);
         assert!(model.alone().is_empty());
         model.record(&record(4_402, "e", "s", 4));
         let alone = model.alone();
-        let alone: Vec<_> = alone.iter().map(|(id, (_, must))| (*id, *must)).collect();
+        let alone: Vec<_> = alone.iter().map(|((id, _), (_, must))| (*id, *must)).collect();
         assert_eq!(alone, [("d@2200", false), ("d@2201", false)]);
         model.record(&record(4_540, "e", "s", 4));
         assert!(model.alone().values().all(|(_, must)| *must));

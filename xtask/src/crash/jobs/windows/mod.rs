@@ -149,7 +149,7 @@ impl Job for Windows {
         ensure!(lines.next().is_none(), "more came out than the order names");
         let all: u64 = self.inputs.iter().map(|input| input.records.len() as u64).sum();
         ensure!(count == all, "{count} of {all} records were answered");
-        rejects::check(&self.rejects, &late)?;
+        rejects::check(&self.rejects, &late, 1)?;
         Ok(all)
     }
 }
