@@ -37,7 +37,7 @@ pub(super) async fn post(
     // The source's own queue holds the body from here on, within its own bound.
     drop(held);
     let replies = match replies {
-        Some(replies) => wait_for(app, replies).await?,
+        Some(replies) => wait_for(app, job, replies).await?,
         None => Vec::new(),
     };
     if wants_reply {
@@ -47,14 +47,18 @@ pub(super) async fn post(
     }
 }
 
-async fn wait_for(app: &App, replies: Receiver<Vec<Reply>>) -> Result<Vec<Reply>, ApiError> {
+async fn wait_for(app: &App, job: &str, replies: Receiver<Vec<Reply>>) -> Result<Vec<Reply>, ApiError> {
     let limit = app.options.answer_timeout;
     let error = match timeout(limit, replies).await {
         Ok(Ok(replies)) => return Ok(replies),
-        Ok(Err(_)) => ApiError::new(
-            Code::JobStopped,
-            "the job stopped before it answered; whether the records count is not known",
-        ),
+        Ok(Err(_)) => {
+            // A job says why it has failed before it lets go of its requests.
+            let failure = app.control.job(job).ok().and_then(|job| job.failure);
+            let why = failure.map(|failure| format!(" ({})", failure.message)).unwrap_or_default();
+            let what =
+                format!("the job stopped before it answered{why}; whether the records count is not known");
+            ApiError::new(Code::JobStopped, what)
+        }
         Err(_) => ApiError::new(
             Code::Timeout,
             format!("no answer within {limit:?}; the outcome is unknown: the records may count or not"),

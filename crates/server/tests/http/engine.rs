@@ -195,8 +195,8 @@ fn a_job_that_has_failed_says_why() {
     let file = FILE.replace("time: ts\n", "time: ts\n    reject_limit: 0\n");
     assert_eq!(site.post("/v1/jobs/payments", &file).status, 201);
     // The reply and the end of the job race: either the record was refused, or nobody knows.
-    let status = site.post(RECORDS, "nonsense").status;
-    assert!([400, 504].contains(&status), "{status}");
+    let reply = site.post(RECORDS, "nonsense");
+    assert!([400, 504].contains(&reply.status), "{}", reply.status);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let job = loop {
         let job = site.get("/v1/jobs/payments").json();
@@ -207,7 +207,11 @@ fn a_job_that_has_failed_says_why() {
     };
     check("Job", &job);
     assert_eq!(job["state"], "failed");
-    assert!(job["failure"]["message"].as_str().is_some());
+    let why = job["failure"]["message"].as_str().unwrap();
+    if reply.status == 504 {
+        let error = reply.expect_error(504, "job_stopped");
+        assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+    }
     let error = site.post(RECORDS, &payment(1_000, "c1", 2.5)).expect_error(409, "conflict");
     assert!(error["message"].as_str().unwrap().contains("has failed"), "{error}");
     assert_eq!(site.delete("/v1/jobs/payments").json()["state"], "failed");
