@@ -19,6 +19,7 @@ impl Registry {
         registry.add_format(format::csv::Csv);
         registry.add_format(format::ndjson::Ndjson);
         registry.add_format(format::line_protocol::LineProtocol);
+        registry.add_format(format::plain::Lines);
         registry.add_source(source::file::FilePlugin);
         registry.add_source(source::stdin::StdinPlugin);
         registry.add_source(source::http::HttpPlugin);

@@ -23,6 +23,7 @@ pub(crate) mod flat;
 pub mod line_protocol;
 pub mod lines;
 pub mod ndjson;
+pub mod plain;
 mod scan;
 mod text;
 
