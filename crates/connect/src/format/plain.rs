@@ -1,11 +1,12 @@
 //! `lines`: each line of a text is one record, as it stands.
 //!
 //! For logs and prose, in which quotes and commas mean nothing. The schema has one field, of any type that stands in
-//! text. Only read: a text may hold line ends, so what was written could not always be read back.
+//! text but bytes, which would have to be base64. Lines of nothing but blanks are no records, and a byte order mark is no
+//! part of one. Only read: a text may hold line ends, so what was written could not always be read back.
 
 use std::sync::Arc;
 
-use thalweg_types::{Error, Schema};
+use thalweg_types::{DataType, Error, Schema};
 
 use super::lines::{BadLine, Cells, LineFormat, LineReader};
 use super::{Encoder, RecordFormat};
@@ -19,7 +20,7 @@ impl FormatPlugin for Lines {
     }
 
     fn doc(&self) -> &'static str {
-        "plain text, one record a line; the schema has one field, which gets the line as it stands"
+        "plain text, one record for each line that is not blank; the schema has one field, which gets the line as it stands"
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -27,6 +28,15 @@ impl FormatPlugin for Lines {
     }
 
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
+        if let [field] = schema.fields()
+            && field.data_type == DataType::Bytes
+        {
+            return Err(Error::user(format!(
+                "format \"lines\" reads text, and field {:?} is of type bytes",
+                field.name
+            ))
+            .with_hint("write `string`"));
+        }
         if schema.fields().len() != 1 {
             let names = schema.names().collect::<Vec<_>>().join(", ");
             return Err(Error::user(format!(
@@ -48,14 +58,14 @@ struct WholeLine;
 
 impl LineReader for WholeLine {
     fn read(&mut self, line: &str, record: &mut Cells<'_>) -> Result<(), BadLine> {
-        record.set(0, line)
+        record.set(0, line.strip_prefix('\u{feff}').unwrap_or(line))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use thalweg_types::{DataType, Field, Value};
+    use thalweg_types::{Field, Value};
 
     use super::*;
 
@@ -66,7 +76,7 @@ mod tests {
     #[test]
     fn quotes_commas_and_blanks_stay_as_they_are() {
         let format = Lines.reader(&one(DataType::String), &Options::default()).unwrap();
-        let text = Bytes::from_static(b"He said, \"it's\n\n  5\" wide\r\n\ttwo\t\nlast");
+        let text = Bytes::from_static(b"\xEF\xBB\xBFHe said, \"it's\n\n  5\" wide\r\n\ttwo\t\nlast");
         let split = format.splitter().split(&text, true).unwrap();
         assert_eq!(split.records, 4, "a blank line is none");
         let read = format.decoder().decode(&text, 4, None).unwrap();
@@ -85,10 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_of_several_fields_and_a_sink_are_refused() {
+    fn a_schema_of_several_fields_or_bytes_and_a_sink_are_refused() {
         let two = Schema::new(vec![Field::new("a", DataType::String), Field::new("b", DataType::String)]);
         let error = Lines.reader(&two, &Options::default()).err().unwrap();
         assert_eq!(error.chain(), "format \"lines\" expects a schema of one field, got 2: a, b");
+        let error = Lines.reader(&one(DataType::Bytes), &Options::default()).err().unwrap();
+        assert_eq!(error.chain(), "format \"lines\" reads text, and field \"line\" is of type bytes");
         assert!(Lines.encoder(&one(DataType::String), &Options::default()).is_err());
     }
 }
