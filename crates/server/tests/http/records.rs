@@ -119,6 +119,7 @@ fn an_outcome_that_is_not_known_is_504() {
     site.node.set_mode(Mode::Stop);
     let error = site.post(PATH, "{\"a\":1}").expect_error(504, "job_stopped");
     assert_eq!(error["retry"], "unknown");
+    assert!(error["message"].as_str().unwrap().contains("(value out of range)"), "{error}");
 }
 
 #[test]
