@@ -185,8 +185,11 @@ pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'stat
     })
 }
 
+/// The stages that refused a record as late.
+pub(crate) const LATE: &str = "late";
+
 /// Fields that an answer may have beside the record's own and one object per query.
-pub const ANSWER_FIELDS: [&str; 4] = ["late", "duplicate", "errors", "since"];
+pub const ANSWER_FIELDS: [&str; 4] = [LATE, "duplicate", "errors", "since"];
 
 /// Makes the tasks of stage `index` of a `metrics` operator.
 pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
@@ -275,7 +278,7 @@ fn answer_field(input: &Schema, query: &StageQuery) -> Field {
 pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
     let mut fields = input.fields().to_vec();
     fields.extend(queries.iter().map(|query| answer_field(input, query)));
-    fields.push(Field::new("late", DataType::List(Box::new(DataType::String))).omit_null());
+    fields.push(Field::new(LATE, DataType::List(Box::new(DataType::String))).omit_null());
     fields.push(Field::new("duplicate", DataType::Bool).omit_null());
     fields.push(Field::new("errors", DataType::List(Box::new(DataType::String))).omit_null());
     Schema::new(fields)

@@ -1,11 +1,12 @@
 //! Which records a task accepts, at what time, and what time it is then (design section 3).
 //!
 //! Duplicates are judged before lateness: a request that is sent again is answered as the duplicate it is, however
-//! late it has become. Neither moves time.
+//! late it has become. Neither moves time. Records that were made of one record share its order number, and are no
+//! duplicates of each other.
 
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::ScalarBuffer;
-use thalweg_types::{LatePolicy, Micros};
+use thalweg_types::{LatePolicy, Micros, Seq};
 
 use crate::ids::Ids;
 use crate::key::{Key, KeyRef, for_each_key};
@@ -35,6 +36,8 @@ struct OneByOne {
     late: Vec<u32>,
     closed: Vec<u32>,
     duplicate: Vec<u32>,
+    /// The row whose id was taken last.
+    last: Option<usize>,
 }
 
 pub(crate) struct Judge {
@@ -45,11 +48,13 @@ pub(crate) struct Judge {
     floor: Micros,
     policy: LatePolicy,
     ids: Option<Ids>,
+    /// Id and order number of the record whose id was taken last in the batches before.
+    last: Option<(Key, Seq)>,
 }
 
 impl Judge {
     pub(crate) fn new(lateness: Micros, policy: LatePolicy, dedup: Option<Micros>) -> Self {
-        Self { task_time: None, lateness, floor: Micros::MIN, policy, ids: dedup.map(Ids::new) }
+        Self { task_time: None, lateness, floor: Micros::MIN, policy, ids: dedup.map(Ids::new), last: None }
     }
 
     /// Largest event time accepted so far.
@@ -87,8 +92,13 @@ impl Judge {
         self.ids.as_ref().map_or(0, Ids::bytes)
     }
 
-    /// Judges records in order. `keys` are their ids, where duplicates are looked for.
-    pub(crate) fn judge(&mut self, times: &ScalarBuffer<Micros>, keys: Option<&[Option<Key>]>) -> Verdicts {
+    /// Judges records in order. `keys` are their ids, where duplicates are looked for; `seq` gives their order numbers.
+    pub(crate) fn judge(
+        &mut self,
+        times: &ScalarBuffer<Micros>,
+        keys: Option<&[Option<Key>]>,
+        seq: impl Fn(usize) -> Seq,
+    ) -> Verdicts {
         if self.ids.is_none()
             && let Some(verdicts) = self.all_in_order(times)
         {
@@ -102,12 +112,23 @@ impl Judge {
             late: Vec::new(),
             closed: Vec::new(),
             duplicate: Vec::new(),
+            last: None,
         };
         for row in 0..times.len() {
-            let key = keys.and_then(|keys| keys[row].as_ref());
-            self.judge_one(row, key, &mut one_by_one);
+            let id = keys.and_then(|keys| keys[row].as_ref()).filter(|key| {
+                let last = match one_by_one.last {
+                    Some(last) => keys.and_then(|keys| keys[last].as_ref()).map(|key| (key, seq(last))),
+                    None => self.last.as_ref().map(|(key, seq)| (key, *seq)),
+                };
+                last != Some((*key, seq(row)))
+            });
+            self.judge_one(row, id, &mut one_by_one);
         }
-        let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate } = one_by_one;
+        let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate, last } =
+            one_by_one;
+        if let Some(last) = last {
+            self.last = keys.and_then(|keys| keys[last].clone()).map(|key| (key, seq(last)));
+        }
         let is_any_refused = self.policy == LatePolicy::Reject && !late.is_empty();
         Verdicts {
             times: times.into(),
@@ -138,14 +159,15 @@ impl Judge {
         })
     }
 
-    fn judge_one(&mut self, row: usize, key: Option<&Key>, verdicts: &mut OneByOne) {
+    /// `id` is that of the record, if it is to be looked for and taken.
+    fn judge_one(&mut self, row: usize, id: Option<&Key>, verdicts: &mut OneByOne) {
         let time = verdicts.times[row];
         let now = self.task_time.map_or(time, |now| now.max(time));
         let refuse = |verdicts: &mut OneByOne, task_time: Option<Micros>| {
             verdicts.task_times.push(task_time.unwrap_or(time));
             verdicts.accepted[row] = false;
         };
-        if let (Some(ids), Some(key)) = (&self.ids, key)
+        if let (Some(ids), Some(key)) = (&self.ids, id)
             && ids.has_seen(key, now)
         {
             verdicts.duplicate.push(row as u32);
@@ -165,8 +187,9 @@ impl Judge {
         verdicts.out_of_order[row] = verdicts.times[row] < now;
         self.task_time = Some(now);
         verdicts.task_times.push(now);
-        if let (Some(ids), Some(key)) = (&mut self.ids, key) {
+        if let (Some(ids), Some(key)) = (&mut self.ids, id) {
             ids.saw(key.clone(), now);
+            verdicts.last = Some(row);
         }
     }
 }
@@ -196,13 +219,13 @@ mod tests {
     #[test]
     fn late_records_are_refused_or_clamped_and_move_no_time() {
         let mut judge = Judge::new(5, LatePolicy::Reject, None);
-        let verdicts = judge.judge(&vec![10, 4, 5, 20, 14].into(), None);
+        let verdicts = judge.judge(&vec![10, 4, 5, 20, 14].into(), None, |row| row as Seq);
         assert_eq!(verdicts.late, [1, 4], "5 is at the bound and not late");
         assert_eq!(*verdicts.task_times, [10, 10, 10, 20, 20]);
         assert_eq!(verdicts.out_of_order, Some(vec![false, false, true, false, false]));
 
         let mut judge = Judge::new(5, LatePolicy::Clamp, None);
-        let verdicts = judge.judge(&vec![10, 4, 20, 14].into(), None);
+        let verdicts = judge.judge(&vec![10, 4, 20, 14].into(), None, |row| row as Seq);
         assert_eq!(verdicts.late, [1, 3]);
         assert_eq!(*verdicts.times, [10, 5, 20, 15]);
         assert_eq!(verdicts.accepted, None);
@@ -214,11 +237,11 @@ mod tests {
             [(LatePolicy::Reject, [94, 95, 150, 96]), (LatePolicy::Clamp, [95, 95, 150, 100])]
         {
             let mut judge = Judge::new(5, policy, None);
-            judge.judge(&vec![100].into(), None);
+            judge.judge(&vec![100].into(), None, |row| row as Seq);
             let bound = judge.bound();
             let mut judge = Judge::new(50, policy, None);
             judge.restore(Some(100), bound);
-            let verdicts = judge.judge(&vec![94, 95, 150, 96].into(), None);
+            let verdicts = judge.judge(&vec![94, 95, 150, 96].into(), None, |row| row as Seq);
             assert_eq!((&*verdicts.times, &*verdicts.late), (&times[..], &[0, 3][..]), "{policy:?}");
             assert_eq!(verdicts.closed, [0], "96 is more than 50 behind");
             assert_eq!(judge.bound(), Some(100));
@@ -228,7 +251,7 @@ mod tests {
     #[test]
     fn the_same_lateness_has_the_same_bound_after_a_restart() {
         let mut judge = Judge::new(5, LatePolicy::Reject, None);
-        judge.judge(&vec![100].into(), None);
+        judge.judge(&vec![100].into(), None, |row| row as Seq);
         for lateness in [5, 3] {
             let mut restored = Judge::new(lateness, LatePolicy::Reject, None);
             restored.restore(Some(100), judge.bound());
@@ -242,7 +265,7 @@ mod tests {
     fn an_id_is_a_duplicate_within_the_span_of_task_time() {
         let ids = keys(&[Some("a"), Some("a"), None, None, Some("a"), Some("a")]);
         let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
-        let verdicts = judge.judge(&vec![0, 9, 9, 9, 10, 19].into(), Some(&ids));
+        let verdicts = judge.judge(&vec![0, 9, 9, 9, 10, 19].into(), Some(&ids), |row| row as Seq);
         assert_eq!(verdicts.duplicate, [1, 5], "at 10 the first is 10 old; at 19 the second is 9 old");
         assert_eq!(*verdicts.task_times, [0, 0, 9, 9, 10, 10], "a duplicate moves no time");
     }
@@ -251,7 +274,15 @@ mod tests {
     fn a_repeated_request_is_a_duplicate_even_when_it_has_become_late() {
         let ids = keys(&[Some("a"), Some("b"), Some("a"), Some("c")]);
         let mut judge = Judge::new(5, LatePolicy::Reject, Some(1000));
-        let verdicts = judge.judge(&vec![0, 100, 0, 0].into(), Some(&ids));
+        let verdicts = judge.judge(&vec![0, 100, 0, 0].into(), Some(&ids), |row| row as Seq);
         assert_eq!((verdicts.duplicate, verdicts.late), (vec![2], vec![3]));
+    }
+
+    #[test]
+    fn records_that_were_made_of_one_are_no_duplicates_of_each_other() {
+        let ids = keys(&[Some("a"), Some("a"), Some("a"), Some("a"), Some("b"), Some("a")]);
+        let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
+        let verdicts = judge.judge(&vec![0, 0, 1, 1, 1, 1].into(), Some(&ids), |row| [7, 7, 7, 8, 8, 8][row]);
+        assert_eq!(verdicts.duplicate, [3, 5], "another record has the id, and so have its parts");
     }
 }

@@ -286,3 +286,69 @@ sinks:
         assert_eq!(*before, now, "{args:?}");
     }
 }
+
+/// Texts with ids, the second of which comes twice, and the last of which is late.
+const TEXTS: &str = "ts,id,line\n100,x1,a b a\n101,x2,a a\n102,x2,a a\n103,x3,b\n10,x4,a\n";
+
+const WORDS: &str = "\
+name: words
+sources:
+  texts: { type: file, path: texts.csv, format: csv, time: ts, id: id, dedup: 10m, schema: { ts: timestamp(s), id: string, line: string } }
+operators:
+  words: { type: split, input: texts, field: line, into: word }
+  counts: { type: count, input: words, key: word }
+  totals: { type: metrics, input: words, partition_by: word, queries: { w: \"SELECT count(*) AS n FROM words GROUP BY word OVER INFINITE\" } }
+  answered: { type: count, input: totals, key: word }
+sinks:
+  counts_out: { type: file, input: counts, path: counts.csv, format: csv }
+  totals_out: { type: file, input: totals, path: totals.ndjson }
+  answered_out: { type: file, input: answered, path: answered.csv, format: csv }
+";
+
+#[test]
+fn records_made_of_one_are_no_duplicates_and_late_ones_are_told_once() {
+    let place = Place::with(&[("texts.csv", TEXTS), ("job.yaml", WORDS)]);
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(0);
+    for name in ["counts.csv", "answered.csv"] {
+        let text = place.read(name);
+        let mut counts: Vec<&str> = text.lines().skip(1).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, ["a,1", "a,2", "a,3", "a,4", "b,1", "b,2"], "{name}");
+    }
+    let totals = place.read("totals.ndjson");
+    assert_eq!(totals.matches("\"duplicate\":true").count(), 2, "{totals}");
+    assert!(totals.contains(r#""word":"a","w":{"n":4}"#), "{totals}");
+    // By `counts` and by `totals`; `answered` reads of the latter's answer that it has its line.
+    assert_eq!(ended.counts().2, 2, "{}", ended.stderr);
+    let folder = place.path().join("data/jobs/words/rejects");
+    let rejects: String = std::fs::read_dir(folder)
+        .expect("a rejects folder")
+        .map(|file| std::fs::read_to_string(file.expect("an entry").path()).expect("text"))
+        .collect();
+    for part in ["refused by counts", "refused by word"] {
+        assert_eq!(rejects.matches(part).count(), 1, "{part} in {rejects}");
+    }
+}
+
+#[test]
+fn pairs_are_no_duplicates_though_their_key_is_an_id() {
+    let sides = "ts,side,id\n1,l,k\n3,l,k\n5,l,k\n6,r,k\n";
+    let job = "\
+name: sides
+sources:
+  a: { type: file, path: sides.csv, format: csv, time: ts, id: id, dedup: 1s, schema: { ts: timestamp(s), side: string, id: string } }
+operators:
+  l: { type: filter, input: a, where: \"side = 'l'\" }
+  r: { type: filter, input: a, where: \"side = 'r'\" }
+  j: { type: join, input: [l, r], key: id, within: 1h }
+  c: { type: count, input: j, key: id }
+  m: { type: metrics, input: j, queries: { p: \"SELECT count(*) AS n FROM j OVER INFINITE\" } }
+sinks:
+  counts: { type: file, input: c, path: counts.csv, format: csv }
+  answers: { type: file, input: m, path: answers.ndjson }
+";
+    let place = Place::with(&[("sides.csv", sides), ("job.yaml", job)]);
+    place.thalweg(&["run", "job.yaml"]).ends_with(0);
+    assert_eq!(place.read("counts.csv"), "id,count\nk,1\nk,2\nk,3\n");
+    assert!(place.read("answers.ndjson").contains("\"n\":3"), "{}", place.read("answers.ndjson"));
+}

@@ -1,11 +1,12 @@
 //! What a task keeps in its back end: elements by key, and pieces of lists of keys.
 //!
-//! Keys: a byte that says which, then the packed key fields; or list (8, big-endian) and piece (4, big-endian); or input
-//! (4, big-endian) and a packed id.
+//! Keys: a byte that says which, then the packed key fields; or list (8, big-endian) and piece (4, big-endian); or what
+//! the id is (8, big-endian: the hash of input, name and type of its field) and a packed id.
 //!
 //! Values, little-endian. Of an element: flags (1: output is due), touched (8), records since the last output (8),
 //! the list of idle ones that it stands in (8, by its due time; the least number for none), then its own bytes.
-//! Of a piece: keys, each behind its length (4). Of an id: task time when it was seen (8).
+//! Of a piece: keys, each behind its length (4), in lists of ids with the time when the id was taken (8) before the key. Of
+//! an id: task time when it was taken last (8).
 
 use std::sync::Arc;
 

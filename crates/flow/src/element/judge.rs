@@ -1,13 +1,14 @@
 //! Which records a task of elements takes, and at what time, before an element sees them (design section 3).
 //!
 //! Each input is judged by what its own stream says, against the one task time of all. Duplicates are judged before
-//! lateness: a record that is sent again is a duplicate however late it has become. Neither moves time.
+//! lateness: a record that is sent again is a duplicate however late it has become. Neither moves time. Records that were
+//! made of one record share its order number, and are no duplicates of each other.
 //!
 //! Ids that were seen are entries of the cache, as elements are: they may leave memory, and a cycle writes those that
-//! came in it. When one was seen is part of its entry, and alone decides; lists by time say when to look for those that
-//! can go.
+//! came in it. When one was seen last is part of its entry, and alone decides. A list of each time that one was taken, in
+//! the order of these times, says which can go.
 
-use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema};
+use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema, Seq, hash_bytes};
 
 use super::Element;
 use super::entry::{Cache, Entry, ID};
@@ -15,10 +16,8 @@ use super::lists::{self, Lists};
 use crate::record::Column;
 use crate::{Emit, JudgedCounts, Packer, Row};
 
-/// Lists of ids within one span.
-const ID_LISTS: Micros = 32;
-/// Ids that a tick looks at, at least; more where many wait.
-const LOOKS: usize = 512;
+/// Pieces of lists of ids that a tick looks at, some hundred ids each, at least; more where many wait.
+const LOOKS: u32 = 4;
 
 /// What the stream of an input says of order and duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,28 @@ struct Input {
     rules: InputRules,
     /// What is below it is late whatever `lateness` is: time moved on while that was smaller.
     floor: Micros,
-    id: Option<Packer>,
+    ids: Option<Ids>,
+}
+
+/// How ids of an input are told.
+struct Ids {
+    /// What the field is: ids that another one had before the job was changed are not compared with.
+    mark: u64,
+    packer: Packer,
+    span: Micros,
+}
+
+impl Ids {
+    fn new(port: usize, schema: &Schema, place: usize, span: Micros) -> Result<Self, Error> {
+        let field = &schema.fields()[place];
+        let mark = hash_bytes(format!("{port} {} {}", field.name, field.data_type).as_bytes());
+        Ok(Self { mark, packer: Packer::new(schema, &[place])?, span })
+    }
+
+    fn begin(&self, key: &mut Vec<u8>) {
+        key.push(ID);
+        key.extend_from_slice(&self.mark.to_be_bytes());
+    }
 }
 
 impl Input {
@@ -73,6 +93,9 @@ pub(super) struct Judge {
     counts: JudgedCounts,
     /// The id of the record at hand.
     key: Vec<u8>,
+    /// The id that was taken last, and the order number of its record.
+    last: Vec<u8>,
+    last_seq: Option<Seq>,
 }
 
 impl Judge {
@@ -83,12 +106,22 @@ impl Judge {
         bounds: &[Micros],
         refused: Box<dyn LateRecords>,
     ) -> Result<Self, Error> {
-        let input = |(number, (schema, rules)): (usize, (&Schema, &InputRules))| {
-            let id = rules.ids.map(|(place, _)| Packer::new(schema, &[place])).transpose()?;
-            Ok(Input { rules: *rules, floor: bounds.get(number).copied().unwrap_or(Micros::MIN), id })
+        if schemas.len() != rules.len() {
+            return Err(Error::internal(format!("{} inputs have rules for {}", schemas.len(), rules.len())));
+        }
+        let input = |(port, (schema, rules)): (usize, (&Schema, &InputRules))| {
+            let ids = rules.ids.map(|(place, span)| Ids::new(port, schema, place, span)).transpose()?;
+            Ok(Input { rules: *rules, floor: bounds.get(port).copied().unwrap_or(Micros::MIN), ids })
         };
         let inputs = schemas.iter().zip(rules).enumerate().map(input).collect::<Result<_, Error>>()?;
-        Ok(Self { inputs, refused, counts: JudgedCounts::default(), key: Vec::new() })
+        Ok(Self {
+            inputs,
+            refused,
+            counts: JudgedCounts::default(),
+            key: Vec::new(),
+            last: Vec::new(),
+            last_seq: None,
+        })
     }
 
     /// By input, what is late whatever `lateness` a later run has.
@@ -114,10 +147,10 @@ impl Judge {
         keys: &mut Vec<u8>,
         ends: &mut Vec<usize>,
     ) {
-        let Some(id) = &self.inputs[port].id else { return };
+        let Some(ids) = &self.inputs[port].ids else { return };
         for row in batch.row_numbers() {
-            begin_id(port, keys);
-            id.pack_key(columns, row, keys);
+            ids.begin(keys);
+            ids.packer.pack_key(columns, row, keys);
             ends.push(keys.len());
         }
     }
@@ -131,10 +164,10 @@ impl Judge {
         lists: &mut Lists,
         emit: &mut Emit<'_>,
     ) -> Result<Option<Row<'r>>, Error> {
-        let span = self.key_of(record);
+        let id = self.key_of(record).filter(|_| self.last_seq != Some(record.seq()) || self.last != self.key);
         let input = &self.inputs[record.port()];
         let now = time.map_or(record.time(), |time| time.max(record.time()));
-        if let Some(span) = span
+        if let Some((_, span)) = id
             && let Some(Entry::Id(seen)) = cache.get(&self.key)?
             && *seen > now.saturating_sub(span)
         {
@@ -153,22 +186,23 @@ impl Judge {
             taken = record.at(bound);
             emit.set_time(bound);
         }
-        if let Some(span) = span {
+        if let Some((mark, _)) = id {
             cache.change(&self.key, |entry| *entry = Some(Entry::Id(now)))?;
-            lists.id(cache, due(span, now), &self.key)?;
+            lists.id(cache, mark, now, &self.key)?;
+            self.last.clone_from(&self.key);
+            self.last_seq = Some(record.seq());
         }
         Ok(Some(taken))
     }
 
-    /// Puts together the key of the record's id; for how long that is known. `None` where it has none.
-    fn key_of(&mut self, record: Row<'_>) -> Option<Micros> {
-        let Input { rules, id, .. } = &self.inputs[record.port()];
-        let (id, (_, span)) = id.as_ref().zip(rules.ids)?;
+    /// Puts together the key of the record's id; what the id is and for how long it is known. `None` where there is none.
+    fn key_of(&mut self, record: Row<'_>) -> Option<(u64, Micros)> {
+        let ids = self.inputs[record.port()].ids.as_ref()?;
         self.key.clear();
-        begin_id(record.port(), &mut self.key);
+        ids.begin(&mut self.key);
         let start = self.key.len();
-        id.pack_as_key(record, &mut self.key);
-        (self.key[start] != 0).then_some(span)
+        ids.packer.pack_as_key(record, &mut self.key);
+        (self.key[start] != 0).then_some((ids.mark, ids.span))
     }
 
     /// Drops ids that have left their span: some of them, at a tick.
@@ -179,42 +213,24 @@ impl Judge {
         lists: &mut Lists,
     ) -> Result<(), Error> {
         let Some(time) = time else { return Ok(()) };
-        let mut left = lists::looks(&lists.ids, time, LOOKS);
-        while left > 0
-            && let Some((_, piece)) = lists::take_due(&mut lists.ids, time, cache)?
-        {
-            cache.prefetch(lists::keys(&piece))?;
-            for key in lists::keys(&piece) {
-                left = left.saturating_sub(1);
-                let Some(span) = self.span_of(key) else { continue };
-                let Some(Entry::Id(seen)) = cache.get(key)? else { continue };
-                let seen = *seen;
-                if seen <= time.saturating_sub(span) {
-                    cache.change(key, |entry| *entry = None)?;
-                } else {
-                    // It came again since, or the span was shorter when it came.
-                    lists.id(cache, due(span, seen), key)?;
+        let marks: Vec<u64> = lists.ids.keys().copied().collect();
+        for mark in marks {
+            // Those of a field that is no id any more go at once.
+            let span = self.inputs.iter().filter_map(|input| input.ids.as_ref()).find(|ids| ids.mark == mark);
+            let until = time.saturating_sub(span.map_or(0, |ids| ids.span));
+            let pieces = lists.ids.get(&mark).map_or(0, |list| list.end - list.first);
+            for _ in 0..LOOKS.max(pieces / 16) {
+                let Some(piece) = lists.take_ids(cache, mark, until)? else { break };
+                cache.prefetch(lists::ids(&piece).map(|(_, key)| key))?;
+                for (_, key) in lists::ids(&piece) {
+                    // One that came again since is in the list once more.
+                    let has_left = |entry: &Entry<E>| matches!(entry, Entry::Id(seen) if *seen <= until);
+                    if cache.get(key)?.is_some_and(has_left) {
+                        cache.change(key, |entry| *entry = None)?;
+                    }
                 }
             }
         }
         Ok(())
     }
-
-    /// How long ids of the input that a key names are known; nothing where the input has none any more.
-    fn span_of(&self, key: &[u8]) -> Option<Micros> {
-        let port = u32::from_be_bytes(*key.get(1..)?.first_chunk()?);
-        let span = self.inputs.get(port as usize).and_then(|input| input.rules.ids).map(|(_, span)| span);
-        Some(span.unwrap_or(0))
-    }
-}
-
-fn begin_id(port: usize, key: &mut Vec<u8>) {
-    key.push(ID);
-    // Inputs are written one by one into a job file.
-    key.extend_from_slice(&(port as u32).to_be_bytes());
-}
-
-/// The list of ids for one that was seen then.
-fn due(span: Micros, seen: Micros) -> Micros {
-    lists::round_up(seen.saturating_add(span), (span / ID_LISTS).max(1))
 }

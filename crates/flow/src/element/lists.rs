@@ -96,8 +96,8 @@ pub(super) struct Lists {
     pub(super) wakes: BTreeMap<Micros, List>,
     /// Elements to be looked at, by the time before which none of them can have expired.
     pub(super) idle: BTreeMap<Micros, List>,
-    /// Ids of records to be looked at, by the time before which none of them can have left its span.
-    pub(super) ids: BTreeMap<Micros, List>,
+    /// Ids of records that were taken, each with the time, in the order of these: by what the ids are.
+    pub(super) ids: BTreeMap<u64, List>,
 }
 
 impl Lists {
@@ -126,15 +126,47 @@ impl Lists {
         self.idle.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
     }
 
+    /// The id under this key was taken at a time that is not before those in its list.
     pub(super) fn id<E: Element>(
         &mut self,
         cache: &mut Cache<E>,
-        due: Micros,
+        mark: u64,
+        seen: Micros,
         key: &[u8],
     ) -> Result<(), Error> {
+        let mut item = Vec::with_capacity(8 + key.len());
+        item.extend_from_slice(&seen.to_le_bytes());
+        item.extend_from_slice(key);
         let next_id = &mut self.next_id;
-        self.ids.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
+        self.ids.entry(mark).or_insert_with(|| new(next_id)).push(cache, &item)
     }
+
+    /// Takes the oldest piece of a list of ids, if all of it was taken at `until` or before.
+    pub(super) fn take_ids<E: Element>(
+        &mut self,
+        cache: &mut Cache<E>,
+        mark: u64,
+        until: Micros,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let Some(list) = self.ids.get_mut(&mark) else { return Ok(None) };
+        if list.first == list.end {
+            self.ids.remove(&mark);
+            return Ok(None);
+        }
+        let is_over = match cache.get(&list.piece_key(list.first))? {
+            Some(Entry::Piece(piece)) => ids(piece).last().is_none_or(|(seen, _)| seen <= until),
+            _ => return Err(missing(*list, list.first)),
+        };
+        if is_over { list.take(cache) } else { Ok(None) }
+    }
+}
+
+/// The ids of a piece: when each was taken, and its key.
+pub(super) fn ids(piece: &[u8]) -> impl Iterator<Item = (Micros, &[u8])> {
+    keys(piece).filter_map(|item| {
+        let (seen, key) = item.split_first_chunk::<8>()?;
+        Some((Micros::from_le_bytes(*seen), key))
+    })
 }
 
 /// How many keys of the lists that are due to look at, so that what piled up goes within some calls.

@@ -3,7 +3,8 @@
 //! Little-endian: format (1), length of the back end's version (4), version, manifest. The manifest: task time (8),
 //! last tick (8), both the least number for none; next number of a list (8); how many inputs (4), and of each the time
 //! below which all is late (8), the least number before the first record; then lists up to the end, each with its use
-//! (1: output, 2: wake, 3: idle, 4: ids), due time (8), number (8), first piece (4) and end (4).
+//! (1: output, 2: wake, 3: idle, 4: ids), due time (8; of ids what they are, as in their keys), number (8), first piece (4)
+//! and end (4).
 //!
 //! Format 1 has no inputs.
 
@@ -67,7 +68,7 @@ impl Manifest {
         let pending = self.lists.pending.iter().map(|list| (PENDING, 0, *list));
         let wakes = self.lists.wakes.iter().map(|(due, list)| (WAKE, *due, *list));
         let idle = self.lists.idle.iter().map(|(due, list)| (IDLE, *due, *list));
-        let ids = self.lists.ids.iter().map(|(due, list)| (IDS, *due, *list));
+        let ids = self.lists.ids.iter().map(|(mark, list)| (IDS, mark.cast_signed(), *list));
         for (purpose, due, List { id, first, end }) in pending.chain(wakes).chain(idle).chain(ids) {
             bytes.push(purpose);
             bytes.extend_from_slice(&due.to_le_bytes());
@@ -112,7 +113,7 @@ impl Manifest {
                 PENDING => self.lists.pending.replace(list),
                 WAKE => self.lists.wakes.insert(due, list),
                 IDLE => self.lists.idle.insert(due, list),
-                IDS => self.lists.ids.insert(due, list),
+                IDS => self.lists.ids.insert(due.cast_unsigned(), list),
                 _ => return None,
             };
             if before.is_some() {

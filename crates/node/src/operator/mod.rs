@@ -54,12 +54,14 @@ pub struct Stream {
     /// What the streams that it was made of say differently.
     pub(crate) clashes: Clashes,
     pub(crate) apart: Option<Apart>,
+    /// Answers of a `metrics`: of those that were late, `late` says so, and rejects have a line.
+    pub(crate) is_judged: bool,
 }
 
 impl Stream {
     /// As a source says.
     pub(crate) fn new(schema: Schema, lateness: Micros, late: LatePolicy, dedup: Option<Dedup>) -> Self {
-        Self { schema, lateness, late, dedup, clashes: Clashes::default(), apart: None }
+        Self { schema, lateness, late, dedup, clashes: Clashes::default(), apart: None, is_judged: false }
     }
 }
 

@@ -218,7 +218,7 @@ impl Stage {
         };
         let ids = self.options.dedup.map(|(column, _)| id_keys(&dense(batch, column)));
         self.recall_ids(ids.as_deref())?;
-        let verdicts = self.judge.judge(&times, ids.as_deref());
+        let verdicts = self.judge.judge(&times, ids.as_deref(), |row| batch.seq(batch.row(row)));
         let accepted = verdicts.accepted.as_deref();
         self.records += count as u64;
 

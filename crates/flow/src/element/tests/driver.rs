@@ -89,9 +89,19 @@ impl Driver {
     /// Records of consecutive events.
     pub(super) fn records(&mut self, start: Seq, records: &[&Record]) -> Result<(), Error> {
         let range = SeqRange::new(start, start + records.len() as Seq);
+        self.range(range, &(start..).zip(records.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// Records of these order numbers, from 0 on.
+    pub(super) fn records_at(&mut self, records: &[(Seq, &Record)]) {
+        let end = records.last().map_or(0, |(seq, _)| seq + 1);
+        self.range(SeqRange::new(0, end), records).unwrap();
+    }
+
+    fn range(&mut self, range: SeqRange, records: &[(Seq, &Record)]) -> Result<(), Error> {
         for port in 0..2 {
             let rows: Vec<(Seq, &Record)> =
-                (start..).zip(records.iter().copied()).filter(|(_, record)| record.port == port).collect();
+                records.iter().copied().filter(|(_, record)| record.port == port).collect();
             if rows.is_empty() {
                 continue;
             }

@@ -4,7 +4,7 @@ use thalweg_state::memory::MemoryDisk;
 use thalweg_types::{LatePolicy, Micros, SeqRange};
 
 use super::driver::Driver;
-use super::tally::{ID_PLACE, judged};
+use super::tally::{ID_PLACE, NUMBER_PLACE, judged};
 use super::{Record, one, state, whats};
 use crate::Operator;
 use crate::element::{ElementSettings, ElementState, InputRules};
@@ -53,7 +53,7 @@ fn ids_are_let_go_of_once_their_span_has_passed() {
     let rules = InputRules { ids: Some((ID_PLACE, 1_000)), ..InputRules::ALL };
     let mut driver = Driver::new(judged(&[rules], ElementSettings::default(), ElementState::in_memory()));
     let mut most = 0;
-    for round in 0..200_u64 {
+    for round in 0..1_000_u64 {
         let records: Vec<Record> = (0..250)
             .map(|id| Record { id: Some(id), ..one(1, 1, round as Micros * 1_000 + Micros::from(id)) })
             .collect();
@@ -63,8 +63,8 @@ fn ids_are_let_go_of_once_their_span_has_passed() {
         most = most.max(driver.elements.core.cache.stats().keys);
     }
     let last = whats(&driver.told).last().unwrap().to_string();
-    assert_eq!(last, "k1 record 50000", "after its span an id is new");
-    assert!(most < 1_000, "{most} keys for 250 ids and an element");
+    assert_eq!(last, "k1 record 250000", "after its span an id is new");
+    assert!(most < 270, "{most} keys for 250 ids, an element, and lists of about twice as many ids");
 }
 
 #[test]
@@ -84,4 +84,42 @@ fn a_second_record_with_an_id_is_counted_and_not_taken() {
     assert_eq!(whats(&driver.told), ["k1 record 1", "k1 record 2", "null late 0"]);
     let counts = driver.elements.judged_counts().unwrap();
     assert_eq!((counts.duplicates, counts.late), (3, 1), "a duplicate is one however late it is");
+}
+
+#[test]
+fn records_that_were_made_of_one_are_no_duplicates_of_each_other() {
+    let rules = InputRules { ids: Some((ID_PLACE, 100)), ..InputRules::ALL };
+    let mut driver = Driver::new(judged(&[rules], ElementSettings::default(), ElementState::in_memory()));
+    let with = |key, id| Record { id: Some(id), ..one(key, 1, 0) };
+    driver.records_at(&[
+        (0, &with(1, 7)),
+        (0, &with(1, 7)),
+        (0, &with(2, 7)),
+        (1, &with(1, 7)),
+        (1, &with(1, 7)),
+    ]);
+    assert_eq!(whats(&driver.told), ["k1 record 1", "k1 record 2", "k2 record 1"]);
+    assert_eq!(driver.elements.judged_counts().unwrap().duplicates, 2);
+}
+
+#[test]
+fn ids_of_another_field_are_others() {
+    let disk = MemoryDisk::new();
+    let rules = |place| InputRules { ids: Some((place, 1_000)), ..InputRules::ALL };
+    let settings = ElementSettings::default();
+    let run = |place, cycle: u64, position: Option<&[u8]>| {
+        let state = state(&disk, cycle, position, usize::MAX);
+        let mut driver = Driver::new(judged(&[rules(place)], settings, state));
+        let record = Record { id: Some(7), ..one(1, 7, 10) };
+        driver.records(cycle, &[&record]).unwrap();
+        (whats(&driver.told).len(), commit(&mut driver, cycle + 1))
+    };
+    let (taken, position) = run(ID_PLACE, 0, None);
+    assert_eq!(taken, 1);
+    let (taken, position) = run(ID_PLACE, 1, Some(&position));
+    assert_eq!(taken, 0, "the same id");
+    let (taken, position) = run(NUMBER_PLACE, 2, Some(&position));
+    assert_eq!(taken, 1, "the same number in another field");
+    let (taken, _) = run(NUMBER_PLACE, 3, Some(&position));
+    assert_eq!(taken, 0);
 }

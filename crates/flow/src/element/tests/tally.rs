@@ -125,6 +125,8 @@ fn told() -> Schema {
     ])
 }
 
+/// Where the number is in the first schema.
+pub(super) const NUMBER_PLACE: usize = 1;
 /// Where the id is in both schemas.
 pub(super) const ID_PLACE: usize = 2;
 

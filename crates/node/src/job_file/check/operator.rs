@@ -289,6 +289,7 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
     }
     if prepared.takes_partitions {
         spread_elements(section, &mut prepared, &mut inputs, &streams)?;
+        stream::check_ids_together(section, &streams, &inputs, partitions.unwrap_or(DEFAULT_PARTITIONS));
     }
     let is_of_elements = prepared.judges && prepared.metrics.is_none();
     let split = partitions.unwrap_or(DEFAULT_PARTITIONS);

@@ -11,7 +11,10 @@ use thalweg_types::{LatePolicy, Schema};
 
 use crate::diagnostic::Span;
 use crate::job_file::section::Section;
+use crate::metrics::LATE;
 use crate::operator::{Apart, Clashes, Dedup, PartInput, Prepared, Stream, Tasks};
+
+use super::input::{CheckedInput, Spread};
 
 /// A stream with these fields, made of records of these streams.
 pub(super) fn derive(streams: &[Stream], names: &[String], schema: Schema) -> Stream {
@@ -56,6 +59,7 @@ pub(super) fn derive(streams: &[Stream], names: &[String], schema: Schema) -> St
         dedup,
         clashes,
         apart: streams.iter().find_map(|stream| stream.apart.clone()),
+        is_judged: streams.iter().all(|stream| stream.is_judged) && schema.field(LATE).is_some(),
         schema,
     }
 }
@@ -70,11 +74,12 @@ pub(super) fn emitted(
     schema: Schema,
 ) -> Stream {
     let mut stream = derive(streams, names, schema);
-    if streams.len() > 1 && prepared.judges {
-        // Not the records of its inputs, but what was made of them: an id of one of them says nothing of that.
+    stream.is_judged |= prepared.metrics.is_some() && stream.schema.field(LATE).is_some();
+    if prepared.judges && prepared.metrics.is_none() {
+        stream.is_judged = false;
+        // Not the records that it reads, but what was made of them: of one with an id there may be many.
         stream.clashes.ids = None;
-        let is_common = streams.iter().all(|other| other.dedup.is_some());
-        stream.dedup = stream.dedup.filter(|_| is_common);
+        stream.dedup = None;
     }
     if let Some(later) = &prepared.later {
         stream.lateness = stream.lateness.saturating_add(later.behind);
@@ -119,6 +124,30 @@ pub(super) fn check(
         check_apart(section, prepared, stream, partitions, place);
     }
     can_judge
+}
+
+/// Warns where a record that comes again may come to another task than the first time, as what has no key spreads records
+/// evenly over several.
+pub(super) fn check_ids_together(
+    section: &Section<'_>,
+    streams: &[Stream],
+    inputs: &[CheckedInput],
+    partitions: u32,
+) {
+    for (stream, input) in streams.iter().zip(inputs) {
+        let Some(dedup) =
+            stream.dedup.as_ref().filter(|_| matches!(input.spread, None | Some(Spread::Shuffle)))
+        else {
+            continue;
+        };
+        let message = format!(
+            "{} has no key, and each of its {partitions} tasks looks for duplicates among its own records: two with the \
+             same {:?} may come to different ones",
+            section.what, dedup.id
+        );
+        let hint = format!("`input: {{ from: …, partition: key({}) }}` brings them to one", dedup.id);
+        section.report.at(input.spread_span, message).hint(hint).warning().report();
+    }
 }
 
 /// Warns where records of tasks with a time of their own meet in one task, which takes those of the slower ones for late.

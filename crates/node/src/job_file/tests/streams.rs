@@ -163,3 +163,28 @@ sinks:
     let told = describe(&read(&text, &[]).unwrap());
     assert!(told.contains("\n  late after 17s and rejected\n"), "{told}");
 }
+
+#[test]
+fn ids_that_may_come_to_different_tasks_are_warned_of() {
+    let rest = |partition: &str| {
+        format!(
+            "  c: {{ type: count, input: {{ from: a, partition: {partition} }}, partitions: 4 }}
+sinks:
+  out: {{ type: \"null\", input: [c] }}
+  none: {{ type: \"null\", input: b }}
+"
+        )
+    };
+    check(
+        &with("id: id, dedup: 10m", "", &rest("shuffle")),
+        expect![[r#"
+        warning: operator "c" has no key, and each of its 4 tasks looks for duplicates among its own records: two with the same "id" may come to different ones
+         --> job.yaml:6:50
+          |
+        6 |   c: { type: count, input: { from: a, partition: shuffle }, partitions: 4 }
+          |                                                  ^^^^^^^
+          = hint: `input: { from: …, partition: key(id) }` brings them to one
+    "#]],
+    );
+    check(&with("id: id, dedup: 10m", "", &rest("key(id)")), expect![["fine"]]);
+}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::Array;
 use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
@@ -19,6 +20,8 @@ pub(super) struct LateLines {
     pub(super) output: usize,
     pub(super) inputs: Vec<Schema>,
     pub(super) rules: Vec<InputRules>,
+    /// By input, the field that says of a record that it was late further up, and has a line.
+    pub(super) told: Vec<Option<usize>>,
 }
 
 impl LateLines {
@@ -51,6 +54,10 @@ struct Writer {
 impl LateRecords for Writer {
     fn refuse(&mut self, record: Row<'_>, is_closed: bool, emit: &mut Emit<'_>) -> Result<(), Error> {
         let (lines, port) = (&self.lines, record.port());
+        let alone = record.alone(&lines.inputs[port])?;
+        if lines.told[port].is_some_and(|place| alone.column(place).is_valid(0)) {
+            return Ok(());
+        }
         let seq = record.seq();
         let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&lines.from), seq));
         let and = if is_closed { " and not late before `lateness` was raised" } else { "" };
@@ -60,7 +67,6 @@ impl LateRecords for Writer {
             format_timestamp(record.time()),
             lines.operator,
         );
-        let alone = record.alone(&lines.inputs[port])?;
         let alone =
             Batch::new(SeqRange::new(seq, seq + 1), alone, vec![record.time()].into(), Seqs::Dense(seq));
         let mut raw = Vec::new();

@@ -31,6 +31,7 @@ use thalweg_types::{Error, Field, Schema, Value, rejects_schema};
 use crate::diagnostic::nearest;
 use crate::job_file::Recovery;
 use crate::job_file::keys::{KeySpec, Shape};
+use crate::metrics::LATE;
 
 use super::{
     KeptBy, NamedOutput, OperatorCheck, Part, PartInput, Prepared, Stream, TEXTS, TaskContext, Tasks,
@@ -78,6 +79,9 @@ pub const CHECKPOINT: KeySpec = KeySpec::new(
     "`{ every: 100 records }` of a task or `{ every: 5s }` ends a cycle early; `none` keeps the state in memory alone, to be \
      lost with the process",
 );
+
+/// The output for late records, beside those of the plug-in.
+const REJECTS: &str = "rejects";
 
 /// How the elements of an operator are told apart and kept.
 #[derive(Clone, Debug)]
@@ -203,8 +207,15 @@ impl Prepared {
         E::Shared: 'static,
     {
         let inputs: Vec<Schema> = check.inputs().iter().map(|stream| stream.schema.clone()).collect();
+        if outputs.iter().any(|output| output.name == REJECTS) {
+            let message = format!(
+                "operators of elements have an output {REJECTS:?}, and {:?} names another",
+                check.name()
+            );
+            check.error("type", message, Some("call the plug-in's output otherwise".to_owned()));
+        }
         let rejects = outputs.len();
-        outputs.push(NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() });
+        outputs.push(NamedOutput { name: REJECTS.to_owned(), schema: rejects_schema() });
         let schemas: Vec<Schema> = outputs.iter().map(|output| output.schema.clone()).collect();
         let is_keyed = plan.keys.iter().all(|key| !key.is_empty());
         let takes_partitions = !is_keyed && check.partitions.is_some_and(|partitions| partitions > 1);
@@ -230,6 +241,7 @@ impl Prepared {
             output: rejects,
             inputs: inputs.clone(),
             rules: check.inputs().iter().map(rules).collect(),
+            told: check.inputs().iter().map(late_place).collect(),
         });
         let part = Part {
             label: None,
@@ -266,6 +278,10 @@ fn rules(stream: &Stream) -> InputRules {
         late: stream.late,
         ids: stream.dedup.as_ref().and_then(|dedup| Some((place(&dedup.id)?, dedup.span))),
     }
+}
+
+fn late_place(stream: &Stream) -> Option<usize> {
+    stream.schema.field(LATE).filter(|_| stream.is_judged).map(|(place, _)| place)
 }
 
 /// The back end of a task, as the last commit left it.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::naive::{Naive, is_close};
 use super::oracle::{bits, named, options, queries, records};
-use super::world::{Bound, World, reference};
+use super::world::{Bound, World, reference, whole};
 use super::*;
 
 /// What happens after a batch.
@@ -181,7 +181,7 @@ proptest! {
         for (actions, set, sets) in runs {
             for ((size, action), other) in actions.into_iter().chain([(80, Action::Nothing)]).zip(sets) {
                 let (mut straight, position) = reference(&world.history, &options, &records);
-                let to = records.len().min(world.position + size);
+                let to = whole(&records, records.len().min(world.position + size));
                 let expected = straight.answer(&batch(&records[position..to], position as u64)).unwrap();
                 let skipped = world.position - position;
                 let (count, answers) = world.answer(&records, to - world.position);

@@ -47,6 +47,8 @@ pub(super) struct Naive {
     /// (time at which it counts, arrival, record)
     added: Vec<(Micros, usize, Record)>,
     seen: Vec<(String, Micros)>,
+    /// Order number and id of the record whose id was taken last.
+    last: Option<(u64, String)>,
     now: Option<Micros>,
     arrivals: usize,
     /// What is below it is late, whatever `lateness` is now.
@@ -57,6 +59,12 @@ impl Naive {
     /// A restart, at which another `lateness` may take the place of that in `options`.
     pub(super) fn restart(&mut self, options: &StageOptions) {
         self.floor = self.floor.max(self.now.map(|now| now - options.lateness));
+        self.last = None;
+    }
+
+    /// Whether the record is made of the same one as that whose id was taken last.
+    fn is_part(&self, record: &Record) -> bool {
+        self.last.as_ref().is_some_and(|(seq, id)| record.seq == Some(*seq) && record.id.as_ref() == Some(id))
     }
 
     /// Takes a record and recomputes the outputs of every query for it.
@@ -71,7 +79,8 @@ impl Naive {
         let tentative = self.now.map_or(record.time, |now| now.max(record.time));
         let is_duplicate = match (&record.id, options.dedup) {
             (Some(id), Some((_, span))) => {
-                self.seen.iter().any(|(other, at)| other == id && *at > tentative - span)
+                !self.is_part(record)
+                    && self.seen.iter().any(|(other, at)| other == id && *at > tentative - span)
             }
             _ => false,
         };
@@ -80,8 +89,11 @@ impl Naive {
         if !is_duplicate && (!is_late || options.late == LatePolicy::Clamp) {
             self.now = Some(tentative);
             self.added.push((record.time.max(bound), arrival, record.clone()));
-            if let (Some(id), Some(_)) = (&record.id, options.dedup) {
+            if let (Some(id), Some(_)) = (&record.id, options.dedup)
+                && !self.is_part(record)
+            {
                 self.seen.push((id.clone(), tentative));
+                self.last = record.seq.map(|seq| (seq, id.clone()));
             }
         }
         queries.iter().map(|query| self.outputs(query, record)).collect()

@@ -167,7 +167,7 @@ impl World {
 
     pub(super) fn answer(&mut self, records: &[Record], count: usize) -> (usize, Answers) {
         let from = self.position;
-        let to = records.len().min(from + count);
+        let to = whole(records, records.len().min(from + count));
         self.position = to;
         (to - from, self.stage.answer(&batch(&records[from..to], from as u64)).unwrap())
     }
@@ -271,4 +271,10 @@ impl World {
         self.history.push((self.position, self.queries.clone()));
         Ok(())
     }
+}
+
+/// `to` or behind it, so that what shares an order number is not torn apart: markers come between numbers.
+pub(super) fn whole(records: &[Record], to: usize) -> usize {
+    let shares = |at: usize| records[at].seq.is_some() && records[at - 1].seq == records[at].seq;
+    (to..records.len()).find(|at| *at == 0 || !shares(*at)).unwrap_or(records.len())
 }
