@@ -4,6 +4,8 @@
 //! late it has become. Neither moves time. Records that were made of one record share its order number, and are no
 //! duplicates of each other.
 
+use std::collections::HashSet;
+
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::ScalarBuffer;
 use thalweg_types::{LatePolicy, Micros, Seq};
@@ -36,8 +38,37 @@ struct OneByOne {
     late: Vec<u32>,
     closed: Vec<u32>,
     duplicate: Vec<u32>,
-    /// The row whose id was taken last.
-    last: Option<usize>,
+}
+
+/// The ids that were taken under the order number at hand: there are several where one record became several.
+#[derive(Default)]
+struct Taken {
+    seq: Option<Seq>,
+    /// The row of the batch at hand whose id was the last one.
+    row: Option<usize>,
+    /// The others, those of earlier batches among them.
+    others: HashSet<Key>,
+}
+
+impl Taken {
+    fn has(&self, seq: Seq, key: &Key, keys: &[Option<Key>]) -> bool {
+        let is_last = |row: usize| keys[row].as_ref() == Some(key);
+        self.seq == Some(seq) && (self.row.is_some_and(is_last) || self.others.contains(key))
+    }
+
+    fn add(&mut self, seq: Seq, row: usize, keys: &[Option<Key>]) {
+        if self.seq == Some(seq) {
+            self.keep_last(keys);
+        } else if !self.others.is_empty() {
+            self.others.clear();
+        }
+        (self.seq, self.row) = (Some(seq), Some(row));
+    }
+
+    /// The last one becomes one of the others, as no row says it any more.
+    fn keep_last(&mut self, keys: &[Option<Key>]) {
+        self.others.extend(self.row.take().and_then(|row| keys[row].clone()));
+    }
 }
 
 pub(crate) struct Judge {
@@ -48,13 +79,19 @@ pub(crate) struct Judge {
     floor: Micros,
     policy: LatePolicy,
     ids: Option<Ids>,
-    /// Id and order number of the record whose id was taken last in the batches before.
-    last: Option<(Key, Seq)>,
+    taken: Taken,
 }
 
 impl Judge {
     pub(crate) fn new(lateness: Micros, policy: LatePolicy, dedup: Option<Micros>) -> Self {
-        Self { task_time: None, lateness, floor: Micros::MIN, policy, ids: dedup.map(Ids::new), last: None }
+        Self {
+            task_time: None,
+            lateness,
+            floor: Micros::MIN,
+            policy,
+            ids: dedup.map(Ids::new),
+            taken: Taken::default(),
+        }
     }
 
     /// Largest event time accepted so far.
@@ -112,23 +149,17 @@ impl Judge {
             late: Vec::new(),
             closed: Vec::new(),
             duplicate: Vec::new(),
-            last: None,
         };
+        let keys = keys.unwrap_or_default();
         for row in 0..times.len() {
-            let id = keys.and_then(|keys| keys[row].as_ref()).filter(|key| {
-                let last = match one_by_one.last {
-                    Some(last) => keys.and_then(|keys| keys[last].as_ref()).map(|key| (key, seq(last))),
-                    None => self.last.as_ref().map(|(key, seq)| (key, *seq)),
-                };
-                last != Some((*key, seq(row)))
-            });
-            self.judge_one(row, id, &mut one_by_one);
+            let key = keys.get(row).and_then(Option::as_ref);
+            let key = key.filter(|key| !self.taken.has(seq(row), key, keys));
+            if self.judge_one(row, key, &mut one_by_one) && key.is_some() {
+                self.taken.add(seq(row), row, keys);
+            }
         }
-        let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate, last } =
-            one_by_one;
-        if let Some(last) = last {
-            self.last = keys.and_then(|keys| keys[last].clone()).map(|key| (key, seq(last)));
-        }
+        self.taken.keep_last(keys);
+        let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate } = one_by_one;
         let is_any_refused = self.policy == LatePolicy::Reject && !late.is_empty();
         Verdicts {
             times: times.into(),
@@ -159,15 +190,16 @@ impl Judge {
         })
     }
 
-    /// `id` is that of the record, if it is to be looked for and taken.
-    fn judge_one(&mut self, row: usize, id: Option<&Key>, verdicts: &mut OneByOne) {
+    /// Whether the record is accepted. `key` is its id, if it is to be looked for and taken.
+    fn judge_one(&mut self, row: usize, key: Option<&Key>, verdicts: &mut OneByOne) -> bool {
         let time = verdicts.times[row];
         let now = self.task_time.map_or(time, |now| now.max(time));
         let refuse = |verdicts: &mut OneByOne, task_time: Option<Micros>| {
             verdicts.task_times.push(task_time.unwrap_or(time));
             verdicts.accepted[row] = false;
+            false
         };
-        if let (Some(ids), Some(key)) = (&self.ids, id)
+        if let (Some(ids), Some(key)) = (&self.ids, key)
             && ids.has_seen(key, now)
         {
             verdicts.duplicate.push(row as u32);
@@ -187,10 +219,10 @@ impl Judge {
         verdicts.out_of_order[row] = verdicts.times[row] < now;
         self.task_time = Some(now);
         verdicts.task_times.push(now);
-        if let (Some(ids), Some(key)) = (&mut self.ids, id) {
+        if let (Some(ids), Some(key)) = (&mut self.ids, key) {
             ids.saw(key.clone(), now);
-            verdicts.last = Some(row);
         }
+        true
     }
 }
 
@@ -280,9 +312,14 @@ mod tests {
 
     #[test]
     fn records_that_were_made_of_one_are_no_duplicates_of_each_other() {
-        let ids = keys(&[Some("a"), Some("a"), Some("a"), Some("a"), Some("b"), Some("a")]);
+        let ids = keys(&[Some("a"), Some("b"), Some("a"), Some("a"), Some("b"), Some("c")]);
         let mut judge = Judge::new(100, LatePolicy::Reject, Some(10));
-        let verdicts = judge.judge(&vec![0, 0, 1, 1, 1, 1].into(), Some(&ids), |row| [7, 7, 7, 8, 8, 8][row]);
-        assert_eq!(verdicts.duplicate, [3, 5], "another record has the id, and so have its parts");
+        let mut judge = |times: Vec<Micros>, ids: &[Option<Key>], seqs: &[Seq]| {
+            judge.judge(&times.into(), Some(ids), |row| seqs[row]).duplicate
+        };
+        assert!(judge(vec![0, 0], &ids[..2], &[7, 7]).is_empty());
+        let duplicate = judge(vec![0, 1, 1, 1], &ids[2..], &[7, 8, 8, 8]);
+        assert_eq!(duplicate, [1, 2], "another record has the ids, whatever its other parts have");
+        assert_eq!(judge(vec![1, 1], &ids[4..], &[8, 8]), [0], "`b` is that of the first record");
     }
 }

@@ -8,6 +8,8 @@
 //! came in it. When one was seen last is part of its entry, and alone decides. A list of each time that one was taken, in
 //! the order of these times, says which can go.
 
+use std::collections::HashSet;
+
 use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema, Seq, hash_bytes};
 
 use super::Element;
@@ -87,15 +89,39 @@ impl Input {
     }
 }
 
+/// The ids that were taken under the order number at hand: there are several where one record became several.
+#[derive(Default)]
+struct Taken {
+    seq: Option<Seq>,
+    last: Vec<u8>,
+    /// Those before the last one, where they differ.
+    others: HashSet<Vec<u8>>,
+}
+
+impl Taken {
+    fn has(&self, seq: Seq, key: &[u8]) -> bool {
+        self.seq == Some(seq) && (self.last == key || self.others.contains(key))
+    }
+
+    fn add(&mut self, seq: Seq, key: &[u8]) {
+        if self.seq == Some(seq) {
+            self.others.insert(std::mem::take(&mut self.last));
+        } else if !self.others.is_empty() {
+            self.others.clear();
+        }
+        self.seq = Some(seq);
+        self.last.clear();
+        self.last.extend_from_slice(key);
+    }
+}
+
 pub(super) struct Judge {
     inputs: Vec<Input>,
     refused: Box<dyn LateRecords>,
     counts: JudgedCounts,
     /// The id of the record at hand.
     key: Vec<u8>,
-    /// The id that was taken last, and the order number of its record.
-    last: Vec<u8>,
-    last_seq: Option<Seq>,
+    taken: Taken,
 }
 
 impl Judge {
@@ -119,8 +145,7 @@ impl Judge {
             refused,
             counts: JudgedCounts::default(),
             key: Vec::new(),
-            last: Vec::new(),
-            last_seq: None,
+            taken: Taken::default(),
         })
     }
 
@@ -164,7 +189,7 @@ impl Judge {
         lists: &mut Lists,
         emit: &mut Emit<'_>,
     ) -> Result<Option<Row<'r>>, Error> {
-        let id = self.key_of(record).filter(|_| self.last_seq != Some(record.seq()) || self.last != self.key);
+        let id = self.key_of(record).filter(|_| !self.taken.has(record.seq(), &self.key));
         let input = &self.inputs[record.port()];
         let now = time.map_or(record.time(), |time| time.max(record.time()));
         if let Some((_, span)) = id
@@ -189,8 +214,7 @@ impl Judge {
         if let Some((mark, _)) = id {
             cache.change(&self.key, |entry| *entry = Some(Entry::Id(now)))?;
             lists.id(cache, mark, now, &self.key)?;
-            self.last.clone_from(&self.key);
-            self.last_seq = Some(record.seq());
+            self.taken.add(record.seq(), &self.key);
         }
         Ok(Some(taken))
     }
@@ -218,7 +242,7 @@ impl Judge {
             // Those of a field that is no id any more go at once.
             let span = self.inputs.iter().filter_map(|input| input.ids.as_ref()).find(|ids| ids.mark == mark);
             let until = time.saturating_sub(span.map_or(0, |ids| ids.span));
-            let pieces = lists.ids.get(&mark).map_or(0, |list| list.end - list.first);
+            let pieces = lists.ids.get(&mark).map_or(0, |list| list.pieces());
             for _ in 0..LOOKS.max(pieces / 16) {
                 let Some(piece) = lists.take_ids(cache, mark, until)? else { break };
                 cache.prefetch(lists::ids(&piece).map(|(_, key)| key))?;

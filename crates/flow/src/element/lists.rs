@@ -1,7 +1,8 @@
-//! Lists of keys that wait: for output by time, for a wake, for a look at whether they have expired.
+//! Lists of keys that wait: for output by time, for a wake, for a look at whether they have expired; and of ids, each with
+//! the time when it was taken, that wait until their span has passed.
 //!
 //! A list is a queue of keys in pieces of some kilobytes, which are entries of the cache as elements are: they may
-//! leave memory, and a cycle writes those that changed. Of each list the manifest keeps where it begins and ends.
+//! leave memory, and a cycle writes those that changed. Numbers of pieces begin again behind the largest. Of each list the manifest keeps where it begins and ends.
 
 use std::collections::BTreeMap;
 
@@ -29,18 +30,25 @@ impl List {
         key
     }
 
-    /// Appends a key.
-    fn push<E: Element>(&mut self, cache: &mut Cache<E>, key: &[u8]) -> Result<(), Error> {
+    /// Pieces that it has.
+    pub(super) fn pieces(self) -> u32 {
+        self.end.wrapping_sub(self.first)
+    }
+
+    /// Appends a key, or what else is given in parts.
+    fn push<E: Element>(&mut self, cache: &mut Cache<E>, parts: &[&[u8]]) -> Result<(), Error> {
         let append = |keys: &mut Vec<u8>| {
             // Keys are shorter than what a column holds.
-            keys.extend_from_slice(&(key.len() as u32).to_le_bytes());
-            keys.extend_from_slice(key);
+            let length: usize = parts.iter().map(|part| part.len()).sum();
+            keys.extend_from_slice(&(length as u32).to_le_bytes());
+            parts.iter().for_each(|part| keys.extend_from_slice(part));
         };
-        if self.end > self.first {
-            let last = self.piece_key(self.end - 1);
+        if self.end != self.first {
+            let newest = self.end.wrapping_sub(1);
+            let last = self.piece_key(newest);
             let has_room = match cache.get(&last)? {
                 Some(Entry::Piece(keys)) => keys.len() < PIECE_BYTES,
-                _ => return Err(missing(*self, self.end - 1)),
+                _ => return Err(missing(*self, newest)),
             };
             if has_room {
                 return cache.change(&last, |entry| {
@@ -53,7 +61,7 @@ impl List {
         let mut keys = Vec::new();
         append(&mut keys);
         cache.change(&self.piece_key(self.end), |entry| *entry = Some(Entry::Piece(keys)))?;
-        self.end += 1;
+        self.end = self.end.wrapping_add(1);
         Ok(())
     }
 
@@ -64,7 +72,7 @@ impl List {
         }
         let taken = cache.change(&self.piece_key(self.first), Option::take)?;
         let Some(Entry::Piece(keys)) = taken else { return Err(missing(*self, self.first)) };
-        self.first += 1;
+        self.first = self.first.wrapping_add(1);
         Ok(Some(keys))
     }
 }
@@ -103,7 +111,7 @@ pub(super) struct Lists {
 impl Lists {
     pub(super) fn pend<E: Element>(&mut self, cache: &mut Cache<E>, key: &[u8]) -> Result<(), Error> {
         let next_id = &mut self.next_id;
-        self.pending.get_or_insert_with(|| new(next_id)).push(cache, key)
+        self.pending.get_or_insert_with(|| new(next_id)).push(cache, &[key])
     }
 
     pub(super) fn wake<E: Element>(
@@ -113,7 +121,7 @@ impl Lists {
         key: &[u8],
     ) -> Result<(), Error> {
         let next_id = &mut self.next_id;
-        self.wakes.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
+        self.wakes.entry(due).or_insert_with(|| new(next_id)).push(cache, &[key])
     }
 
     pub(super) fn idle<E: Element>(
@@ -123,7 +131,7 @@ impl Lists {
         key: &[u8],
     ) -> Result<(), Error> {
         let next_id = &mut self.next_id;
-        self.idle.entry(due).or_insert_with(|| new(next_id)).push(cache, key)
+        self.idle.entry(due).or_insert_with(|| new(next_id)).push(cache, &[key])
     }
 
     /// The id under this key was taken at a time that is not before those in its list.
@@ -134,11 +142,9 @@ impl Lists {
         seen: Micros,
         key: &[u8],
     ) -> Result<(), Error> {
-        let mut item = Vec::with_capacity(8 + key.len());
-        item.extend_from_slice(&seen.to_le_bytes());
-        item.extend_from_slice(key);
         let next_id = &mut self.next_id;
-        self.ids.entry(mark).or_insert_with(|| new(next_id)).push(cache, &item)
+        let list = self.ids.entry(mark).or_insert_with(|| new(next_id));
+        list.push(cache, &[&seen.to_le_bytes(), key])
     }
 
     /// Takes the oldest piece of a list of ids, if all of it was taken at `until` or before.
@@ -171,7 +177,7 @@ pub(super) fn ids(piece: &[u8]) -> impl Iterator<Item = (Micros, &[u8])> {
 
 /// How many keys of the lists that are due to look at, so that what piled up goes within some calls.
 pub(super) fn looks(lists: &BTreeMap<Micros, List>, time: Micros, least: usize) -> usize {
-    let pieces: u32 = lists.range(..=time).map(|(_, list)| list.end - list.first).sum();
+    let pieces: u32 = lists.range(..=time).map(|(_, list)| list.pieces()).sum();
     // A piece holds some hundred keys.
     least.max((pieces / 16) as usize * 128)
 }

@@ -91,14 +91,16 @@ fn records_that_were_made_of_one_are_no_duplicates_of_each_other() {
     let rules = InputRules { ids: Some((ID_PLACE, 100)), ..InputRules::ALL };
     let mut driver = Driver::new(judged(&[rules], ElementSettings::default(), ElementState::in_memory()));
     let with = |key, id| Record { id: Some(id), ..one(key, 1, 0) };
+    driver.records_at(&[(0, &with(1, 7)), (0, &with(1, 8)), (0, &with(2, 7))]);
     driver.records_at(&[
-        (0, &with(1, 7)),
-        (0, &with(1, 7)),
-        (0, &with(2, 7)),
+        (0, &with(2, 8)),
         (1, &with(1, 7)),
-        (1, &with(1, 7)),
+        (1, &with(1, 9)),
+        (1, &with(1, 8)),
+        (1, &with(2, 9)),
     ]);
-    assert_eq!(whats(&driver.told), ["k1 record 1", "k1 record 2", "k2 record 1"]);
+    let told = ["k1 record 1", "k1 record 2", "k2 record 1", "k2 record 2", "k1 record 3", "k2 record 3"];
+    assert_eq!(whats(&driver.told), told);
     assert_eq!(driver.elements.judged_counts().unwrap().duplicates, 2);
 }
 
@@ -112,14 +114,20 @@ fn ids_of_another_field_are_others() {
         let mut driver = Driver::new(judged(&[rules(place)], settings, state));
         let record = Record { id: Some(7), ..one(1, 7, 10) };
         driver.records(cycle, &[&record]).unwrap();
-        (whats(&driver.told).len(), commit(&mut driver, cycle + 1))
+        driver.call(SeqRange::new(0, 1), |elements, out| elements.tick(1, out)).unwrap();
+        let position = commit(&mut driver, cycle + 1);
+        (whats(&driver.told).len(), driver.elements.core.cache.backend_stats().unwrap().keys, position)
     };
-    let (taken, position) = run(ID_PLACE, 0, None);
-    assert_eq!(taken, 1);
-    let (taken, position) = run(ID_PLACE, 1, Some(&position));
-    assert_eq!(taken, 0, "the same id");
-    let (taken, position) = run(NUMBER_PLACE, 2, Some(&position));
-    assert_eq!(taken, 1, "the same number in another field");
-    let (taken, _) = run(NUMBER_PLACE, 3, Some(&position));
-    assert_eq!(taken, 0);
+    let (taken, keys, position) = run(ID_PLACE, 0, None);
+    assert_eq!((taken, keys), (1, 3), "an element, an id, and the list of ids");
+    let (taken, keys, position) = run(ID_PLACE, 1, Some(&position));
+    assert_eq!((taken, keys), (0, 3), "the same id");
+    let (taken, keys, position) = run(NUMBER_PLACE, 2, Some(&position));
+    assert_eq!(
+        (taken, keys),
+        (1, 3),
+        "the same number in another field; those of the first field are dropped"
+    );
+    let (taken, keys, _) = run(NUMBER_PLACE, 3, Some(&position));
+    assert_eq!((taken, keys), (0, 3));
 }

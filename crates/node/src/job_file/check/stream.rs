@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thalweg_flow::Partitioning;
-use thalweg_types::{LatePolicy, Schema};
+use thalweg_types::{DataType, LatePolicy, Schema};
 
 use crate::diagnostic::Span;
 use crate::job_file::section::Section;
@@ -59,9 +59,15 @@ pub(super) fn derive(streams: &[Stream], names: &[String], schema: Schema) -> St
         dedup,
         clashes,
         apart: streams.iter().find_map(|stream| stream.apart.clone()),
-        is_judged: streams.iter().all(|stream| stream.is_judged) && schema.field(LATE).is_some(),
+        is_judged: streams.iter().all(|stream| stream.is_judged) && says_late(&schema),
         schema,
     }
+}
+
+/// Whether it has the field that says of an answer which stages refused its record.
+fn says_late(schema: &Schema) -> bool {
+    let names = DataType::List(Box::new(DataType::String));
+    schema.field(LATE).is_some_and(|(_, field)| field.data_type == names)
 }
 
 /// The stream of an output of an operator with this name and `partitions` tasks where it is split.
@@ -74,7 +80,7 @@ pub(super) fn emitted(
     schema: Schema,
 ) -> Stream {
     let mut stream = derive(streams, names, schema);
-    stream.is_judged |= prepared.metrics.is_some() && stream.schema.field(LATE).is_some();
+    stream.is_judged |= prepared.metrics.is_some() && says_late(&stream.schema);
     if prepared.judges && prepared.metrics.is_none() {
         stream.is_judged = false;
         // Not the records that it reads, but what was made of them: of one with an id there may be many.

@@ -46,9 +46,8 @@ impl NaiveQuery {
 pub(super) struct Naive {
     /// (time at which it counts, arrival, record)
     added: Vec<(Micros, usize, Record)>,
-    seen: Vec<(String, Micros)>,
-    /// Order number and id of the record whose id was taken last.
-    last: Option<(u64, String)>,
+    /// Ids that were taken, when, and under which order number.
+    seen: Vec<(String, Micros, Option<u64>)>,
     now: Option<Micros>,
     arrivals: usize,
     /// What is below it is late, whatever `lateness` is now.
@@ -59,12 +58,14 @@ impl Naive {
     /// A restart, at which another `lateness` may take the place of that in `options`.
     pub(super) fn restart(&mut self, options: &StageOptions) {
         self.floor = self.floor.max(self.now.map(|now| now - options.lateness));
-        self.last = None;
     }
 
-    /// Whether the record is made of the same one as that whose id was taken last.
+    /// Whether the record is made of one whose id was taken from another part.
     fn is_part(&self, record: &Record) -> bool {
-        self.last.as_ref().is_some_and(|(seq, id)| record.seq == Some(*seq) && record.id.as_ref() == Some(id))
+        let is_same = |seen: &(String, Micros, Option<u64>)| {
+            seen.2 == record.seq && Some(&seen.0) == record.id.as_ref()
+        };
+        record.seq.is_some() && self.seen.iter().any(is_same)
     }
 
     /// Takes a record and recomputes the outputs of every query for it.
@@ -80,7 +81,7 @@ impl Naive {
         let is_duplicate = match (&record.id, options.dedup) {
             (Some(id), Some((_, span))) => {
                 !self.is_part(record)
-                    && self.seen.iter().any(|(other, at)| other == id && *at > tentative - span)
+                    && self.seen.iter().any(|(other, at, _)| other == id && *at > tentative - span)
             }
             _ => false,
         };
@@ -92,8 +93,7 @@ impl Naive {
             if let (Some(id), Some(_)) = (&record.id, options.dedup)
                 && !self.is_part(record)
             {
-                self.seen.push((id.clone(), tentative));
-                self.last = record.seq.map(|seq| (seq, id.clone()));
+                self.seen.push((id.clone(), tentative, record.seq));
             }
         }
         queries.iter().map(|query| self.outputs(query, record)).collect()
