@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_expr::{SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
-use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema, format_duration};
+use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema, format_duration, format_timestamp};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Draft, Query};
 use thalweg_window::stage::{Stage, StageOptions};
@@ -187,6 +187,17 @@ pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'stat
 
 /// The stages that refused a record as late.
 pub(crate) const LATE: &str = "late";
+
+/// Why a late record is in rejects, `by` whom it was refused. `is_closed`: it is within `lateness`, and behind what a
+/// smaller one, before a restart, has closed.
+pub(crate) fn late_reason(lateness: Micros, is_closed: bool, time: Micros, by: &str) -> String {
+    let and = if is_closed { " and not late before `lateness` was raised" } else { "" };
+    format!(
+        "expected an event time at most {} behind the newest record{and}, got {} (refused by {by})",
+        format_duration(lateness),
+        format_timestamp(time),
+    )
+}
 
 /// Fields that an answer may have beside the record's own and one object per query.
 pub const ANSWER_FIELDS: [&str; 4] = [LATE, "duplicate", "errors", "since"];

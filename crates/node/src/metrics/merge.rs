@@ -25,14 +25,11 @@ use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{InputId, InputOrder, Operator, Output};
-use thalweg_types::{
-    Batch, Error, Seq, SeqRange, Seqs, format_duration, format_timestamp, hash_columns, partition_of,
-    rejects_schema,
-};
+use thalweg_types::{Batch, Error, Seq, SeqRange, Seqs, hash_columns, partition_of, rejects_schema};
 
-use super::MetricsSpec;
 use super::scatter::{Part, scatter, widest};
 use super::stage::{FLAG_COUNT, TASKS};
+use super::{MetricsSpec, late_reason};
 
 pub(super) struct Merge {
     spec: Arc<MetricsSpec>,
@@ -249,13 +246,7 @@ impl Merge {
             let time = records.times()[*row as usize];
             sources.push(source.to_string());
             offsets.push(offset);
-            let and = if closed.contains(row) { " and not late before `lateness` was raised" } else { "" };
-            reasons.push(format!(
-                "expected an event time at most {} behind the newest record{and}, got {} (refused by {})",
-                format_duration(self.spec.lateness),
-                format_timestamp(time),
-                stages.join(", ")
-            ));
+            reasons.push(late_reason(self.spec.lateness, closed.contains(row), time, &stages.join(", ")));
             let mut raw = Vec::new();
             self.encoder.encode_row(records, *row, &mut raw);
             raws.push(raw.trim_ascii_end().to_vec());

@@ -63,10 +63,7 @@ impl OperatorPlugin for Metrics {
         if check.failed.get() {
             return None;
         }
-        let dedup = stream
-            .dedup
-            .as_ref()
-            .and_then(|dedup| schema.field(&dedup.id).map(|(place, _)| (place, dedup.span)));
+        let dedup = stream.ids();
         let answers = metrics::answers_schema(schema, &queries);
         let spec = Arc::new(MetricsSpec {
             name: Arc::clone(check.name()),

@@ -63,6 +63,12 @@ impl Stream {
     pub(crate) fn new(schema: Schema, lateness: Micros, late: LatePolicy, dedup: Option<Dedup>) -> Self {
         Self { schema, lateness, late, dedup, clashes: Clashes::default(), apart: None, is_judged: false }
     }
+
+    /// The place of the field with the id, and for how long a second one is a duplicate, microseconds.
+    pub(crate) fn ids(&self) -> Option<(usize, Micros)> {
+        let dedup = self.dedup.as_ref()?;
+        self.schema.field(&dedup.id).map(|(place, _)| (place, dedup.span))
+    }
 }
 
 /// What streams that were brought together do not agree about, in words. Who judges by it refuses them.
@@ -205,6 +211,11 @@ pub struct Later {
 }
 
 impl Prepared {
+    /// Whether it keeps elements: it judges its records, and answers no queries.
+    pub(crate) fn is_of_elements(&self) -> bool {
+        self.judges && self.metrics.is_none()
+    }
+
     /// Gives a `metrics` operator other queries; what it declares stays.
     pub(crate) fn set_metrics(&mut self, spec: MetricsSpec) {
         let spec = Arc::new(spec);

@@ -287,12 +287,12 @@ fn finish(context: &mut Context<'_>, raw: &Raw<'_>, places: &[Option<usize>]) ->
         refuse_spread(section, &*plugin, &prepared, input);
         return None;
     }
+    let split = partitions.unwrap_or(DEFAULT_PARTITIONS);
     if prepared.takes_partitions {
         spread_elements(section, &mut prepared, &mut inputs, &streams)?;
-        stream::check_ids_together(section, &streams, &inputs, partitions.unwrap_or(DEFAULT_PARTITIONS));
+        stream::check_ids_together(section, &streams, &inputs, split);
     }
-    let is_of_elements = prepared.judges && prepared.metrics.is_none();
-    let split = partitions.unwrap_or(DEFAULT_PARTITIONS);
+    let is_of_elements = prepared.is_of_elements();
     // The last of several is where they come together.
     let place = inputs.last().map_or(section.span, |input| input.spread_span);
     if !stream::check(section, &prepared, &streams, split, place) {

@@ -81,7 +81,7 @@ pub(super) fn emitted(
 ) -> Stream {
     let mut stream = derive(streams, names, schema);
     stream.is_judged |= prepared.metrics.is_some() && says_late(&stream.schema);
-    if prepared.judges && prepared.metrics.is_none() {
+    if prepared.is_of_elements() {
         stream.is_judged = false;
         // Not the records that it reads, but what was made of them: of one with an id there may be many.
         stream.clashes.ids = None;

@@ -7,9 +7,9 @@ use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{Emit, InputRules, LateRecords, Row, Set};
-use thalweg_types::{
-    Batch, Error, Schema, SeqRange, Seqs, format_duration, format_timestamp, rejects_schema,
-};
+use thalweg_types::{Batch, Error, Schema, SeqRange, Seqs, rejects_schema};
+
+use crate::metrics::late_reason;
 
 /// What the lines of an operator's tasks have in common.
 pub(super) struct LateLines {
@@ -60,13 +60,7 @@ impl LateRecords for Writer {
         }
         let seq = record.seq();
         let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&lines.from), seq));
-        let and = if is_closed { " and not late before `lateness` was raised" } else { "" };
-        let reason = format!(
-            "expected an event time at most {} behind the newest record{and}, got {} (refused by {})",
-            format_duration(lines.rules[port].lateness),
-            format_timestamp(record.time()),
-            lines.operator,
-        );
+        let reason = late_reason(lines.rules[port].lateness, is_closed, record.time(), &lines.operator);
         let alone =
             Batch::new(SeqRange::new(seq, seq + 1), alone, vec![record.time()].into(), Seqs::Dense(seq));
         let mut raw = Vec::new();

@@ -272,12 +272,7 @@ impl Prepared {
 
 /// What a stream says of its records.
 fn rules(stream: &Stream) -> InputRules {
-    let place = |id: &str| stream.schema.field(id).map(|(place, _)| place);
-    InputRules {
-        lateness: stream.lateness,
-        late: stream.late,
-        ids: stream.dedup.as_ref().and_then(|dedup| Some((place(&dedup.id)?, dedup.span))),
-    }
+    InputRules { lateness: stream.lateness, late: stream.late, ids: stream.ids() }
 }
 
 fn late_place(stream: &Stream) -> Option<usize> {
