@@ -3,7 +3,8 @@
 //! Crates below define their own enums per promise boundary; at the boundary to the user each becomes an
 //! [`Error`], from whose class the exit code and the HTTP status are derived in one table each.
 
-use std::fmt;
+use std::sync::Arc;
+use std::{fmt, io};
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,19 @@ impl Error {
         self.hint.as_deref()
     }
 
+    /// Whether it came of a disk, or a share of one, on which no room is left.
+    pub fn is_disk_full(&self) -> bool {
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            let shared = cause.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
+            if let Some(said) = shared.or_else(|| cause.downcast_ref()) {
+                return matches!(said.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            }
+            next = cause.source();
+        }
+        false
+    }
+
     /// The message and the messages of all its causes, joined by `: `.
     pub fn chain(&self) -> String {
         let mut text = self.message.clone();
@@ -123,5 +137,25 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_known_behind_every_cause() {
+        let said = |kind: io::ErrorKind| io::Error::from(kind);
+        let inner = Error::external("write").with_source(said(io::ErrorKind::QuotaExceeded));
+        for full in [
+            Error::external("write").with_source(said(io::ErrorKind::StorageFull)).context("commit"),
+            Error::external("write").with_source(Arc::new(said(io::ErrorKind::StorageFull))),
+            Error::external("commit").with_source(inner),
+        ] {
+            assert!(full.is_disk_full(), "{}", full.chain());
+        }
+        let other = Error::external("write").with_source(said(io::ErrorKind::ReadOnlyFilesystem));
+        assert!(!other.is_disk_full() && !Error::external("disk full").is_disk_full());
     }
 }

@@ -88,6 +88,7 @@ impl From<LogError> for Error {
             Error::new(error.class(), error.to_string()).with_retry(retry).with_hint(error.hint());
         match error {
             LogError::Io { source, .. } => converted.with_source(source),
+            LogError::Full { .. } => converted.with_source(io::Error::from(io::ErrorKind::StorageFull)),
             _ => converted,
         }
     }
