@@ -284,14 +284,15 @@ impl<'a> Builder<'a> {
             })
             .collect();
         let alive = 1 + parts.iter().map(Vec::len).sum::<usize>();
-        let core = Arc::new(JobCore::new(
+        let core = JobCore::new(
             Arc::clone(&graph.job),
             graph.sources.iter().map(|source| Arc::clone(&source.name)).collect(),
             graph.operators.iter().map(|operator| Arc::clone(&operator.name)).collect(),
             alive,
             durability.order.clone(),
             durability.cycles.clone(),
-        ));
+        );
+        let core = Arc::new(core.read_only_when_full(options.read_only_when_full));
         let mut builder = Self {
             stage_of: vec![0; node_count],
             counters: Vec::with_capacity(node_count),

@@ -109,6 +109,9 @@ pub trait Cycles: Send + Sync {
 
     /// The job failed or was ended at once: parts that are missing will not come.
     fn stop(&self);
+
+    /// Nothing more is committed, but the job stays to be read, its state included. [`Cycles::stop`] comes at its end.
+    fn give_up(&self) {}
 }
 
 /// What one task changed in one cycle, on its way to the disk. Used by a thread that may wait.

@@ -98,6 +98,8 @@ pub struct JobOptions {
     pub block_bytes: usize,
     /// A ring stops its producer at this many bytes in flight and lets it go on at a quarter of it.
     pub ring_bytes: usize,
+    /// A job that fails because a disk is full stays to be read: [`crate::Job::is_read_only`]. Else it ends.
+    pub read_only_when_full: bool,
 }
 
 impl Default for JobOptions {
@@ -107,6 +109,7 @@ impl Default for JobOptions {
             tick: Duration::from_millis(100),
             block_bytes: 256 << 10,
             ring_bytes: 2 << 20,
+            read_only_when_full: false,
         }
     }
 }

@@ -3,6 +3,12 @@
 //! State machine: `Running -> Draining -> Done`, and from either to `Failed` or `Aborted`; the first end wins.
 //! [`Job::wait`] returns when the job has ended *and* its last task is dropped, so files and sockets of its
 //! operators are closed by then.
+//!
+//! A job that has failed because a disk is full may stay to be read ([`JobOptions::read_only_when_full`]): then it is
+//! `Failed`, and *read-only* until it is drained or aborted or fails once more. Its sources are closed, nothing is
+//! numbered, committed or published any more, and its tasks answer what changes nothing ([`Command::record`]).
+//!
+//! [`JobOptions::read_only_when_full`]: crate::JobOptions::read_only_when_full
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -80,14 +86,17 @@ impl Job {
         self.core.lock().state.clone()
     }
 
-    /// Orderly end: sources accept nothing new, everything flows to its sinks, operators finish.
+    /// Orderly end: sources accept nothing new, everything flows to its sinks, operators finish. A job that is read-only
+    /// has nothing left to bring to an end, and ends as it has failed.
     pub fn drain(&self) {
         {
             let mut life = self.core.lock();
-            if life.state != JobState::Running {
-                return;
+            if life.state == JobState::Running {
+                life.state = JobState::Draining;
             }
-            life.state = JobState::Draining;
+        }
+        if self.is_read_only() {
+            self.abort();
         }
         self.core.wake_sequencer();
     }
@@ -95,6 +104,11 @@ impl Job {
     /// Ends at once; what is in flight is dropped.
     pub fn abort(&self) {
         self.core.end(JobState::Aborted);
+    }
+
+    /// Whether the job has failed for want of room on a disk and stays to be read.
+    pub fn is_read_only(&self) -> bool {
+        self.core.is_read_only()
     }
 
     /// Stops the job for what went wrong outside of its tasks; `part` says where.
@@ -129,7 +143,7 @@ impl Job {
     /// Numbers a command and sends it through the job to the tasks of its operator.
     ///
     /// # Errors
-    /// If the job has no such operator or has ended.
+    /// If the job has no such operator, or has ended, or is read-only and the command changes something.
     pub fn command(&self, command: Command) -> Result<(), Error> {
         let core = &self.core;
         if !core.operators.contains(&command.operator) {
@@ -142,7 +156,8 @@ impl Job {
         }
         {
             let mut life = core.lock();
-            if life.state.is_final() || life.sealed {
+            let reads = core.is_read_only() && command.record.is_none();
+            if (life.state.is_final() && !reads) || life.sealed {
                 return Err(Error::user(format!("job {:?} has ended and takes no commands", core.name)));
             }
             life.commands.push(Arc::new(command));
@@ -194,6 +209,9 @@ pub(crate) struct JobCore {
     held: AtomicBool,
     /// Set with the final state: tasks that see it drop themselves. Release here, acquire in the tasks.
     stopped: AtomicBool,
+    /// See [`Job::is_read_only`]. Changed with the lock of `life`. Release here, acquire in the tasks.
+    read_only: AtomicBool,
+    read_only_when_full: bool,
     /// Tasks that are not dropped yet, the sequencer among them.
     alive: AtomicUsize,
     /// Held for moments, never while an operator runs.
@@ -248,6 +266,8 @@ impl JobCore {
             hastened: AtomicBool::new(false),
             held: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
+            read_only_when_full: false,
             alive: AtomicUsize::new(tasks),
             life: Mutex::new(Life {
                 state: JobState::Running,
@@ -262,6 +282,12 @@ impl JobCore {
         }
     }
 
+    /// As [`crate::JobOptions::read_only_when_full`] says.
+    pub(crate) fn read_only_when_full(mut self, stays: bool) -> Self {
+        self.read_only_when_full = stays;
+        self
+    }
+
     pub(crate) fn wire(
         &self,
         sequencer: Waker,
@@ -274,6 +300,13 @@ impl JobCore {
 
     fn lock(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_all(&self) {
+        if let Some(wakers) = self.wakers.get() {
+            wakers.sequencer.wake();
+            wakers.tasks.iter().for_each(Waker::wake);
+        }
     }
 
     fn wake_sequencer(&self) {
@@ -316,6 +349,16 @@ impl JobCore {
         self.stopped.load(Ordering::Acquire)
     }
 
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    /// Whether the job stays to be read after this.
+    pub(crate) fn survives(&self, error: &Error) -> bool {
+        self.read_only_when_full && error.is_disk_full()
+    }
+
     /// Commands in the order in which they were given, and whether to drain.
     pub(crate) fn requests(&self) -> Requests {
         let mut life = self.lock();
@@ -329,17 +372,19 @@ impl JobCore {
         life.sealed
     }
 
-    /// Ends the job in this state unless it has ended already, and has its tasks dropped.
+    /// Ends the job in this state unless it has ended already, and has its tasks dropped. One that is read-only ends in
+    /// the state that it has.
     pub(crate) fn end(&self, state: JobState) {
         {
             let mut life = self.lock();
             if life.state.is_final() {
-                return;
+                if !self.read_only.swap(false, Ordering::AcqRel) {
+                    return;
+                }
+            } else {
+                tell_failure(&self.name, &state);
+                life.state = state;
             }
-            if let JobState::Failed(failure) = &state {
-                tracing::error!(job = %self.name, %failure, "job failed");
-            }
-            life.state = state;
             self.stopped.store(true, Ordering::Release);
             if life.empty {
                 self.ended.notify_all();
@@ -348,11 +393,30 @@ impl JobCore {
         if let Some(cycles) = &self.cycles {
             cycles.stop();
         }
-        if let Some(wakers) = self.wakers.get() {
-            for waker in &wakers.tasks {
-                waker.wake();
+        self.wake_all();
+    }
+
+    /// The job has failed and stays to be read; one that was to end anyway ends.
+    fn end_writing(&self, failure: JobFailure) {
+        {
+            let mut life = self.lock();
+            if life.state == JobState::Draining {
+                drop(life);
+                return self.end(JobState::Failed(failure));
             }
+            if life.state.is_final() {
+                return;
+            }
+            let state = JobState::Failed(failure);
+            tell_failure(&self.name, &state);
+            life.state = state;
+            life.commands.retain(|command| command.record.is_none());
+            self.read_only.store(true, Ordering::Release);
         }
+        if let Some(cycles) = &self.cycles {
+            cycles.give_up();
+        }
+        self.wake_all();
     }
 
     /// A task is dropped; with the last one a job that nothing stopped is done.
@@ -362,6 +426,7 @@ impl JobCore {
         }
         let mut life = self.lock();
         life.empty = true;
+        self.read_only.store(false, Ordering::Release);
         life.commands.clear();
         if !life.state.is_final() {
             life.state = JobState::Done;
@@ -385,7 +450,9 @@ impl JobCore {
         Some((Arc::clone(&self.sources[place.source]), place.offset))
     }
 
+    /// Ends the job, or what it writes where it stays to be read ([`JobCore::survives`]).
     pub(crate) fn fail(&self, operator: &Arc<str>, task: u32, seq: Option<Seq>, cause: Cause) {
+        let survives = matches!(&cause, Cause::Error(error) if self.survives(error));
         let (message, panic, error) = match cause {
             Cause::Error(error) => (
                 error.chain(),
@@ -399,14 +466,14 @@ impl JobCore {
             Cause::Panic(message) => (message, true, None),
         };
         let record = seq.and_then(|seq| self.record_name(seq));
-        self.end(JobState::Failed(JobFailure {
-            operator: Arc::clone(operator),
-            task,
-            record,
-            message,
-            panic,
-            error,
-        }));
+        let failure = JobFailure { operator: Arc::clone(operator), task, record, message, panic, error };
+        if survives { self.end_writing(failure) } else { self.end(JobState::Failed(failure)) }
+    }
+}
+
+fn tell_failure(job: &Arc<str>, state: &JobState) {
+    if let JobState::Failed(failure) = state {
+        tracing::error!(%job, %failure, "job failed");
     }
 }
 

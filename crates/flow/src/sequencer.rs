@@ -254,6 +254,9 @@ impl Sequencer {
         if self.replay.is_some() {
             return self.follow(now);
         }
+        if self.core.is_read_only() {
+            return Ok(self.serve_reads());
+        }
         self.look_at_clock();
         if !self.has_begun {
             self.has_begun = true;
@@ -328,6 +331,25 @@ impl Sequencer {
             self.asking = None;
         }
         Ok(())
+    }
+
+    /// Nothing is followed or numbered any more but what only reads: the job has failed here and stays to be read.
+    pub(crate) fn only_read(&mut self) {
+        self.replay = None;
+    }
+
+    /// Numbers what only reads, and writes nothing down: no number that follows will ever be durable. Sources are closed, so
+    /// that who waits behind them hears of it.
+    fn serve_reads(&mut self) -> Verdict {
+        for feed in self.feeds.iter_mut().filter(|feed| feed.state != FeedState::Ended) {
+            feed.source = Box::new(Closed);
+            feed.state = FeedState::Ended;
+            feed.counters.ended.store(true, Ordering::Relaxed);
+        }
+        for command in self.core.requests().commands {
+            self.control(&Control::Command(command));
+        }
+        Verdict::Idle(None)
     }
 
     /// Has all sources wait for a marker that may not come yet, or lets them go on.
@@ -539,4 +561,15 @@ impl Sequencer {
         };
         sources.chain(regular).chain(asked).min()
     }
+}
+
+/// What is left of a source whose job is read-only.
+struct Closed;
+
+impl Source for Closed {
+    fn poll(&mut self, _: usize, _: Micros) -> Result<Poll, Error> {
+        Ok(Poll::End)
+    }
+
+    fn drain(&mut self) {}
 }

@@ -52,8 +52,16 @@ impl Work for Shell {
         match outcome {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(error)) => {
+                let survives = core.survives(&error);
                 self.fail(Cause::Error(error));
-                Verdict::Finished
+                match &mut self.kind {
+                    Kind::Sequencer(sequencer) if survives => {
+                        sequencer.only_read();
+                        Verdict::Again
+                    }
+                    // What a task survives it deals with itself.
+                    _ => Verdict::Finished,
+                }
             }
             Err(payload) => {
                 self.fail(Cause::Panic(panic_message(payload.as_ref())));

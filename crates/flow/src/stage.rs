@@ -9,7 +9,7 @@ use std::time::Instant;
 use thalweg_types::{Batch, Error, Seq, SeqRange};
 
 use crate::clock::processor_time;
-use crate::job::JobCore;
+use crate::job::{Cause, JobCore};
 use crate::link::{Link, Moment};
 use crate::merge::{ascend, ascends, bounds, merge, renumber, stand_apart};
 use crate::operator::At;
@@ -20,6 +20,8 @@ use crate::{Decoder, InputId, Operator, Output, Waker};
 pub(crate) enum Body {
     Decoder(Box<dyn Decoder>),
     Operator(Box<dyn Operator>),
+    /// It can publish nothing any more, in a job that stays to be read.
+    Gone,
 }
 
 /// What an output leads to.
@@ -44,6 +46,9 @@ pub(crate) struct Stage {
     pub at: At,
     /// The first record of the batch that it was given.
     pub first: Option<Seq>,
+    /// Of a job that stays to be read: it has failed, or what comes will never be durable. Records, ticks and markers
+    /// are dropped, commands are not.
+    only_answers: bool,
 }
 
 fn output<'a>(
@@ -76,6 +81,7 @@ impl Stage {
             emitted: Vec::new(),
             at: At::Unsaid,
             first: None,
+            only_answers: false,
         }
     }
 
@@ -91,21 +97,25 @@ impl Stage {
 
     pub(crate) fn is_ready(&mut self, waker: &Waker) -> bool {
         match &mut self.body {
-            Body::Decoder(_) => true,
-            Body::Operator(operator) => operator.is_ready(waker),
+            Body::Operator(operator) if !self.only_answers => operator.is_ready(waker),
+            _ => true,
         }
     }
 
     pub(crate) fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
         match &mut self.body {
-            Body::Decoder(_) => Ok(true),
-            Body::Operator(operator) => operator.is_drained(waker),
+            Body::Operator(operator) if !self.only_answers => operator.is_drained(waker),
+            _ => Ok(true),
         }
     }
 
     pub(crate) fn decode(&mut self, sequenced: &Sequenced) -> Result<(), Error> {
-        let Body::Decoder(decoder) = &mut self.body else {
-            return Err(Error::internal(format!("a source's block reached operator {:?}", self.name)));
+        let decoder = match &mut self.body {
+            Body::Decoder(decoder) => decoder,
+            Body::Gone => return Ok(()),
+            Body::Operator(_) => {
+                return Err(Error::internal(format!("a source's block reached operator {:?}", self.name)));
+            }
         };
         let range = sequenced.range;
         self.first = Some(range.start);
@@ -133,6 +143,9 @@ impl Stage {
         range: SeqRange,
     ) -> Result<(), Error> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+        if self.only_answers {
+            return Ok(());
+        }
         let counters = &self.counters;
         let mut had_records = false;
         for (input, batch) in pieces {
@@ -193,9 +206,47 @@ impl Stage {
         Ok(())
     }
 
+    /// From now on the operator is given what is asked of it, and nothing that would change it.
+    pub(crate) fn only_answer(&mut self) {
+        self.only_answers = true;
+        self.emitted.clear();
+        self.inbox.clear();
+        (self.first, self.at) = (None, At::Unsaid);
+    }
+
+    /// Drops operator or decoder with all that it holds: who waits for something from it hears that it will not come.
+    pub(crate) fn leave(&mut self) {
+        self.only_answer();
+        self.body = Body::Gone;
+    }
+
+    /// Fails the job for what one of its calls said. Where the job stays to be read, the task goes on.
+    ///
+    /// # Errors
+    /// `error`, where the job has to end.
+    pub(crate) fn fail(&mut self, error: Error) -> Result<(), Error> {
+        if !self.core.survives(&error) {
+            return Err(error);
+        }
+        self.core.fail(&self.name, self.index, self.record(), Cause::Error(error));
+        self.only_answer();
+        Ok(())
+    }
+
+    /// Where the job has failed and stays to be read, the number from which on nothing will ever be durable.
+    pub(crate) fn lost_from(&self) -> Option<Seq> {
+        if !self.core.is_read_only() {
+            return None;
+        }
+        self.core.order.as_ref().map(|order| order.end())
+    }
+
     /// Passes a tick or its like to the operator, as number `seq`.
     pub(crate) fn control(&mut self, control: &Control, seq: Seq) -> Result<(), Error> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+        if self.only_answers && !matches!(control, Control::Command(_)) {
+            return Ok(());
+        }
         self.at = At::Unsaid;
         let range = SeqRange::new(seq, seq + 1);
         let mut out = output((&self.name, self.index), &mut self.emitted, &mut self.at, range, &self.core);

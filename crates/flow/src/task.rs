@@ -205,9 +205,14 @@ impl Task {
 
     /// Whether operators take more, and what they publish is durable; who says no wakes the task later.
     fn may_step(&mut self) -> bool {
-        if let Some(durable) = &self.durable {
+        let lost_from = self.stages[0].lost_from();
+        if self.durable.is_some() || lost_from.is_some() {
             let end = self.inlets.iter().filter_map(|inlet| Some(inlet.head.as_ref()?.end)).min();
-            if end.is_some_and(|end| end > durable.end()) {
+            let reaches = |durable: Seq| end.is_some_and(|end| end > durable);
+            if lost_from.is_some_and(reaches) {
+                let leave = if self.durable.is_some() { Stage::leave } else { Stage::only_answer };
+                self.stages.iter_mut().for_each(leave);
+            } else if self.durable.as_ref().is_some_and(|durable| reaches(durable.end())) {
                 return false;
             }
         }
@@ -276,26 +281,13 @@ impl Task {
         let mut time = now;
         for number in 0..self.stages.len() {
             self.working = number;
-            let stage = &mut self.stages[number];
-            let before = stage.counters.records_in.get();
+            let before = self.stages[number].counters.records_in.get();
             let at = Moment { now: time, born };
             // Calls are timed with what hands their output on: partitioning is part of what an operator costs.
-            match &block {
-                Data::Block(sequenced) if number == 0 => {
-                    stage.decode(sequenced)?;
-                    stage.hand_on(range, at, &mut self.handed)?;
-                }
-                _ if number == 0 => {
-                    stage.process(self.pieces.drain(..), range)?;
-                    stage.hand_on(range, at, &mut self.handed)?;
-                }
-                _ => stage.process_inbox(range, at, &mut self.handed)?,
+            if let Err(error) = self.work(number, &block, control.as_ref(), range, at) {
+                self.stages[number].fail(error)?;
             }
-            if let Some(control) = &control {
-                // Rows that came with the tick's own number are before it, here as on every ring.
-                stage.control(control, end - 1)?;
-                stage.hand_on(range, at, &mut self.handed)?;
-            }
+            let stage = &mut self.stages[number];
             for link in stage.ports.iter_mut().flat_map(|port| &mut port.links) {
                 match &control {
                     Some(control) => link.control(end, control, born)?,
@@ -326,6 +318,35 @@ impl Task {
         }
         self.look_for_stuck();
         Ok(time)
+    }
+
+    /// Gives a stage what it is to work on, and hands on what it emits.
+    fn work(
+        &mut self,
+        number: usize,
+        block: &Data,
+        control: Option<&Control>,
+        range: SeqRange,
+        at: Moment,
+    ) -> Result<(), Error> {
+        let stage = &mut self.stages[number];
+        match block {
+            Data::Block(sequenced) if number == 0 => {
+                stage.decode(sequenced)?;
+                stage.hand_on(range, at, &mut self.handed)?;
+            }
+            _ if number == 0 => {
+                stage.process(self.pieces.drain(..), range)?;
+                stage.hand_on(range, at, &mut self.handed)?;
+            }
+            _ => stage.process_inbox(range, at, &mut self.handed)?,
+        }
+        if let Some(control) = control {
+            // Rows that came with the tick's own number are before it, here as on every ring.
+            stage.control(control, range.end - 1)?;
+            stage.hand_on(range, at, &mut self.handed)?;
+        }
+        Ok(())
     }
 
     /// One ring: its head as it is.

@@ -11,4 +11,5 @@ mod loom;
 mod measure;
 mod order;
 mod placement;
+mod read_only;
 mod schedule;
