@@ -31,6 +31,8 @@ pub(crate) fn run(args: Run) -> Outcome {
     if let Some(workers) = args.workers {
         options = options.workers(usize::from(workers));
     }
+    // Without a door nobody could read.
+    options = options.read_only_when_full(args.listen.is_some());
     let jobs = check_all(&args, &options.check_options())?;
     for skip in &args.skips {
         if !jobs.iter().any(|job| job.sources.iter().any(|source| *source.name == *skip.source)) {
@@ -91,7 +93,8 @@ fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<Che
 
 /// Waits for all jobs, draining them at the first signal and ending them at the second, or as soon as a sync has failed.
 ///
-/// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal.
+/// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal. So does
+/// one with a job that is read-only.
 fn wait(
     node: &Node,
     running: &mut Vec<Arc<RunningJob>>,
@@ -103,26 +106,35 @@ fn wait(
     let mut aborted_at: Option<Instant> = None;
     let is_idle_node = running.is_empty();
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
+    let mut is_told = vec![false; running.len()];
     loop {
         if door.is_some() {
             for job in node.list() {
                 if !running.iter().any(|known| Arc::ptr_eq(known, &job)) {
                     running.push(job);
                     ends.push(None);
+                    is_told.push(false);
                 }
             }
         }
         match ends.iter().position(Option::is_none) {
-            Some(next) => {
-                ends[next] = running[next].wait_timeout(LOOK);
-                if let Some(failure) = ends[next].as_ref().and_then(JobEnd::failure) {
-                    // Told when it happens: other jobs may run for long.
-                    let hint = failure.error.as_ref().and_then(|error| error.hint.as_deref());
-                    talk(&with_hint(&format!("job {:?}: {failure}", running[next].name()), hint));
-                }
-            }
+            Some(next) => ends[next] = running[next].wait_timeout(LOOK),
             None if is_idle_node && asked == 0 && failed_sync().is_none() => std::thread::sleep(LOOK),
             None => break,
+        }
+        // Told when it happens: other jobs may run for long.
+        for (job, is_told) in running.iter().zip(&mut is_told).filter(|(_, is_told)| !**is_told) {
+            if let JobState::Failed(failure) = job.state() {
+                *is_told = true;
+                let hint = failure.error.as_ref().and_then(|error| error.hint.as_deref());
+                talk(&with_hint(&format!("job {:?}: {failure}", job.name()), hint));
+                if job.is_read_only() {
+                    talk(&format!(
+                        "job {:?} takes no records any more, and is only read, until the process ends",
+                        job.name()
+                    ));
+                }
+            }
         }
         let count = signals.count();
         if count > asked {

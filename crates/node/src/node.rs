@@ -35,6 +35,9 @@ const STATE_MEMORY: u64 = 256 << 20;
 /// Reservoirs write behind and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
 
+/// How long a job may take to end that is started again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How a node is opened.
 pub struct NodeOptions {
     /// `None`: a temporary folder that goes away with the node.
@@ -45,6 +48,7 @@ pub struct NodeOptions {
     pub tables: Arc<Tables>,
     pub operators: Operators,
     pub clock: Arc<dyn Clock>,
+    pub read_only_when_full: bool,
 }
 
 impl Default for NodeOptions {
@@ -59,6 +63,7 @@ impl Default for NodeOptions {
             tables,
             operators: Operators::builtin(),
             clock: Arc::new(SystemClock),
+            read_only_when_full: false,
         }
     }
 }
@@ -73,6 +78,13 @@ impl NodeOptions {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
+        self
+    }
+
+    /// Keeps a job to be read that fails because a disk is full ([`RunningJob::is_read_only`]); without this it ends.
+    #[must_use]
+    pub fn read_only_when_full(mut self, stays: bool) -> Self {
+        self.read_only_when_full = stays;
         self
     }
 
@@ -130,6 +142,7 @@ impl NodeOptions {
             check,
             jobs: Mutex::default(),
             tables: self.tables,
+            read_only_when_full: self.read_only_when_full,
             dir,
         })
     }
@@ -144,6 +157,7 @@ pub struct Node {
     /// By name; ended ones stay until they are removed or started again. Held while a job is opened.
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
     tables: Arc<Tables>,
+    read_only_when_full: bool,
     dir: DataDir,
 }
 
@@ -186,11 +200,20 @@ impl Node {
             return Err(Error::external(format!("nothing is written any more after {said}"))
                 .with_hint("look for the cause (disk, mount), then start the process again"));
         }
-        if let Some(known) = jobs.get(&job.name)
-            && !known.state().is_final()
-        {
-            return Err(Error::user(format!("a job {:?} is running already", job.name))
-                .with_hint("end it first, or give this one another name"));
+        if let Some(known) = jobs.get(&job.name) {
+            if !known.state().is_final() {
+                return Err(Error::user(format!("a job {:?} is running already", job.name))
+                    .with_hint("end it first, or give this one another name"));
+            }
+            // One that is read-only ends here; whatever ends, its files are closed before they are opened again.
+            known.abort();
+            if known.wait_timeout(PATIENCE).is_none() {
+                return Err(Error::external(format!(
+                    "job {:?} does not end: a call to the disk does not return",
+                    job.name
+                ))
+                .with_hint("try again; or look for the cause (disk, mount), then start the process again"));
+            }
         }
         let folder = self.dir.job(&job.name)?;
         let mut store = match self.dir.is_temporary() {
@@ -227,6 +250,7 @@ impl Node {
             .cloned()
             .collect();
         let mut built = graph::build(&job, &folder, &services, &skips, store.as_mut())?;
+        built.options.read_only_when_full = self.read_only_when_full;
         let queries: Arc<BTreeMap<Arc<str>, LiveQueries>> = Arc::new(
             job.operators
                 .iter()
@@ -464,6 +488,12 @@ impl RunningJob {
 
     pub fn state(&self) -> JobState {
         self.job.state()
+    }
+
+    /// Whether it has failed for want of room on a disk and stays to be read: it takes no records and changes nothing,
+    /// and answers for present values until it is drained, aborted, or started again.
+    pub fn is_read_only(&self) -> bool {
+        self.job.is_read_only()
     }
 
     pub fn stats(&self) -> JobStats {

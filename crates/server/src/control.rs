@@ -23,7 +23,7 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ControlError::NotFound`] for the job or the source (a source of another type is not found: only those with
-    /// a door are known here), [`ControlError::Conflict`] where the job has ended.
+    /// a door are known here), [`ControlError::Conflict`] where the job has ended, [`ControlError::ReadOnly`].
     fn ingress(&self, job: &str, source: &str) -> Result<Arc<dyn Ingress>, ControlError>;
 
     /// All jobs, in the order of their names.
@@ -45,7 +45,7 @@ pub trait Control: Send + Sync + 'static {
     /// [`ControlError::NotFound`]. A job that failed has a summary that says so.
     fn stop(&self, job: &str, how: Stop) -> Result<StopSummary, ControlError>;
 
-    /// The present values of a query for one group.
+    /// The present values of a query for one group; also of a job that is read-only.
     ///
     /// # Errors
     /// [`ControlError::NotFound`]; a user's [`Error`] that says which fields make the key where those given do not.
@@ -54,11 +54,12 @@ pub trait Control: Send + Sync + 'static {
     /// Adds a query to a running operator.
     ///
     /// # Errors
-    /// [`ControlError::Mistakes`], [`ControlError::NotFound`] for job or operator, [`ControlError::Exists`].
+    /// [`ControlError::Mistakes`], [`ControlError::NotFound`] for job or operator, [`ControlError::Exists`],
+    /// [`ControlError::Conflict`] where the job has ended, [`ControlError::ReadOnly`].
     fn add_query(&self, query: &QueryPath, sql: &str) -> Result<(), ControlError>;
 
     /// # Errors
-    /// [`ControlError::NotFound`] for job, operator or query.
+    /// [`ControlError::NotFound`] for job, operator or query; [`ControlError::Conflict`], [`ControlError::ReadOnly`].
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError>;
 }
 
@@ -139,6 +140,9 @@ pub enum ControlError {
     /// It is there, but in no state for this: a job that has ended, for instance.
     #[error("{message}")]
     Conflict { message: String, hint: Option<String> },
+    /// The job has failed as a disk is full, and is only read.
+    #[error("job {job:?} takes nothing any more, and is only read: {failure}")]
+    ReadOnly { job: String, failure: String, hint: Option<String> },
     /// A job file or a query is wrong: all mistakes, in the order of the text.
     #[error("{} in the {of}", count(.mistakes.len(), "mistake"))]
     Mistakes { of: TextKind, mistakes: Vec<Mistake> },

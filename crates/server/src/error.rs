@@ -43,6 +43,7 @@ pub(crate) enum Code {
     Timeout,
     QueryTimeout,
     JobStopped,
+    DiskFull,
 }
 
 struct Row {
@@ -88,6 +89,7 @@ impl Code {
             Code::Timeout => ("timeout", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
             // It reads only, so nothing is left open.
             Code::QueryTimeout => ("query_timeout", StatusCode::GATEWAY_TIMEOUT, Never, None),
+            Code::DiskFull => ("disk_full", StatusCode::INSUFFICIENT_STORAGE, WithBackoff, Some("60")),
             Code::JobStopped => ("job_stopped", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
         };
         Row { name, status, retry, retry_after }
@@ -222,6 +224,11 @@ impl From<ControlError> for ApiError {
                 out.0.hint = hint;
                 out
             }
+            ControlError::ReadOnly { job, hint, .. } => {
+                let again = format!("then start it again with POST /v1/jobs/{job}, or the process");
+                let first = hint.map(|hint| format!("{hint}; ")).unwrap_or_default();
+                ApiError::new(Code::DiskFull, message).hint(format!("{first}{again}"))
+            }
             ControlError::Mistakes { of, mistakes } => mistaken(of, message, &mistakes),
             ControlError::Failed(error) => error.into(),
         }
@@ -323,7 +330,14 @@ mod tests {
 
     #[test]
     fn statuses_that_invite_a_retry_say_when() {
-        for code in [Code::QueueFull, Code::Unavailable, Code::Starting, Code::Draining, Code::Overloaded] {
+        for code in [
+            Code::QueueFull,
+            Code::DiskFull,
+            Code::Unavailable,
+            Code::Starting,
+            Code::Draining,
+            Code::Overloaded,
+        ] {
             let response = ApiError::new(code, "x").into_response();
             assert!(response.headers().contains_key(header::RETRY_AFTER), "{code:?}");
         }

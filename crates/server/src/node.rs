@@ -64,17 +64,20 @@ impl NodeControl {
         jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
     }
 
-    /// Runs `work` on the queries of an operator of a job that runs.
+    /// Runs `work` on the queries of an operator of a job that runs, or, where it only reads, is read-only.
     fn with_queries<T>(
         &self,
         path: &QueryPath,
+        reads: bool,
         work: impl FnOnce(&RunningJob, &LiveQueries) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
         let job = self.find(&path.job)?;
         let queries = job
             .queries(&path.operator)
             .ok_or_else(|| not_found(Kind::Operator, &path.operator, job.metrics()))?;
-        refuse_ended(&job)?;
+        if !(reads && job.is_read_only()) {
+            refuse_ended(&job)?;
+        }
         work(&job, queries)
     }
 }
@@ -160,20 +163,20 @@ impl Control for NodeControl {
     fn present(&self, query: &QueryPath, key: &[KeyField]) -> Result<Present, ControlError> {
         let key: Vec<(String, Option<String>)> =
             key.iter().map(|field| (field.name.clone(), field.value.clone())).collect();
-        self.with_queries(query, |job, queries| {
+        self.with_queries(query, true, |job, queries| {
             let value = queries.read(job.job(), &query.query, &key).map_err(|error| of_query(error, ""))?;
             Ok(Present { key: value.key, values: value.values, as_of: value.as_of })
         })
     }
 
     fn add_query(&self, query: &QueryPath, sql: &str) -> Result<(), ControlError> {
-        self.with_queries(query, |job, queries| {
+        self.with_queries(query, false, |job, queries| {
             queries.add(job.job(), &query.query, sql).map_err(|error| of_query(error, sql))
         })
     }
 
     fn drop_query(&self, query: &QueryPath) -> Result<(), ControlError> {
-        self.with_queries(query, |job, queries| {
+        self.with_queries(query, false, |job, queries| {
             queries.drop(job.job(), &query.query).map_err(|error| of_query(error, ""))
         })
     }
@@ -191,10 +194,17 @@ fn not_found<'a>(kind: Kind, name: &str, known: impl Iterator<Item = &'a Arc<str
     }
 }
 
-/// A job that has ended is still shown, but takes nothing.
+/// A job that has ended is still shown, but takes nothing; nor does one that is read-only.
 fn refuse_ended(job: &RunningJob) -> Result<(), ControlError> {
     let how = match job.state() {
         JobState::Running | JobState::Draining => return Ok(()),
+        JobState::Failed(failure) if job.is_read_only() => {
+            return Err(ControlError::ReadOnly {
+                job: job.name().to_string(),
+                failure: failure.to_string(),
+                hint: failure.error.and_then(|error| error.hint),
+            });
+        }
         JobState::Done => "is done".to_owned(),
         JobState::Failed(failure) => format!("has failed: {failure}"),
         JobState::Aborted => "was aborted".to_owned(),

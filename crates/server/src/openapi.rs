@@ -117,7 +117,11 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![],
             body: None,
             success: vec![("204", "Dropped", None)],
-            errors: &[("404", "No such job, operator or query"), ("504", "Overdue; it may still be dropped")],
+            errors: &[
+                ("404", "No such job, operator or query"),
+                ("504", "Overdue; it may still be dropped"),
+                ("507", "A disk is full: the job is only read"),
+            ],
         },
         Endpoint::ListJobs => Operation {
             id: "listJobs",
@@ -244,6 +248,7 @@ fn post_records() -> Operation {
                 "An answer is overdue or the job stopped: the outcome is unknown. Repeating is safe only where the source \
                  has an `id`",
             ),
+            ("507", "A disk is full: the job takes nothing and is only read"),
         ],
     }
 }
@@ -331,6 +336,7 @@ fn add_query() -> Operation {
             ("413", "The body is too large"),
             ("415", "The body is no text"),
             ("504", "Overdue; it may still be added"),
+            ("507", "A disk is full: the job is only read"),
         ],
     }
 }

@@ -162,7 +162,12 @@ impl Cycles for Committer {
         let order = self.place.next();
         let queries = self.place.queries();
         let open = OpenCycle { start, order, queries, parts: BTreeMap::new(), at: Instant::now() };
-        self.lock().open.push_back(open);
+        let mut inner = self.lock();
+        // A job that stays to be read may still follow its order log, with a marker for every cycle in it.
+        if !inner.is_stopped {
+            inner.open.push_back(open);
+        }
+        drop(inner);
         self.changed.notify_all();
     }
 
@@ -187,9 +192,17 @@ impl Cycles for Committer {
     }
 
     fn stop(&self) {
-        self.lock().is_stopped = true;
-        self.changed.notify_all();
+        self.give_up();
         self.interrupt.raise();
+    }
+
+    fn give_up(&self) {
+        let mut inner = self.lock();
+        inner.is_stopped = true;
+        let left = std::mem::take(&mut inner.open);
+        drop(inner);
+        drop(left);
+        self.changed.notify_all();
     }
 }
 

@@ -220,6 +220,11 @@ impl Control for FakeNode {
                 message: "job \"payments\" has failed".to_owned(),
                 hint: Some("start it again".to_owned()),
             }),
+            "full" => Err(ControlError::ReadOnly {
+                job: "payments".to_owned(),
+                failure: "write \"d/x\"".to_owned(),
+                hint: Some("make room".to_owned()),
+            }),
             _ => Err(ControlError::NotFound {
                 kind: Kind::Source,
                 name: source.to_owned(),

@@ -89,6 +89,16 @@ fn a_job_that_has_ended_is_a_conflict() {
 }
 
 #[test]
+fn a_job_that_is_only_read_says_why_and_what_to_do() {
+    let reply = Site::new().post("/v1/jobs/payments/sources/full", "{}");
+    assert_eq!(reply.header("retry-after"), Some("60"));
+    let error = reply.expect_error(507, "disk_full");
+    assert_eq!(error["message"], "job \"payments\" takes nothing any more, and is only read: write \"d/x\"");
+    let hint = "make room; then start it again with POST /v1/jobs/payments, or the process";
+    assert_eq!((error["hint"].as_str(), error["retry"].as_str()), (Some(hint), Some("with_backoff")));
+}
+
+#[test]
 fn what_the_queue_says_becomes_a_status() {
     let site = Site::new();
     for (mode, status, code, retry_after) in [
