@@ -15,7 +15,7 @@ use crate::project;
 /// How often the engine is looked at.
 pub(super) const LOOK: Duration = Duration::from_micros(500);
 
-pub(super) struct Engine {
+pub(crate) struct Engine {
     child: Child,
     pub(super) started: Instant,
     stderr: PathBuf,
@@ -53,6 +53,12 @@ impl Files<'_> {
 }
 
 impl Engine {
+    /// Starts a program, as it is, that is the engine or becomes it; `folder` is for what it says.
+    pub(crate) fn start_under(words: &[String], folder: &Path) -> Result<Self> {
+        let (program, arguments) = words.split_first().context("no program to start")?;
+        Self::start(Path::new(program), arguments, folder, None)
+    }
+
     /// Starts `binary arguments`; `folder` is for what it says.
     pub(super) fn start(
         binary: &Path,
@@ -80,13 +86,17 @@ impl Engine {
         Ok(Self { child, started: Instant::now(), stderr, trace: injection.map(|_| trace) })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has said so far.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
     /// Where it listens, once it does.
-    pub(super) fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         let said = self.said();
         let (line, _) = said.split_once("listening on http://")?.1.split_once('\n')?;
         line.trim().parse().ok()
@@ -109,7 +119,7 @@ impl Engine {
     }
 
     /// Asks it to drain and end.
-    pub(super) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         sys::terminate(&self.child);
     }
 
@@ -129,7 +139,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where it goes on for longer than `limit`; it is killed then.
-    pub(super) fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         if !self.ends_within(limit)? {
             let said = self.said();
             self.kill()?;

@@ -16,7 +16,7 @@ mod counts;
 mod database;
 mod decide;
 mod disk;
-mod engine;
+pub(crate) mod engine;
 mod jobs;
 mod ledger;
 mod plants;

@@ -29,13 +29,13 @@ pub(super) fn no_other_user() -> Option<String> {
 }
 
 /// A small disk in a file.
-struct Disk {
+pub(super) struct Disk {
     image: PathBuf,
-    mount: PathBuf,
+    pub(super) mount: PathBuf,
 }
 
 impl Disk {
-    fn make(place: &Place, bytes: u64) -> Result<Self> {
+    pub(super) fn make(place: &Place, bytes: u64) -> Result<Self> {
         let disk = Self { image: place.folder.join("disk.ext4"), mount: place.folder.join("disk") };
         std::fs::create_dir(&disk.mount)?;
         File::create(&disk.image)?.set_len(bytes)?;
@@ -45,7 +45,7 @@ impl Disk {
     }
 
     /// What runs a program with the disk mounted; `before` is done first, by a shell in its folder.
-    fn with(&self, options: &str, before: &str) -> Vec<String> {
+    pub(super) fn with(&self, options: &str, before: &str) -> Vec<String> {
         self.by(&format!(r#"mount -t ext4 -o {options} "$1" "$2"; (cd "$2"; {before}); shift 2; exec "$@""#))
     }
 
@@ -85,7 +85,7 @@ impl Disk {
 }
 
 /// Fills the disk but for so much; what is left for the file's own bookkeeping may be less than thought.
-fn fill_but(kib: u64) -> String {
+pub(super) fn fill_but(kib: u64) -> String {
     format!(
         "left=$(stat -f -c '%a * %S / 1024' . | xargs -I X sh -c 'echo $((X))'); \
          dd if=/dev/zero of=filler bs=1024 count=$((left - {kib})) 2>/dev/null || true"

@@ -38,7 +38,7 @@ const RECORDS: u32 = 40_000;
 /// The program, and what its job puts out where nothing goes wrong.
 pub(super) struct Bench {
     folder: TempDir,
-    binary: PathBuf,
+    pub(super) binary: PathBuf,
     expected: Vec<Vec<u8>>,
     /// What was on the disk in the end, in KiB: a run needs that much and more.
     pub(super) data_kib: u64,

@@ -9,6 +9,7 @@
 mod calls;
 mod disk;
 mod job;
+mod reads;
 
 use std::process::ExitCode;
 
@@ -33,8 +34,9 @@ struct Check {
     run: fn(&Bench) -> Result<()>,
 }
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     Check { name: "data-disk-full", missing: disk::missing, run: disk::data_full },
+    Check { name: "disk-full-is-read", missing: disk::missing, run: reads::full },
     Check { name: "sink-disk-full", missing: disk::missing, run: disk::sink_full },
     Check { name: "disk-read-only", missing: disk::missing, run: disk::read_only },
     Check { name: "disk-becomes-read-only", missing: disk::no_disk_that_fails, run: disk::becomes_read_only },
