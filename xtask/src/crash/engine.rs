@@ -102,6 +102,11 @@ impl Engine {
         line.trim().parse().ok()
     }
 
+    /// Whether it has said that its job takes nothing any more for want of room, and stays to be read.
+    pub(super) fn is_only_read(&self) -> bool {
+        self.said().contains("is only read, until the process ends")
+    }
+
     /// Whether strace has changed the outcome of a call.
     pub(super) fn was_injected(&self) -> bool {
         let Some(trace) = &self.trace else { return false };

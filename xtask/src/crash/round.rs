@@ -193,6 +193,10 @@ impl Round<'_> {
                 engine.drain();
                 is_asked = true;
             }
+            if !is_asked && lacks_room(injection) && engine.is_only_read() {
+                engine.drain();
+                is_asked = true;
+            }
             if engine.started.elapsed() > PATIENCE {
                 let said = engine.said();
                 engine.kill()?;
@@ -214,9 +218,12 @@ impl Round<'_> {
             }
             (Disturbance::Call(injection, _), _) if engine.was_injected() => {
                 // The call came just now. Room that is missing may be room that nobody needs yet.
-                if injection.effect == Effect::Error("ENOSPC") && !engine.ends_within(GRACE)? {
-                    engine.kill()?;
-                    return Ok(End::Killed { at_call: false });
+                if lacks_room(Some(injection)) && !engine.ends_within(GRACE)? {
+                    if !engine.is_only_read() {
+                        engine.kill()?;
+                        return Ok(End::Killed { at_call: false });
+                    }
+                    engine.drain();
                 }
                 let status = engine.wait(PATIENCE)?;
                 judge(status, Some(injection), engine)
@@ -287,6 +294,11 @@ fn is_due(moment: Moment, started: Instant, watch: &Watch) -> bool {
     }
 }
 
+/// Whether a call fails as if the disk were full: then a job that is served stays to be read.
+fn lacks_room(injection: Option<&Injection>) -> bool {
+    injection.is_some_and(|injection| injection.effect == Effect::Error("ENOSPC"))
+}
+
 /// What the end of a process means that we did not end ourselves.
 fn judge(status: ExitStatus, injection: Option<&Injection>, engine: &Engine) -> Result<End> {
     let said = engine.said();
@@ -294,7 +306,7 @@ fn judge(status: ExitStatus, injection: Option<&Injection>, engine: &Engine) -> 
         // A call that does not come back is not marked in what strace writes.
         Some(Effect::Kill) if status.signal() == Some(libc::SIGKILL) => Ok(End::Killed { at_call: true }),
         // Room that a log lays out ahead may be missing; then nothing is wrong until records need it.
-        Some(Effect::Error("ENOSPC")) if status.success() => Ok(End::Finished),
+        Some(Effect::Error("ENOSPC")) if status.success() && !engine.is_only_read() => Ok(End::Finished),
         Some(Effect::Error(error)) if engine.was_injected() => {
             explains(status, error, &said).with_context(|| format!("{injection:?}; it said: {said}"))?;
             Ok(End::Failed)

@@ -178,7 +178,7 @@ impl clients::Client for Client {
                     self.answers.extend(answer.lines().map(str::to_owned));
                     self.posts_left -= 1;
                 }
-                Ok((400 | 429 | 503, _)) => {
+                Ok((400 | 429 | 503 | 507, _)) => {
                     self.batch = Some(batch);
                     thread::sleep(Duration::from_millis(1));
                 }

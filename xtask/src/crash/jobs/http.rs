@@ -216,7 +216,7 @@ impl clients::Client for Client {
                     ensure!(said == sent, "records {sent:?} were answered with {said:?}");
                     Outcome::Acknowledged
                 }
-                Ok((400 | 429 | 503, _)) => Outcome::Refused,
+                Ok((400 | 429 | 503 | 507, _)) => Outcome::Refused,
                 // 504 and the like, or a broken connection.
                 Ok(_) | Err(_) => Outcome::Unknown,
             };
