@@ -10,6 +10,7 @@ mod faulty;
 mod layered;
 mod mem;
 mod real;
+mod release;
 
 use std::fmt;
 use std::io;

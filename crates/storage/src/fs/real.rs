@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use memmap2::MmapOptions;
 
-use super::{File, Fs, OpenMode};
+use super::{File, Fs, OpenMode, release};
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +75,12 @@ impl Fs for RealFs {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        let large = release::large(path);
+        fs::remove_file(path)?;
+        if let (Some(file), Some(dir)) = (large, path.parent()) {
+            release::release(file, dir);
+        }
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
