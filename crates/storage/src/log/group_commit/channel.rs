@@ -37,7 +37,9 @@ struct Queue {
     next: LogPosition,
     /// Every record before it is on the disk.
     synced: LogPosition,
-    /// The next round is to sync, though the log's durability does not ask for it.
+    /// A record in the buffer asks for all that the log's durability promises.
+    is_sync_due: bool,
+    /// The next round is to sync, whatever it is given.
     is_sync_wanted: bool,
     /// The round under way does.
     is_syncing: bool,
@@ -49,6 +51,13 @@ struct Queue {
     room_waiter_count: usize,
     /// How many wait until more is durable.
     progress_waiter_count: usize,
+}
+
+/// What a round has taken from a log's queue; it travels between the two.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    buffer: GroupBuffer,
+    is_sync_due: bool,
 }
 
 /// What a round did for a log, or for all of them.
@@ -82,6 +91,7 @@ impl Channel {
             buffer: GroupBuffer::default(),
             next: log.next(),
             synced: log.synced(),
+            is_sync_due: false,
             is_sync_wanted: false,
             is_syncing: false,
             refuses: false,
@@ -101,11 +111,12 @@ impl Channel {
         }
     }
 
-    /// Swaps what has gathered with an empty buffer.
-    pub(super) fn take(&self, empty: &mut GroupBuffer) {
+    /// Swaps what has gathered with what is empty.
+    pub(super) fn take(&self, empty: &mut Taken) {
         let is_awaited = {
             let mut queue = lock(&self.queue);
-            std::mem::swap(&mut queue.buffer, empty);
+            std::mem::swap(&mut queue.buffer, &mut empty.buffer);
+            empty.is_sync_due = std::mem::take(&mut queue.is_sync_due);
             queue.room_waiter_count > 0
         };
         if is_awaited {
@@ -130,25 +141,28 @@ impl Channel {
     }
 
     /// Writes what was taken, makes it as durable as was asked, and says so.
-    pub(super) fn commit(&self, taken: &mut GroupBuffer) -> Result<Committed, LogError> {
+    pub(super) fn commit(&self, taken: &mut Taken) -> Result<Committed, LogError> {
         let is_sync_wanted = {
             let mut queue = lock(&self.queue);
             queue.is_syncing = queue.is_sync_wanted;
             std::mem::take(&mut queue.is_sync_wanted)
         };
+        let buffer = &mut taken.buffer;
+        let is_empty = buffer.groups() == 0;
+        let is_synced = self.registration.durability == Durability::Synced;
         let mut done = Committed {
-            bytes: taken.len(),
-            records: taken.records(),
-            may_sync: is_sync_wanted || self.registration.durability == Durability::Synced,
+            bytes: buffer.len(),
+            records: buffer.records(),
+            may_sync: is_sync_wanted || is_synced && (is_empty || taken.is_sync_due),
             is_awaited: false,
         };
-        if taken.groups() == 0 && !is_sync_wanted {
+        if is_empty && !is_sync_wanted {
             return Ok(done);
         }
         let durable = {
             let mut log = lock(&self.log);
             let log = log.as_mut().ok_or_else(|| self.closed())?;
-            log.write(taken)?;
+            log.write(buffer)?;
             if done.may_sync {
                 log.sync_written()?;
             }
@@ -256,6 +270,20 @@ impl LogHandle {
     /// # Errors
     /// [`LogError::TooLarge`], [`LogError::Closed`], or the failure that ended the thread.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Ticket, LogError> {
+        self.append_as(parts, true)
+    }
+
+    /// As [`LogHandle::append`], for a record that need not be on the disk before its ticket is reached: where the log's
+    /// durability is [`Durability::Synced`] it counts as durable once it is written and everything before it is as
+    /// durable as was asked. The next record that asks for a sync takes it along.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_unsynced(&self, parts: &[&[u8]]) -> Result<Ticket, LogError> {
+        self.append_as(parts, false)
+    }
+
+    fn append_as(&self, parts: &[&[u8]], is_sync_due: bool) -> Result<Ticket, LogError> {
         let len = record_len(parts)?;
         let channel = &*self.0;
         let mut queue = self.usable()?;
@@ -269,7 +297,7 @@ impl LogHandle {
                 queue = self.usable()?;
             }
         }
-        Ok(self.push(queue, parts))
+        Ok(self.push(queue, parts, is_sync_due))
     }
 
     /// Appends one record; `None` where the buffer is full. Progress is the time to try again.
@@ -284,10 +312,10 @@ impl LogHandle {
             self.0.shared.wake(|wake| wake.hurry = true);
             return Ok(None);
         }
-        Ok(Some(self.push(queue, parts)))
+        Ok(Some(self.push(queue, parts, true)))
     }
 
-    /// Every record before it is as durable as this log's [`Durability`] says. Lock-free.
+    /// Every record before it is as durable as was asked when it was appended. Lock-free.
     pub fn durable(&self) -> LogPosition {
         LogPosition(self.0.durable.load(Ordering::Acquire))
     }
@@ -415,9 +443,10 @@ impl LogHandle {
         waiting == 0 || waiting + GroupBuffer::cost(len) <= self.0.registration.max_bytes
     }
 
-    fn push(&self, mut queue: MutexGuard<'_, Queue>, parts: &[&[u8]]) -> Ticket {
+    fn push(&self, mut queue: MutexGuard<'_, Queue>, parts: &[&[u8]], is_sync_due: bool) -> Ticket {
         let was_empty = queue.buffer.groups() == 0;
         queue.buffer.push(parts);
+        queue.is_sync_due |= is_sync_due;
         let position = queue.next;
         queue.next = LogPosition(position.0 + 1);
         if self.0.registration.durability == Durability::None {

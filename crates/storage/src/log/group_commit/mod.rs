@@ -10,6 +10,10 @@
 //! record that names another one, appended before it, is never taken without it and never written before the other
 //! is durable.
 //!
+//! A log is synced in the rounds that bring it a record which asks for that. [`LogHandle::append_unsynced`] is for one
+//! that could be made again from what the logs before it hold: on a disk a sync costs about as much as the whole rest
+//! of a small round.
+//!
 //! Buffers are bounded in bytes: an appender waits for room, or is told that there is none. A log has at most two
 //! buffers in memory, the one that fills and the one that is being written.
 //!

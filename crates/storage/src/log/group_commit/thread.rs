@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, Committed};
+use super::channel::{Channel, Committed, Taken};
 use super::{End, Shared, Wake, lock};
 use crate::log::LogError;
-use crate::log::group::GroupBuffer;
 
 /// A round of less than this many bytes was hardly worth its system calls.
 const SMALL_ROUND: usize = 64 << 10;
@@ -23,7 +22,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// A log and the buffer that travels between it and its queue.
 struct Lane {
     channel: Arc<Channel>,
-    taken: GroupBuffer,
+    taken: Taken,
 }
 
 /// Works until told to end or until something fails.
@@ -58,7 +57,7 @@ fn work(shared: &Shared, gather: Duration) -> Result<(), LogError> {
             return Ok(());
         }
         for channel in shared.channels().iter().skip(lanes.len()) {
-            lanes.push(Lane { channel: Arc::clone(channel), taken: GroupBuffer::default() });
+            lanes.push(Lane { channel: Arc::clone(channel), taken: Taken::default() });
         }
         pause = pause_after(round(&mut lanes)?);
         if wake.end == Some(End::Close) {
@@ -137,7 +136,7 @@ mod tests {
         let log = Log::open(Arc::new(MemFs::new()), "/log", LogOptions::new(name, 1)).unwrap().log;
         let handle = group.register(log, Registration::new(durability)).unwrap();
         let channel = Arc::clone(group.shared.channels().last().unwrap());
-        (handle, Lane { channel, taken: GroupBuffer::default() })
+        (handle, Lane { channel, taken: Taken::default() })
     }
 
     #[test]
@@ -176,6 +175,57 @@ mod tests {
             lane.channel.commit(&mut lane.taken).unwrap();
             assert_eq!(handle.durable().0, after, "{durability:?}");
         }
+    }
+
+    /// What counts as durable in a log that is synced, and what a power cut leaves of it, after some rounds.
+    fn outcome(act: impl FnOnce(&LogHandle, &mut dyn FnMut() -> bool)) -> (u64, u64) {
+        let group = GroupCommit::start(LONG).unwrap();
+        let disk = MemFs::new();
+        let open = || Log::open(Arc::new(disk.clone()), "/log", LogOptions::new("log", 1)).unwrap().log;
+        let handle = group.register(open(), Registration::new(Durability::Synced)).unwrap();
+        let channel = Arc::clone(group.shared.channels().last().unwrap());
+        let mut lanes = [Lane { channel, taken: Taken::default() }];
+        act(&handle, &mut || round(&mut lanes).unwrap().may_sync);
+        let durable = handle.durable().0;
+        disk.crash();
+        (durable, open().next().0)
+    }
+
+    #[test]
+    fn a_round_syncs_a_log_only_for_records_that_ask_for_it_and_takes_along_those_that_do_not() {
+        let once = outcome(|log, round| {
+            log.append_unsynced(&[b"0"]).unwrap();
+            assert!(!round());
+        });
+        assert_eq!(once, (1, 0), "it counts, and a power cut takes it");
+        let along = outcome(|log, round| {
+            log.append_unsynced(&[b"0"]).unwrap();
+            assert!(!round());
+            log.append(&[b"1"]).unwrap();
+            log.append_unsynced(&[b"2"]).unwrap();
+            assert!(round());
+        });
+        assert_eq!(along, (3, 3));
+        let behind = outcome(|log, round| {
+            log.append(&[b"0"]).unwrap();
+            assert!(round());
+            log.append_unsynced(&[b"1"]).unwrap();
+            assert!(!round(), "the wish was granted");
+        });
+        assert_eq!(behind, (2, 1));
+    }
+
+    #[test]
+    fn a_record_that_comes_while_its_log_is_written_asks_for_the_next_round() {
+        let group = GroupCommit::start(LONG).unwrap();
+        let (handle, mut lane) = lane(&group, "log", Durability::Synced);
+        handle.append_unsynced(&[b"0"]).unwrap();
+        lane.channel.take(&mut lane.taken);
+        handle.append(&[b"1"]).unwrap();
+        assert!(!lane.channel.commit(&mut lane.taken).unwrap().may_sync);
+        lane.channel.take(&mut lane.taken);
+        assert!(lane.channel.commit(&mut lane.taken).unwrap().may_sync);
+        assert_eq!(handle.durable().0, 2);
     }
 
     /// A thread that sleeps with nothing to gather for but the pause, where `Wake` is as it finds it.
