@@ -20,8 +20,8 @@ use crate::counting::Counts;
 /// How soon a block is tried again that found the buffer full, as in the node.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
-/// Bytes of an entry in the order log, about.
-const ORDER_ENTRY: usize = 24;
+/// Bytes of a run in the order log.
+const ORDER_ENTRY: usize = 35;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ack {
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// With several, each waits for each of its blocks, as senders do that wait for a reply; one does not wait
     #[arg(long, default_value_t = 1)]
     appenders: usize,
-    /// An order log beside it, with an entry for each block, as in a job
+    /// An order log beside it, with an entry for each block, as in a job with one source
     #[arg(long)]
     order: bool,
     #[arg(long, default_value_t = 1.0)]
@@ -153,10 +153,10 @@ fn append(
     let mut done = 0_u64;
     // The clock is looked at from time to time: a block of one record takes less than a look.
     while !done.is_multiple_of(16) || !enough(appended.load(Ordering::Relaxed)) {
-        let data = codec.encode(&block, &mut head)?;
+        let data = codec.encode(&block, 0, &mut head)?;
         let ticket = try_append(&logs.journal, &[&head, data])?;
         let ticket = match &logs.order {
-            Some(order) => (order, try_append(order, &[&[0; ORDER_ENTRY]])?),
+            Some(order) => (order, order.append_unsynced(&[&[0; ORDER_ENTRY]])?),
             None => (&logs.journal, ticket),
         };
         if options.appenders > 1 {

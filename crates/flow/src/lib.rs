@@ -74,7 +74,7 @@ pub use record::{
 };
 pub use runtime::Runtime;
 pub use source::{
-    AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, Payload, Poll,
-    RawBlock, ReplayRun, Source, SourceProgress, Waker,
+    AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, LeftBlock,
+    Payload, Poll, RawBlock, ReplayRun, Source, SourceProgress, Waker,
 };
 pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

@@ -10,7 +10,9 @@
 //! cycle marker, so that everything belongs to a cycle.
 //!
 //! A job that goes on after a crash first follows the order log: the same records with the same numbers, ticks and
-//! markers. Nothing of that is written down again. Then it goes on as ever.
+//! markers. Nothing of that is written down again. Then come the blocks that its sources had taken in and the log does
+//! not name, source by source, with nothing in between: where there is one source they have the numbers that they had.
+//! Then it goes on as ever.
 //!
 //! Not here: what a block means (decoders), what happens to the order log.
 
@@ -152,6 +154,13 @@ impl Feed {
         self.state != FeedState::Ended
             && self.counters.blocked.load(Ordering::Relaxed)
             && self.rings[self.turn].sender.is_open()
+    }
+
+    /// Whether the decoder whose turn it is can take a block; shown as blocked where not.
+    fn has_room(&mut self) -> bool {
+        let is_open = self.rings[self.turn].sender.is_open();
+        self.counters.blocked.store(!is_open, Ordering::Relaxed);
+        is_open
     }
 
     /// Whether it makes sense to ask the source now.
@@ -372,10 +381,7 @@ impl Sequencer {
             if !feed.is_ready(now) {
                 continue;
             }
-            let turn = feed.turn;
-            let open = feed.rings[turn].sender.is_open();
-            feed.counters.blocked.store(!open, Ordering::Relaxed);
-            if !open {
+            if !feed.has_room() {
                 continue;
             }
             // Before the source looks: a wake that comes while it looks is not lost.
@@ -405,18 +411,7 @@ impl Sequencer {
 
     /// Gives a block its range and sends it to the decoder whose turn it is.
     fn number(&mut self, index: usize, block: RawBlock, now: Instant) -> Result<(), Error> {
-        let range = SeqRange::new(self.next, self.next + u64::from(block.count));
-        let event = OrderEvent::Run {
-            source: index,
-            partition: block.partition,
-            offset: block.first,
-            arrival: self.now,
-        };
-        self.log.append(OrderEntry { range, event })?;
-        let bytes = self.send(index, block, range);
-
-        self.cycle_bytes += bytes;
-        self.cycle_records += range.len();
+        self.give_range(index, block)?;
         let settings = &self.options.cycle;
         let is_full = settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
             || settings.records.is_some_and(|limit| self.cycle_records >= limit);
@@ -426,8 +421,21 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Sends a numbered block on; its bytes.
-    fn send(&mut self, index: usize, block: RawBlock, range: SeqRange) -> u64 {
+    fn give_range(&mut self, index: usize, block: RawBlock) -> Result<(), Error> {
+        let range = SeqRange::new(self.next, self.next + u64::from(block.count));
+        let event = OrderEvent::Run {
+            source: index,
+            partition: block.partition,
+            offset: block.first,
+            arrival: self.now,
+        };
+        self.log.append(OrderEntry { range, event })?;
+        self.send(index, block, range);
+        Ok(())
+    }
+
+    /// Sends a numbered block on.
+    fn send(&mut self, index: usize, block: RawBlock, range: SeqRange) {
         let place = Place { source: index, partition: block.partition, offset: block.first };
         self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
         self.next = range.end;
@@ -436,12 +444,13 @@ impl Sequencer {
         let bytes = block.payload.len() as u64;
         feed.counters.records.add(range.len());
         feed.counters.bytes.add(bytes);
+        self.cycle_bytes += bytes;
+        self.cycle_records += range.len();
         let data = Data::Block(Box::new(Sequenced { block, range, arrival: self.now }));
         // Not the time of the run: the source may have taken its time over the block.
         let born = Some(Instant::now());
         feed.rings[feed.turn].send(Item { end: range.end, data, control: None, born });
         feed.turn = (feed.turn + 1) % feed.rings.len();
-        bytes
     }
 
     /// Whether a marker may follow: not while earlier cycles are on their way to the disk. The cycle grows then.

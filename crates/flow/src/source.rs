@@ -87,6 +87,14 @@ pub struct ReplayRun {
     pub count: u64,
 }
 
+/// A block that an earlier run took in, and whose number nobody wrote down.
+#[derive(Debug)]
+pub struct LeftBlock {
+    pub block: RawBlock,
+    /// The job's clock when it came, where that was kept.
+    pub arrival: Option<Micros>,
+}
+
 /// How far a source with a known size has come, in bytes (or records, for a generator).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceProgress {
@@ -192,6 +200,15 @@ pub trait Source: Send {
     fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
         let _ = (run, max_bytes);
         Err(Error::internal("this source cannot give again what it gave"))
+    }
+
+    /// Behind a replay, before the first `poll`: the next block that an earlier run took in and the order log does not
+    /// name; `None` when there is no more of them. May wait for a disk.
+    ///
+    /// # Errors
+    /// As for [`Source::replay`].
+    fn left(&mut self) -> Result<Option<LeftBlock>, Error> {
+        Ok(None)
     }
 
     /// Orderly end: accept nothing new, give what is there, then [`Poll::End`].

@@ -31,9 +31,9 @@ pub use thalweg_flow::{
 };
 pub use thalweg_flow::{
     Command, CyclePart, DatagramCounts, DatagramStats, DatagramView, Decimal, Decoder, Emit, FieldType, Get,
-    InputId, InputOrder, NewRecord, Operator, Output, Partitioner, Partitioning, Payload, PerRecord, Poll,
-    RawBlock, RecordOperator, ReplayRun, Row, Set, Source, SourcePosition, SourceProgress, TaskFactory,
-    TaskInfo, Timestamp, Waker, collect,
+    InputId, InputOrder, LeftBlock, NewRecord, Operator, Output, Partitioner, Partitioning, Payload,
+    PerRecord, Poll, RawBlock, RecordOperator, ReplayRun, Row, Set, Source, SourcePosition, SourceProgress,
+    TaskFactory, TaskInfo, Timestamp, Waker, collect,
 };
 pub use thalweg_node::job_file::keys::{KeySpec, Shape};
 pub use thalweg_node::operator::element;

@@ -267,12 +267,13 @@ pub(super) fn entry(entry: &Entry) -> String {
             format!("{record}: command, number {number}, {}", text.as_deref().unwrap_or("nothing to repeat"))
         }
         Entry::End { record, number } => format!("{record}: end, number {number}"),
-        Entry::Block { record, partition, offset, count: records, bytes, refused } => {
+        Entry::Block { record, partition, offset, count: records, bytes, arrival, refused } => {
             let partition =
                 if *partition == 0 { String::new() } else { format!(" of partition {partition}") };
+            let came = arrival.map_or(String::new(), |at| format!(", came {}", format_timestamp(at)));
             let refused = refused.as_ref().map_or(String::new(), |reason| format!(", refused: {reason}"));
             format!(
-                "{record}: block{partition}, offset {offset}, {}, {bytes} bytes{refused}",
+                "{record}: block{partition}, offset {offset}, {}, {bytes} bytes{came}{refused}",
                 count(*records, "record")
             )
         }

@@ -1,7 +1,7 @@
 //! Blocks as a journal keeps them: raw, as received, with what the source knew of them.
 //!
-//! A record of the journal is one block: version 1, flags 1, partition 4, first offset 8, count 4, then what the flags
-//! say (first line 8; preamble, code and reason of a refusal, each with its length 4), then the records to the end.
+//! A record of the journal is one block: version 1, flags 1, partition 4, first offset 8, count 4, arrival 8, then what the
+//! flags say (first line 8; preamble, code and reason of a refusal, each with its length 4), then the records to the end.
 //! All numbers are little-endian. The journal's frames have checksums; what does not fit here is damage all the same.
 
 use std::borrow::Cow;
@@ -9,21 +9,27 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use thalweg_flow::{Payload, RawBlock};
-use thalweg_types::{Error, Offset, format_size};
+use thalweg_types::{Error, Micros, Offset, format_size};
 
 use super::BlockContext;
 use super::cut::MAX_BLOCK;
 use crate::format::{DEFAULT_MAX_RECORD, RecordFormat};
 
 /// Persisted.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// The version without an arrival, which is read.
+const WITHOUT_ARRIVAL: u8 = 1;
 
 const HAS_LINE: u8 = 1;
 const HAS_PREAMBLE: u8 = 2;
 const IS_REFUSED: u8 = 4;
 
+/// Bytes of a record up to its count.
+const RANGE: usize = 18;
+
 /// Bytes of a record before what its flags say.
-const HEAD: usize = 18;
+const HEAD: usize = RANGE + 8;
 
 /// Bytes of the longest record of a journal: a block and its preamble at their longest, and 1 MiB for the head with what a
 /// refusal says.
@@ -58,11 +64,17 @@ impl BlockCodec {
             .with_hint(format!("lower max_record to {most}, or run the job without a data directory")))
     }
 
-    /// The record of a block, but for its payload, which follows: so that the payload is not copied for it.
+    /// The record of a block, but for its payload, which follows: so that the payload is not copied for it. `arrival` is the
+    /// job's clock when it was received.
     ///
     /// # Errors
     /// For a payload that is not bytes.
-    pub fn encode<'a>(&self, block: &'a RawBlock, head: &mut Vec<u8>) -> Result<&'a [u8], Error> {
+    pub fn encode<'a>(
+        &self,
+        block: &'a RawBlock,
+        arrival: Micros,
+        head: &mut Vec<u8>,
+    ) -> Result<&'a [u8], Error> {
         let Payload::Bytes { data, context } = &block.payload else {
             return Err(Error::internal("a journal keeps blocks of bytes, got another"));
         };
@@ -81,6 +93,7 @@ impl BlockCodec {
         head.extend_from_slice(&block.partition.to_le_bytes());
         head.extend_from_slice(&block.first.to_le_bytes());
         head.extend_from_slice(&block.count.to_le_bytes());
+        head.extend_from_slice(&arrival.to_le_bytes());
         if let Some(line) = first_line {
             head.extend_from_slice(&line.to_le_bytes());
         }
@@ -99,9 +112,9 @@ impl BlockCodec {
     /// # Errors
     /// Where it is no record of a block, or one of a newer build.
     pub fn range(record: &[u8]) -> Result<(Offset, u32), Error> {
-        let mut head = record.get(..HEAD).ok_or_else(|| damaged("it is too short"))?;
+        let mut head = record.get(..RANGE).ok_or_else(|| damaged("it is too short"))?;
         match head.get_u8() {
-            VERSION => {}
+            VERSION | WITHOUT_ARRIVAL => {}
             0 => return Err(damaged("it has no version")),
             newer => {
                 return Err(Error::user(format!(
@@ -114,15 +127,20 @@ impl BlockCodec {
         Ok((head.get_u64_le(), head.get_u32_le()))
     }
 
-    /// The block in a record.
+    /// The block in a record, and when it arrived; builds that wrote version 1 did not say so.
     ///
     /// # Errors
     /// Where it is no record of a block.
-    pub fn decode(&self, record: &Bytes) -> Result<RawBlock, Error> {
+    pub fn decode(&self, record: &Bytes) -> Result<(RawBlock, Option<Micros>), Error> {
         let (first, count) = Self::range(record)?;
-        let flags = record[1];
+        let (version, flags) = (record[0], record[1]);
         let partition = record.slice(2..6).get_u32_le();
-        let mut rest = record.slice(HEAD..);
+        let mut rest = record.slice(RANGE..);
+        let arrival = if version == WITHOUT_ARRIVAL {
+            None
+        } else {
+            Some(rest.try_get_i64_le().map_err(|_| damaged("its arrival is missing"))?)
+        };
         let first_line = if flags & HAS_LINE != 0 {
             Some(rest.try_get_u64_le().map_err(|_| damaged("its line is missing"))?)
         } else {
@@ -146,7 +164,7 @@ impl BlockCodec {
             let context = BlockContext { first_line, preamble, preamble_text, refused };
             Arc::new(context) as Arc<dyn std::any::Any + Send + Sync>
         });
-        Ok(RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } })
+        Ok((RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } }, arrival))
     }
 }
 

@@ -10,9 +10,11 @@ use crate::format::ndjson::Ndjson;
 use crate::format::{RecordFormat, csv::Csv};
 use crate::source::{BlockCodec, BlockContext};
 
+const ARRIVAL: i64 = -7;
+
 fn record(codec: &BlockCodec, block: &RawBlock) -> Bytes {
     let mut head = Vec::new();
-    let data = codec.encode(block, &mut head).unwrap();
+    let data = codec.encode(block, ARRIVAL, &mut head).unwrap();
     head.extend_from_slice(data);
     head.into()
 }
@@ -38,7 +40,8 @@ fn a_block_comes_back_with_all_that_its_decoder_needs() {
         for block in blocks {
             let bytes = record(&codec, &block);
             assert_eq!(BlockCodec::range(&bytes).unwrap(), (block.first, block.count));
-            let again = codec.decode(&bytes).unwrap();
+            let (again, arrival) = codec.decode(&bytes).unwrap();
+            assert_eq!(arrival, Some(ARRIVAL));
             assert_eq!(record(&codec, &again), bytes, "and would be written the same");
             let mut outcome = |block: &RawBlock| {
                 let range = SeqRange::new(5, 5 + u64::from(block.count));
@@ -65,16 +68,32 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
         match codec.decode(&bytes.slice(..len)) {
             Err(error) => assert!(error.message().contains("no block"), "{error}"),
             // The records themselves may be cut: that is the checksum's to find.
-            Ok(block) => assert!(block.payload.len() < 4),
+            Ok((block, _)) => assert!(block.payload.len() < 4),
         }
     }
     let mut wrong = bytes.to_vec();
-    for (version, class) in [(0, Class::Corrupt), (2, Class::User)] {
+    for (version, class) in [(0, Class::Corrupt), (3, Class::User)] {
         wrong[0] = version;
         assert_eq!(codec.decode(&wrong.clone().into()).map(|_| ()).unwrap_err().class(), class, "{version}");
     }
     let reader = Ndjson.reader(&schema, &Options::default()).unwrap();
-    assert_eq!(BlockCodec::new(Some(reader)).decode(&bytes).unwrap().first, 9);
+    assert_eq!(BlockCodec::new(Some(reader)).decode(&bytes).unwrap().0.first, 9);
+}
+
+#[test]
+fn a_record_of_a_build_that_wrote_no_arrival_is_read() {
+    let mut bytes = vec![1, 1];
+    bytes.extend_from_slice(&3_u32.to_le_bytes());
+    bytes.extend_from_slice(&9_u64.to_le_bytes());
+    bytes.extend_from_slice(&1_u32.to_le_bytes());
+    bytes.extend_from_slice(&7_u64.to_le_bytes());
+    bytes.extend_from_slice(b"x,1\n");
+    let (block, arrival) = BlockCodec::new(None).decode(&bytes.into()).unwrap();
+    assert_eq!((block.partition, block.first, block.count, arrival), (3, 9, 1, None));
+    let Payload::Bytes { data, context } = &block.payload else { panic!("it has bytes") };
+    assert_eq!(data.as_ref(), b"x,1\n");
+    let context = context.as_ref().unwrap().downcast_ref::<BlockContext>().unwrap();
+    assert_eq!(context.first_line, Some(7));
 }
 
 /// A text as it arrives at once in a request or from a large buffer: block by block, what a journal would be given.

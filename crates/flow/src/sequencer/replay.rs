@@ -1,7 +1,10 @@
 //! After a crash: the order log is followed, entry by entry, before anything new is numbered.
+//!
+//! Behind the last entry come blocks that sources had taken in and no entry names: [`Sequencer::take_left`]. Answers to
+//! them may have been given, where the order of a source's own log is the order of the job and nobody waited for the
+//! entry. So no tick, marker or command comes between them, and each has the arrival that it had.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use thalweg_types::{Error, SeqRange};
@@ -9,23 +12,48 @@ use thalweg_types::{Error, SeqRange};
 use super::{Pace, Sequencer, TURN};
 use crate::ring::Control;
 use crate::worker::Verdict;
-use crate::{Command, CommandMaker, OrderEntry, OrderEvent, ReplayRun};
+use crate::{Command, CommandMaker, LeftBlock, OrderEntry, OrderEvent, ReplayRun};
 
 /// The entries of a log, one after the other.
 type Entries = Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>;
 
-/// What the order log says behind the last commit.
+/// What is there behind the last commit.
 pub(super) struct Replay {
-    entries: Entries,
+    /// What the order log says; `None` behind its last entry.
+    entries: Option<Entries>,
     commands: CommandMaker,
     /// An entry that is not done with.
     present: Option<OrderEntry>,
+    /// The source whose blocks are taken that no entry names.
+    left: usize,
 }
 
 impl Replay {
     pub(super) fn new(entries: Entries, commands: CommandMaker) -> Self {
-        Self { entries, commands, present: None }
+        Self { entries: Some(entries), commands, present: None, left: 0 }
     }
+
+    /// The next entry; `None` behind the last, for good: what is numbered from then on stands in the same log.
+    fn next(&mut self) -> Result<Option<OrderEntry>, Error> {
+        if let Some(entry) = self.present.take() {
+            return Ok(Some(entry));
+        }
+        let entry = self.entries.as_mut().and_then(Iterator::next).transpose()?;
+        if entry.is_none() {
+            self.entries = None;
+        }
+        Ok(entry)
+    }
+}
+
+/// How a step of a replay went.
+#[derive(PartialEq, Eq)]
+enum Step {
+    Done,
+    /// A ring has no room.
+    Full,
+    /// There is nothing left to follow.
+    End,
 }
 
 impl Sequencer {
@@ -35,21 +63,22 @@ impl Sequencer {
         let mut time = now;
         while time < until && !self.is_stuck() {
             let Some(replay) = &mut self.replay else { break };
-            let entry = match replay.present.take() {
-                Some(entry) => entry,
-                None => match replay.entries.next() {
-                    Some(entry) => entry?,
-                    None => {
-                        self.replay = None;
-                        self.tick = Pace { at: time, clock: self.now };
-                        self.cycle = self.tick;
-                        return Ok(Verdict::Again);
-                    }
-                },
+            let step = match replay.next()? {
+                Some(entry) => self.repeat(entry, time)?,
+                None => self.take_left()?,
             };
-            if !self.repeat(entry, time)? {
-                self.tell_ranges();
-                return Ok(Verdict::Idle(None));
+            match step {
+                Step::Done => {}
+                Step::Full => {
+                    self.tell_ranges();
+                    return Ok(Verdict::Idle(None));
+                }
+                Step::End => {
+                    self.replay = None;
+                    self.tick = Pace { at: time, clock: self.now };
+                    self.cycle = self.tick;
+                    return Ok(Verdict::Again);
+                }
             }
             time = Instant::now();
         }
@@ -57,8 +86,28 @@ impl Sequencer {
         Ok(if self.is_stuck() && !self.unstick() { Verdict::Idle(None) } else { Verdict::Again })
     }
 
-    /// Does again what an entry says; `false` if a ring has no room for it yet.
-    fn repeat(&mut self, entry: OrderEntry, time: Instant) -> Result<bool, Error> {
+    /// Numbers the next block that a source had taken in and no entry names.
+    fn take_left(&mut self) -> Result<Step, Error> {
+        let Some(replay) = &mut self.replay else { return Ok(Step::End) };
+        let source = replay.left;
+        let Some(feed) = self.feeds.get_mut(source) else { return Ok(Step::End) };
+        if !feed.has_room() {
+            return Ok(Step::Full);
+        }
+        self.asking = Some(source);
+        match feed.source.left()? {
+            None => replay.left += 1,
+            Some(LeftBlock { block, arrival }) => {
+                self.now = arrival.map_or_else(|| self.now.max(self.clock.now()), |at| self.now.max(at));
+                self.give_range(source, block)?;
+            }
+        }
+        self.asking = None;
+        Ok(Step::Done)
+    }
+
+    /// Does again what an entry says.
+    fn repeat(&mut self, entry: OrderEntry, time: Instant) -> Result<Step, Error> {
         if entry.range.start != self.next {
             return Err(Error::corrupt(format!(
                 "the order log goes on with number {}, expected {}",
@@ -73,12 +122,9 @@ impl Sequencer {
                         self.feeds.len()
                     )));
                 };
-                let turn = feed.turn;
-                let open = feed.rings[turn].sender.is_open();
-                feed.counters.blocked.store(!open, Ordering::Relaxed);
-                if !open {
+                if !feed.has_room() {
                     self.keep(entry);
-                    return Ok(false);
+                    return Ok(Step::Full);
                 }
                 self.now = self.now.max(arrival);
                 self.asking = Some(source);
@@ -93,9 +139,7 @@ impl Sequencer {
                 }
                 self.asking = None;
                 let range = SeqRange::new(self.next, self.next + count);
-                let bytes = self.send(source, block, range);
-                self.cycle_bytes += bytes;
-                self.cycle_records += count;
+                self.send(source, block, range);
                 if range.end < entry.range.end {
                     let event = OrderEvent::Run { source, partition, offset: offset + count, arrival };
                     self.keep(OrderEntry { range: SeqRange::new(range.end, entry.range.end), event });
@@ -124,7 +168,7 @@ impl Sequencer {
             // The run that wrote it ended in order; this one goes on where it stopped.
             OrderEvent::End => self.control(&Control::Command(Arc::new(Command::nothing()))),
         }
-        Ok(true)
+        Ok(Step::Done)
     }
 
     fn keep(&mut self, entry: OrderEntry) {

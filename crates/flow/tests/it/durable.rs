@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use thalweg_flow::{
     Command, CyclePart, CycleSettings, CycleStart, Cycles, Durability, DurableOrder, InputId, Job,
-    JobOptions, JobState, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning, Resume, Runtime,
-    Source, SystemClock, Waker,
+    JobOptions, JobState, LeftBlock, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning,
+    Payload, RawBlock, Resume, Runtime, Source, SystemClock, Waker,
 };
 use thalweg_types::{Batch, Error, Seq};
 
@@ -447,6 +447,78 @@ proptest! {
         prop_assert_eq!(rows, expected, "every record behind the commit, once");
         let first = cycles.0.lock().unwrap().started[0].cycle;
         prop_assert_eq!(first, start.cycle + 1, "cycle numbers go on");
+    }
+}
+
+/// A crash may take the entries behind the last tick, marker or command, where the source has its blocks all the same.
+#[test]
+fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had() {
+    let mut build = Build::new("first run");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers.in_blocks_of(50), 1);
+    let records = build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+    let log = KeptLog::default();
+    let (running, clock) = runtime(2);
+    // A marker is due in the middle of what is left, and was not numbered there.
+    let cycles = KeptCycles::default();
+    cycles.0.lock().unwrap().is_shut = true;
+    let durability = Durability { cycles: Some(Arc::new(cycles)), ..Durability::of_log(log.clone()) };
+    let job = running.start_durable(build.graph, cycles_by_records(120), durability, drop).unwrap();
+    let entries = |log: &KeptLog| log.0.lock().unwrap().clone();
+    let mut given = 0;
+    for _ in 0..5 {
+        clock.advance(1_000);
+        given += 50;
+        tap.allow(given);
+        eventually("the block is numbered", || {
+            entries(&log).last().is_some_and(|entry| entry.range.end == 1 + given)
+        });
+    }
+    records.wait_until("all of them", |tasks| {
+        tasks[0].iter().filter(|event| matches!(event, Event::Row(..))).count() == 248
+    });
+    let told = story(&records);
+    let all = entries(&log);
+    assert_eq!(all.len(), 6, "a tick and five runs: {all:?}");
+    job.abort();
+    finish(&job);
+
+    for kept in 1..=6 {
+        let mut again = Numbers::up_to(given + 50).in_blocks_of(50);
+        again.left = all[kept..]
+            .iter()
+            .map(|entry| match entry.event {
+                OrderEvent::Run { partition, offset, arrival, .. } => {
+                    let count = entry.range.len() as u32;
+                    let block = RawBlock { partition, first: offset, count, payload: Payload::Offsets };
+                    LeftBlock { block, arrival: Some(arrival) }
+                }
+                _ => panic!("only runs are behind the tick: {entry:?}"),
+            })
+            .collect();
+        let mut build = Build::new("second run");
+        let source = build.numbers("numbers", again, 1);
+        let records = build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
+        let log = KeptLog::default();
+        let (running, _clock) = runtime(2);
+        let resume = Resume {
+            next: 0,
+            cycle: 0,
+            now: 0,
+            entries: Box::new(all[..kept].to_vec().into_iter().map(Ok)),
+            commands: Box::new(|_| unreachable!("there was none")),
+        };
+        let durability = Durability {
+            cycles: Some(Arc::new(KeptCycles::default())),
+            resume: Some(resume),
+            ..Durability::of_log(log.clone())
+        };
+        let job = running.start_durable(build.graph, cycles_by_records(120), durability, drop).unwrap();
+        assert_eq!(finish(&job), JobState::Done);
+        let fresh = entries(&log);
+        assert_eq!(&fresh[..6 - kept], &all[kept..], "the same entries are written down");
+        assert!(matches!(fresh[6 - kept].event, OrderEvent::Tick { .. }), "then the job goes on: {fresh:?}");
+        assert_eq!(&story(&records)[..told.len()], &told, "after {kept} entries");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Small graphs out of closures, a source of numbers that a test can hold and let go, and a sink that records.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -8,9 +9,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch};
 use thalweg_flow::{
-    Command, Decoded, Decoder, Graph, Input, InputId, InputOrder, Job, JobOptions, JobState, ManualClock,
-    NodeId, Operator, OperatorNode, Output, Partitioning, Payload, Poll, RawBlock, ReplayRun, Runtime,
-    Schedule, Source, SourceNode, SourcePosition, SourceProgress, TaskInfo, Waker,
+    Command, Decoded, Decoder, Graph, Input, InputId, InputOrder, Job, JobOptions, JobState, LeftBlock,
+    ManualClock, NodeId, Operator, OperatorNode, Output, Partitioning, Payload, Poll, RawBlock, ReplayRun,
+    Runtime, Schedule, Source, SourceNode, SourcePosition, SourceProgress, TaskInfo, Waker,
 };
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, rejects_schema};
 
@@ -96,6 +97,8 @@ pub(crate) struct Numbers {
     pub(crate) total: Option<u64>,
     pub(crate) block: u32,
     pub(crate) next: u64,
+    /// What an earlier run took in and no entry names.
+    pub(crate) left: VecDeque<LeftBlock>,
     draining: bool,
 }
 
@@ -103,18 +106,28 @@ impl Numbers {
     pub(crate) fn up_to(total: u64) -> Self {
         let tap = Tap::default();
         tap.allow(total);
-        Self { tap, total: Some(total), block: 100, next: 0, draining: false }
+        Self { tap, total: Some(total), block: 100, next: 0, left: VecDeque::new(), draining: false }
     }
 
     pub(crate) fn endless() -> Self {
         let tap = Tap::default();
         tap.allow(u64::MAX);
-        Self { tap, total: None, block: 100, next: 0, draining: false }
+        Self { tap, total: None, block: 100, next: 0, left: VecDeque::new(), draining: false }
     }
 
     pub(crate) fn tapped() -> (Self, Tap) {
         let tap = Tap::default();
-        (Self { tap: tap.clone(), total: None, block: 100, next: 0, draining: false }, tap)
+        (
+            Self {
+                tap: tap.clone(),
+                total: None,
+                block: 100,
+                next: 0,
+                left: VecDeque::new(),
+                draining: false,
+            },
+            tap,
+        )
     }
 
     pub(crate) fn in_blocks_of(mut self, block: u32) -> Self {
@@ -129,7 +142,17 @@ impl Source for Numbers {
         Ok(())
     }
 
+    fn left(&mut self) -> Result<Option<LeftBlock>, Error> {
+        let left = self.left.pop_front();
+        if let Some(left) = &left {
+            assert_eq!(left.block.first, self.next, "behind what was followed");
+            self.next += u64::from(left.block.count);
+        }
+        Ok(left)
+    }
+
     fn poll(&mut self, _max_bytes: usize, _now: Micros) -> Result<Poll, Error> {
+        assert!(self.left.is_empty(), "what is left comes first");
         if self.draining || self.total == Some(self.next) {
             return Ok(Poll::End);
         }

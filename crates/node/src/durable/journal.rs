@@ -2,7 +2,7 @@
 //!
 //! A block is appended, raw, when it is polled; so it stands in the journal before its number stands in the order log,
 //! and the journal is synced before the order log is. After a crash blocks come from the journal: first those that the
-//! order log names, then those that were received but never numbered, then new ones.
+//! order log names, then those that it does not, with the arrival that they had, then new ones.
 //!
 //! Offsets are the journal's own: dense over all runs of the job, whatever the source counts.
 
@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_connect::source::BlockCodec;
-use thalweg_flow::{DatagramView, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress, Waker};
+use thalweg_flow::{
+    DatagramView, LeftBlock, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress, Waker,
+};
 use thalweg_storage::log::{LogHandle, LogPosition, MAX_RECORD, Reader};
 use thalweg_types::{Error, Micros, Offset, SeqRange};
 
@@ -59,14 +61,15 @@ impl Journalled {
         Ok(())
     }
 
-    /// The next block that is in the journal from an earlier run.
-    fn again(&mut self) -> Result<Option<RawBlock>, Error> {
+    /// The next block that is in the journal from an earlier run, and when it came.
+    fn again(&mut self) -> Result<Option<LeftBlock>, Error> {
         let Some(reader) = &mut self.earlier else { return Ok(None) };
         let Some((position, record)) = reader.next_record()? else {
             self.earlier = None;
+            self.is_again = false;
             return Ok(None);
         };
-        let block = self.codec.decode(&Bytes::copy_from_slice(record)).map_err(|error| {
+        let (block, arrival) = self.codec.decode(&Bytes::copy_from_slice(record)).map_err(|error| {
             error.context(format!("{position} of the journal in {}", self.log.dir().display()))
         })?;
         if block.first != self.next {
@@ -78,7 +81,7 @@ impl Journalled {
         self.place = LogPosition(position.0 + 1);
         self.next += u64::from(block.count);
         self.is_again = true;
-        Ok(Some(block))
+        Ok(Some(LeftBlock { block, arrival }))
     }
 }
 
@@ -88,10 +91,11 @@ impl Source for Journalled {
     }
 
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
-        if let Some(block) = self.again()? {
-            return Ok(Poll::Block(block));
+        if self.earlier.is_some() {
+            return Err(Error::internal(
+                "a journal was asked for new blocks before it had given those it holds",
+            ));
         }
-        self.is_again = false;
         let block = match self.held.take() {
             Some(block) => block,
             None => match self.inner.poll(max_bytes, now)? {
@@ -100,7 +104,7 @@ impl Source for Journalled {
                 other => return Ok(other),
             },
         };
-        let data = self.codec.encode(&block, &mut self.head)?;
+        let data = self.codec.encode(&block, now, &mut self.head)?;
         let Some(ticket) = self.log.try_append(&[&self.head, data])? else {
             // The sequencer's worker has other things to do than to wait for a disk; the source waits, and its senders.
             self.held = Some(block);
@@ -129,12 +133,16 @@ impl Source for Journalled {
 
     fn replay(&mut self, run: ReplayRun, _: usize) -> Result<RawBlock, Error> {
         match self.again()? {
-            Some(block) => Ok(block),
+            Some(LeftBlock { block, .. }) => Ok(block),
             None => Err(Error::corrupt(format!(
                 "the order log names {} records from offset {} on that are not in the journal",
                 run.count, run.first
             ))),
         }
+    }
+
+    fn left(&mut self) -> Result<Option<LeftBlock>, Error> {
+        self.again()
     }
 
     fn drain(&mut self) {

@@ -368,6 +368,13 @@ impl Store {
             entries: Box::new(entries),
             commands,
         };
+        let blocks: Vec<Block> = journals
+            .iter()
+            .map(|journal| match (journal, asked) {
+                (Some(_), LogDurability::Synced) => Block::Synced,
+                _ => Block::Elsewhere,
+            })
+            .collect();
         Ok(Started {
             durability: Durability {
                 log: Box::new(JobOrderLog {
@@ -377,13 +384,8 @@ impl Store {
                     record: Vec::new(),
                     _group: Arc::clone(&group),
                     numbers: numbers.clone(),
-                    blocks: journals
-                        .iter()
-                        .map(|journal| match (journal, asked) {
-                            (Some(_), LogDurability::Synced) => Block::Synced,
-                            _ => Block::Elsewhere,
-                        })
-                        .collect(),
+                    is_order_in_journal: blocks == [Block::Synced],
+                    blocks,
                 }),
                 order: (asked != LogDurability::None).then_some(order),
                 cycles: Some(Arc::clone(&committer) as _),

@@ -1,5 +1,9 @@
 //! The order log of a job: what the sequencer decided, as records of a log, and how it is read back.
 //!
+//! Where a job has one source, and that has a journal which is synced, the journal says the order of its blocks: a start
+//! numbers those that the log does not name as they were numbered, for nothing else may have come between them. So a run
+//! is not waited for then, and costs no sync; the next tick, marker or command takes it along.
+//!
 //! A record is one entry: kind 1, first number 8, then for a run of either kind: count 4, place of the source in the commit
 //! record's list 2, partition 4, offset 8, arrival 8; for a tick its time 8; for a cycle its number 8; for a command its record
 //! to the end, with 1 before it if there is one. All numbers are little-endian.
@@ -202,6 +206,8 @@ pub(crate) struct JobOrderLog {
     pub(crate) numbers: SourceNumbers,
     /// By place of the source in the job, where its blocks stand before their runs are written.
     pub(crate) blocks: Vec<Block>,
+    /// The journal of the job's only source has the order of its blocks, and is synced: nobody waits for a run.
+    pub(crate) is_order_in_journal: bool,
 }
 
 impl OrderLog for JobOrderLog {
@@ -213,7 +219,12 @@ impl OrderLog for JobOrderLog {
         }
         self.place.note(&entry.event)?;
         encode(&entry, block, &mut self.record);
-        let ticket = self.log.append(&[&self.record])?;
+        let is_told_by_journal = self.is_order_in_journal && block == Block::Synced;
+        let ticket = if is_told_by_journal {
+            self.log.append_unsynced(&[&self.record])?
+        } else {
+            self.log.append(&[&self.record])?
+        };
         self.place.set_next(LogPosition(ticket.position.0 + 1));
         let mut waiting = self.place.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push_back((ticket.position, entry.range.end));

@@ -54,6 +54,9 @@ pub enum Entry {
         offset: Offset,
         count: u64,
         bytes: u64,
+        /// The job's clock when it was received; builds that wrote version 1 of the block did not keep it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arrival: Option<Micros>,
         /// Code and reason, of records that were refused on arrival.
         #[serde(skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
@@ -110,7 +113,7 @@ fn order_entry(record: u64, bytes: &[u8]) -> Result<Entry, Error> {
 }
 
 fn block(record: u64, bytes: &[u8]) -> Result<(Entry, Bytes), Error> {
-    let block = BlockCodec::new(None).decode(&Bytes::copy_from_slice(bytes))?;
+    let (block, arrival) = BlockCodec::new(None).decode(&Bytes::copy_from_slice(bytes))?;
     let (data, context) = match block.payload {
         Payload::Bytes { data, context } => (data, context),
         _ => (Bytes::new(), None),
@@ -125,6 +128,7 @@ fn block(record: u64, bytes: &[u8]) -> Result<(Entry, Bytes), Error> {
         offset: block.first,
         count: u64::from(block.count),
         bytes: data.len() as u64,
+        arrival,
         refused,
     };
     Ok((entry, data))

@@ -93,7 +93,7 @@ pub(super) fn beside_fio(options: &Options, driver: &Driver, report: &mut Report
         ("Blocks of one record, as fast as they can be appended", Load::Records, &ACKS[..]),
         ("16 threads that each wait for every record, as HTTP senders do", Load::Waiters, &ACKS[..1]),
         (
-            "The same with the order log beside it, as in a job: two files are synced in each group",
+            "The same with the order log beside it, as in a job with one source: two files are written in each group, and the journal is synced",
             Load::InAJob,
             &ACKS[..1],
         ),
