@@ -1,8 +1,9 @@
 //! Requests that are answered from windows, and repeated until they are.
 //!
 //! What a client was told must be what comes out in the end, to the letter, though the engine has recomputed it since: a
-//! count over records of two sources depends on the order of both. A batch whose outcome is unknown is posted again, with
-//! the same ids, and counts once.
+//! count over records of two sources depends on the order of both, and one over a short time on when each record came. A
+//! job with one source answers before its order is synced. A batch whose outcome is unknown is posted again, with the same
+//! ids, and counts once.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::clients::{self, Clients};
 use super::{Job, Setting};
@@ -24,14 +25,19 @@ use crate::http::Connection;
 const CLIENTS: usize = 4;
 const SOURCES: [&str; 2] = ["a", "b"];
 
+/// Milliseconds: so that some of a shop's records leave between requests, and not all.
+const NEAR: u64 = 20;
+
 struct Answers {
     sinks: [(String, PathBuf); 1],
     clients: Clients<Client>,
+    sources: &'static [&'static str],
     partitions: u64,
 }
 
 struct Client {
     number: usize,
+    source: &'static str,
     posts_left: u64,
     posted: u64,
     random: Random,
@@ -43,8 +49,10 @@ struct Client {
 
 pub(super) fn repeated(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     let mut random = setting.random.clone();
-    let client = |number| Client {
+    let sources = if setting.random.of("sources", 0).percent(50) { &SOURCES[..1] } else { &SOURCES[..] };
+    let client = |number: usize| Client {
         number,
+        source: sources[number % sources.len()],
         posts_left: random.between(50, 300),
         posted: 0,
         random: setting.random.of("client", number as u64),
@@ -54,6 +62,7 @@ pub(super) fn repeated(setting: &Setting<'_>) -> Result<Box<dyn Job>> {
     let clients = Clients::new((0..CLIENTS).map(client));
     Ok(Box::new(Answers {
         clients,
+        sources,
         sinks: [("out".to_owned(), setting.disk.join("out.ndjson"))],
         partitions: random.between(1, 4),
     }))
@@ -70,19 +79,25 @@ impl Job for Answers {
             "ack": "synced",
             "reply": "features",
         });
+        let sources: Map<String, Value> =
+            self.sources.iter().map(|name| ((*name).to_owned(), source.clone())).collect();
+        let inputs: Vec<Value> = self.sources.iter().map(|name| tuning.input(name)).collect();
         json!({
             "name": "crash",
             "cycle": tuning.cycle,
             "state": tuning.state(),
-            "sources": { "a": source, "b": source },
+            "sources": sources,
             "operators": {
-                "both": { "type": "union", "input": [tuning.input("a"), tuning.input("b")] },
+                "both": { "type": "union", "input": inputs },
                 "features": {
                     "type": "metrics",
                     "input": tuning.input("both"),
                     "partitions": self.partitions,
                     "partition_by": ["shop"],
-                    "queries": { "all": "SELECT count(*) AS n, sum(amount) AS s FROM both GROUP BY shop OVER INFINITE" },
+                    "queries": {
+                        "all": "SELECT count(*) AS n, sum(amount) AS s FROM both GROUP BY shop OVER INFINITE",
+                        "near": format!("SELECT count(*) AS n FROM both GROUP BY shop OVER SLIDING {NEAR} MILLISECONDS"),
+                    },
                 },
             },
             "sinks": { "out": {
@@ -99,7 +114,7 @@ impl Job for Answers {
     }
 
     fn journals(&self) -> &'static [&'static str] {
-        &SOURCES
+        self.sources
     }
 
     fn is_served(&self) -> bool {
@@ -130,13 +145,21 @@ impl Job for Answers {
             let (shop, quarters) = record_of(&id).with_context(|| format!("{id} was never posted"))?;
             let mut expected = json!({ "id": id, "shop": shop, "amount": quarters as f64 / 4.0 });
             let (count, sum) = shops.entry(shop).or_default();
-            if ids.insert(id) {
+            let is_new = ids.insert(id);
+            if is_new {
                 *count += 1;
                 *sum += quarters;
             } else {
                 expected["duplicate"] = json!(true);
             }
             expected["all"] = json!({ "n": count, "s": *sum as f64 / 4.0 });
+            // How many hangs on when they came: it has to be what a client was told.
+            let near = answer["near"]["n"].as_u64().with_context(|| format!("{answer} has no near"))?;
+            ensure!(
+                (u64::from(is_new)..=*count).contains(&near),
+                "{answer}: {near} of {count} within {NEAR} ms"
+            );
+            expected["near"] = json!({ "n": near });
             ensure!(answer == expected, "line {} is {answer}, expected {expected}", number + 1);
         }
         for client in self.clients.all() {
@@ -163,7 +186,7 @@ impl clients::Client for Client {
     }
 
     fn post(&mut self, mut connection: Connection) -> Result<()> {
-        let path = format!("/v1/jobs/crash/sources/{}", SOURCES[self.number % SOURCES.len()]);
+        let path = format!("/v1/jobs/crash/sources/{}", self.source);
         while self.posts_left > 0 {
             let batch = match self.batch.take() {
                 Some(batch) => batch,
