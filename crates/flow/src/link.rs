@@ -209,6 +209,11 @@ impl Link {
     }
 
     /// A task further down stands still until something comes over this link.
+    /// From number `from` on records may be missing.
+    pub(crate) fn leave_out(&self, from: Seq) {
+        self.outlets.iter().for_each(|outlet| outlet.sender.leave_out(from));
+    }
+
     pub(crate) fn is_hurried(&self) -> bool {
         self.prompt && self.outlets.iter().any(|outlet| outlet.sender.is_hurried())
     }

@@ -91,6 +91,8 @@ pub(crate) struct Flow {
     pub sent: AtomicU64,
     /// The end is in the ring.
     ending: AtomicBool,
+    /// Records from this number on may be missing. Set before what lacks them is pushed.
+    incomplete: AtomicU64,
     /// The consumer, or one further down, stands still until something comes over this ring. Set by the
     /// consumer before it wakes the producer, cleared by the producer when it sends.
     hurry: AtomicBool,
@@ -144,6 +146,7 @@ pub(crate) fn ring(bounds: Bounds, from: &Arc<TaskCell>, to: &Arc<TaskCell>) -> 
         records: AtomicU64::new(0),
         sent: AtomicU64::new(0),
         ending: AtomicBool::new(false),
+        incomplete: AtomicU64::new(Seq::MAX),
         hurry: AtomicBool::new(false),
     });
     (
@@ -199,6 +202,11 @@ impl Sender {
     pub(crate) fn wake(&self) {
         self.to.wake();
     }
+
+    /// Says that from number `from` on records may be missing in what is pushed after this.
+    pub(crate) fn leave_out(&self, from: Seq) {
+        self.flow.incomplete.fetch_min(from, Ordering::Release);
+    }
 }
 
 impl Receiver {
@@ -218,6 +226,11 @@ impl Receiver {
         if self.flow.gauge.remove(cost.bytes) {
             self.from.wake();
         }
+    }
+
+    /// From this number on records may be missing in what was popped.
+    pub(crate) fn incomplete_from(&self) -> Seq {
+        self.flow.incomplete.load(Ordering::Acquire)
     }
 
     pub(crate) fn waiting_records(&self) -> u64 {

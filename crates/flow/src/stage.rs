@@ -206,39 +206,45 @@ impl Stage {
         Ok(())
     }
 
-    /// From now on the operator is given what is asked of it, and nothing that would change it.
-    pub(crate) fn only_answer(&mut self) {
+    /// From number `from` on the operator is given what is asked of it, and nothing that would change it. Tasks further
+    /// down learn that it has no answers.
+    pub(crate) fn only_answer(&mut self, from: Seq) {
         self.only_answers = true;
         self.emitted.clear();
         self.inbox.clear();
         (self.first, self.at) = (None, At::Unsaid);
+        self.leave_out(from);
+    }
+
+    /// Tells tasks further down that records may be missing from number `from` on.
+    pub(crate) fn leave_out(&self, from: Seq) {
+        self.ports.iter().flat_map(|port| &port.links).for_each(|link| link.leave_out(from));
     }
 
     /// Drops operator or decoder with all that it holds: who waits for something from it hears that it will not come.
-    pub(crate) fn leave(&mut self) {
-        self.only_answer();
+    pub(crate) fn leave(&mut self, from: Seq) {
+        self.only_answer(from);
         self.body = Body::Gone;
     }
 
-    /// Fails the job for what one of its calls said. Where the job stays to be read, the task goes on.
+    /// Fails the job for what one of its calls said about number `from` and what follows. Where the job stays to be read,
+    /// the task goes on.
     ///
     /// # Errors
     /// `error`, where the job has to end.
-    pub(crate) fn fail(&mut self, error: Error) -> Result<(), Error> {
+    pub(crate) fn fail(&mut self, error: Error, from: Seq) -> Result<(), Error> {
         if !self.core.survives(&error) {
             return Err(error);
         }
         self.core.fail(&self.name, self.index, self.record(), Cause::Error(error));
-        self.only_answer();
+        self.only_answer(from);
         Ok(())
     }
 
-    /// Where the job has failed and stays to be read, the number from which on nothing will ever be durable.
+    /// Where the job has failed and stays to be read, the number from which on nothing is durable yet.
     pub(crate) fn lost_from(&self) -> Option<Seq> {
-        if !self.core.is_read_only() {
-            return None;
-        }
-        self.core.order.as_ref().map(|order| order.end())
+        let end = || self.core.order.as_ref().map_or(Seq::MAX, |order| order.end());
+        self.core.is_read_only().then(end)
     }
 
     /// Passes a tick or its like to the operator, as number `seq`.

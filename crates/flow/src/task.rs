@@ -204,14 +204,21 @@ impl Task {
     }
 
     /// Whether operators take more, and what they publish is durable; who says no wakes the task later.
+    ///
+    /// Of a job that stays to be read, a task drops what is not durable when it comes, and what a task before it has left
+    /// out: each looks at its own time, and none may take for whole what another has dropped a part of.
     fn may_step(&mut self) -> bool {
-        let lost_from = self.stages[0].lost_from();
+        let left_out = |inlet: &Inlet| inlet.receiver.incomplete_from();
+        let lost_from = self.stages[0]
+            .lost_from()
+            .map(|durable| self.inlets.iter().map(left_out).fold(durable, Seq::min));
         if self.durable.is_some() || lost_from.is_some() {
             let end = self.inlets.iter().filter_map(|inlet| Some(inlet.head.as_ref()?.end)).min();
             let reaches = |durable: Seq| end.is_some_and(|end| end > durable);
             if lost_from.is_some_and(reaches) {
                 let leave = if self.durable.is_some() { Stage::leave } else { Stage::only_answer };
-                self.stages.iter_mut().for_each(leave);
+                let from = self.position;
+                self.stages.iter_mut().for_each(|stage| leave(stage, from));
             } else if self.durable.as_ref().is_some_and(|durable| reaches(durable.end())) {
                 return false;
             }
@@ -285,7 +292,9 @@ impl Task {
             let at = Moment { now: time, born };
             // Calls are timed with what hands their output on: partitioning is part of what an operator costs.
             if let Err(error) = self.work(number, &block, control.as_ref(), range, at) {
-                self.stages[number].fail(error)?;
+                self.stages[number].fail(error, range.start)?;
+                // Every stage behind it has less to work on.
+                self.stages[number..].iter().for_each(|stage| stage.leave_out(range.start));
             }
             let stage = &mut self.stages[number];
             for link in stage.ports.iter_mut().flat_map(|port| &mut port.links) {

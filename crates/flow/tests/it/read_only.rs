@@ -189,6 +189,98 @@ fn an_operator_without_room_is_left_out_and_the_others_are_read() {
     site.stays_to_be_read("risky", Some("numbers@777777"));
 }
 
+/// Records and what several tasks made of each: counts how often they do not go together.
+struct Pairs {
+    counts: [usize; 2],
+    torn: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl thalweg_flow::Operator for Pairs {
+    fn process(
+        &mut self,
+        input: thalweg_flow::InputId,
+        batch: thalweg_types::Batch,
+        _: &mut thalweg_flow::Output<'_>,
+    ) -> Result<(), Error> {
+        self.counts[input.port] += batch.len();
+        Ok(())
+    }
+
+    fn complete(
+        &mut self,
+        _: thalweg_types::SeqRange,
+        _: &mut thalweg_flow::Output<'_>,
+    ) -> Result<(), Error> {
+        if std::mem::take(&mut self.counts[0]) != std::mem::take(&mut self.counts[1]) {
+            self.torn.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, _: &Command, _: &mut thalweg_flow::Output<'_>) -> Result<(), Error> {
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn input_order(&self) -> thalweg_flow::InputOrder {
+        thalweg_flow::InputOrder::Grouped
+    }
+}
+
+/// A job of [`Pairs`] behind `risky`; how often answers were torn when all that was on its way has passed.
+fn torn(fail: impl FnOnce(&Tap, &DurableOrder, &Job)) -> usize {
+    let mut build = Build::new("pairs");
+    let (numbers, tap) = Numbers::tapped();
+    let source = build.numbers("numbers", numbers, 2);
+    let input = build.input(source, Partitioning::Key(vec![1]));
+    let risky = build.operator("risky", vec![input], 3, |_| Risky(Arc::default()));
+    let inputs = vec![build.input(source, Partitioning::Global), build.input(risky, Partitioning::Global)];
+    let (torn, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, count_asked) = (Arc::clone(&torn), Arc::clone(&asked));
+    build.operator("pairs", inputs, 1, move |_| Pairs {
+        counts: [0; 2],
+        torn: Arc::clone(&count),
+        asked: Arc::clone(&count_asked),
+    });
+    let (runtime, _clock) = runtime(2);
+    let order = Arc::new(DurableOrder::default());
+    let durability = Durability { order: Some(Arc::clone(&order)), ..Durability::of_log(Log::default()) };
+    let options = JobOptions { read_only_when_full: true, ..quiet() };
+    let job = runtime.start_durable(build.graph, options, durability, drop).unwrap();
+    fail(&tap, &order, &job);
+    eventually("the failure", || job.is_read_only());
+    job.command(Command { operator: "pairs".into(), body: Arc::new(()), record: None }).unwrap();
+    // The order goes on meanwhile: what tasks take for durable differs by when they look.
+    let mut end = order.end();
+    eventually("all that was on its way has passed", || {
+        end = end.saturating_add(7);
+        order.advance(end);
+        asked.load(Ordering::Acquire) == 1
+    });
+    job.abort();
+    finish(&job);
+    torn.load(Ordering::Acquire)
+}
+
+#[test]
+fn nothing_is_made_of_a_part_where_a_task_has_left_out_the_rest() {
+    let by_operator = torn(|tap, order, _| {
+        order.advance(Seq::MAX);
+        tap.allow(1_000_000);
+    });
+    assert_eq!(by_operator, 0, "an operator that fails leaves out what it was given");
+    for turn in 0..30 {
+        let by_commit = torn(|tap, order, job| {
+            tap.allow(20_000);
+            eventually("some of it is on its way", || job.stats().records > turn * 500);
+            order.advance(turn * 400);
+            job.fail("commit", full());
+        });
+        assert_eq!(by_commit, 0, "turn {turn}");
+    }
+}
+
 #[test]
 fn a_commit_without_room_leaves_the_job_to_be_read_though_its_rings_are_full() {
     let site = site(true);
