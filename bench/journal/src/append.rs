@@ -153,7 +153,7 @@ fn append(
     let mut done = 0_u64;
     // The clock is looked at from time to time: a block of one record takes less than a look.
     while !done.is_multiple_of(16) || !enough(appended.load(Ordering::Relaxed)) {
-        let data = codec.encode(&block, 0, &mut head)?;
+        let data = codec.encode(&block, 0, logs.order.is_some(), &mut head)?;
         let ticket = try_append(&logs.journal, &[&head, data])?;
         let ticket = match &logs.order {
             Some(order) => (order, order.append_unsynced(&[&[0; ORDER_ENTRY]])?),

@@ -32,7 +32,8 @@ impl Durability {
     }
 }
 
-/// Up to where the order log is durable: every number below it comes out the same after a crash.
+/// Up to where the order is durable, by the order log or by a source's own: every number below it comes out the same after
+/// a crash.
 #[derive(Default)]
 pub struct DurableOrder {
     /// Release where it rises, acquire where it is read: who sees the number may publish.

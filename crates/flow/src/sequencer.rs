@@ -11,8 +11,7 @@
 //!
 //! A job that goes on after a crash first follows the order log: the same records with the same numbers, ticks and
 //! markers. Nothing of that is written down again. Then come the blocks that its sources had taken in and the log does
-//! not name, source by source, with nothing in between: where there is one source they have the numbers that they had.
-//! Then it goes on as ever.
+//! not name, with the numbers that answers to them may have told. Then it goes on as ever.
 //!
 //! Not here: what a block means (decoders), what happens to the order log.
 

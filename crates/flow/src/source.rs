@@ -93,6 +93,8 @@ pub struct LeftBlock {
     pub block: RawBlock,
     /// The job's clock when it came, where that was kept.
     pub arrival: Option<Micros>,
+    /// Answers that hang on its number may have been given.
+    pub is_told: bool,
 }
 
 /// How far a source with a known size has come, in bytes (or records, for a generator).
@@ -178,7 +180,7 @@ pub trait Source: Send {
         let _ = (block, range);
     }
 
-    /// Where it stands, behind the last block that it gave: for the commit record.
+    /// Where it stands, behind the last of its blocks that has a number: for the commit record.
     fn position(&self) -> SourcePosition {
         SourcePosition::default()
     }
@@ -203,7 +205,7 @@ pub trait Source: Send {
     }
 
     /// Behind a replay, before the first `poll`: the next block that an earlier run took in and the order log does not
-    /// name; `None` when there is no more of them. May wait for a disk.
+    /// name; `None` when there is no more of them. It has no number before [`Source::sequenced`]. May wait for a disk.
     ///
     /// # Errors
     /// As for [`Source::replay`].

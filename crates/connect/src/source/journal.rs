@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use thalweg_flow::{Payload, RawBlock};
+use thalweg_flow::{LeftBlock, Payload, RawBlock};
 use thalweg_types::{Error, Micros, Offset, format_size};
 
 use super::BlockContext;
@@ -24,6 +24,10 @@ const WITHOUT_ARRIVAL: u8 = 1;
 const HAS_LINE: u8 = 1;
 const HAS_PREAMBLE: u8 = 2;
 const IS_REFUSED: u8 = 4;
+const IS_TOLD: u8 = 8;
+
+/// Flags that make a [`BlockContext`].
+const OF_CONTEXT: u8 = HAS_LINE | HAS_PREAMBLE | IS_REFUSED;
 
 /// Bytes of a record up to its count.
 const RANGE: usize = 18;
@@ -65,7 +69,7 @@ impl BlockCodec {
     }
 
     /// The record of a block, but for its payload, which follows: so that the payload is not copied for it. `arrival` is the
-    /// job's clock when it was received.
+    /// job's clock when it was received; `is_told` that answers may be given to it as soon as it is durable.
     ///
     /// # Errors
     /// For a payload that is not bytes.
@@ -73,6 +77,7 @@ impl BlockCodec {
         &self,
         block: &'a RawBlock,
         arrival: Micros,
+        is_told: bool,
         head: &mut Vec<u8>,
     ) -> Result<&'a [u8], Error> {
         let Payload::Bytes { data, context } = &block.payload else {
@@ -88,7 +93,8 @@ impl BlockCodec {
         head.push(
             flag(first_line.is_some(), HAS_LINE)
                 | flag(preamble.is_some(), HAS_PREAMBLE)
-                | flag(refused.is_some(), IS_REFUSED),
+                | flag(refused.is_some(), IS_REFUSED)
+                | flag(is_told, IS_TOLD),
         );
         head.extend_from_slice(&block.partition.to_le_bytes());
         head.extend_from_slice(&block.first.to_le_bytes());
@@ -127,11 +133,11 @@ impl BlockCodec {
         Ok((head.get_u64_le(), head.get_u32_le()))
     }
 
-    /// The block in a record, and when it arrived; builds that wrote version 1 did not say so.
+    /// The block in a record. Builds that wrote version 1 did not say when it came.
     ///
     /// # Errors
     /// Where it is no record of a block.
-    pub fn decode(&self, record: &Bytes) -> Result<(RawBlock, Option<Micros>), Error> {
+    pub fn decode(&self, record: &Bytes) -> Result<LeftBlock, Error> {
         let (first, count) = Self::range(record)?;
         let (version, flags) = (record[0], record[1]);
         let partition = record.slice(2..6).get_u32_le();
@@ -160,11 +166,12 @@ impl BlockCodec {
         } else {
             None
         };
-        let context = (flags != 0).then(|| {
+        let context = (flags & OF_CONTEXT != 0).then(|| {
             let context = BlockContext { first_line, preamble, preamble_text, refused };
             Arc::new(context) as Arc<dyn std::any::Any + Send + Sync>
         });
-        Ok((RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } }, arrival))
+        let block = RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } };
+        Ok(LeftBlock { block, arrival, is_told: flags & IS_TOLD != 0 })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use thalweg_flow::LeftBlock;
 use thalweg_types::Class;
 
 use super::*;
@@ -13,8 +14,12 @@ use crate::source::{BlockCodec, BlockContext};
 const ARRIVAL: i64 = -7;
 
 fn record(codec: &BlockCodec, block: &RawBlock) -> Bytes {
+    record_of(codec, block, false)
+}
+
+fn record_of(codec: &BlockCodec, block: &RawBlock, is_told: bool) -> Bytes {
     let mut head = Vec::new();
-    let data = codec.encode(block, ARRIVAL, &mut head).unwrap();
+    let data = codec.encode(block, ARRIVAL, is_told, &mut head).unwrap();
     head.extend_from_slice(data);
     head.into()
 }
@@ -40,8 +45,11 @@ fn a_block_comes_back_with_all_that_its_decoder_needs() {
         for block in blocks {
             let bytes = record(&codec, &block);
             assert_eq!(BlockCodec::range(&bytes).unwrap(), (block.first, block.count));
-            let (again, arrival) = codec.decode(&bytes).unwrap();
-            assert_eq!(arrival, Some(ARRIVAL));
+            let LeftBlock { block: again, arrival, is_told } = codec.decode(&bytes).unwrap();
+            assert_eq!((arrival, is_told), (Some(ARRIVAL), false));
+            let told = codec.decode(&record_of(&codec, &block, true)).unwrap();
+            assert!(told.is_told);
+            assert_eq!(record(&codec, &told.block), bytes, "and nothing else is told apart");
             assert_eq!(record(&codec, &again), bytes, "and would be written the same");
             let mut outcome = |block: &RawBlock| {
                 let range = SeqRange::new(5, 5 + u64::from(block.count));
@@ -68,7 +76,7 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
         match codec.decode(&bytes.slice(..len)) {
             Err(error) => assert!(error.message().contains("no block"), "{error}"),
             // The records themselves may be cut: that is the checksum's to find.
-            Ok((block, _)) => assert!(block.payload.len() < 4),
+            Ok(LeftBlock { block, .. }) => assert!(block.payload.len() < 4),
         }
     }
     let mut wrong = bytes.to_vec();
@@ -77,7 +85,7 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
         assert_eq!(codec.decode(&wrong.clone().into()).map(|_| ()).unwrap_err().class(), class, "{version}");
     }
     let reader = Ndjson.reader(&schema, &Options::default()).unwrap();
-    assert_eq!(BlockCodec::new(Some(reader)).decode(&bytes).unwrap().0.first, 9);
+    assert_eq!(BlockCodec::new(Some(reader)).decode(&bytes).unwrap().block.first, 9);
 }
 
 #[test]
@@ -88,8 +96,8 @@ fn a_record_of_a_build_that_wrote_no_arrival_is_read() {
     bytes.extend_from_slice(&1_u32.to_le_bytes());
     bytes.extend_from_slice(&7_u64.to_le_bytes());
     bytes.extend_from_slice(b"x,1\n");
-    let (block, arrival) = BlockCodec::new(None).decode(&bytes.into()).unwrap();
-    assert_eq!((block.partition, block.first, block.count, arrival), (3, 9, 1, None));
+    let LeftBlock { block, arrival, is_told } = BlockCodec::new(None).decode(&bytes.into()).unwrap();
+    assert_eq!((block.partition, block.first, block.count, arrival, is_told), (3, 9, 1, None, false));
     let Payload::Bytes { data, context } = &block.payload else { panic!("it has bytes") };
     assert_eq!(data.as_ref(), b"x,1\n");
     let context = context.as_ref().unwrap().downcast_ref::<BlockContext>().unwrap();

@@ -491,7 +491,7 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
                 OrderEvent::Run { partition, offset, arrival, .. } => {
                     let count = entry.range.len() as u32;
                     let block = RawBlock { partition, first: offset, count, payload: Payload::Offsets };
-                    LeftBlock { block, arrival: Some(arrival) }
+                    LeftBlock { block, arrival: Some(arrival), is_told: true }
                 }
                 _ => panic!("only runs are behind the tick: {entry:?}"),
             })
@@ -500,12 +500,14 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
         let source = build.numbers("numbers", again, 1);
         let records = build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
         let log = KeptLog::default();
-        let (running, _clock) = runtime(2);
+        let (running, clock) = runtime(2);
+        // Later than any of them, as it is behind a crash.
+        clock.advance(60_000_000);
         let resume = Resume {
             next: 0,
             cycle: 0,
             now: 0,
-            entries: Box::new(all[..kept].to_vec().into_iter().map(Ok)),
+            entries: Box::new(all.clone().into_iter().take(kept).map(Ok)),
             commands: Box::new(|_| unreachable!("there was none")),
         };
         let durability = Durability {
@@ -520,6 +522,69 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
         assert!(matches!(fresh[6 - kept].event, OrderEvent::Tick { .. }), "then the job goes on: {fresh:?}");
         assert_eq!(&story(&records)[..told.len()], &told, "after {kept} entries");
     }
+}
+
+/// What runs after a crash write down of blocks that were left, from number `next` on.
+fn entries_of_left(next: Seq, left: [Vec<(Option<i64>, bool)>; 2]) -> (Vec<OrderEvent>, CycleStart) {
+    let sources = left.map(|left| {
+        let mut numbers = Numbers::up_to(50 * left.len() as u64).in_blocks_of(50);
+        let blocks = (0..).zip(left).map(|(place, (arrival, is_told))| {
+            let block = RawBlock { partition: 0, first: 50 * place, count: 50, payload: Payload::Offsets };
+            LeftBlock { block, arrival, is_told }
+        });
+        numbers.left = blocks.collect();
+        numbers
+    });
+    let (build, _records) = two_sources("left", sources, 1);
+    let log = KeptLog::default();
+    let (running, clock) = runtime(2);
+    clock.advance(60_000_000);
+    let resume = Resume {
+        next,
+        cycle: 4,
+        now: 5,
+        entries: Box::new(std::iter::empty()),
+        commands: Box::new(|_| unreachable!("there was none")),
+    };
+    let cycles = KeptCycles::default();
+    let durability = Durability {
+        cycles: Some(Arc::new(cycles.clone())),
+        resume: Some(resume),
+        ..Durability::of_log(log.clone())
+    };
+    let job = running.start_durable(build.graph, cycles_by_records(120), durability, drop).unwrap();
+    assert_eq!(finish(&job), JobState::Done);
+    let entries = log.0.lock().unwrap().clone();
+    let first = cycles.0.lock().unwrap().started[0].clone();
+    (entries.into_iter().map(|entry| entry.event).collect(), first)
+}
+
+#[test]
+fn blocks_that_were_left_come_as_they_arrived_and_with_markers_where_nothing_was_told() {
+    let run = |source, offset, arrival| OrderEvent::Run { source, partition: 0, offset, arrival };
+    let left = |is_told| {
+        let with = |times: &[i64]| times.iter().map(|time| (Some(*time), is_told)).collect();
+        [with(&[20, 40]), with(&[10, 30, 50])]
+    };
+    let in_order = [run(1, 0, 10), run(0, 0, 20), run(1, 50, 30), run(0, 50, 40), run(1, 100, 50)];
+    let (told, _) = entries_of_left(9, left(true));
+    assert_eq!(told[..5], in_order, "no marker comes between what may have been told");
+    assert!(matches!(told[5], OrderEvent::Tick { .. }), "{told:?}");
+    let (free, cycle) = entries_of_left(9, left(false));
+    assert_eq!(free[..3], in_order[..3]);
+    assert_eq!(free[3], OrderEvent::Cycle { number: 5 }, "120 records are a cycle");
+    assert_eq!(free[4..6], in_order[3..]);
+    let ends: Vec<u64> = cycle.sources.iter().map(|position| position.next).collect();
+    assert_eq!(ends, [50, 100], "what is held and has no number is not in it");
+
+    let (first, _) = entries_of_left(0, left(true));
+    assert!(matches!(first[0], OrderEvent::Tick { .. }), "a job that had numbered nothing: {first:?}");
+    let (older, _) = entries_of_left(9, [vec![(None, false)], vec![(Some(10), true)]]);
+    assert!(
+        matches!(older[0], OrderEvent::Run { source: 0, arrival, .. } if arrival > 60_000_000),
+        "what kept no arrival came before, and arrives now: {older:?}"
+    );
+    assert!(matches!(older[1], OrderEvent::Run { source: 1, .. }), "{older:?}");
 }
 
 #[test]

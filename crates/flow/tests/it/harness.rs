@@ -145,10 +145,13 @@ impl Source for Numbers {
     fn left(&mut self) -> Result<Option<LeftBlock>, Error> {
         let left = self.left.pop_front();
         if let Some(left) = &left {
-            assert_eq!(left.block.first, self.next, "behind what was followed");
-            self.next += u64::from(left.block.count);
+            assert_eq!(left.block.first, self.next, "behind what was followed, or taken before");
         }
         Ok(left)
+    }
+
+    fn sequenced(&mut self, block: &RawBlock, _range: SeqRange) {
+        self.next = block.first + u64::from(block.count);
     }
 
     fn poll(&mut self, _max_bytes: usize, _now: Micros) -> Result<Poll, Error> {

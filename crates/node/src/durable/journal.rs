@@ -24,12 +24,16 @@ pub(crate) struct Journalled {
     log: LogHandle,
     /// Blocks of an earlier run, from where this one goes on; `None` once they have all been given.
     earlier: Option<Reader>,
-    /// Offset of the next record.
+    /// Offset of the next record that has no number.
     next: Offset,
-    /// Record of the journal behind the last block that was given.
+    /// Record of the journal behind the last block that has one.
     place: LogPosition,
+    /// The same behind the last block that was read from an earlier run; the sequencer may hold it a while.
+    read: (Offset, LogPosition),
     /// The block just polled comes from the journal: nobody waits for its answers.
     is_again: bool,
+    /// The order of the blocks here is the order of the job, and answers wait for no more ([`super::order`]).
+    tells_order: bool,
     /// A block that found the journal's buffer full.
     held: Option<RawBlock>,
     head: Vec<u8>,
@@ -39,7 +43,7 @@ pub(crate) struct Journalled {
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 impl Journalled {
-    pub(crate) fn new(inner: Box<dyn Source>, codec: BlockCodec, log: LogHandle) -> Self {
+    pub(crate) fn new(inner: Box<dyn Source>, codec: BlockCodec, log: LogHandle, tells_order: bool) -> Self {
         Self {
             inner,
             codec,
@@ -47,7 +51,9 @@ impl Journalled {
             earlier: None,
             next: 0,
             place: LogPosition(0),
+            read: (0, LogPosition(0)),
             is_again: false,
+            tells_order,
             held: None,
             head: Vec::new(),
         }
@@ -57,6 +63,7 @@ impl Journalled {
     pub(crate) fn resume(&mut self, next: Offset, place: LogPosition) -> Result<(), Error> {
         self.next = next;
         self.place = place;
+        self.read = (next, place);
         self.earlier = Some(self.log.read_from(place)?);
         Ok(())
     }
@@ -69,19 +76,20 @@ impl Journalled {
             self.is_again = false;
             return Ok(None);
         };
-        let (block, arrival) = self.codec.decode(&Bytes::copy_from_slice(record)).map_err(|error| {
+        let left = self.codec.decode(&Bytes::copy_from_slice(record)).map_err(|error| {
             error.context(format!("{position} of the journal in {}", self.log.dir().display()))
         })?;
-        if block.first != self.next {
+        let block = &left.block;
+        let (next, _) = self.read;
+        if block.first != next {
             return Err(Error::corrupt(format!(
-                "the journal goes on with offset {}, expected {}",
-                block.first, self.next
+                "the journal goes on with offset {}, expected {next}",
+                block.first
             )));
         }
-        self.place = LogPosition(position.0 + 1);
-        self.next += u64::from(block.count);
+        self.read = (next + u64::from(block.count), LogPosition(position.0 + 1));
         self.is_again = true;
-        Ok(Some(LeftBlock { block, arrival }))
+        Ok(Some(left))
     }
 }
 
@@ -104,7 +112,7 @@ impl Source for Journalled {
                 other => return Ok(other),
             },
         };
-        let data = self.codec.encode(&block, now, &mut self.head)?;
+        let data = self.codec.encode(&block, now, self.tells_order, &mut self.head)?;
         let Some(ticket) = self.log.try_append(&[&self.head, data])? else {
             // The sequencer's worker has other things to do than to wait for a disk; the source waits, and its senders.
             self.held = Some(block);
@@ -116,7 +124,9 @@ impl Source for Journalled {
     }
 
     fn sequenced(&mut self, block: &RawBlock, range: SeqRange) {
-        if !self.is_again {
+        if self.is_again {
+            (self.next, self.place) = self.read;
+        } else {
             self.inner.sequenced(block, range);
         }
     }
@@ -171,4 +181,58 @@ pub(crate) fn end_of(mut reader: Reader, next: Offset) -> Result<Offset, Error> 
 /// How the journal of a source is named on disk, and told from those of others.
 pub(crate) fn identity(job: &str, source: &str) -> u64 {
     thalweg_types::hash_bytes(format!("journal/{job}/{source}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use thalweg_flow::Payload;
+    use thalweg_storage::MemFs;
+    use thalweg_storage::log::{Durability, GroupCommit, Log, LogOptions, Registration};
+
+    use super::*;
+
+    /// Nothing new.
+    struct Quiet;
+
+    impl Source for Quiet {
+        fn poll(&mut self, _: usize, _: Micros) -> Result<Poll, Error> {
+            Ok(Poll::Pending)
+        }
+
+        fn drain(&mut self) {}
+    }
+
+    #[test]
+    fn a_block_that_is_held_before_it_has_a_number_does_not_count_for_the_commit() {
+        let group = GroupCommit::start(Duration::ZERO).unwrap();
+        let log = Log::open(Arc::new(MemFs::new()), "/log", LogOptions::new("journal", 1)).unwrap().log;
+        let handle = group.register(log, Registration::new(Durability::Written)).unwrap();
+        let codec = BlockCodec::new(None);
+        for first in [0, 10] {
+            let payload = Payload::Bytes { data: Bytes::from_static(b"x"), context: None };
+            let block = RawBlock { partition: 0, first, count: 10, payload };
+            let mut head = Vec::new();
+            let data = codec.encode(&block, 7, true, &mut head).unwrap();
+            let ticket = handle.append(&[&head, data]).unwrap();
+            handle.wait(ticket).unwrap();
+        }
+        let mut source = Journalled::new(Box::new(Quiet), codec, handle, true);
+        source.resume(0, LogPosition(0)).unwrap();
+        assert!(source.poll(1, 0).is_err(), "nothing new comes before what is there");
+        let place = |source: &Journalled| (source.next, source.place.0);
+        for (first, after) in [(0, (10, 1)), (10, (20, 2))] {
+            let before = place(&source);
+            let left = source.left().unwrap().unwrap();
+            assert_eq!((left.block.first, left.arrival, left.is_told), (first, Some(7), true));
+            assert_eq!(place(&source), before);
+            source.sequenced(&left.block, SeqRange::new(100 + first, 110 + first));
+            assert_eq!(place(&source), after);
+        }
+        assert!(source.left().unwrap().is_none());
+        assert_eq!(place(&source), (20, 2));
+        assert!(matches!(source.poll(1, 0), Ok(Poll::Pending)));
+        group.close().unwrap();
+    }
 }

@@ -256,9 +256,15 @@ impl Store {
         };
         let handle = group.register(log, Registration::new(self.durability))?;
         self.journals[place] = Some(Journal { log: handle.clone(), retention });
-        let mut source = Journalled::new(source, codec, handle);
+        let mut source = Journalled::new(source, codec, handle, self.is_order_in_journal());
         source.resume(next, at)?;
         Ok(Box::new(source))
+    }
+
+    /// The job's only source has a journal, if it has one at all, that is synced before anything is answered: it tells the
+    /// order of the job as well as the order log.
+    fn is_order_in_journal(&self) -> bool {
+        self.journals.len() == 1 && self.durability == LogDurability::Synced
     }
 
     /// Refuses a journal whose end would be cut, and stood there when the order log named it: so that it is left as it is.
@@ -312,6 +318,7 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
+        let is_order_in_journal = self.is_order_in_journal();
         let Self { fs, dir, commits, last, group, journals, durability: asked, identity, is_new, .. } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
@@ -384,7 +391,8 @@ impl Store {
                     record: Vec::new(),
                     _group: Arc::clone(&group),
                     numbers: numbers.clone(),
-                    is_order_in_journal: blocks == [Block::Synced],
+                    is_order_in_journal,
+                    has_ticked: false,
                     blocks,
                 }),
                 order: (asked != LogDurability::None).then_some(order),
@@ -567,13 +575,19 @@ sinks:
   out: { type: 'null', input: both }
 ";
 
-    /// Whether a power cut leaves what the second source's journal was given, once that journal says that it is durable.
-    fn is_kept(ack: &str) -> bool {
+    /// A job on a disk in memory, as far as its sources have their journals.
+    struct Begun {
+        disk: MemFs,
+        fs: Arc<dyn Fs>,
+        store: Store,
+        built: crate::graph::BuiltJob,
+    }
+
+    fn begin(job: &str) -> Begun {
         let options = NodeOptions::default().check_options();
-        let file = JobFile::parse("j.yaml", &JOB.replace("ACK", ack), &[]).unwrap();
-        let job = file.check(&options).unwrap();
-        let disk = Arc::new(MemFs::new());
-        let fs = Arc::clone(&disk) as Arc<dyn Fs>;
+        let job = JobFile::parse("j.yaml", job, &[]).unwrap().check(&options).unwrap();
+        let disk = MemFs::new();
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let folder = JobDir::at(Path::new("j"));
         fs.create_dir_all(folder.path()).unwrap();
         let mut store = Store::open(&job.name, &folder, Arc::clone(&fs)).unwrap();
@@ -589,6 +603,12 @@ sinks:
             answers: AnswerCounts::default(),
         };
         let built = crate::graph::build(&job, &folder, &services, &[], Some(&mut store)).unwrap();
+        Begun { disk, fs, store, built }
+    }
+
+    /// Whether a power cut leaves what the second source's journal was given, once that journal says that it is durable.
+    fn is_kept(ack: &str) -> bool {
+        let Begun { disk, fs, store, built } = begin(&JOB.replace("ACK", ack));
         let log = store.journals[1].as_ref().unwrap().log.clone();
         let ticket = log.append(&[b"a block"]).unwrap();
         log.wait(ticket).unwrap();
@@ -597,6 +617,49 @@ sinks:
         let options = LogOptions::new("journal", journal::identity("j", "other"));
         let left = open_log(&fs, log.dir().to_owned(), options).unwrap();
         left.read_from(LogPosition(0)).unwrap().next_record().unwrap().is_some()
+    }
+
+    /// What a power cut leaves of the order log, each entry by its first letter, once all of it counts: a run that was left,
+    /// a tick, a run, a command and another run.
+    fn left_of_order(job: &str) -> String {
+        let Begun { disk, fs, store, mut built } = begin(job);
+        let commands: CommandMaker = Box::new(|_| unreachable!("there are none"));
+        let Started { mut durability, work, .. } =
+            store.start(&mut built.graph.sources, commands, Interrupt::default()).unwrap();
+        let order = durability.order.take().unwrap();
+        let run = || OrderEvent::Run { source: 0, partition: 0, offset: 0, arrival: 3 };
+        let mut next = 0;
+        for event in [run(), OrderEvent::Tick { now: 5 }, run(), OrderEvent::Command { record: None }, run()]
+        {
+            let range = thalweg_types::SeqRange::new(next, next + 1);
+            next += 1;
+            durability.log.append(thalweg_flow::OrderEntry { range, event }).unwrap();
+            while order.end() < next {
+                std::thread::yield_now();
+            }
+        }
+        disk.crash();
+        drop((durability, work, built));
+        let options = LogOptions::new("order", order::identity());
+        let log = open_log(&fs, Path::new("j/order").to_owned(), options).unwrap();
+        let mut reader = log.read_from(LogPosition(0)).unwrap();
+        let mut left = String::new();
+        while let Some((_, record)) = reader.next_record().unwrap() {
+            left.extend(format!("{:?}", order::decode(record).unwrap().event).chars().next());
+        }
+        left
+    }
+
+    #[test]
+    fn a_run_that_counts_is_on_the_disk_unless_the_only_journal_tells_the_order() {
+        let alone = JOB.replace("ACK", "synced").replace(", other]", "]");
+        let alone = alone.replace("  other: { type: http, schema: { n: int64 }, ack: none }\n", "");
+        assert_eq!(left_of_order(&alone), "RTRC", "the last run is in the journal");
+        assert_eq!(left_of_order(&JOB.replace("ACK", "synced")), "RTRCR");
+        let file =
+            alone.replace("type: http, schema: { n: int64 }, ack: synced", "type: generator, kind: payments");
+        assert_ne!(file, alone);
+        assert_eq!(left_of_order(&file), "RTRCR", "its source has no journal");
     }
 
     #[test]

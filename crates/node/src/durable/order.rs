@@ -2,7 +2,8 @@
 //!
 //! Where a job has one source, and that has a journal which is synced, the journal says the order of its blocks: a start
 //! numbers those that the log does not name as they were numbered, for nothing else may have come between them. So a run
-//! is not waited for then, and costs no sync; the next tick, marker or command takes it along.
+//! is not waited for then, and costs no sync; the next tick, marker or command takes it along. The journal marks such
+//! blocks, whatever the job is when it is started again.
 //!
 //! A record is one entry: kind 1, first number 8, then for a run of either kind: count 4, place of the source in the commit
 //! record's list 2, partition 4, offset 8, arrival 8; for a tick its time 8; for a cycle its number 8; for a command its record
@@ -208,6 +209,9 @@ pub(crate) struct JobOrderLog {
     pub(crate) blocks: Vec<Block>,
     /// The journal of the job's only source has the order of its blocks, and is synced: nobody waits for a run.
     pub(crate) is_order_in_journal: bool,
+    /// A tick has been appended. Runs before it are of blocks that an earlier run left, which may have wanted something
+    /// else: they are waited for, once.
+    pub(crate) has_ticked: bool,
 }
 
 impl OrderLog for JobOrderLog {
@@ -219,7 +223,8 @@ impl OrderLog for JobOrderLog {
         }
         self.place.note(&entry.event)?;
         encode(&entry, block, &mut self.record);
-        let is_told_by_journal = self.is_order_in_journal && block == Block::Synced;
+        self.has_ticked |= matches!(entry.event, OrderEvent::Tick { .. });
+        let is_told_by_journal = self.is_order_in_journal && self.has_ticked && block == Block::Synced;
         let ticket = if is_told_by_journal {
             self.log.append_unsynced(&[&self.record])?
         } else {

@@ -77,7 +77,7 @@ impl Looker {
                 found.misfit(path, format!("{position}: {message}"));
             };
             let block = match codec.decode(&Bytes::copy_from_slice(bytes)) {
-                Ok((block, _)) => block,
+                Ok(left) => left.block,
                 Err(error) => {
                     misfit(error.message().to_owned());
                     break;

@@ -75,7 +75,7 @@ impl Left {
             let payload = Payload::Bytes { data, context: None };
             let block = RawBlock { partition: 0, first: *first, count: *count, payload };
             let mut head = Vec::new();
-            let data = codec.encode(&block, 0, &mut head).unwrap();
+            let data = codec.encode(&block, 0, false, &mut head).unwrap();
             journal.append(&[&head, data]).unwrap();
         }
         journal.close().unwrap();
@@ -345,7 +345,7 @@ fn a_journal_that_has_lost_its_first_file_is_damage_also_before_its_first_commit
     let payload = Payload::Bytes { data: Bytes::from_static(b"x"), context: None };
     let block = RawBlock { partition: 0, first: 6, count: 1, payload };
     let mut head = Vec::new();
-    let data = BlockCodec::new(None).encode(&block, 0, &mut head).unwrap();
+    let data = BlockCodec::new(None).encode(&block, 0, false, &mut head).unwrap();
     journal.append(&[&head, data]).unwrap();
     journal.close().unwrap();
     fs.remove(Path::new(&format!("{dir}/journal-00000000000000000000.thl"))).unwrap();
