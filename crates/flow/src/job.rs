@@ -211,6 +211,8 @@ pub(crate) struct JobCore {
     stopped: AtomicBool,
     /// See [`Job::is_read_only`]. Changed with the lock of `life`. Release here, acquire in the tasks.
     read_only: AtomicBool,
+    /// Set with `read_only`, and never taken back: tasks leave out records.
+    leaves_out: AtomicBool,
     read_only_when_full: bool,
     /// Tasks that are not dropped yet, the sequencer among them.
     alive: AtomicUsize,
@@ -267,6 +269,7 @@ impl JobCore {
             held: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
+            leaves_out: AtomicBool::new(false),
             read_only_when_full: false,
             alive: AtomicUsize::new(tasks),
             life: Mutex::new(Life {
@@ -354,6 +357,12 @@ impl JobCore {
         self.read_only.load(Ordering::Acquire)
     }
 
+    /// Whether the job stays to be read, or did before it ended.
+    #[inline]
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.leaves_out.load(Ordering::Acquire)
+    }
+
     /// Whether the job stays to be read after this.
     pub(crate) fn survives(&self, error: &Error) -> bool {
         self.read_only_when_full && error.is_disk_full()
@@ -411,6 +420,7 @@ impl JobCore {
             tell_failure(&self.name, &state);
             life.state = state;
             life.commands.retain(|command| command.record.is_none());
+            self.leaves_out.store(true, Ordering::Release);
             self.read_only.store(true, Ordering::Release);
         }
         if let Some(cycles) = &self.cycles {

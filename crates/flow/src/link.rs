@@ -208,12 +208,12 @@ impl Link {
         Ok(next)
     }
 
-    /// A task further down stands still until something comes over this link.
-    /// From number `from` on records may be missing.
+    /// From number `from` on records may be missing in what leaves after this.
     pub(crate) fn leave_out(&self, from: Seq) {
         self.outlets.iter().for_each(|outlet| outlet.sender.leave_out(from));
     }
 
+    /// A task further down stands still until something comes over this link.
     pub(crate) fn is_hurried(&self) -> bool {
         self.prompt && self.outlets.iter().any(|outlet| outlet.sender.is_hurried())
     }

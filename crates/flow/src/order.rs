@@ -44,6 +44,15 @@ pub trait OrderLog: Send {
     /// # Errors
     /// What keeps the entry from being written; the job stops.
     fn append(&mut self, entry: OrderEntry) -> Result<(), Error>;
+
+    /// The same for a run that its source tells again after a crash ([`crate::Source::tells_order`]): it need not be more
+    /// durable than written, once everything before it is.
+    ///
+    /// # Errors
+    /// As there.
+    fn append_told(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.append(entry)
+    }
 }
 
 /// Keeps nothing: for jobs whose order need not outlive them.

@@ -10,8 +10,8 @@
 //! cycle marker, so that everything belongs to a cycle.
 //!
 //! A job that goes on after a crash first follows the order log: the same records with the same numbers, ticks and
-//! markers. Nothing of that is written down again. Then come the blocks that its sources had taken in and the log does
-//! not name, with the numbers that answers to them may have told. Then it goes on as ever.
+//! markers. Nothing of that is written down again. Then come the blocks that a source tells and the log does not name, with
+//! the numbers that answers to them may have told. Then it goes on as ever.
 //!
 //! Not here: what a block means (decoders), what happens to the order log.
 
@@ -410,7 +410,8 @@ impl Sequencer {
 
     /// Gives a block its range and sends it to the decoder whose turn it is.
     fn number(&mut self, index: usize, block: RawBlock, now: Instant) -> Result<(), Error> {
-        self.give_range(index, block)?;
+        let is_told = self.feeds[index].source.tells_order();
+        self.give_range(index, block, is_told)?;
         let settings = &self.options.cycle;
         let is_full = settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
             || settings.records.is_some_and(|limit| self.cycle_records >= limit);
@@ -420,7 +421,7 @@ impl Sequencer {
         Ok(())
     }
 
-    fn give_range(&mut self, index: usize, block: RawBlock) -> Result<(), Error> {
+    fn give_range(&mut self, index: usize, block: RawBlock, is_told: bool) -> Result<(), Error> {
         let range = SeqRange::new(self.next, self.next + u64::from(block.count));
         let event = OrderEvent::Run {
             source: index,
@@ -428,7 +429,12 @@ impl Sequencer {
             offset: block.first,
             arrival: self.now,
         };
-        self.log.append(OrderEntry { range, event })?;
+        let entry = OrderEntry { range, event };
+        if is_told {
+            self.log.append_told(entry)?;
+        } else {
+            self.log.append(entry)?;
+        }
         self.send(index, block, range);
         Ok(())
     }

@@ -87,14 +87,12 @@ pub struct ReplayRun {
     pub count: u64,
 }
 
-/// A block that an earlier run took in, and whose number nobody wrote down.
+/// A block that an earlier run took in, to which answers may have been given, and whose number the order log lacks.
 #[derive(Debug)]
 pub struct LeftBlock {
     pub block: RawBlock,
-    /// The job's clock when it came, where that was kept.
-    pub arrival: Option<Micros>,
-    /// Answers that hang on its number may have been given.
-    pub is_told: bool,
+    /// The job's clock when it came.
+    pub arrival: Micros,
 }
 
 /// How far a source with a known size has come, in bytes (or records, for a generator).
@@ -204,8 +202,15 @@ pub trait Source: Send {
         Err(Error::internal("this source cannot give again what it gave"))
     }
 
-    /// Behind a replay, before the first `poll`: the next block that an earlier run took in and the order log does not
-    /// name; `None` when there is no more of them. It has no number before [`Source::sequenced`]. May wait for a disk.
+    /// Whether the source keeps the block just polled, with its arrival and its place among the job's other blocks, as
+    /// durably as an order log would: nobody waits for its entry there. After a crash it comes by [`Source::left`].
+    fn tells_order(&self) -> bool {
+        false
+    }
+
+    /// Behind a replay, before the first `poll`: the next block of those that [`Source::tells_order`] spoke of and the order
+    /// log does not name; `None` when there is no more of them. It has no number before [`Source::sequenced`]. May wait for
+    /// a disk.
     ///
     /// # Errors
     /// As for [`Source::replay`].

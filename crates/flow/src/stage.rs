@@ -244,7 +244,7 @@ impl Stage {
     /// Where the job has failed and stays to be read, the number from which on nothing is durable yet.
     pub(crate) fn lost_from(&self) -> Option<Seq> {
         let end = || self.core.order.as_ref().map_or(Seq::MAX, |order| order.end());
-        self.core.is_read_only().then(end)
+        self.core.leaves_out().then(end)
     }
 
     /// Passes a tick or its like to the operator, as number `seq`.

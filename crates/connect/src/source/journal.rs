@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use thalweg_flow::{LeftBlock, Payload, RawBlock};
+use thalweg_flow::{Payload, RawBlock};
 use thalweg_types::{Error, Micros, Offset, format_size};
 
 use super::BlockContext;
@@ -39,6 +39,15 @@ const HEAD: usize = RANGE + 8;
 /// refusal says.
 const MAX_BYTES: usize = 2 * DEFAULT_MAX_RECORD + (1 << 20);
 const _: () = assert!(2 * MAX_BLOCK + HEAD + 8 + 3 * 4 < MAX_BYTES);
+
+/// A block as a journal holds it.
+pub struct JournalBlock {
+    pub block: RawBlock,
+    /// The job's clock when it was received; builds that wrote version 1 did not keep it.
+    pub arrival: Option<Micros>,
+    /// Answers may have been given to it as soon as it was durable.
+    pub is_told: bool,
+}
 
 /// Writes blocks of one source into records of a journal, and makes them again.
 pub struct BlockCodec {
@@ -133,11 +142,11 @@ impl BlockCodec {
         Ok((head.get_u64_le(), head.get_u32_le()))
     }
 
-    /// The block in a record. Builds that wrote version 1 did not say when it came.
+    /// The block in a record.
     ///
     /// # Errors
     /// Where it is no record of a block.
-    pub fn decode(&self, record: &Bytes) -> Result<LeftBlock, Error> {
+    pub fn decode(&self, record: &Bytes) -> Result<JournalBlock, Error> {
         let (first, count) = Self::range(record)?;
         let (version, flags) = (record[0], record[1]);
         let partition = record.slice(2..6).get_u32_le();
@@ -171,7 +180,7 @@ impl BlockCodec {
             Arc::new(context) as Arc<dyn std::any::Any + Send + Sync>
         });
         let block = RawBlock { partition, first, count, payload: Payload::Bytes { data: rest, context } };
-        Ok(LeftBlock { block, arrival, is_told: flags & IS_TOLD != 0 })
+        Ok(JournalBlock { block, arrival, is_told: flags & IS_TOLD != 0 })
     }
 }
 

@@ -22,7 +22,7 @@ pub use cut::BlockContext;
 pub use decoder::SourceDecoder;
 #[cfg(test)]
 pub(crate) use decoder::record_batch;
-pub use journal::BlockCodec;
+pub use journal::{BlockCodec, JournalBlock};
 
 use std::path::Path;
 use std::sync::Arc;

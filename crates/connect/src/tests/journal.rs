@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use thalweg_flow::LeftBlock;
 use thalweg_types::Class;
 
 use super::*;
 use crate::FormatPlugin as _;
 use crate::format::ndjson::Ndjson;
 use crate::format::{RecordFormat, csv::Csv};
-use crate::source::{BlockCodec, BlockContext};
+use crate::source::{BlockCodec, BlockContext, JournalBlock};
 
 const ARRIVAL: i64 = -7;
 
@@ -45,7 +44,7 @@ fn a_block_comes_back_with_all_that_its_decoder_needs() {
         for block in blocks {
             let bytes = record(&codec, &block);
             assert_eq!(BlockCodec::range(&bytes).unwrap(), (block.first, block.count));
-            let LeftBlock { block: again, arrival, is_told } = codec.decode(&bytes).unwrap();
+            let JournalBlock { block: again, arrival, is_told } = codec.decode(&bytes).unwrap();
             assert_eq!((arrival, is_told), (Some(ARRIVAL), false));
             let told = codec.decode(&record_of(&codec, &block, true)).unwrap();
             assert!(told.is_told);
@@ -76,7 +75,7 @@ fn what_is_no_block_is_damage_and_never_a_panic() {
         match codec.decode(&bytes.slice(..len)) {
             Err(error) => assert!(error.message().contains("no block"), "{error}"),
             // The records themselves may be cut: that is the checksum's to find.
-            Ok(LeftBlock { block, .. }) => assert!(block.payload.len() < 4),
+            Ok(JournalBlock { block, .. }) => assert!(block.payload.len() < 4),
         }
     }
     let mut wrong = bytes.to_vec();
@@ -96,7 +95,7 @@ fn a_record_of_a_build_that_wrote_no_arrival_is_read() {
     bytes.extend_from_slice(&1_u32.to_le_bytes());
     bytes.extend_from_slice(&7_u64.to_le_bytes());
     bytes.extend_from_slice(b"x,1\n");
-    let LeftBlock { block, arrival, is_told } = BlockCodec::new(None).decode(&bytes.into()).unwrap();
+    let JournalBlock { block, arrival, is_told } = BlockCodec::new(None).decode(&bytes.into()).unwrap();
     assert_eq!((block.partition, block.first, block.count, arrival, is_told), (3, 9, 1, None, false));
     let Payload::Bytes { data, context } = &block.payload else { panic!("it has bytes") };
     assert_eq!(data.as_ref(), b"x,1\n");

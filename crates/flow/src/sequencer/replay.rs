@@ -1,16 +1,15 @@
 //! After a crash: the order log is followed, entry by entry, before anything new is numbered.
 //!
-//! Behind the last entry come blocks that sources had taken in and no entry names, in the order in which they arrived and
-//! with that arrival: [`Sequencer::take_left`]. Answers to some of them may have been given, where the order of a source's
-//! own log is the order of the job and nobody waited for the entry ([`LeftBlock::is_told`]): no tick, marker or command
-//! comes before or between those. Others are numbered as ever, with markers where cycles are full.
+//! Behind the last entry come blocks that no entry names and to which answers may have been given all the same, where a
+//! source tells the order and nobody waited for the entry ([`crate::Source::tells_order`]): [`Sequencer::take_left`]. No
+//! tick, marker or command comes before or between them, and each has the arrival that it had.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use thalweg_types::{Error, SeqRange};
 
-use super::{MARK_AGAIN, Pace, Sequencer, TURN};
+use super::{Pace, Sequencer, TURN};
 use crate::ring::Control;
 use crate::worker::Verdict;
 use crate::{Command, CommandMaker, LeftBlock, OrderEntry, OrderEvent, ReplayRun};
@@ -25,13 +24,13 @@ pub(super) struct Replay {
     commands: CommandMaker,
     /// An entry that is not done with.
     present: Option<OrderEntry>,
-    /// By source, the next block that no entry names; `None` before the first was asked for.
-    left: Option<Vec<Option<LeftBlock>>>,
+    /// The source that is asked for blocks that no entry names.
+    left: usize,
 }
 
 impl Replay {
     pub(super) fn new(entries: Entries, commands: CommandMaker) -> Self {
-        Self { entries: Some(entries), commands, present: None, left: None }
+        Self { entries: Some(entries), commands, present: None, left: 0 }
     }
 
     /// The next entry; `None` behind the last, for good: what is numbered from then on stands in the same log.
@@ -53,8 +52,6 @@ enum Step {
     Done,
     /// A ring has no room.
     Full,
-    /// A task takes no more before a marker.
-    Held,
     /// There is nothing left to follow.
     End,
 }
@@ -76,10 +73,6 @@ impl Sequencer {
                     self.tell_ranges();
                     return Ok(Verdict::Idle(None));
                 }
-                Step::Held => {
-                    self.tell_ranges();
-                    return Ok(Verdict::Idle(Some(time + MARK_AGAIN)));
-                }
                 Step::End => {
                     self.replay = None;
                     self.tick = Pace { at: time, clock: self.now };
@@ -93,56 +86,30 @@ impl Sequencer {
         Ok(if self.is_stuck() && !self.unstick() { Verdict::Idle(None) } else { Verdict::Again })
     }
 
-    /// Numbers the next block that a source had taken in and no entry names.
+    /// Numbers the next block that a source tells and no entry names.
     fn take_left(&mut self, time: Instant) -> Result<Step, Error> {
         let Some(replay) = &mut self.replay else { return Ok(Step::End) };
-        let mut left = match replay.left.take() {
-            Some(left) => left,
-            None => (0..self.feeds.len()).map(|source| self.next_left(source)).collect::<Result<_, _>>()?,
-        };
-        let step = self.take_first(&mut left, time)?;
-        if let Some(replay) = &mut self.replay {
-            replay.left = Some(left);
-        }
-        Ok(step)
-    }
-
-    fn next_left(&mut self, source: usize) -> Result<Option<LeftBlock>, Error> {
-        self.asking = Some(source);
-        let left = self.feeds[source].source.left()?;
-        self.asking = None;
-        Ok(left)
-    }
-
-    /// Numbers the block that came first of those at hand; what kept no arrival is older than what did.
-    fn take_first(&mut self, left: &mut [Option<LeftBlock>], time: Instant) -> Result<Step, Error> {
-        let came = |(source, left): (usize, &Option<LeftBlock>)| Some((left.as_ref()?.arrival, source));
-        let Some((_, source)) = left.iter().enumerate().filter_map(came).min() else { return Ok(Step::End) };
-        if !self.feeds[source].has_room() {
+        let source = replay.left;
+        // What stays to be read numbers nothing any more.
+        let feed = self.feeds.get_mut(source).filter(|_| !self.core.is_read_only());
+        let Some(feed) = feed else { return Ok(Step::End) };
+        if !feed.has_room() {
             return Ok(Step::Full);
         }
-        if left[source].as_ref().is_some_and(|left| !left.is_told) {
-            if self.core.is_hastened() && self.may_mark() {
-                self.make_cycle(time, false)?;
+        self.asking = Some(source);
+        match feed.source.left()? {
+            None => replay.left += 1,
+            Some(LeftBlock { block, arrival }) => {
+                if self.next == 0 {
+                    // Nothing was durable, and nothing answered: operators know the time before the first record.
+                    self.look_at_clock();
+                    self.make_tick(time)?;
+                }
+                self.now = self.now.max(arrival);
+                self.give_range(source, block, false)?;
             }
-            self.hold(self.core.is_held());
-            if self.is_held {
-                return Ok(Step::Held);
-            }
         }
-        let Some(LeftBlock { block, arrival, is_told }) = left[source].take() else { return Ok(Step::End) };
-        if self.next == 0 {
-            // Nothing was ever numbered: operators know the time before the first record.
-            self.look_at_clock();
-            self.make_tick(time)?;
-        }
-        self.now = arrival.map_or_else(|| self.now.max(self.clock.now()), |at| self.now.max(at));
-        if is_told {
-            self.give_range(source, block)?;
-        } else {
-            self.number(source, block, time)?;
-        }
-        left[source] = self.next_left(source)?;
+        self.asking = None;
         Ok(Step::Done)
     }
 

@@ -10,7 +10,7 @@ use thalweg_flow::{
     JobOptions, JobState, LeftBlock, Operator, OrderEntry, OrderEvent, OrderLog, Output, Partitioning,
     Payload, RawBlock, Resume, Runtime, Source, SystemClock, Waker,
 };
-use thalweg_types::{Batch, Error, Seq};
+use thalweg_types::{Batch, Error, Seq, SeqRange};
 
 use crate::harness::*;
 
@@ -491,7 +491,7 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
                 OrderEvent::Run { partition, offset, arrival, .. } => {
                     let count = entry.range.len() as u32;
                     let block = RawBlock { partition, first: offset, count, payload: Payload::Offsets };
-                    LeftBlock { block, arrival: Some(arrival), is_told: true }
+                    LeftBlock { block, arrival }
                 }
                 _ => panic!("only runs are behind the tick: {entry:?}"),
             })
@@ -524,67 +524,70 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
     }
 }
 
-/// What runs after a crash write down of blocks that were left, from number `next` on.
-fn entries_of_left(next: Seq, left: [Vec<(Option<i64>, bool)>; 2]) -> (Vec<OrderEvent>, CycleStart) {
-    let sources = left.map(|left| {
-        let mut numbers = Numbers::up_to(50 * left.len() as u64).in_blocks_of(50);
-        let blocks = (0..).zip(left).map(|(place, (arrival, is_told))| {
-            let block = RawBlock { partition: 0, first: 50 * place, count: 50, payload: Payload::Offsets };
-            LeftBlock { block, arrival, is_told }
-        });
-        numbers.left = blocks.collect();
-        numbers
-    });
-    let (build, _records) = two_sources("left", sources, 1);
+#[test]
+fn what_is_left_of_a_job_that_had_numbered_nothing_comes_behind_a_tick() {
+    let mut numbers = Numbers::up_to(50).in_blocks_of(50);
+    let block = RawBlock { partition: 0, first: 0, count: 50, payload: Payload::Offsets };
+    numbers.left.push_back(LeftBlock { block, arrival: 10 });
+    let mut build = Build::new("left");
+    build.numbers("numbers", numbers, 1);
     let log = KeptLog::default();
-    let (running, clock) = runtime(2);
-    clock.advance(60_000_000);
+    let (running, _clock) = runtime(2);
     let resume = Resume {
-        next,
-        cycle: 4,
-        now: 5,
+        next: 0,
+        cycle: 0,
+        now: 0,
         entries: Box::new(std::iter::empty()),
         commands: Box::new(|_| unreachable!("there was none")),
     };
-    let cycles = KeptCycles::default();
-    let durability = Durability {
-        cycles: Some(Arc::new(cycles.clone())),
-        resume: Some(resume),
-        ..Durability::of_log(log.clone())
-    };
-    let job = running.start_durable(build.graph, cycles_by_records(120), durability, drop).unwrap();
+    let durability = Durability { resume: Some(resume), ..Durability::of_log(log.clone()) };
+    let job = running.start_durable(build.graph, quiet(), durability, drop).unwrap();
     assert_eq!(finish(&job), JobState::Done);
     let entries = log.0.lock().unwrap().clone();
-    let first = cycles.0.lock().unwrap().started[0].clone();
-    (entries.into_iter().map(|entry| entry.event).collect(), first)
+    assert!(matches!(entries[0].event, OrderEvent::Tick { .. }), "{entries:?}");
+    assert!(matches!(entries[1].event, OrderEvent::Run { offset: 0, .. }), "{entries:?}");
+}
+
+/// Keeps which entries it was told need not be waited for.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<(SeqRange, bool)>>>);
+
+impl OrderLog for Told {
+    fn append(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.0.lock().unwrap().push((entry.range, false));
+        Ok(())
+    }
+
+    fn append_told(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.0.lock().unwrap().push((entry.range, true));
+        Ok(())
+    }
 }
 
 #[test]
-fn blocks_that_were_left_come_as_they_arrived_and_with_markers_where_nothing_was_told() {
-    let run = |source, offset, arrival| OrderEvent::Run { source, partition: 0, offset, arrival };
-    let left = |is_told| {
-        let with = |times: &[i64]| times.iter().map(|time| (Some(*time), is_told)).collect();
-        [with(&[20, 40]), with(&[10, 30, 50])]
+fn only_new_runs_of_a_source_that_tells_them_are_not_waited_for() {
+    let mut numbers = Numbers::up_to(100).in_blocks_of(50);
+    numbers.tells_order = true;
+    let block = RawBlock { partition: 0, first: 0, count: 50, payload: Payload::Offsets };
+    numbers.left.push_back(LeftBlock { block, arrival: 10 });
+    let mut build = Build::new("told");
+    build.numbers("numbers", numbers, 1);
+    let log = Told::default();
+    let (running, _clock) = runtime(2);
+    let resume = Resume {
+        next: 9,
+        cycle: 0,
+        now: 0,
+        entries: Box::new(std::iter::empty()),
+        commands: Box::new(|_| unreachable!("there was none")),
     };
-    let in_order = [run(1, 0, 10), run(0, 0, 20), run(1, 50, 30), run(0, 50, 40), run(1, 100, 50)];
-    let (told, _) = entries_of_left(9, left(true));
-    assert_eq!(told[..5], in_order, "no marker comes between what may have been told");
-    assert!(matches!(told[5], OrderEvent::Tick { .. }), "{told:?}");
-    let (free, cycle) = entries_of_left(9, left(false));
-    assert_eq!(free[..3], in_order[..3]);
-    assert_eq!(free[3], OrderEvent::Cycle { number: 5 }, "120 records are a cycle");
-    assert_eq!(free[4..6], in_order[3..]);
-    let ends: Vec<u64> = cycle.sources.iter().map(|position| position.next).collect();
-    assert_eq!(ends, [50, 100], "what is held and has no number is not in it");
-
-    let (first, _) = entries_of_left(0, left(true));
-    assert!(matches!(first[0], OrderEvent::Tick { .. }), "a job that had numbered nothing: {first:?}");
-    let (older, _) = entries_of_left(9, [vec![(None, false)], vec![(Some(10), true)]]);
-    assert!(
-        matches!(older[0], OrderEvent::Run { source: 0, arrival, .. } if arrival > 60_000_000),
-        "what kept no arrival came before, and arrives now: {older:?}"
-    );
-    assert!(matches!(older[1], OrderEvent::Run { source: 1, .. }), "{older:?}");
+    let durability = Durability { resume: Some(resume), ..Durability::of_log(log.clone()) };
+    let job = running.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    assert_eq!(finish(&job), JobState::Done);
+    let entries = log.0.lock().unwrap().clone();
+    let (left, tick, new) = (SeqRange::new(9, 59), SeqRange::new(59, 60), SeqRange::new(60, 110));
+    assert_eq!(entries[..3], [(left, false), (tick, false), (new, true)]);
+    assert!(entries[3..].iter().all(|(_, is_told)| !is_told), "{entries:?}");
 }
 
 #[test]

@@ -99,6 +99,7 @@ pub(crate) struct Numbers {
     pub(crate) next: u64,
     /// What an earlier run took in and no entry names.
     pub(crate) left: VecDeque<LeftBlock>,
+    pub(crate) tells_order: bool,
     draining: bool,
 }
 
@@ -106,13 +107,29 @@ impl Numbers {
     pub(crate) fn up_to(total: u64) -> Self {
         let tap = Tap::default();
         tap.allow(total);
-        Self { tap, total: Some(total), block: 100, next: 0, left: VecDeque::new(), draining: false }
+        Self {
+            tap,
+            total: Some(total),
+            block: 100,
+            next: 0,
+            left: VecDeque::new(),
+            tells_order: false,
+            draining: false,
+        }
     }
 
     pub(crate) fn endless() -> Self {
         let tap = Tap::default();
         tap.allow(u64::MAX);
-        Self { tap, total: None, block: 100, next: 0, left: VecDeque::new(), draining: false }
+        Self {
+            tap,
+            total: None,
+            block: 100,
+            next: 0,
+            left: VecDeque::new(),
+            tells_order: false,
+            draining: false,
+        }
     }
 
     pub(crate) fn tapped() -> (Self, Tap) {
@@ -124,6 +141,7 @@ impl Numbers {
                 block: 100,
                 next: 0,
                 left: VecDeque::new(),
+                tells_order: false,
                 draining: false,
             },
             tap,
@@ -140,6 +158,10 @@ impl Source for Numbers {
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
         *self.tap.0.waker.lock().unwrap() = Some(waker);
         Ok(())
+    }
+
+    fn tells_order(&self) -> bool {
+        self.tells_order
     }
 
     fn left(&mut self) -> Result<Option<LeftBlock>, Error> {

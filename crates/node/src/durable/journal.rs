@@ -2,14 +2,16 @@
 //!
 //! A block is appended, raw, when it is polled; so it stands in the journal before its number stands in the order log,
 //! and the journal is synced before the order log is. After a crash blocks come from the journal: first those that the
-//! order log names, then those that it does not, with the arrival that they had, then new ones.
+//! order log names, then those that it does not, and then new ones. Where the journal tells the order of the job
+//! ([`Source::tells_order`]) it marks its blocks, and those that the order log does not name come with the number and the
+//! arrival that they had; others as if they were new.
 //!
 //! Offsets are the journal's own: dense over all runs of the job, whatever the source counts.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use thalweg_connect::source::BlockCodec;
+use thalweg_connect::source::{BlockCodec, JournalBlock};
 use thalweg_flow::{
     DatagramView, LeftBlock, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress, Waker,
 };
@@ -22,17 +24,19 @@ pub(crate) struct Journalled {
     inner: Box<dyn Source>,
     codec: BlockCodec,
     log: LogHandle,
-    /// Blocks of an earlier run, from where this one goes on; `None` once they have all been given.
+    /// Blocks of an earlier run, from where this one goes on; `None` once they have all been read.
     earlier: Option<Reader>,
+    /// One of them that was read to see what it is.
+    peeked: Option<RawBlock>,
     /// Offset of the next record that has no number.
     next: Offset,
     /// Record of the journal behind the last block that has one.
     place: LogPosition,
-    /// The same behind the last block that was read from an earlier run; the sequencer may hold it a while.
+    /// The same behind the last block that was read from an earlier run.
     read: (Offset, LogPosition),
     /// The block just polled comes from the journal: nobody waits for its answers.
     is_again: bool,
-    /// The order of the blocks here is the order of the job, and answers wait for no more ([`super::order`]).
+    /// The order of the blocks here is the order of the job.
     tells_order: bool,
     /// A block that found the journal's buffer full.
     held: Option<RawBlock>,
@@ -49,6 +53,7 @@ impl Journalled {
             codec,
             log,
             earlier: None,
+            peeked: None,
             next: 0,
             place: LogPosition(0),
             read: (0, LogPosition(0)),
@@ -68,12 +73,11 @@ impl Journalled {
         Ok(())
     }
 
-    /// The next block that is in the journal from an earlier run, and when it came.
-    fn again(&mut self) -> Result<Option<LeftBlock>, Error> {
+    /// The next block that is in the journal from an earlier run.
+    fn again(&mut self) -> Result<Option<JournalBlock>, Error> {
         let Some(reader) = &mut self.earlier else { return Ok(None) };
         let Some((position, record)) = reader.next_record()? else {
             self.earlier = None;
-            self.is_again = false;
             return Ok(None);
         };
         let left = self.codec.decode(&Bytes::copy_from_slice(record)).map_err(|error| {
@@ -88,7 +92,6 @@ impl Journalled {
             )));
         }
         self.read = (next + u64::from(block.count), LogPosition(position.0 + 1));
-        self.is_again = true;
         Ok(Some(left))
     }
 }
@@ -99,10 +102,13 @@ impl Source for Journalled {
     }
 
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
-        if self.earlier.is_some() {
-            return Err(Error::internal(
-                "a journal was asked for new blocks before it had given those it holds",
-            ));
+        let earlier = match self.peeked.take() {
+            Some(block) => Some(block),
+            None => self.again()?.map(|left| left.block),
+        };
+        self.is_again = earlier.is_some();
+        if let Some(block) = earlier {
+            return Ok(Poll::Block(block));
         }
         let block = match self.held.take() {
             Some(block) => block,
@@ -142,8 +148,9 @@ impl Source for Journalled {
     }
 
     fn replay(&mut self, run: ReplayRun, _: usize) -> Result<RawBlock, Error> {
+        self.is_again = true;
         match self.again()? {
-            Some(LeftBlock { block, .. }) => Ok(block),
+            Some(left) => Ok(left.block),
             None => Err(Error::corrupt(format!(
                 "the order log names {} records from offset {} on that are not in the journal",
                 run.count, run.first
@@ -151,8 +158,26 @@ impl Source for Journalled {
         }
     }
 
+    fn tells_order(&self) -> bool {
+        self.tells_order && !self.is_again
+    }
+
     fn left(&mut self) -> Result<Option<LeftBlock>, Error> {
-        self.again()
+        if self.peeked.is_some() {
+            return Ok(None);
+        }
+        self.is_again = true;
+        match self.again()? {
+            Some(JournalBlock { block, arrival: Some(arrival), is_told: true }) => {
+                Ok(Some(LeftBlock { block, arrival }))
+            }
+            // Nothing behind it was answered either: what was waited for it.
+            Some(other) => {
+                self.peeked = Some(other.block);
+                Ok(None)
+            }
+            None => Ok(None),
+        }
     }
 
     fn drain(&mut self) {
@@ -204,35 +229,55 @@ mod tests {
         fn drain(&mut self) {}
     }
 
-    #[test]
-    fn a_block_that_is_held_before_it_has_a_number_does_not_count_for_the_commit() {
-        let group = GroupCommit::start(Duration::ZERO).unwrap();
+    fn source_of(group: &GroupCommit, told: &[bool]) -> Journalled {
         let log = Log::open(Arc::new(MemFs::new()), "/log", LogOptions::new("journal", 1)).unwrap().log;
         let handle = group.register(log, Registration::new(Durability::Written)).unwrap();
         let codec = BlockCodec::new(None);
-        for first in [0, 10] {
+        for (place, is_told) in (0..).zip(told) {
             let payload = Payload::Bytes { data: Bytes::from_static(b"x"), context: None };
-            let block = RawBlock { partition: 0, first, count: 10, payload };
+            let block = RawBlock { partition: 0, first: 10 * place, count: 10, payload };
             let mut head = Vec::new();
-            let data = codec.encode(&block, 7, true, &mut head).unwrap();
+            let data = codec.encode(&block, 7, *is_told, &mut head).unwrap();
             let ticket = handle.append(&[&head, data]).unwrap();
             handle.wait(ticket).unwrap();
         }
         let mut source = Journalled::new(Box::new(Quiet), codec, handle, true);
         source.resume(0, LogPosition(0)).unwrap();
-        assert!(source.poll(1, 0).is_err(), "nothing new comes before what is there");
+        source
+    }
+
+    /// Gives a block its number, after which it counts for the commit, and not before.
+    fn number(source: &mut Journalled, block: &RawBlock) {
         let place = |source: &Journalled| (source.next, source.place.0);
-        for (first, after) in [(0, (10, 1)), (10, (20, 2))] {
-            let before = place(&source);
-            let left = source.left().unwrap().unwrap();
-            assert_eq!((left.block.first, left.arrival, left.is_told), (first, Some(7), true));
-            assert_eq!(place(&source), before);
-            source.sequenced(&left.block, SeqRange::new(100 + first, 110 + first));
-            assert_eq!(place(&source), after);
+        assert_eq!(place(source), (block.first, block.first / 10));
+        assert!(!source.tells_order(), "its entry is waited for");
+        source.sequenced(block, SeqRange::new(100 + block.first, 110 + block.first));
+        assert_eq!(place(source), (block.first + 10, block.first / 10 + 1));
+    }
+
+    #[test]
+    fn blocks_of_an_earlier_run_come_by_whether_answers_may_have_been_given() {
+        for (told, left_count) in
+            [(&[true, true, true][..], 3), (&[true, false, true], 1), (&[false, true], 0), (&[], 0)]
+        {
+            let group = GroupCommit::start(Duration::ZERO).unwrap();
+            let mut source = source_of(&group, told);
+            let mut firsts = Vec::new();
+            while let Some(left) = source.left().unwrap() {
+                assert_eq!(left.arrival, 7);
+                number(&mut source, &left.block);
+                firsts.push(left.block.first);
+            }
+            assert_eq!(firsts.len(), left_count, "{told:?}");
+            assert!(source.left().unwrap().is_none(), "the end of them stays the end");
+            while let Poll::Block(block) = source.poll(1, 0).unwrap() {
+                number(&mut source, &block);
+                firsts.push(block.first);
+            }
+            let all: Vec<u64> = (0..told.len() as u64).map(|place| 10 * place).collect();
+            assert_eq!(firsts, all, "{told:?}");
+            assert!(source.tells_order(), "what is new is told by the journal");
+            group.close().unwrap();
         }
-        assert!(source.left().unwrap().is_none());
-        assert_eq!(place(&source), (20, 2));
-        assert!(matches!(source.poll(1, 0), Ok(Poll::Pending)));
-        group.close().unwrap();
     }
 }

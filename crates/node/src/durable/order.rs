@@ -2,8 +2,7 @@
 //!
 //! Where a job has one source, and that has a journal which is synced, the journal says the order of its blocks: a start
 //! numbers those that the log does not name as they were numbered, for nothing else may have come between them. So a run
-//! is not waited for then, and costs no sync; the next tick, marker or command takes it along. The journal marks such
-//! blocks, whatever the job is when it is started again.
+//! is not waited for then, and costs no sync; the next tick, marker or command takes it along.
 //!
 //! A record is one entry: kind 1, first number 8, then for a run of either kind: count 4, place of the source in the commit
 //! record's list 2, partition 4, offset 8, arrival 8; for a tick its time 8; for a cycle its number 8; for a command its record
@@ -207,15 +206,10 @@ pub(crate) struct JobOrderLog {
     pub(crate) numbers: SourceNumbers,
     /// By place of the source in the job, where its blocks stand before their runs are written.
     pub(crate) blocks: Vec<Block>,
-    /// The journal of the job's only source has the order of its blocks, and is synced: nobody waits for a run.
-    pub(crate) is_order_in_journal: bool,
-    /// A tick has been appended. Runs before it are of blocks that an earlier run left, which may have wanted something
-    /// else: they are waited for, once.
-    pub(crate) has_ticked: bool,
 }
 
-impl OrderLog for JobOrderLog {
-    fn append(&mut self, mut entry: OrderEntry) -> Result<(), Error> {
+impl JobOrderLog {
+    fn write(&mut self, mut entry: OrderEntry, is_waited_for: bool) -> Result<(), Error> {
         let mut block = Block::Elsewhere;
         if let OrderEvent::Run { source, .. } = &mut entry.event {
             block = self.blocks.get(*source).copied().unwrap_or(block);
@@ -223,13 +217,9 @@ impl OrderLog for JobOrderLog {
         }
         self.place.note(&entry.event)?;
         encode(&entry, block, &mut self.record);
-        self.has_ticked |= matches!(entry.event, OrderEvent::Tick { .. });
-        let is_told_by_journal = self.is_order_in_journal && self.has_ticked && block == Block::Synced;
-        let ticket = if is_told_by_journal {
-            self.log.append_unsynced(&[&self.record])?
-        } else {
-            self.log.append(&[&self.record])?
-        };
+        let parts = [self.record.as_slice()];
+        let ticket =
+            if is_waited_for { self.log.append(&parts)? } else { self.log.append_unsynced(&parts)? };
         self.place.set_next(LogPosition(ticket.position.0 + 1));
         let mut waiting = self.place.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push_back((ticket.position, entry.range.end));
@@ -239,6 +229,16 @@ impl OrderLog for JobOrderLog {
             self.place.progress(self.log.durable(), &self.order);
         }
         Ok(())
+    }
+}
+
+impl OrderLog for JobOrderLog {
+    fn append(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.write(entry, true)
+    }
+
+    fn append_told(&mut self, entry: OrderEntry) -> Result<(), Error> {
+        self.write(entry, false)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
-use thalweg_connect::source::{BlockCodec, BlockContext};
-use thalweg_flow::{LeftBlock, OrderEvent, Payload};
+use thalweg_connect::source::{BlockCodec, BlockContext, JournalBlock};
+use thalweg_flow::{OrderEvent, Payload};
 use thalweg_storage::Fs;
 use thalweg_storage::log::{self, LogPosition};
 use thalweg_types::{Error, Micros, Offset, PartitionId, Seq};
@@ -113,7 +113,7 @@ fn order_entry(record: u64, bytes: &[u8]) -> Result<Entry, Error> {
 }
 
 fn block(record: u64, bytes: &[u8]) -> Result<(Entry, Bytes), Error> {
-    let LeftBlock { block, arrival, .. } = BlockCodec::new(None).decode(&Bytes::copy_from_slice(bytes))?;
+    let JournalBlock { block, arrival, .. } = BlockCodec::new(None).decode(&Bytes::copy_from_slice(bytes))?;
     let (data, context) = match block.payload {
         Payload::Bytes { data, context } => (data, context),
         _ => (Bytes::new(), None),
