@@ -524,25 +524,29 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
     }
 }
 
-#[test]
-fn what_is_left_of_a_job_that_had_numbered_nothing_comes_behind_a_tick() {
-    let mut numbers = Numbers::up_to(50).in_blocks_of(50);
+/// Runs numbers to their end behind an order log that ends before number `next`, with one block of 50 left.
+fn go_on_with_a_block_left(mut numbers: Numbers, next: Seq, log: impl OrderLog + 'static) {
     let block = RawBlock { partition: 0, first: 0, count: 50, payload: Payload::Offsets };
     numbers.left.push_back(LeftBlock { block, arrival: 10 });
     let mut build = Build::new("left");
-    build.numbers("numbers", numbers, 1);
-    let log = KeptLog::default();
+    build.numbers("numbers", numbers.in_blocks_of(50), 1);
     let (running, _clock) = runtime(2);
     let resume = Resume {
-        next: 0,
+        next,
         cycle: 0,
         now: 0,
         entries: Box::new(std::iter::empty()),
         commands: Box::new(|_| unreachable!("there was none")),
     };
-    let durability = Durability { resume: Some(resume), ..Durability::of_log(log.clone()) };
+    let durability = Durability { resume: Some(resume), ..Durability::of_log(log) };
     let job = running.start_durable(build.graph, quiet(), durability, drop).unwrap();
     assert_eq!(finish(&job), JobState::Done);
+}
+
+#[test]
+fn what_is_left_of_a_job_that_had_numbered_nothing_comes_behind_a_tick() {
+    let log = KeptLog::default();
+    go_on_with_a_block_left(Numbers::up_to(50), 0, log.clone());
     let entries = log.0.lock().unwrap().clone();
     assert!(matches!(entries[0].event, OrderEvent::Tick { .. }), "{entries:?}");
     assert!(matches!(entries[1].event, OrderEvent::Run { offset: 0, .. }), "{entries:?}");
@@ -566,24 +570,10 @@ impl OrderLog for Told {
 
 #[test]
 fn only_new_runs_of_a_source_that_tells_them_are_not_waited_for() {
-    let mut numbers = Numbers::up_to(100).in_blocks_of(50);
+    let mut numbers = Numbers::up_to(100);
     numbers.tells_order = true;
-    let block = RawBlock { partition: 0, first: 0, count: 50, payload: Payload::Offsets };
-    numbers.left.push_back(LeftBlock { block, arrival: 10 });
-    let mut build = Build::new("told");
-    build.numbers("numbers", numbers, 1);
     let log = Told::default();
-    let (running, _clock) = runtime(2);
-    let resume = Resume {
-        next: 9,
-        cycle: 0,
-        now: 0,
-        entries: Box::new(std::iter::empty()),
-        commands: Box::new(|_| unreachable!("there was none")),
-    };
-    let durability = Durability { resume: Some(resume), ..Durability::of_log(log.clone()) };
-    let job = running.start_durable(build.graph, quiet(), durability, drop).unwrap();
-    assert_eq!(finish(&job), JobState::Done);
+    go_on_with_a_block_left(numbers, 9, log.clone());
     let entries = log.0.lock().unwrap().clone();
     let (left, tick, new) = (SeqRange::new(9, 59), SeqRange::new(59, 60), SeqRange::new(60, 110));
     assert_eq!(entries[..3], [(left, false), (tick, false), (new, true)]);

@@ -104,48 +104,24 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    pub(crate) fn up_to(total: u64) -> Self {
+    fn new(total: Option<u64>, allowed: u64) -> Self {
         let tap = Tap::default();
-        tap.allow(total);
-        Self {
-            tap,
-            total: Some(total),
-            block: 100,
-            next: 0,
-            left: VecDeque::new(),
-            tells_order: false,
-            draining: false,
-        }
+        tap.allow(allowed);
+        Self { tap, total, block: 100, next: 0, left: VecDeque::new(), tells_order: false, draining: false }
+    }
+
+    pub(crate) fn up_to(total: u64) -> Self {
+        Self::new(Some(total), total)
     }
 
     pub(crate) fn endless() -> Self {
-        let tap = Tap::default();
-        tap.allow(u64::MAX);
-        Self {
-            tap,
-            total: None,
-            block: 100,
-            next: 0,
-            left: VecDeque::new(),
-            tells_order: false,
-            draining: false,
-        }
+        Self::new(None, u64::MAX)
     }
 
     pub(crate) fn tapped() -> (Self, Tap) {
-        let tap = Tap::default();
-        (
-            Self {
-                tap: tap.clone(),
-                total: None,
-                block: 100,
-                next: 0,
-                left: VecDeque::new(),
-                tells_order: false,
-                draining: false,
-            },
-            tap,
-        )
+        let numbers = Self::new(None, 0);
+        let tap = numbers.tap.clone();
+        (numbers, tap)
     }
 
     pub(crate) fn in_blocks_of(mut self, block: u32) -> Self {
