@@ -294,7 +294,7 @@ impl Task {
             if let Err(error) = self.work(number, &block, control.as_ref(), range, at) {
                 self.stages[number].fail(error, range.start)?;
                 // Every stage behind it has less to work on.
-                self.stages[number..].iter().for_each(|stage| stage.leave_out(range.start));
+                self.stages[number + 1..].iter().for_each(|stage| stage.leave_out(range.start));
             }
             let stage = &mut self.stages[number];
             for link in stage.ports.iter_mut().flat_map(|port| &mut port.links) {

@@ -47,7 +47,6 @@ impl Replay {
 }
 
 /// How a step of a replay went.
-#[derive(PartialEq, Eq)]
 enum Step {
     Done,
     /// A ring has no room.
