@@ -262,7 +262,8 @@ impl Sequencer {
         if self.replay.is_some() {
             return self.follow(now);
         }
-        if self.core.is_read_only() {
+        // Not `is_read_only`, which is taken back as the job ends: nothing may be numbered then either.
+        if self.core.leaves_out() {
             return Ok(self.serve_reads());
         }
         self.look_at_clock();
@@ -306,8 +307,7 @@ impl Sequencer {
             }
         }
         self.tell_ranges();
-        // A ring that was full when its source was to be asked may have told so to `tell_ranges` alone.
-        more |= !self.is_held && self.feeds.iter_mut().any(Feed::may_go_on);
+        more |= !self.is_held && self.has_missed_room();
         if self.is_stuck() {
             return Ok(if self.unstick() { Verdict::Again } else { Verdict::Idle(None) });
         }
@@ -316,6 +316,11 @@ impl Sequencer {
             (_, true) => Verdict::Again,
             _ => Verdict::Idle(self.next_timer()),
         })
+    }
+
+    /// Whether a ring that was full when its source was to be asked has room now: it may have told so to `tell_ranges` alone.
+    fn has_missed_room(&mut self) -> bool {
+        self.feeds.iter_mut().any(Feed::may_go_on)
     }
 
     fn look_at_clock(&mut self) {

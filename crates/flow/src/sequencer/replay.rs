@@ -70,7 +70,7 @@ impl Sequencer {
                 Step::Done => {}
                 Step::Full => {
                     self.tell_ranges();
-                    return Ok(Verdict::Idle(None));
+                    return Ok(if self.has_missed_room() { Verdict::Again } else { Verdict::Idle(None) });
                 }
                 Step::End => {
                     self.replay = None;
@@ -90,7 +90,7 @@ impl Sequencer {
         let Some(replay) = &mut self.replay else { return Ok(Step::End) };
         let source = replay.left;
         // What stays to be read numbers nothing any more.
-        let feed = self.feeds.get_mut(source).filter(|_| !self.core.is_read_only());
+        let feed = self.feeds.get_mut(source).filter(|_| !self.core.leaves_out());
         let Some(feed) = feed else { return Ok(Step::End) };
         if !feed.has_room() {
             return Ok(Step::Full);
