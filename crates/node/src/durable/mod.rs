@@ -50,7 +50,7 @@ pub use committer::CycleFigures;
 
 /// How long the order log of a job without a journal gathers before it is synced: sinks wait for it, and nobody who
 /// would notice waits for them.
-const UNHURRIED: Duration = Duration::from_millis(25);
+const UNHURRIED: Duration = Duration::from_millis(50);
 
 /// What a source was given that it cannot give again.
 #[derive(Clone)]
