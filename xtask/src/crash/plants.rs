@@ -94,7 +94,8 @@ fn find(plant: &Plant, tree: &Path, target: &Path, seed: u64) -> Result<Option<S
     println!("── {}", plant.name);
     succeed(git(&["apply"], tree).arg(&plant.path))?;
     let mut build = project::cargo();
-    build.current_dir(tree).env("CARGO_TARGET_DIR", target);
+    // Most of what one plant needs is the last one's, in the crates that it changes too.
+    build.current_dir(tree).env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "1");
     succeed(build.args(["build", "--quiet", "--package", "thalweg-cli"]))?;
 
     let mut harness = Command::new(std::env::current_exe().context("find this program")?);
