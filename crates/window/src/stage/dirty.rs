@@ -45,7 +45,6 @@ impl Dirty {
     /// Groups below `slots` may be marked.
     pub(super) fn grow(&mut self, slots: usize) {
         if slots > self.slots {
-            self.trim();
             self.slots = slots;
             self.changed.resize(slots.div_ceil(64), 0);
         }
@@ -63,14 +62,13 @@ impl Dirty {
 
     /// Groups have changed. Numbers that nobody has are none.
     ///
-    /// Each record comes by here for each window's edge, so bits are not counted, and those above `slots` in the last word
-    /// are taken back later ([`Dirty::trim`]).
+    /// Each record comes by here for each window's edge, so bits are not counted.
     #[inline(always)]
     pub(super) fn mark(&mut self, groups: &[u32]) {
         self.marks = self.marks.saturating_add(groups.len());
-        // A slice of its own: what is written through it is known not to move it.
-        let changed = self.changed.as_mut_slice();
-        for group in groups {
+        // Of their own: what is written through the slice is known not to change them.
+        let (slots, changed) = (self.slots, self.changed.as_mut_slice());
+        for group in groups.iter().filter(|group| (**group as usize) < slots) {
             let (word, bit) = place(*group);
             if let Some(word) = changed.get_mut(word) {
                 *word |= bit;
@@ -78,23 +76,9 @@ impl Dirty {
         }
     }
 
-    /// Bits of the last word that no group has.
-    fn spare(&self) -> u64 {
-        !(u64::MAX >> (self.changed.len() * 64 - self.slots))
-    }
-
-    /// Takes back marks of numbers that nobody has.
-    fn trim(&mut self) {
-        let spare = self.spare();
-        if let Some(last) = self.changed.last_mut() {
-            *last &= !spare;
-        }
-    }
-
     /// A marker: what has changed so far is to be written, and nothing has changed since.
     pub(super) fn freeze(&mut self) {
         debug_assert_eq!(self.left, 0, "the groups of the marker before are written");
-        self.trim();
         self.frozen.resize(self.changed.len(), 0);
         std::mem::swap(&mut self.changed, &mut self.frozen);
         self.left = count(&self.frozen);
@@ -126,8 +110,7 @@ impl Dirty {
 
     /// How many groups have changed since the last marker: takes time for each word of 64 groups.
     pub(super) fn changed(&self) -> usize {
-        let spare = self.changed.last().map_or(0, |last| last & self.spare());
-        count(&self.changed) - spare.count_ones() as usize
+        count(&self.changed)
     }
 
     /// Not fewer than [`Dirty::changed`], without a count.
