@@ -8,6 +8,7 @@ mod crash;
 mod faults;
 mod http;
 mod project;
+mod random;
 mod test;
 
 use std::process::ExitCode;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::random::Random;
 use super::sys::Shutdown;
+use crate::random::Random;
 
 /// Options of a job that must change no result.
 #[derive(Clone, Debug)]

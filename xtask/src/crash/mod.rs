@@ -21,7 +21,6 @@ mod jobs;
 mod ledger;
 mod plants;
 pub(crate) mod power;
-mod random;
 mod round;
 mod sys;
 

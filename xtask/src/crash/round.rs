@@ -15,7 +15,7 @@ use super::engine::{Engine, Files, LOOK};
 use super::jobs::{Job, Make, Setting};
 use super::ledger::{Ending, Ledger};
 use super::power::Power;
-use super::random::Random;
+use crate::random::Random;
 
 /// Starts that are disturbed in one round; the next one runs to its end.
 const DISTURBED: u64 = 16;

@@ -19,8 +19,8 @@ use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::engine::Engine;
 use crate::crash::ledger::Ledger;
-use crate::crash::random::Random;
 use crate::http::Connection;
+use crate::random::Random;
 
 const CLIENTS: usize = 4;
 const SOURCES: [&str; 2] = ["a", "b"];

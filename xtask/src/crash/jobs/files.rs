@@ -15,7 +15,7 @@ use super::{Job, Setting};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::Ledger;
-use crate::crash::random::Random;
+use crate::random::Random;
 
 const HEADER: &[u8] = b"ts,card,amount\n";
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::crash::random::Random;
+use crate::random::Random;
 
 /// One input file and what is not in it yet.
 pub(super) struct Grown {

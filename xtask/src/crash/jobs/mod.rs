@@ -28,7 +28,7 @@ use super::decide::Tuning;
 use super::disk::Found;
 use super::engine::Engine;
 use super::ledger::Ledger;
-use super::random::Random;
+use crate::random::Random;
 
 /// Makes one round with fresh input.
 pub(super) type Make = Box<dyn Fn(&Setting<'_>) -> Result<Box<dyn Job>>>;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Setting;
 use super::grown::Grown;
 use crate::crash::decide::Tuning;
-use crate::crash::random::Random;
+use crate::random::Random;
 
 /// A record of the input. Amounts are in quarters, so that all sums are exact.
 #[derive(Clone, Debug)]

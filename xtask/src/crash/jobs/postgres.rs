@@ -19,7 +19,7 @@ use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::engine::Engine;
 use crate::crash::ledger::Ledger;
-use crate::crash::random::Random;
+use crate::random::Random;
 
 /// The filter lets more than this through.
 const THRESHOLD_CENTS: u64 = 100;

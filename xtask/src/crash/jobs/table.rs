@@ -16,7 +16,7 @@ use super::{Job, Setting};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::Ledger;
-use crate::crash::random::Random;
+use crate::random::Random;
 
 /// What the rollup's intervals are long, in milliseconds.
 const INTERVAL: i64 = 60_000;

@@ -18,7 +18,7 @@ use super::{Job, Setting, rejects};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::{Ledger, Step};
-use crate::crash::random::Random;
+use crate::random::Random;
 use model::{DEDUP, EVERY, HOT, INTERVAL, Interval, LATENESS, Model, Pulse, TTL, WITHIN};
 
 /// Operators; each has a sink.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use thalweg_bench_sflow::{Flow, Packed, datagrams};
 
-use crate::crash::random::Random;
+use crate::random::Random;
 
 const HOUR_MILLIS: u64 = 3_600_000;
 

@@ -26,7 +26,7 @@ use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::engine::Engine;
 use crate::crash::ledger::Ledger;
-use crate::crash::random::Random;
+use crate::random::Random;
 
 const SOURCES: [&str; 1] = ["switches"];
 

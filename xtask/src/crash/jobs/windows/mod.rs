@@ -17,7 +17,7 @@ use super::{Job, Setting, rejects};
 use crate::crash::decide::Tuning;
 use crate::crash::disk::Found;
 use crate::crash::ledger::Ledger;
-use crate::crash::random::Random;
+use crate::random::Random;
 use model::{DEDUP, LATENESS, Model, QUERIES, Verdict};
 
 struct Windows {

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 /// SplitMix64: a few lines, and the same numbers everywhere.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A sequence of its own for whatever `name` and `number` name: how much one place draws changes no other.
-    pub(super) fn of(&self, name: &str, number: u64) -> Self {
+    pub(crate) fn of(&self, name: &str, number: u64) -> Self {
         let mut mixed = Self(self.0);
         for byte in name.bytes() {
             mixed.0 = mixed.next() ^ u64::from(byte);
@@ -21,7 +21,7 @@ impl Random {
         Self(mixed.next())
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,21 +30,21 @@ impl Random {
     }
 
     /// From `low` to `high`, both included.
-    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 
     /// True this many times out of a hundred.
-    pub(super) fn percent(&mut self, share: u64) -> bool {
+    pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.between(0, 99) < share
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.between(0, from.len() as u64 - 1) as usize]
     }
 
     /// Up to `most`, in steps of 100 µs.
-    pub(super) fn time(&mut self, most: Duration) -> Duration {
+    pub(crate) fn time(&mut self, most: Duration) -> Duration {
         Duration::from_micros(100 * self.between(0, most.as_micros() as u64 / 100))
     }
 }
