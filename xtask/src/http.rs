@@ -9,10 +9,14 @@ use anyhow::{Context, Result, bail};
 /// A request that is not answered within this time is an error.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+const NDJSON: &str = "application/x-ndjson";
+
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
     body: Vec<u8>,
+    /// A header line that says who asks; empty for most.
+    credentials: String,
 }
 
 impl Connection {
@@ -21,24 +25,39 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), request: Vec::new(), body: Vec::new() })
+        Ok(Self {
+            stream: BufReader::with_capacity(1 << 16, stream),
+            request: Vec::new(),
+            body: Vec::new(),
+            credentials: String::new(),
+        })
+    }
+
+    /// Shows this token with each request from now on.
+    pub(crate) fn authorize(&mut self, token: &str) {
+        self.credentials = format!("authorization: Bearer {token}\r\n");
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Result<(u16, &[u8])> {
-        self.request("GET", path, &[])
+        self.request("GET", path, NDJSON, &[])
     }
 
     pub(crate) fn post(&mut self, path: &str, body: &[&[u8]]) -> Result<(u16, &[u8])> {
-        self.request("POST", path, body)
+        self.request("POST", path, NDJSON, body)
+    }
+
+    pub(crate) fn post_text(&mut self, path: &str, body: &[u8]) -> Result<(u16, &[u8])> {
+        self.request("POST", path, "text/plain", &[body])
     }
 
     /// Sends a request whose body is all parts of `body`, and reads the whole reply.
-    fn request(&mut self, method: &str, path: &str, body: &[&[u8]]) -> Result<(u16, &[u8])> {
+    fn request(&mut self, method: &str, path: &str, kind: &str, body: &[&[u8]]) -> Result<(u16, &[u8])> {
         let length: usize = body.iter().map(|part| part.len()).sum();
         self.request.clear();
+        let credentials = &self.credentials;
         write!(
             self.request,
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: {length}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{credentials}\r\n"
         )?;
         for part in body {
             self.request.extend_from_slice(part);

@@ -6,6 +6,7 @@
 mod bench;
 mod crash;
 mod faults;
+mod fixture;
 mod http;
 mod project;
 mod random;
@@ -33,6 +34,8 @@ enum Command {
     Crash(crash::Options),
     /// Run the program into full, broken and forbidden disks
     Faults(faults::Options),
+    /// Write a data directory as today's formats have it, for the tests of later ones
+    Fixture(fixture::Options),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Crash(options) => crash::run(&options),
         Command::Faults(options) => faults::run(&options),
+        Command::Fixture(options) => fixture::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -22,7 +22,7 @@ mod ledger;
 mod plants;
 pub(crate) mod power;
 mod round;
-mod sys;
+pub(crate) mod sys;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -22,7 +22,7 @@ pub(super) enum Shutdown {
 }
 
 /// A group of its own for the command, which ends when we do, however we end.
-pub(super) fn tie(command: &mut Command) {
+pub(crate) fn tie(command: &mut Command) {
     command.process_group(0);
     // SAFETY: between fork and exec only one system call is made, with plain numbers; nothing is allocated.
     unsafe {
@@ -34,12 +34,12 @@ pub(super) fn tie(command: &mut Command) {
 }
 
 /// Kills the child and everything in its group, at once.
-pub(super) fn kill(child: &Child) {
+pub(crate) fn kill(child: &Child) {
     signal(child, libc::SIGKILL);
 }
 
 /// Asks the child and everything in its group to end.
-pub(super) fn terminate(child: &Child) {
+pub(crate) fn terminate(child: &Child) {
     signal(child, libc::SIGTERM);
 }
 

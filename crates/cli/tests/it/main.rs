@@ -4,6 +4,7 @@ mod checking;
 mod ending;
 mod examples;
 mod faults;
+mod formats;
 mod generating;
 mod inspecting;
 mod real_service;
