@@ -1,5 +1,6 @@
 //! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark,
-//! `cargo xtask crash` for kills and power cuts, `cargo xtask faults` for disks that fail.
+//! `cargo xtask crash` for kills and power cuts, `cargo xtask faults` for disks that fail, `cargo xtask hostile`
+//! for a node under attack.
 
 #![deny(unsafe_code)]
 
@@ -7,6 +8,7 @@ mod bench;
 mod crash;
 mod faults;
 mod fixture;
+mod hostile;
 mod http;
 mod project;
 mod random;
@@ -36,6 +38,8 @@ enum Command {
     Faults(faults::Options),
     /// Write a data directory as today's formats have it, for the tests of later ones
     Fixture(fixture::Options),
+    /// Attack a node from all sides, with a live job beside it
+    Hostile(hostile::Options),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         Command::Crash(options) => crash::run(&options),
         Command::Faults(options) => faults::run(&options),
         Command::Fixture(options) => fixture::run(&options),
+        Command::Hostile(options) => hostile::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

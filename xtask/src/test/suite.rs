@@ -9,6 +9,7 @@ use super::{Tally, libtest};
 use crate::bench::{checkpoint, freshness, joins, journal, latency, relay, sflow, topn, windows};
 use crate::crash;
 use crate::faults;
+use crate::hostile;
 use crate::project::{self, Profile};
 
 /// One suite of `cargo xtask test`.
@@ -26,8 +27,8 @@ const REAL_DATA: &str = "real_data";
 /// Some of them need this program, which Debian has in a package of the same name, and carry its name too.
 const TSHARK: &str = "tshark";
 
-pub(super) const NAMES: [&str; 7] =
-    ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "faults", "services"];
+pub(super) const NAMES: [&str; 8] =
+    ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "faults", "hostile", "services"];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
@@ -36,6 +37,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "bench-smoke", required: true, run: bench_smoke },
     Suite { name: "crash", required: true, run: crash::suite },
     Suite { name: "faults", required: true, run: faults::suite },
+    Suite { name: "hostile", required: true, run: hostile::suite },
     Suite { name: "services", required: true, run: service::run },
 ];
 
