@@ -10,6 +10,7 @@
 //! * [`joins`]: the tables that flows are joined with.
 //! * [`topn`]: who talks to whom by SQL, beside DuckDB on the same files.
 //! * [`freshness`]: from a datagram to its rows in an answer of SQL.
+//! * [`memory`]: what is resident at most, beside the ceilings of a job.
 
 pub(crate) mod checkpoint;
 mod duckdb;
@@ -20,6 +21,7 @@ pub(crate) mod joins;
 pub(crate) mod journal;
 pub(crate) mod latency;
 mod machine;
+pub(crate) mod memory;
 mod plot;
 mod process;
 mod recovery;
@@ -60,6 +62,8 @@ pub(crate) enum Bench {
     Topn(topn::Options),
     /// From a datagram that is sent to its rows in an answer of SQL
     Freshness(freshness::Options),
+    /// What is resident at most, beside the ceilings of a job
+    Memory(memory::Options),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
@@ -74,6 +78,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Joins(options) => joins::run(options)?,
         Bench::Topn(options) => topn::run(options)?,
         Bench::Freshness(options) => freshness::run(options)?,
+        Bench::Memory(options) => memory::run(options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::service::{self, REAL_SERVICE};
 use super::{Tally, libtest};
-use crate::bench::{checkpoint, freshness, joins, journal, latency, relay, sflow, topn, windows};
+use crate::bench::{checkpoint, freshness, joins, journal, latency, memory, relay, sflow, topn, windows};
 use crate::crash;
 use crate::faults;
 use crate::hostile;
@@ -102,7 +102,7 @@ fn fuzz() -> Result<Tally> {
 
 type Smoke = fn(&mut Tally) -> Result<()>;
 
-const BENCHES: [(&str, Smoke); 9] = [
+const BENCHES: [(&str, Smoke); 10] = [
     ("windows", windows::smoke),
     ("latency", latency::smoke),
     ("relay", relay::smoke),
@@ -112,6 +112,7 @@ const BENCHES: [(&str, Smoke); 9] = [
     ("joins", joins::smoke),
     ("topn", topn::smoke),
     ("freshness", freshness::smoke),
+    ("memory", memory::smoke),
 ];
 
 /// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.
