@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use serde::{Deserialize, Serialize};
 use thalweg_types::{Error, Micros};
 
 /// A table: the sink that fills it, and that sink's job.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableName {
     pub job: String,
     pub table: String,
@@ -57,7 +58,9 @@ pub struct Snapshot {
 }
 
 /// A Parquet file with the columns of its table or rollup, which do not change.
-#[derive(Debug)]
+///
+/// It goes to the processes that answer SQL, with every field.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct StoredFile {
     pub path: PathBuf,
     pub rows: u64,
@@ -68,7 +71,7 @@ pub struct StoredFile {
 }
 
 /// What is asked of a rollup.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollupSpec {
     pub name: String,
     /// Length of its intervals, which begin at multiples of it since 1970.
