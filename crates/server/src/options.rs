@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_sql::Engine;
+use thalweg_sql::Sql;
 
 /// Limits and times of a server.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct Options {
     /// Names by which browsers may call the server beside `localhost` and addresses.
     pub allowed_hosts: Vec<String>,
     /// What answers SQL; without one there is none.
-    pub sql: Option<Arc<Engine>>,
+    pub sql: Option<Arc<Sql>>,
 }
 
 impl Default for Options {

@@ -32,7 +32,7 @@ pub(super) fn ready(app: &App) -> Result<Response, ApiError> {
 
 pub(super) async fn metrics(app: &App) -> Result<Response, ApiError> {
     let jobs = app.call(Effect::Reads, app.options.control_timeout, |control| control.jobs()).await?;
-    let text = metrics::render(&app.telemetry, &jobs, app.readiness());
+    let text = metrics::render(&app.telemetry, &jobs, app.options.sql.as_deref(), app.readiness());
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -2,11 +2,15 @@
 //!
 //! * `http`: what this server counts itself.
 //! * `jobs`: what jobs count.
+//! * `sql`: what queries did to their processes.
 //! * `text`: how a family of series is written.
 
 mod http;
 mod jobs;
+mod sql;
 mod text;
+
+use thalweg_sql::Sql;
 
 use crate::control::Readiness;
 use crate::snapshot::JobSnapshot;
@@ -15,7 +19,12 @@ pub(crate) use http::Telemetry;
 
 use text::Text;
 
-pub(crate) fn render(telemetry: &Telemetry, jobs: &[JobSnapshot], readiness: Readiness) -> String {
+pub(crate) fn render(
+    telemetry: &Telemetry,
+    jobs: &[JobSnapshot],
+    queries: Option<&Sql>,
+    readiness: Readiness,
+) -> String {
     let mut text = Text::default();
     text.family("thalweg_build_info", "gauge", "Always 1; the version is the label.");
     text.series(&[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -23,5 +32,8 @@ pub(crate) fn render(telemetry: &Telemetry, jobs: &[JobSnapshot], readiness: Rea
     text.series(&[], u8::from(readiness == Readiness::Ready));
     jobs::write(jobs, &mut text);
     telemetry.write(&mut text);
+    if let Some(queries) = queries {
+        sql::write(queries, &mut text);
+    }
     text.finish()
 }
