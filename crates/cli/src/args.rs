@@ -37,7 +37,13 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
+    /// Answer the queries of the node that starts this process.
+    #[command(hide = true, name = WORKER)]
+    SqlWorker,
 }
+
+/// What a node calls itself with to have queries run.
+pub(crate) const WORKER: &str = "sql-worker";
 
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["data_dir", "node"])))]

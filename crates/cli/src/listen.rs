@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use thalweg_node::{Node, RunningJob};
 use thalweg_server::{NodeControl, Options, Readiness, Running, Server};
-use thalweg_sql::{Engine, Limits};
+use thalweg_sql::Limits;
 use thalweg_types::Error;
 
 use crate::output::{Failure, talk};
+use crate::sql;
 
 /// What serves while the node runs.
 pub(crate) struct Door {
@@ -24,7 +25,8 @@ impl Door {
     pub(crate) fn open(address: SocketAddr, node: &Arc<Node>) -> Result<Self, Failure> {
         let control = Arc::new(NodeControl::new(Arc::clone(node)));
         let failed = |error: Error| Failure::at_start(&error);
-        let sql = node.tables().and_then(|tables| Engine::new(tables, Limits::default())).map_err(failed)?;
+        let sql =
+            node.tables().and_then(|tables| sql::over(tables, Limits::default(), true)).map_err(failed)?;
         let options = Options { sql: Some(Arc::new(sql)), ..Options::default() };
         let server =
             Server::bind(&address.to_string(), Arc::clone(&control) as _, options).map_err(failed)?;

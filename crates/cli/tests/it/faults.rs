@@ -261,6 +261,15 @@ impl Served {
         address.unwrap_or_else(|| panic!("no address in {said}")).to_owned()
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it.
+    pub(super) fn killed(mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("it is there to be killed");
+    }
+
     pub(super) fn ends(mut self, name: &str) -> Ended {
         signal(&self.child, name);
         self.stderr.read_to_string(&mut self.said).expect("the rest");

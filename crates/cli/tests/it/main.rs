@@ -5,6 +5,8 @@ mod ending;
 mod examples;
 mod faults;
 mod generating;
+#[cfg(target_os = "linux")]
+mod hostile_sql;
 mod inspecting;
 mod real_service;
 mod running;
