@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 pub use target::{
     chunk, csv, expression, frame, hbase_answer, job_file, line_protocol, log, ndjson, query, redis_answer,
-    sflow, stored_state,
+    sflow, sql, stored_state,
 };
 
 /// A decoder under test.
@@ -28,7 +28,7 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     csv::TARGET,
     ndjson::TARGET,
     line_protocol::TARGET,
@@ -41,6 +41,7 @@ pub const TARGETS: [Target; 13] = [
     redis_answer::TARGET,
     hbase_answer::TARGET,
     sflow::TARGET,
+    sql::TARGET,
     stored_state::TARGET,
 ];
 

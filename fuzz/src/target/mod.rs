@@ -13,4 +13,5 @@ pub mod query;
 mod records;
 pub mod redis_answer;
 pub mod sflow;
+pub mod sql;
 pub mod stored_state;
