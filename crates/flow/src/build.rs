@@ -157,6 +157,7 @@ impl Layout {
                 && matches!(input.partitioning, Partitioning::Forward)
                 && operator.schedule == Schedule::default()
                 && !(publishers_wait && operator.publishes)
+                && !operator.apart
             {
                 let from = node(input.from);
                 let same_spread = match input.from {
@@ -688,6 +689,7 @@ mod tests {
             parallelism: None,
             schedule: Schedule::default(),
             publishes: false,
+            apart: false,
         }
     }
 
