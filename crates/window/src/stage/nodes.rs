@@ -34,6 +34,8 @@ pub(super) struct Filter {
     pub(super) fingerprint: String,
     /// `None`: every record that came after the query was added.
     pub(super) condition: Option<Bound>,
+    /// All queries that have it are guarded.
+    pub(super) is_guarded: bool,
     pub(super) layout: usize,
 }
 
@@ -42,6 +44,8 @@ pub(super) struct Arg {
     pub(super) data_type: DataType,
     /// `None` where no query has it any more, but for records that are there.
     pub(super) value: Option<Bound>,
+    /// All queries that have it are guarded.
+    pub(super) is_guarded: bool,
     pub(super) layout: usize,
 }
 

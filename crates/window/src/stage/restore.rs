@@ -181,7 +181,7 @@ impl Stage {
             filters.push(if is_used {
                 layout.take(saved.layout, filter_column(&saved.fingerprint), ArrowType::Boolean)?;
                 let fingerprint = saved.fingerprint.clone();
-                Some(Filter { fingerprint, condition, layout: saved.layout })
+                Some(Filter { fingerprint, condition, is_guarded: false, layout: saved.layout })
             } else {
                 None
             });
@@ -204,7 +204,7 @@ impl Stage {
                 .flat_map(|(query, _)| query.outputs.iter().filter_map(|output| output.arg.as_ref()));
             let value = bounds.find(|bound| bound.fingerprint() == saved.fingerprint).cloned();
             let fingerprint = saved.fingerprint.clone();
-            self.args.push(Arg { fingerprint, data_type, value, layout: saved.layout });
+            self.args.push(Arg { fingerprint, data_type, value, is_guarded: false, layout: saved.layout });
         }
         for (place, saved) in manifest.leaves.iter().enumerate() {
             let node = if is_read(place) { Some(self.restore_leaf(manifest, saved)?) } else { None };

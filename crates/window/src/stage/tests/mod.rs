@@ -4,6 +4,7 @@
 mod bounded;
 mod cases;
 mod crash;
+mod guard;
 mod live;
 mod naive;
 mod oracle;
