@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use thalweg_node::drop_query::DropQuery;
 use thalweg_node::skip::Skip;
 use thalweg_sql::Format;
 
@@ -146,6 +147,9 @@ pub(crate) struct Run {
     /// Send a record that a job stumbled over to rejects.
     #[arg(long = "skip", value_name = "SOURCE@OFFSET")]
     pub(crate) skips: Vec<Skip>,
+    /// Start without a query that stops its job: for good one that was added over HTTP, for this run one of the job file.
+    #[arg(long = "drop-query", value_name = "OPERATOR/NAME")]
+    pub(crate) dropped: Vec<DropQuery>,
 }
 
 #[derive(clap::Args)]

@@ -42,13 +42,23 @@ pub(crate) fn run(args: Run) -> Outcome {
             )));
         }
     }
+    for dropped in &args.dropped {
+        let operators = jobs.iter().flat_map(|job| &job.operators);
+        let mut with_queries = operators.filter(|operator| operator.prepared.metrics.is_some());
+        if !with_queries.any(|operator| *operator.name == *dropped.operator) {
+            return Err(Failure::Usage(format!(
+                "error: --drop-query {dropped}: no job has an operator {:?} with queries",
+                dropped.operator
+            )));
+        }
+    }
 
     let node = Arc::new(options.open().map_err(|error| Failure::at_start(&error))?);
     let door = args.listen.map(|address| Door::open(address, &node)).transpose()?;
     let mut running = Vec::new();
     for job in jobs {
         let name = Arc::clone(&job.name);
-        let started = node.start(job, &args.skips);
+        let started = node.start_without(job, &args.skips, &args.dropped);
         let started = started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?;
         if let Some(door) = &door {
             door.add(&started);

@@ -328,6 +328,7 @@ impl Builder<'_> {
             // A schedule is the operator's own: its stages keep pace with their input.
             let schedule = if index + 1 == count { operator.schedule } else { Schedule::default() };
             parts.push(self.part(name, part, links, tasks, operator.parallelism, schedule));
+            self.operators.last_mut().expect("a part has been pushed").apart = operator.prepared.apart;
         }
         let last = parts.last().copied().expect("every operator has a part");
         self.outputs.push((last, operator.output_tasks()));
@@ -360,6 +361,7 @@ impl Builder<'_> {
             parallelism,
             schedule,
             publishes: false,
+            apart: false,
         })
     }
 
@@ -411,6 +413,7 @@ impl Builder<'_> {
             parallelism: None,
             schedule: Schedule::default(),
             publishes,
+            apart: false,
         })
     }
 

@@ -20,10 +20,11 @@ use thalweg_types::{Class, Error};
 
 use crate::backends::Backends;
 use crate::data_dir::{DataDir, JobDir};
+use crate::drop_query::DropQuery;
 use crate::durable::{Committer, CycleFigures, Store};
 use crate::graph;
 use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
-use crate::metrics::{AnswerCounts, LiveQueries, MetricsSpec, QueryChange};
+use crate::metrics::{AnswerCounts, FailingQueries, LiveQueries, MetricsSpec, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
 use crate::tables::{CommittedTables, NodeTables};
@@ -195,6 +196,20 @@ impl Node {
     /// If a job of this name runs, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
     /// it is opened.
     pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
+        self.start_without(job, skips, &[])
+    }
+
+    /// As [`Node::start`], without some queries: one that was added while the job ran is gone for good, one of the job
+    /// file is left out of this run.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_without(
+        &self,
+        job: CheckedJob,
+        skips: &[Skip],
+        dropped: &[DropQuery],
+    ) -> Result<Arc<RunningJob>, Error> {
         let mut jobs = self.jobs();
         if let Some(said) = failed_sync() {
             return Err(Error::external(format!("nothing is written any more after {said}"))
@@ -220,11 +235,16 @@ impl Node {
             true => None,
             false => Some(Store::open(&job.name, &folder, Arc::new(RealFs))?),
         };
+        let dropped: Vec<DropQuery> =
+            dropped.iter().filter(|dropped| has_operator(&job, dropped)).cloned().collect();
         let job = match &mut store {
-            None => job,
+            None => without_queries(job, &dropped),
             Some(store) => {
-                let (job, changes) = with_live_changes(job, store.queries())?;
-                store.adopt(&job, changes)?;
+                let left =
+                    store.queries().iter().filter_map(|change| change.without(&dropped)).collect::<Vec<_>>();
+                let (job, changes) = with_live_changes(job, &left)?;
+                let job = without_queries(job, &dropped);
+                store.adopt(&job, changes, &dropped)?;
                 job
             }
         };
@@ -243,6 +263,7 @@ impl Node {
             element_memory: element_memory(&job),
             backends,
             answers: AnswerCounts::default(),
+            failing: FailingQueries::default(),
         };
         let skips: Vec<Skip> = skips
             .iter()
@@ -267,7 +288,7 @@ impl Node {
             None => self.runtime.start(built.graph, built.options)?,
             Some(store) => {
                 let live = Arc::clone(&queries);
-                let commands = Box::new(move |record: &[u8]| again(&live, record));
+                let commands = Box::new(move |record: &[u8]| again(&live, &dropped, record));
                 let begun = store.start(&mut built.graph.sources, commands, interrupt)?;
                 committer = Some(Arc::clone(&begun.committer));
                 let mut outcome = Ok(());
@@ -286,6 +307,7 @@ impl Node {
                 running
             }
         };
+        services.failing.attend(running.clone(), Arc::clone(&queries));
         let running = Arc::new(RunningJob {
             queries,
             checked: job,
@@ -378,9 +400,10 @@ fn with_live_changes(
                         "query {:?}, which was added while job {:?} ran, does not fit it any more: {error}",
                         change.query, job.name
                     ))
-                    .with_hint(
-                        "change the job file back, drop the query while the job runs, or begin anew with another name",
-                    )
+                    .with_hint(format!(
+                        "start without it: --drop-query {}/{}; or change the job file back, or begin anew with another name",
+                        change.operator, change.query
+                    ))
                 })?;
                 changed.push(format!("with {:?}", change.query));
             }
@@ -402,9 +425,39 @@ fn with_live_changes(
     Ok((job, kept))
 }
 
+/// Whether the job has a `metrics` operator of this name.
+fn has_operator(job: &CheckedJob, dropped: &DropQuery) -> bool {
+    let has_queries = |operator: &CheckedOperator| operator.prepared.metrics.is_some();
+    job.operators.iter().any(|operator| *operator.name == *dropped.operator && has_queries(operator))
+}
+
+/// The job without some queries of its file; what they declare stays.
+fn without_queries(mut job: CheckedJob, dropped: &[DropQuery]) -> CheckedJob {
+    for DropQuery { operator, query } in dropped {
+        let found = job.operators.iter_mut().find(|other| *other.name == **operator);
+        let Some(found) = found else { continue };
+        let Some(metrics) = found.prepared.metrics.as_ref().filter(|metrics| metrics.query(query).is_some())
+        else {
+            continue;
+        };
+        let mut spec = MetricsSpec::clone(metrics);
+        spec.drop(query);
+        found.prepared.set_metrics(spec);
+        tracing::warn!(job = %job.name, operator = operator.as_str(), query = query.as_str(), "left a query of the job file out");
+    }
+    job
+}
+
 /// Makes a command of the order log again.
-fn again(queries: &BTreeMap<Arc<str>, LiveQueries>, record: &[u8]) -> Result<Command, Error> {
+fn again(
+    queries: &BTreeMap<Arc<str>, LiveQueries>,
+    dropped: &[DropQuery],
+    record: &[u8],
+) -> Result<Command, Error> {
     let change = QueryChange::of_record(record)?;
+    if dropped.iter().any(|dropped| dropped.is(&change.operator, &change.query)) {
+        return Ok(Command::nothing());
+    }
     match queries.get(change.operator.as_str()) {
         Some(live) => live.again(&change),
         // The operator is gone from the job file, and its queries with it.

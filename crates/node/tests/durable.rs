@@ -14,6 +14,8 @@ use thalweg_types::{Class, Error};
 
 #[path = "durable/change.rs"]
 mod change;
+#[path = "durable/failing.rs"]
+mod failing;
 #[path = "durable/order.rs"]
 mod order;
 #[path = "durable/poison.rs"]

@@ -36,6 +36,7 @@ use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits};
 use thalweg_types::{Error, Offset, Seq};
 
 use crate::data_dir::JobDir;
+use crate::drop_query::DropQuery;
 use crate::job_file::{Ack, CheckedJob};
 use crate::metrics::QueryChange;
 use crate::operator::TaskResume;
@@ -78,6 +79,8 @@ pub(crate) struct Store {
     is_new: bool,
     /// The job has never run here.
     is_first: bool,
+    /// Queries that this start leaves out.
+    dropped: Vec<DropQuery>,
 }
 
 /// Refuses the folder of a job whose commit log is lost: it is made before the first entry of the order log.
@@ -158,6 +161,7 @@ impl Store {
             durability: LogDurability::Synced,
             identity: serde_json::Value::Null,
             is_new: false,
+            dropped: Vec::new(),
         })
     }
 
@@ -171,7 +175,13 @@ impl Store {
     ///
     /// # Errors
     /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
-    pub(crate) fn adopt(&mut self, job: &CheckedJob, queries: Vec<QueryChange>) -> Result<(), Error> {
+    pub(crate) fn adopt(
+        &mut self,
+        job: &CheckedJob,
+        queries: Vec<QueryChange>,
+        dropped: &[DropQuery],
+    ) -> Result<(), Error> {
+        self.dropped = dropped.to_vec();
         self.identity = identity::of(job);
         self.journals = vec![None; job.sources.len()];
         if !self.is_first {
@@ -318,7 +328,19 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
-        let Self { fs, dir, commits, last, group, journals, durability: asked, identity, is_new, .. } = self;
+        let Self {
+            fs,
+            dir,
+            commits,
+            last,
+            group,
+            journals,
+            durability: asked,
+            identity,
+            is_new,
+            dropped,
+            ..
+        } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
@@ -348,7 +370,7 @@ impl Store {
         };
         let order = Arc::new(DurableOrder::default());
         order.advance(end);
-        let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone()));
+        let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone(), dropped));
         let told: Arc<OnceLock<Job>> = Arc::default();
         let mut registration = Registration::new(asked);
         registration.on_progress = Some(Arc::new({
@@ -588,7 +610,7 @@ sinks:
         let folder = JobDir::at(Path::new("j"));
         fs.create_dir_all(folder.path()).unwrap();
         let mut store = Store::open(&job.name, &folder, Arc::clone(&fs)).unwrap();
-        store.adopt(&job, Vec::new()).unwrap();
+        store.adopt(&job, Vec::new(), &[]).unwrap();
         let services = Services {
             fs: Arc::clone(&fs),
             pool: IoPool::new(1),
@@ -598,6 +620,7 @@ sinks:
             element_memory: 16 << 20,
             backends: Backends::unused(&job.state),
             answers: AnswerCounts::default(),
+            failing: Default::default(),
         };
         let built = crate::graph::build(&job, &folder, &services, &[], Some(&mut store)).unwrap();
         Begun { disk, fs, store, built }

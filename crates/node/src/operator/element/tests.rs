@@ -88,6 +88,7 @@ impl<'a> Task<'a> {
             stage_memory: None,
             element_memory: 16 << 20,
             answers: AnswerCounts::default(),
+            failing: Default::default(),
         };
         let context = TaskContext {
             info: &info,
