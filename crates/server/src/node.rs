@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use thalweg_connect::Ingress;
 use thalweg_flow::JobState;
-use thalweg_node::metrics::{LiveQueries, QueryError};
+use thalweg_node::metrics::{DroppedQuery, LiveQueries, QueryError};
 use thalweg_node::{Diagnostics, JobFile, Node, RunningJob};
 use thalweg_types::{Error, Micros};
 
@@ -18,7 +18,7 @@ use crate::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
     StopSummary, TextKind,
 };
-use crate::snapshot::{Commits, JobSnapshot, QuerySnapshot, State};
+use crate::snapshot::{Commits, DroppedSnapshot, JobSnapshot, QuerySnapshot, State};
 
 /// [`Control`] over a [`Node`].
 pub struct NodeControl {
@@ -285,6 +285,10 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
         if let Some(queries) = job.queries(name) {
             let listed = queries.list().into_iter();
             operator.queries = listed.map(|(name, text)| QuerySnapshot { name, text }).collect();
+            let dropped = queries.dropped().into_iter();
+            operator.dropped = dropped
+                .map(|DroppedQuery { name, text, said }| DroppedSnapshot { name, text, said })
+                .collect();
         }
         // Parts are called after the operator that they belong to.
         let (owner, part) = name.split_once('/').map_or((name, None), |(owner, part)| (owner, Some(part)));

@@ -479,7 +479,7 @@ fn schemas() -> Value {
                                  "description": "Largest event time that has moved its windows" })),
             ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Markers")),
             ("marker_cpu", maybe("Markers")), ("queries", list("Query")),
-            ("tasks", list("Task")),
+            ("dropped_queries", list("DroppedQuery")), ("tasks", list("Task")),
         ]),
         "Cache": object(&[
             ("keys", whole()), ("stored", whole()), ("key_bytes", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
@@ -490,6 +490,7 @@ fn schemas() -> Value {
             ("reloads", whole()), ("failed_reloads", whole()),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
+        "DroppedQuery": object(&[("name", text()), ("query", text()), ("error", text())]),
         "Latency": times(
             "From the numbering of records at the door to the end of the operator's work on them; records of the last \
              second or two.",

@@ -116,6 +116,8 @@ pub struct OperatorSnapshot {
     pub kind: String,
     pub is_sink: bool,
     pub queries: Vec<QuerySnapshot>,
+    /// Queries that failed and were dropped for that, the latest last.
+    pub dropped: Vec<DroppedSnapshot>,
     /// Largest of its tasks; `None` for what has none.
     pub task_time: Option<Micros>,
     /// How far the newest event time that it has taken is behind the node's clock; `None` before the first record
@@ -128,6 +130,15 @@ pub struct OperatorSnapshot {
     /// Processor time of the same.
     pub marker_cpu: LatencyCounts,
     pub tasks: Vec<TaskSnapshot>,
+}
+
+/// A query that was added while the job ran, failed, and was dropped for that.
+#[derive(Clone, Debug)]
+pub struct DroppedSnapshot {
+    pub name: String,
+    pub text: String,
+    /// What failed.
+    pub said: String,
 }
 
 #[derive(Clone, Debug, Default)]

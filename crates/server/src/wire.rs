@@ -199,7 +199,16 @@ struct Operator {
     markers: Option<Latency>,
     marker_cpu: Option<Latency>,
     queries: Vec<Query>,
+    dropped_queries: Vec<Dropped>,
     tasks: Vec<Task>,
+}
+
+/// A query that failed and was dropped for that.
+#[derive(Serialize)]
+struct Dropped {
+    name: String,
+    query: String,
+    error: String,
 }
 
 /// What an operator found among its records.
@@ -417,6 +426,15 @@ impl Since<'_> {
                 .queries
                 .iter()
                 .map(|query| Query { name: query.name.clone(), query: query.text.clone() })
+                .collect(),
+            dropped_queries: operator
+                .dropped
+                .iter()
+                .map(|query| Dropped {
+                    name: query.name.clone(),
+                    query: query.text.clone(),
+                    error: query.said.clone(),
+                })
                 .collect(),
             tasks,
         }

@@ -415,6 +415,7 @@ fn payments() -> JobSnapshot {
             kind: "metrics".to_owned(),
             is_sink: false,
             queries: vec![QuerySnapshot { name: "card_1h".to_owned(), text: "SELECT …".to_owned() }],
+            dropped: Vec::new(),
             task_time: Some(1_700_000_000_000_000),
             lag: Some(Duration::from_millis(2_500)),
             latency,
