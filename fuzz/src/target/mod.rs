@@ -14,3 +14,4 @@ mod records;
 pub mod redis_answer;
 pub mod sflow;
 pub mod stored_state;
+pub mod window;
