@@ -16,7 +16,7 @@ use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use thalweg_storage::{Fs, RealFs};
+use thalweg_storage::{RealFs, make_dir};
 use thalweg_types::{Error, hash_bytes};
 
 /// A node's folder, locked for this process.
@@ -45,7 +45,7 @@ impl DataDir {
         };
         let failed =
             |action: &str, error: std::io::Error| failure(format!("{action} data directory {path:?}"), error);
-        std::fs::create_dir_all(path.join("jobs")).map_err(|error| failed("create", error))?;
+        make_folder(&path.join("jobs"), temporary.is_some()).map_err(|error| failed("create", error))?;
         let lock = File::options()
             .create(true)
             .append(true)
@@ -76,15 +76,15 @@ impl DataDir {
     pub fn job(&self, name: &str) -> Result<JobDir, Error> {
         let folder = JobDir { path: self.path.join("jobs").join(name) };
         let failed = |error: std::io::Error| failure(format!("create job folder {:?}", folder.path), error);
-        std::fs::create_dir_all(&folder.path).map_err(failed)?;
-        if self.temporary.is_none() {
-            // Its name has to outlive a power cut, as what is in it does.
-            for made in [self.path.as_path(), &self.path.join("jobs")] {
-                RealFs.sync_dir(made).map_err(failed)?;
-            }
-        }
+        make_folder(&folder.path, self.is_temporary()).map_err(failed)?;
         Ok(folder)
     }
+}
+
+/// Makes a folder and what is missing above it. Their names outlive a power cut, as what is in them does, but for what
+/// goes away with the node.
+fn make_folder(path: &Path, is_temporary: bool) -> std::io::Result<()> {
+    if is_temporary { std::fs::create_dir_all(path) } else { make_dir(&RealFs, path) }
 }
 
 /// The folder of one job.

@@ -239,13 +239,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Fault, FaultKind, FaultyFs, MemFs};
+    use crate::{Fault, FaultKind, FaultyFs, MemFs, make_dir};
 
     const PATH: &str = "job/commit.log";
 
     fn fs() -> Arc<MemFs> {
         let fs = Arc::new(MemFs::new());
-        fs.create_dir_all(Path::new("job")).unwrap();
+        make_dir(&*fs, Path::new("job")).unwrap();
         fs
     }
 

@@ -30,7 +30,7 @@ pub use commit_log::{CommitLog, CommitSummary, OpenedCommits, is_commit_log, rea
 pub use error::ChunkError;
 pub use fs::{
     Fault, FaultKind, Faults, FaultyFs, File, Fs, Layer, Layered, MemFs, OpenMode, RealFs, failed_sync,
-    note_sync, publish,
+    make_dir, note_sync, publish,
 };
 pub use io_pool::IoPool;
 pub use schemas::{SchemaId, SchemaRegistry, StoredField};

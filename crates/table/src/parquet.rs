@@ -13,7 +13,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
-use thalweg_storage::{Fs, publish};
+use thalweg_storage::{Fs, make_dir, publish};
 use thalweg_types::{Error, Micros};
 
 use crate::manifest::Entry;
@@ -92,7 +92,7 @@ impl Writer<'_> {
         let bytes = self.encode(batches)?;
         let path = folder::parquet(self.table, part, partition, number);
         let folder = path.parent().unwrap_or(self.table);
-        self.make_folder(folder, self.table)?;
+        make_dir(self.fs, folder).map_err(|error| failed("create", folder, error))?;
         publish(self.fs, &path, &bytes).map_err(|error| failed("write", &path, error))?;
         let spans = batches.iter().map(|rows| span(time, rows)).collect::<Result<Vec<_>, Error>>()?;
         Ok(Entry {
@@ -105,16 +105,6 @@ impl Writer<'_> {
             last: spans.iter().map(|(_, last)| *last).max().unwrap_or_default(),
             crc: crc32fast::hash(&bytes),
         })
-    }
-
-    /// A folder whose name survives a power cut.
-    fn make_folder(&self, folder: &Path, root: &Path) -> Result<(), Error> {
-        let error = |error| failed("create", folder, error);
-        self.fs.create_dir_all(folder).map_err(error)?;
-        for made in folder.ancestors().skip(1).take_while(|made| made.starts_with(root)) {
-            self.fs.sync_dir(made).map_err(error)?;
-        }
-        Ok(())
     }
 
     fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<u8>, Error> {

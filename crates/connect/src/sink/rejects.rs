@@ -14,6 +14,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, BinaryViewArray, StringViewArray};
 use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory};
+use thalweg_storage::{RealFs, make_dir};
 use thalweg_types::{Batch, Error, Micros};
 
 use super::file::BUFFER;
@@ -135,7 +136,7 @@ impl RejectsWriter {
             Some(open) => open,
             empty => {
                 let folder = &self.settings.folder;
-                std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
+                make_dir(&RealFs, folder).map_err(|error| failed("create", folder, error))?;
                 empty.insert(Tail::create(&path_of(folder, self.number))?)
             }
         };

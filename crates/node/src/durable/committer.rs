@@ -292,7 +292,7 @@ mod tests {
 
     use thalweg_flow::SourcePosition;
     use thalweg_storage::log::{Durability, Log, LogOptions, Registration, RetentionPolicy};
-    use thalweg_storage::{Fs, MemFs};
+    use thalweg_storage::{Fs, MemFs, make_dir};
     use thalweg_testing::logs;
 
     use super::*;
@@ -309,7 +309,7 @@ mod tests {
 
     fn work(fs: &Arc<MemFs>) -> CommitWork {
         let fs = Arc::clone(fs) as Arc<dyn Fs>;
-        fs.create_dir_all(Path::new("job")).unwrap();
+        make_dir(fs.as_ref(), Path::new("job")).unwrap();
         let group = GroupCommit::start(Duration::ZERO).unwrap();
         let order = Log::open(Arc::clone(&fs), "job/order", LogOptions::new("order", 1)).unwrap().log;
         let order = group.register(order, Registration::new(Durability::Written)).unwrap();

@@ -552,7 +552,7 @@ fn lost_block(place: (&Path, u64), run: LogPosition, named: Offset, end: Offset)
 
 #[cfg(test)]
 mod tests {
-    use thalweg_storage::{ChunkBudget, IoPool, MemFs};
+    use thalweg_storage::{ChunkBudget, IoPool, MemFs, make_dir};
 
     use super::*;
     use crate::NodeOptions;
@@ -586,7 +586,7 @@ sinks:
         let disk = MemFs::new();
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let folder = JobDir::at(Path::new("j"));
-        fs.create_dir_all(folder.path()).unwrap();
+        make_dir(fs.as_ref(), folder.path()).unwrap();
         let mut store = Store::open(&job.name, &folder, Arc::clone(&fs)).unwrap();
         store.adopt(&job, Vec::new()).unwrap();
         let services = Services {

@@ -58,8 +58,17 @@ impl Fs for RealFs {
         Ok(Arc::new(RealFile { file: options.open(path)?, path: path.to_owned() }))
     }
 
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+    fn is_dir(&self, path: &Path) -> io::Result<bool> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match fs::metadata(path) {
+            Ok(found) => Ok(found.is_dir()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

@@ -42,7 +42,7 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, 
 use arrow_buffer::{BooleanBuffer, ScalarBuffer};
 use arrow_select::take::take;
 use thalweg_storage::{ChunkStats, ChunkStore};
-use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema};
+use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, Schema};
 
 use crate::judge::{Judge, Verdicts, id_keys};
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
@@ -76,6 +76,9 @@ pub struct StageOptions {
     pub chunk_rows: usize,
     /// Keep records in the reservoir for at least this long, though no cursor needs them.
     pub retention: Option<Micros>,
+    /// Hashes keys of groups for checkpoints; changes no answer. A stage that is restored goes on with the key of its
+    /// checkpoint.
+    pub tag_key: HashKey,
 }
 
 impl Default for StageOptions {
@@ -86,6 +89,7 @@ impl Default for StageOptions {
             dedup: None,
             chunk_rows: CHUNK_ROWS,
             retention: None,
+            tag_key: HashKey::draw(),
         }
     }
 }

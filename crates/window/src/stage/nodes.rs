@@ -1,7 +1,7 @@
 //! What a stage's plan is made of. Queries with a part of their plans in common share its node.
 
 use thalweg_expr::Bound;
-use thalweg_types::{DataType, Micros};
+use thalweg_types::{DataType, HashKey, Micros};
 
 use super::dirty::Dirty;
 use super::leaf::Leaf;
@@ -20,8 +20,9 @@ pub(super) struct Grouping {
 }
 
 impl Grouping {
-    pub(super) fn new(id: u32, columns: Vec<usize>, layout: usize) -> Self {
-        let (table, dirty, tags) = (Groups::new(), Dirty::default(), Tags::default());
+    /// Without groups; `hash_key` is that of their tags.
+    pub(super) fn new(id: u32, columns: Vec<usize>, layout: usize, hash_key: HashKey) -> Self {
+        let (table, dirty, tags) = (Groups::new(hash_key), Dirty::default(), Tags::default());
         Self { id, columns, table, layout, dirty, tags }
     }
 

@@ -285,7 +285,7 @@ impl Stage {
         }
         let id = self.take_id();
         let layout = self.add_column(self.group_column(&sorted), arrow_schema::DataType::UInt32);
-        put(&mut self.groupings, Grouping::new(id, sorted, layout))
+        put(&mut self.groupings, Grouping::new(id, sorted, layout, self.options.tag_key))
     }
 
     /// Name of the reservoir's column of group numbers by these columns.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use thalweg_storage::{Fault, FaultKind, FaultyFs, Fs, MemFs, RealFs};
+use thalweg_storage::{Fault, FaultKind, FaultyFs, Fs, MemFs, RealFs, make_dir};
 
 use super::*;
 use crate::lookup::{CsvOptions, Found, LookupError, Stage};
@@ -129,7 +129,7 @@ fn a_full_disk_leaves_the_old_table_and_no_other_file() {
 #[test]
 fn a_table_is_durable_when_it_is_built() {
     let fs = MemFs::new();
-    fs.create_dir_all(Path::new("t")).unwrap();
+    make_dir(&fs, Path::new("t")).unwrap();
     let report = build_on(Arc::new(fs.clone()), Path::new("t/names.tbl")).unwrap();
     fs.crash();
     assert_eq!(fs.list(Path::new("t")).unwrap(), ["names.tbl"]);

@@ -4,6 +4,7 @@
 mod bounded;
 mod cases;
 mod crash;
+mod hashes;
 mod live;
 mod naive;
 mod oracle;
