@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +14,8 @@ pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
     body: Vec<u8>,
+    /// What goes with each request that it is sent with, as header lines.
+    headers: String,
 }
 
 impl Connection {
@@ -21,7 +24,20 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), request: Vec::new(), body: Vec::new() })
+        Ok(Self {
+            stream: BufReader::with_capacity(1 << 16, stream),
+            request: Vec::new(),
+            body: Vec::new(),
+            headers: String::new(),
+        })
+    }
+
+    /// Sends the admin token of a node's data directory with each request from now on.
+    pub(crate) fn with_token_of(mut self, data_dir: &Path) -> Result<Self> {
+        let path = data_dir.join("admin.token");
+        let token = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        self.headers = format!("authorization: Bearer {}\r\n", token.trim_end());
+        Ok(self)
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Result<(u16, &[u8])> {
@@ -38,7 +54,8 @@ impl Connection {
         self.request.clear();
         write!(
             self.request,
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: {length}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: {length}\r\n{}\r\n",
+            self.headers
         )?;
         for part in body {
             self.request.extend_from_slice(part);

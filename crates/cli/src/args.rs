@@ -131,9 +131,17 @@ pub(crate) struct Run {
     /// Folder for everything that outlives the run; without it, a temporary one.
     #[arg(long, value_name = "D")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Serve HTTP on this address, or on this port of the loopback.
+    /// Serve HTTP on this address, or on this port of the loopback. What starts, stops or changes jobs wants the token in
+    /// D/admin.token.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) listen: Option<SocketAddr>,
+    /// Let job files that come by HTTP name files in this folder, to read and to write; may be given several times. Without it
+    /// they may name no path. Job files of the command line may name any.
+    #[arg(long = "allow-path", value_name = "PATH", requires = "listen")]
+    pub(crate) allow_paths: Vec<PathBuf>,
+    /// Let job files that come by HTTP refer to the secret in this environment variable; may be given several times.
+    #[arg(long = "allow-env", value_name = "NAME", requires = "listen")]
+    pub(crate) allow_env: Vec<String>,
     /// Threads that compute; as many as there are cores where not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use thalweg_connect::Reach;
 use thalweg_node::{Node, RunningJob};
-use thalweg_server::{NodeControl, Options, Readiness, Running, Server};
+use thalweg_server::{AdminToken, NodeControl, Options, Readiness, Running, Server};
 use thalweg_sql::{Engine, Limits};
 use thalweg_types::Error;
 
+use crate::args::Run;
 use crate::output::{Failure, talk};
 
 /// What serves while the node runs.
@@ -20,12 +22,18 @@ impl Door {
     /// Takes the address and answers that the node is starting.
     ///
     /// # Errors
-    /// If the address cannot be had.
-    pub(crate) fn open(address: SocketAddr, node: &Arc<Node>) -> Result<Self, Failure> {
-        let control = Arc::new(NodeControl::new(Arc::clone(node)));
+    /// If the address or the admin token cannot be had, or an allowed path is not there.
+    pub(crate) fn open(address: SocketAddr, node: &Arc<Node>, args: &Run) -> Result<Self, Failure> {
         let failed = |error: Error| Failure::at_start(&error);
+        let reach = Reach::only(&args.allow_paths, args.allow_env.iter().cloned(), Some(node.data_dir()))
+            .map_err(failed)?;
+        let control = Arc::new(NodeControl::new(Arc::clone(node)).with_reach(reach));
         let sql = node.tables().and_then(|tables| Engine::new(tables, Limits::default())).map_err(failed)?;
-        let options = Options { sql: Some(Arc::new(sql)), ..Options::default() };
+        let admin = AdminToken::of(node.data_dir()).map_err(failed)?;
+        if node.is_temporary() {
+            talk(&format!("admin token: {}", admin.path().display()));
+        }
+        let options = Options { sql: Some(Arc::new(sql)), admin: Some(admin), ..Options::default() };
         let server =
             Server::bind(&address.to_string(), Arc::clone(&control) as _, options).map_err(failed)?;
         Ok(Self { control, server: server.start() })

@@ -44,7 +44,7 @@ pub(crate) fn run(args: Run) -> Outcome {
     }
 
     let node = Arc::new(options.open().map_err(|error| Failure::at_start(&error))?);
-    let door = args.listen.map(|address| Door::open(address, &node)).transpose()?;
+    let door = args.listen.map(|address| Door::open(address, &node, &args)).transpose()?;
     let mut running = Vec::new();
     for job in jobs {
         let name = Arc::clone(&job.name);

@@ -7,6 +7,7 @@
 pub mod format;
 pub mod generate;
 pub mod plugin;
+pub mod reach;
 pub mod registry;
 mod report;
 mod schema;
@@ -22,5 +23,7 @@ pub use plugin::{
     Replay, Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin,
     SourceTime, SubmitError,
 };
+pub use reach::{JobPath, Reach};
 pub use registry::Registry;
 pub use report::SinkReport;
+pub use secret::SecretRef;

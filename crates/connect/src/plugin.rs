@@ -11,14 +11,25 @@ use thalweg_types::{Error, Micros, Offset, Schema};
 
 use crate::SinkReport;
 use crate::format::{Encoder, RecordFormat};
+use crate::reach::JobPath;
+use crate::secret::SecretRef;
 use crate::source::BlockCodec;
 
 /// What values a key of a job file takes.
+///
+/// A key whose value is opened as a file, or leads to a secret, is of a kind of its own, as job files that come over HTTP may
+/// not name all of them ([`crate::reach`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OptionKind {
     Text,
     /// A path, relative to the current directory.
     Path,
+    /// A list of paths, or one path alone.
+    PathList,
+    /// `env:NAME` or `file:PATH`: where a secret is. What else stands there is not repeated in messages.
+    Secret,
+    /// The URL of another system. A password in it is not repeated in messages.
+    Url,
     Bool,
     Integer {
         min: i64,
@@ -50,7 +61,11 @@ pub struct OptionSpec {
 /// A value that has been checked against its [`OptionKind`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum OptionValue {
+    /// Text, choice or URL.
     Text(String),
+    Path(JobPath),
+    Paths(Vec<JobPath>),
+    Secret(SecretRef),
     Bool(bool),
     Integer(i64),
     Number(f64),
@@ -70,10 +85,31 @@ impl Options {
         self.0.get(key)
     }
 
-    /// Text, path or choice.
+    /// Text, choice or URL.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key) {
             Some(OptionValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn path(&self, key: &str) -> Option<&JobPath> {
+        match self.get(key) {
+            Some(OptionValue::Path(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    pub fn paths(&self, key: &str) -> Option<&[JobPath]> {
+        match self.get(key) {
+            Some(OptionValue::Paths(paths)) => Some(paths),
+            _ => None,
+        }
+    }
+
+    pub fn secret(&self, key: &str) -> Option<&SecretRef> {
+        match self.get(key) {
+            Some(OptionValue::Secret(reference)) => Some(reference),
             _ => None,
         }
     }

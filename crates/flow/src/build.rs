@@ -627,7 +627,8 @@ impl StatsView {
             rejects: sources.iter().map(|source| source.rejects).sum(),
             cycles: self.figures.cycles.get(),
             tick: self.figures.tick.get() as i64,
-            now: self.clock.now(),
+            now: self.figures.now(&*self.clock),
+            clock: self.figures.clock(),
             sources,
             operators: self
                 .operators

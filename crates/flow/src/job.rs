@@ -46,8 +46,10 @@ pub struct JobFailure {
     pub task: u32,
     /// `SOURCE@OFFSET`; the first record of the batch where the operator did not say more.
     pub record: Option<String>,
-    /// The error and its causes, or what the panic said.
+    /// The error and its causes, or what the panic said: for the log and the command line.
     pub message: String,
+    /// The same for everybody: without values of records and files.
+    pub public: String,
     pub panic: bool,
     /// `None` for a panic.
     pub error: Option<FailureError>,
@@ -59,6 +61,13 @@ pub struct FailureError {
     pub class: Class,
     pub retry: Retry,
     pub hint: Option<String>,
+}
+
+impl JobFailure {
+    /// What is said of it to everybody; `Display` is for the log and the command line.
+    pub fn for_everybody(&self) -> String {
+        Self { message: self.public.clone(), ..self.clone() }.to_string()
+    }
 }
 
 impl fmt::Display for JobFailure {
@@ -463,9 +472,10 @@ impl JobCore {
     /// Ends the job, or what it writes where it stays to be read ([`JobCore::survives`]).
     pub(crate) fn fail(&self, operator: &Arc<str>, task: u32, seq: Option<Seq>, cause: Cause) {
         let survives = matches!(&cause, Cause::Error(error) if self.survives(error));
-        let (message, panic, error) = match cause {
+        let (message, public, panic, error) = match cause {
             Cause::Error(error) => (
                 error.chain(),
+                error.public_chain(),
                 false,
                 Some(FailureError {
                     class: error.class(),
@@ -473,10 +483,12 @@ impl JobCore {
                     hint: error.hint().map(str::to_owned),
                 }),
             ),
-            Cause::Panic(message) => (message, true, None),
+            // A panic says whatever the code had in its hands.
+            Cause::Panic(message) => (message, "the log of the node has what it said".to_owned(), true, None),
         };
         let record = seq.and_then(|seq| self.record_name(seq));
-        let failure = JobFailure { operator: Arc::clone(operator), task, record, message, panic, error };
+        let failure =
+            JobFailure { operator: Arc::clone(operator), task, record, message, public, panic, error };
         if survives { self.end_writing(failure) } else { self.end(JobState::Failed(failure)) }
     }
 }

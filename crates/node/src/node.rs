@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_connect::sink::rejects::RejectCounts;
-use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
+use thalweg_connect::{FormatPlugin, Ingress, Reach, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
     Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime,
     SystemClock,
@@ -126,6 +126,7 @@ impl NodeOptions {
             registry: self.registry.clone(),
             operators: self.operators.clone(),
             workers: u32::try_from(self.workers).unwrap_or(u32::MAX).max(1),
+            reach: Reach::anything(),
         }
     }
 

@@ -19,6 +19,7 @@ use thalweg_types::Retry;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
+use crate::access::Policy;
 use crate::body::{Bodies, linger};
 use crate::control::{Control, Readiness};
 use crate::endpoint;
@@ -34,6 +35,7 @@ use crate::route::{self, Needs, ROUTES, Route};
 pub(crate) struct App {
     pub(crate) control: Arc<dyn Control>,
     pub(crate) options: Options,
+    access: Policy,
     pub(crate) bodies: Bodies,
     pub(crate) telemetry: Telemetry,
     pub(crate) rates: Rates,
@@ -68,6 +70,7 @@ impl App {
             telemetry: Telemetry::new(),
             rates: Rates::default(),
             places: Semaphore::new(options.max_requests),
+            access: Policy { token: options.admin.clone() },
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
             changes: Arc::new(Semaphore::new(MAX_CHANGES)),
             control,
@@ -120,6 +123,7 @@ impl App {
     /// Whether the request may be worked on now.
     fn admit(&self, route: &Route, parts: &Parts) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
         guard::check(&parts.uri, &parts.headers, &self.options.allowed_hosts)?;
+        self.access.admit(self.access.access(&parts.headers), route.role)?;
         let place = match route.limited {
             true => Some(self.places.try_acquire().map_err(|_| {
                 let limit = self.options.max_requests;

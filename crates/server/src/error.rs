@@ -22,6 +22,7 @@ pub(crate) enum Code {
     InvalidRequest,
     InvalidJobFile,
     InvalidQuery,
+    Unauthorized,
     Forbidden,
     NotFound,
     MethodNotAllowed,
@@ -62,6 +63,7 @@ impl Code {
             Code::InvalidRequest => ("invalid_request", StatusCode::BAD_REQUEST, Never, None),
             Code::InvalidJobFile => ("invalid_job_file", StatusCode::BAD_REQUEST, Never, None),
             Code::InvalidQuery => ("invalid_query", StatusCode::BAD_REQUEST, Never, None),
+            Code::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, Never, None),
             Code::Forbidden => ("forbidden", StatusCode::FORBIDDEN, Never, None),
             Code::NotFound => ("not_found", StatusCode::NOT_FOUND, Never, None),
             Code::MethodNotAllowed => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED, Never, None),
@@ -193,16 +195,18 @@ impl ApiError {
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
-        // The log is the only other place where an error of ours shows.
+        // The log is the only other place where an error of ours shows, and the only one for what is in files and records.
         if matches!(error.class(), Class::Internal | Class::Corrupt) {
             tracing::error!(error = %error.chain(), "request failed");
+        } else if error.has_private() {
+            tracing::warn!(error = %error.chain(), "request failed");
         }
         // All outcomes that are not known have one status, so that clients need to look out for one only.
         let code = match error.retry() {
             Retry::OutcomeUnknown => Code::Timeout,
             _ => Code::of_class(error.class()),
         };
-        let mut out = ApiError::new(code, error.chain()).retry(error.retry());
+        let mut out = ApiError::new(code, error.public_chain()).retry(error.retry());
         out.0.hint = error.hint().map(str::to_owned);
         out
     }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use thalweg_connect::Ingress;
+use thalweg_connect::{Ingress, Reach};
 use thalweg_flow::JobState;
 use thalweg_node::metrics::{LiveQueries, QueryError};
-use thalweg_node::{Diagnostics, JobFile, Node, RunningJob};
+use thalweg_node::{CheckOptions, Diagnostics, JobFile, Node, RunningJob};
 use thalweg_types::{Error, Micros};
 
 use crate::control::{
@@ -23,6 +23,8 @@ use crate::snapshot::{Commits, JobSnapshot, QuerySnapshot, State};
 /// [`Control`] over a [`Node`].
 pub struct NodeControl {
     node: Arc<Node>,
+    /// What job files that come over HTTP may name.
+    reach: Reach,
     readiness: AtomicU8,
     /// Held for moments. Ended jobs stay until they are stopped or started again.
     jobs: RwLock<BTreeMap<Arc<str>, Arc<RunningJob>>>,
@@ -31,14 +33,22 @@ pub struct NodeControl {
 }
 
 impl NodeControl {
-    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over.
+    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over. Job files that come over HTTP may name no
+    /// path and no secret.
     pub fn new(node: Arc<Node>) -> Self {
         Self {
             node,
+            reach: Reach::nothing(),
             readiness: AtomicU8::new(Readiness::Starting as u8),
             jobs: RwLock::default(),
             starting: Mutex::default(),
         }
+    }
+
+    /// Lets job files that come over HTTP name something.
+    #[must_use]
+    pub fn with_reach(self, reach: Reach) -> Self {
+        Self { reach, ..self }
     }
 
     pub fn set_readiness(&self, readiness: Readiness) {
@@ -113,9 +123,9 @@ impl Control for NodeControl {
             FileFormat::Yaml => "the body (YAML)",
             FileFormat::Json => "the body (JSON)",
         };
-        let checked = JobFile::parse(shown, file, &[])
-            .and_then(|file| file.check(self.node.check_options()))
-            .map_err(mistaken)?;
+        let options = CheckOptions { reach: self.reach.clone(), ..self.node.check_options().clone() };
+        let checked =
+            JobFile::parse(shown, file, &[]).and_then(|file| file.check(&options)).map_err(mistaken)?;
         if *checked.name != *name {
             return Err(Error::user(format!(
                 "the job file names the job {:?}, the path {name:?}",
@@ -201,12 +211,12 @@ fn refuse_ended(job: &RunningJob) -> Result<(), ControlError> {
         JobState::Failed(failure) if job.is_read_only() => {
             return Err(ControlError::ReadOnly {
                 job: job.name().to_string(),
-                failure: failure.to_string(),
+                failure: failure.for_everybody(),
                 hint: failure.error.and_then(|error| error.hint),
             });
         }
         JobState::Done => "is done".to_owned(),
-        JobState::Failed(failure) => format!("has failed: {failure}"),
+        JobState::Failed(failure) => format!("has failed: {}", failure.for_everybody()),
         JobState::Aborted => "was aborted".to_owned(),
     };
     Err(ControlError::Conflict {

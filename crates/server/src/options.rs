@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use thalweg_sql::Engine;
 
+use crate::token::AdminToken;
+
 /// Limits and times of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -38,6 +40,8 @@ pub struct Options {
     pub shutdown_grace: Duration,
     /// Names by which browsers may call the server beside `localhost` and addresses.
     pub allowed_hosts: Vec<String>,
+    /// What a request needs to start, stop or change something; without one nobody may.
+    pub admin: Option<AdminToken>,
     /// What answers SQL; without one there is none.
     pub sql: Option<Arc<Engine>>,
 }
@@ -60,6 +64,7 @@ impl Default for Options {
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(15),
             allowed_hosts: Vec::new(),
+            admin: None,
             sql: None,
         }
     }

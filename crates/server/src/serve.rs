@@ -35,6 +35,9 @@ const BACKLOG: u32 = 1_024;
 /// How much of a connection's input is read ahead. Bodies go through in pieces of this size.
 const READ_AHEAD: usize = 64 << 10;
 
+/// How long calls of the node that nobody waits for any more may go on after the end of the server.
+const LETTING_GO: Duration = Duration::from_secs(1);
+
 /// Pause after the system refused a connection (out of file descriptors): it will not get better at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -172,8 +175,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Calls of the node that hang must not hang us.
-            runtime.shutdown_background();
+            // Calls of the node that hang must not hang us. What does not hang lets go of the node, which may have a temporary
+            // folder to remove.
+            runtime.shutdown_timeout(LETTING_GO);
         }
     }
 }

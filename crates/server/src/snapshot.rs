@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use thalweg_flow::{
-    CacheCounts, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts, TaskStats,
+    CacheCounts, ClockStats, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts,
+    TaskStats,
 };
 use thalweg_types::Micros;
 
@@ -28,6 +29,8 @@ pub struct JobSnapshot {
     pub commits: Option<Commits>,
     /// The last tick.
     pub tick: Option<Micros>,
+    /// How the job's clock and the machine's agree.
+    pub clock: ClockStats,
     pub sources: Vec<SourceSnapshot>,
     /// Operators and sinks, in the order of the graph.
     pub operators: Vec<OperatorSnapshot>,
@@ -100,7 +103,7 @@ pub struct SourceSnapshot {
     pub has_door: bool,
     /// Where a listening source can be reached.
     pub address: Option<SocketAddr>,
-    /// How far the newest event time that it has given is behind the node's clock; `None` before the first record
+    /// How far the newest event time that it has given is behind the job's clock; `None` before the first record
     /// and after the end of the job.
     pub lag: Option<Duration>,
     /// What it received and lost, where it receives datagrams.
@@ -118,7 +121,7 @@ pub struct OperatorSnapshot {
     pub queries: Vec<QuerySnapshot>,
     /// Largest of its tasks; `None` for what has none.
     pub task_time: Option<Micros>,
-    /// How far the newest event time that it has taken is behind the node's clock; `None` before the first record
+    /// How far the newest event time that it has taken is behind the job's clock; `None` before the first record
     /// and after the end of the job.
     pub lag: Option<Duration>,
     /// From the numbering of records to the end of the operator's work on them; of all tasks, since the job's start.
@@ -223,6 +226,7 @@ impl JobSnapshot {
             last_cycle: stats.cycles,
             commits: None,
             tick: (stats.tick != 0).then_some(stats.tick),
+            clock: stats.clock,
             sources: sources.collect(),
             operators: operators.collect(),
             links: links.collect(),
@@ -248,7 +252,7 @@ impl From<&thalweg_flow::JobFailure> for Failure {
             operator: failure.operator.to_string(),
             task: failure.task,
             record: failure.record.clone(),
-            message: failure.message.clone(),
+            message: failure.public.clone(),
             panic: failure.panic,
             hint: failure.error.as_ref().and_then(|error| error.hint.clone()),
         }

@@ -76,6 +76,7 @@ pub(crate) struct Job {
     last_cycle: u64,
     commits: Option<Commits>,
     tick: Option<String>,
+    clock: Clock,
     sources: Vec<Source>,
     operators: Vec<Operator>,
     links: Vec<Link>,
@@ -87,6 +88,13 @@ struct Commits {
     seconds: f64,
     held_back: u64,
     held_back_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Clock {
+    /// The job's clock less the machine's.
+    offset_seconds: f64,
+    jumps: u64,
 }
 
 #[derive(Serialize)]
@@ -301,6 +309,7 @@ impl Job {
                 held_back_seconds: rounded(commits.held_back_for.as_secs_f64()),
             }),
             tick: job.tick.map(format_timestamp),
+            clock: Clock { offset_seconds: rounded(job.clock.ahead as f64 / 1e6), jumps: job.clock.jumps },
             sources: job.sources.iter().map(|source| since.source(job, source)).collect(),
             operators: job.operators.iter().map(|operator| since.operator(operator)).collect(),
             links: job.links.iter().map(|link| since.link(link)).collect(),

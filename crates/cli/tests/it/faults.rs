@@ -231,15 +231,21 @@ impl Served {
         std::fs::write(place.path().join("served.yaml"), text).unwrap();
         let arguments = ["run", "served.yaml", "--data-dir", "D", "--listen", "127.0.0.1:0"];
         let mut command = place.command(&arguments);
-        let mut child = command.env("THALWEG_LOG", "info").spawn().expect("the binary runs");
-        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
-        let mut served = Self { child, stderr, said: String::new() };
+        command.env("THALWEG_LOG", "info");
+        let mut served = Self::of(command);
         served.address();
         served
     }
 
+    /// A command whose standard error is read.
+    pub(super) fn of(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the binary runs");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        Self { child, stderr, said: String::new() }
+    }
+
     /// What it says behind this, up to the end of the line.
-    fn until(&mut self, what: &str) -> String {
+    pub(super) fn until(&mut self, what: &str) -> String {
         loop {
             if let Some((rest, _)) = self.said.split_once(what).and_then(|(_, rest)| rest.split_once('\n')) {
                 return rest.trim().to_owned();

@@ -1,5 +1,6 @@
 //! The real binary from outside: what it prints where, and how it ends.
 
+mod access;
 mod checking;
 mod ending;
 mod examples;

@@ -13,7 +13,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
@@ -61,7 +61,9 @@ impl SinkPlugin for FilePlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let path = PathBuf::from(context.options.text("path").unwrap_or_default());
+        let named = context.options.path("path").cloned().unwrap_or_default();
+        named.recheck().map_err(|error| error.context(format!("sink {:?}", context.name)))?;
+        let path = named.as_path().to_owned();
         let mut begin = Vec::new();
         encoder_of(&context)?.start(&mut begin);
         let now = FileIdentity {
@@ -90,7 +92,10 @@ impl SinkPlugin for FilePlugin {
             only_task(&context, info)?;
             let tail = match tail.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(tail) => tail,
-                None => open(&path, &context, &now)?,
+                None => {
+                    named.recheck()?;
+                    open(&path, &context, &now)?
+                }
             };
             let mut buffer = Vec::with_capacity(2 * BUFFER);
             let mut encoder = encoder_of(&context)?;

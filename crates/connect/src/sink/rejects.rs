@@ -157,9 +157,9 @@ impl Operator for RejectsWriter {
             if let Some(limit) = self.settings.limits.get(source).copied().filter(|limit| count > *limit) {
                 self.flush()?;
                 return Err(Error::user(format!(
-                    "source {source:?} has {count} rejects, more than reject_limit: {limit}; the last one: {}",
-                    columns.reason.value(row)
+                    "source {source:?} has {count} rejects, more than reject_limit: {limit}"
                 ))
+                .with_private(format!("; the last one: {}", columns.reason.value(row)))
                 .with_hint(format!(
                     "see {:?} for all of them, mend the input or raise reject_limit",
                     self.settings.folder

@@ -26,7 +26,7 @@ use tracing::warn;
 use super::cut::{Cut, CutPlace, Cutter};
 use super::{FILE_CHANGED, decoders_of, ends_early, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, JobPath, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read before the job starts, so that a wrong header is reported then.
 const FIRST_READ: usize = 64 << 10;
@@ -82,7 +82,7 @@ impl SourcePlugin for FilePlugin {
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
-        let path = PathBuf::from(context.options.text("path").unwrap_or_default());
+        let path = context.options.path("path").cloned().unwrap_or_default();
         let follow = context.options.flag("follow").unwrap_or(false).then(|| {
             let micros = context.options.duration("poll").unwrap_or(100_000).max(1_000);
             Duration::from_micros(micros.unsigned_abs())
@@ -103,7 +103,7 @@ impl SourcePlugin for FilePlugin {
 
 /// Reads one file.
 pub struct FileSource {
-    path: PathBuf,
+    path: JobPath,
     format: Arc<dyn RecordFormat>,
     file: File,
     /// Bytes read from `file`.
@@ -127,10 +127,11 @@ impl FileSource {
     /// # Errors
     /// Where the file cannot be opened.
     pub fn open(
-        path: PathBuf,
+        path: impl Into<JobPath>,
         format: Arc<dyn RecordFormat>,
         follow: Option<Duration>,
     ) -> Result<Self, Error> {
+        let path = path.into();
         let (file, metadata) = open(&path)?;
         Ok(Self {
             cutter: Cutter::new(&*format),
@@ -216,6 +217,7 @@ impl FileSource {
             .filter_map(|entry| {
                 let entry = entry.ok().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))?;
                 let file = File::open(entry.path()).ok()?;
+                self.path.verify(&file).ok()?;
                 let metadata = file.metadata().ok()?;
                 let (is_it, len) = (place.inode == Some(inode(&metadata)), metadata.len());
                 let is_like_it = place.is_in(&file, len).ok()? && (is_it || !is_alike);
@@ -277,7 +279,7 @@ impl FileSource {
     }
 }
 
-fn open(path: &Path) -> Result<(File, Metadata), Error> {
+fn open(path: &JobPath) -> Result<(File, Metadata), Error> {
     let failed = |error: std::io::Error| {
         let message = format!("open {path:?}");
         let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -289,6 +291,7 @@ fn open(path: &Path) -> Result<(File, Metadata), Error> {
         wrapped.with_source(error)
     };
     let file = File::open(path).map_err(failed)?;
+    path.verify(&file)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {
         return Err(Error::user(format!("open {path:?}: expected a file, got a folder")));

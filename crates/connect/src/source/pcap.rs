@@ -27,7 +27,8 @@ use crate::sflow::frame::push;
 use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::sflow::packet::{Packet, link_packet};
 use crate::{
-    BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput, SourcePlugin,
+    BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput,
+    SourcePlugin,
 };
 
 /// The port that collectors of sFlow listen on.
@@ -109,10 +110,10 @@ impl SourcePlugin for PcapPlugin {
         let in_source = |error: Error| error.context(format!("source {:?}", context.name));
         let options = &context.options;
         let settings = settings(&context).map_err(in_source)?;
-        let path = PathBuf::from(options.text("path").unwrap_or_default());
+        let path = options.path("path").cloned().unwrap_or_default();
         let mut source = PcapSource {
             capture: Capture::open(&path).map_err(in_source)?,
-            path,
+            path: path.as_path().to_owned(),
             port: options.integer("port").unwrap_or(SFLOW_PORT) as u16,
             pace: options.number("speed").map(|speed| Pace { speed, began: None }),
             agents: settings.agents.clone(),
@@ -162,12 +163,13 @@ struct Captured {
 }
 
 impl Capture {
-    fn open(path: &Path) -> Result<Self, Error> {
+    fn open(path: &JobPath) -> Result<Self, Error> {
         let unreadable = |error: std::io::Error| {
             let hint = "relative paths start at the current directory";
             Error::user(format!("open capture {path:?}")).with_hint(hint).with_source(error)
         };
         let file = File::open(path).map_err(unreadable)?;
+        path.verify(&file)?;
         let total = file.metadata().map_err(unreadable)?.len();
         let reader = create_reader(BUFFER, file.try_clone().map_err(unreadable)?).map_err(|error| {
             Error::user(format!("{path:?} is no capture: expected pcap or pcapng, got {}", why(&error)))

@@ -75,7 +75,7 @@ fn a_file_is_emptied_then_written_by_tick_and_at_the_end() {
     let path = folder.path().join("answers.csv");
     std::fs::write(&path, "old").unwrap();
     let (schema, batch) = two_columns();
-    let path_option = [("path", text(path.to_str().unwrap()))];
+    let path_option = [("path", path_value(&path))];
     let (mut sink, report) = sink("file", &schema, Some(spec("csv", &[])), &path_option);
     let content = || std::fs::read_to_string(&path).unwrap();
     collect(|out| sink.process(INPUT, batch.clone(), out)).unwrap();
@@ -96,7 +96,7 @@ fn a_file_in_no_folder_is_refused_before_the_start() {
         schema,
         format: Some(spec("ndjson", &[])),
         follows: false,
-        options: options(&[("path", text("/nowhere/at/all.ndjson"))]),
+        options: options(&[("path", path_value("/nowhere/at/all.ndjson"))]),
         report: SinkReport::default(),
         data_dir: std::path::PathBuf::new(),
         durable: None,

@@ -25,7 +25,7 @@ fn build(name: &str, format: FormatSpec, entries: &[(&str, OptionValue)]) -> Res
 }
 
 fn path_option(path: &Path) -> (&'static str, OptionValue) {
-    ("path", text(path.to_str().unwrap()))
+    ("path", path_value(path))
 }
 
 fn append(path: &Path, content: &str) {

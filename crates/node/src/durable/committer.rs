@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{Clock, CyclePart, CycleStart, Cycles, JobHold, SystemClock};
+use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
@@ -275,7 +275,7 @@ impl CommitWork {
         for (source, place) in record.sources.iter().zip(&self.numbers.places) {
             if let Some(journal) = &self.journals[*place] {
                 let floor = super::place_in_journal(&source.place)?;
-                journal.log.retain(journal.retention, floor, SystemClock.now())?;
+                journal.log.retain(journal.retention, floor, journal.clock.now())?;
             }
         }
         let mut inner = self.committer.lock();
@@ -418,7 +418,7 @@ mod tests {
                 log.append(&[&[7; 100]]).unwrap();
                 log.sync().unwrap();
             }
-            work.journals = vec![Some(Journal { log: log.clone(), retention })];
+            work.journals = vec![Some(Journal { log: log.clone(), retention, clock: Default::default() })];
             let place = LogPosition(committed).0.to_le_bytes().to_vec();
             let sources = vec![SourcePosition { next: committed, place }];
             work.committer.begin(CycleStart { cycle: 1, next: committed, now: 5, sources });

@@ -25,12 +25,13 @@ use std::time::Duration;
 use thalweg_connect::SinkResume;
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{
-    CommandMaker, Durability, DurableOrder, Job, OrderEvent, Resume, Source, SourceNode, SourcePosition,
+    CommandMaker, Durability, DurableOrder, Job, OrderEvent, PatientClock, Resume, Source, SourceNode,
+    SourcePosition,
 };
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::log::{
-    self, Durability as LogDurability, GroupCommit, Log, LogError, LogHandle, LogOptions, LogPosition,
-    LogSummary, Opened, Registration, RetentionPolicy,
+    self, Durability as LogDurability, GroupCommit, Log, LogClock, LogError, LogHandle, LogOptions,
+    LogPosition, LogSummary, Opened, Registration, RetentionPolicy,
 };
 use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits};
 use thalweg_types::{Error, Offset, Seq};
@@ -58,6 +59,8 @@ pub(crate) struct Journal {
     pub(crate) log: LogHandle,
     /// What it keeps of what is committed.
     pub(crate) retention: RetentionPolicy,
+    /// Says how old that is; segments are stamped with it.
+    pub(crate) clock: PatientClock,
 }
 
 /// The logs of a job that is being started.
@@ -243,7 +246,12 @@ impl Store {
             None => (0, LogPosition(0)),
         };
         codec.check()?;
-        let options = LogOptions::new("journal", journal::identity(&self.job, name)).going_on_at(at);
+        let clock = PatientClock::default();
+        let stamps = clock.clone();
+        let options = LogOptions {
+            clock: LogClock(Arc::new(move || stamps.now())),
+            ..LogOptions::new("journal", journal::identity(&self.job, name)).going_on_at(at)
+        };
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
         let surveyed = Log::survey(Arc::clone(&self.fs), dir, options)?;
         if surveyed.summary().torn.is_some() {
@@ -255,7 +263,7 @@ impl Store {
             None => Arc::clone(self.group.insert(log_thread(Duration::ZERO)?)),
         };
         let handle = group.register(log, Registration::new(self.durability))?;
-        self.journals[place] = Some(Journal { log: handle.clone(), retention });
+        self.journals[place] = Some(Journal { log: handle.clone(), retention, clock });
         let mut source = Journalled::new(source, codec, handle, self.is_order_in_journal());
         source.resume(next, at)?;
         Ok(Box::new(source))

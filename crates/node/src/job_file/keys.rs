@@ -126,11 +126,15 @@ pub(crate) const STATE: &[KeySpec] = &[
     .default("indexed"),
     KeySpec::new(
         "url",
-        TEXT,
+        Shape::Option(OptionKind::Url),
         "where the store is: redis://127.0.0.1:6379, or http://127.0.0.1:8080 of HBase's gateway",
     ),
     KeySpec::new("user", TEXT, "user of the store, where it wants one"),
-    KeySpec::new("password", TEXT, "env:NAME or file:PATH of the user's password"),
+    KeySpec::new(
+        "password",
+        Shape::Option(OptionKind::Secret),
+        "env:NAME or file:PATH of the user's password",
+    ),
     KeySpec::new("table", TEXT, "hbase: the table; made if it is not there").default("thalweg"),
     KeySpec::new("timeout", DURATION, "how long the store may take to answer; the request is repeated then")
         .default("10s"),

@@ -55,7 +55,7 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
             text.series(&[("job", &job.name), ("state", state.as_str())], u8::from(job.state == state));
         }
     }
-    let families: [Family<JobSnapshot>; 6] = [
+    let families: [Family<JobSnapshot>; 8] = [
         ("thalweg_answers_total", "counter", "Answers that left the job.", |job| job.answers as f64),
         ("thalweg_cycles_total", "counter", "Number of the last cycle.", |job| job.last_cycle as f64),
         ("thalweg_committed_cycle", "gauge", "The last cycle that was committed.", |job| {
@@ -67,6 +67,18 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
         ("thalweg_cycles_held_back_total", "counter", "Cycles that grew for a slow disk.", |job| {
             commits(job).held_back as f64
         }),
+        (
+            "thalweg_job_clock_offset_seconds",
+            "gauge",
+            "How far the job's clock is ahead of the machine's; negative: behind.",
+            |job| job.clock.ahead as f64 / 1e6,
+        ),
+        (
+            "thalweg_job_clock_jumps_total",
+            "counter",
+            "How often the machine's clock was set by more than a second.",
+            |job| job.clock.jumps as f64,
+        ),
         ("thalweg_job_uptime_seconds", "gauge", "Since the start of the job.", |job| {
             job.uptime.as_secs_f64()
         }),
@@ -110,7 +122,7 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_source_lag_seconds",
         "gauge",
-        "The newest event time given is so far behind the clock.",
+        "The newest event time given is so far behind the job's clock.",
     );
     for (job, source) in sources() {
         if let Some(lag) = source.lag {
@@ -331,7 +343,7 @@ fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_operator_lag_seconds",
         "gauge",
-        "The newest event time taken is so far behind the clock.",
+        "The newest event time taken is so far behind the job's clock.",
     );
     for (job, operator) in operators() {
         if let Some(lag) = operator.lag {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use thalweg_node::Node;
-use thalweg_server::{NodeControl, Options, Readiness, Server};
+use thalweg_server::{NodeControl, Readiness, Server};
 
 use crate::client::Site;
 use crate::schema::check;
@@ -39,7 +39,7 @@ fn site() -> Site {
 fn site_of(node: &Arc<Node>) -> Site {
     let control = NodeControl::new(Arc::clone(node));
     control.set_readiness(Readiness::Ready);
-    let server = Server::bind("127.0.0.1:0", Arc::new(control), Options::default()).unwrap();
+    let server = Server::bind("127.0.0.1:0", Arc::new(control), crate::client::options()).unwrap();
     Site::of(server)
 }
 

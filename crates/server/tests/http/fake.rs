@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use thalweg_connect::{Ingress, Reply, SubmitError};
 use thalweg_flow::{
-    AgentCounts, AgentStats, CacheCounts, DatagramCounts, DatagramStats, JudgedCounts, LatencyCounts,
-    TableCounts,
+    AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
+    LatencyCounts, TableCounts,
 };
 use thalweg_server::control::{
     Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
@@ -385,6 +385,7 @@ fn payments() -> JobSnapshot {
         last_cycle: 9,
         commits: Some(Commits { cycle: 8, took: Duration::from_millis(12), ..Commits::default() }),
         tick: Some(1_700_000_000_000_000),
+        clock: ClockStats { ahead: -2_500_000, jumps: 3 },
         sources: vec![SourceSnapshot {
             name: "payments".to_owned(),
             kind: "http".to_owned(),

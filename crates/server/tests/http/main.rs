@@ -1,5 +1,6 @@
 //! The server from outside: real sockets, a node that does as the test says, or (`engine`) a real one.
 
+mod access;
 mod bind;
 mod client;
 mod engine;

@@ -407,7 +407,8 @@ fn unescape(inner: &[u8]) -> Vec<u8> {
 /// Where it is no text, or its quotes are wrong.
 pub(super) fn header_names(line: &[u8], delimiter: u8) -> Result<Vec<String>, Error> {
     let wrong = |what: &str| {
-        Error::user(format!("read the CSV header {:?}: {what}", super::super::column::shorten(line)))
+        Error::user(format!("read the CSV header: {what}"))
+            .with_private(format!(", got {:?}", super::super::column::shorten(line)))
     };
     let delimiter = Delimiter { byte: delimiter, splat: splat(delimiter) };
     let mut names = Vec::new();

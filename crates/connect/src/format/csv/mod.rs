@@ -143,6 +143,7 @@ impl Layout {
         for (place, name) in names.iter().enumerate() {
             let field = schema.field(name).map(|(index, _)| index);
             if field.is_some() && names[..place].contains(name) {
+                // The name is a field's, so it is no news.
                 return Err(Error::user(format!("the CSV header names column {name:?} twice")));
             }
             fields.push(field);
@@ -157,9 +158,12 @@ impl Layout {
             .collect();
         if !missing.is_empty() {
             return Err(Error::user(format!(
-                "the CSV header lacks {} {}: it has {}",
+                "the CSV header lacks {} {}",
                 if missing.len() == 1 { "field" } else { "fields" },
-                missing.join(", "),
+                missing.join(", ")
+            ))
+            .with_private(format!(
+                ": it has {}",
                 names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
             ))
             .with_hint("name the fields as the header does, mark them nullable with `?`, or set header: false if the file has none"));

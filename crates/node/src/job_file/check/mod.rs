@@ -99,7 +99,7 @@ impl Context<'_> {
 }
 
 pub(super) fn check(texts: Texts, root: &Node, options: &CheckOptions) -> Result<CheckedJob, Diagnostics> {
-    let report = Report::new(texts);
+    let report = Report::new(texts, options.reach.clone());
     let checked = check_root(&report, root, options);
     let (mistakes, warnings) = report.finish();
     match checked {
