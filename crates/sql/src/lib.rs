@@ -36,6 +36,7 @@ mod statement;
 mod stored;
 mod table_function;
 mod tally;
+mod verified;
 mod view;
 
 pub use engine::Engine;

@@ -8,6 +8,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use thalweg_types::{Error, Micros};
 
+use crate::sums::FileSum;
+
 /// A table: the sink that fills it, and that sink's job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
@@ -56,8 +58,8 @@ pub struct Snapshot {
     pub rollups: Vec<Rollup>,
 }
 
-/// A Parquet file with the columns of its table or rollup, which do not change.
-#[derive(Debug)]
+/// A Parquet file with the columns of its table or rollup, which do not change. Plain data, that other processes may be told.
+#[derive(Clone, Debug)]
 pub struct StoredFile {
     pub path: PathBuf,
     pub rows: u64,
@@ -65,6 +67,8 @@ pub struct StoredFile {
     /// Event time of its first and its last row, microseconds since 1970; for a rollup the first and last start of an interval.
     pub first: Micros,
     pub last: Micros,
+    /// What its bytes are held against by who reads them.
+    pub sum: FileSum,
 }
 
 /// What is asked of a rollup.

@@ -24,6 +24,7 @@ mod position;
 mod rollup;
 mod sink;
 mod spec;
+pub mod sums;
 mod table;
 
 use std::io::ErrorKind;
