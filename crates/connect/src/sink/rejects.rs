@@ -17,7 +17,7 @@ use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Error, Micros};
 
 use super::file::BUFFER;
-use super::tail::{Tail, failed};
+use super::tail::{KnownBy, Tail, failed};
 use crate::SinkResume;
 use crate::format::cells::write_json_string;
 
@@ -99,13 +99,16 @@ struct Position {
     number: u64,
     bytes: u64,
     counts: BTreeMap<String, SourceRejects>,
+    /// By what the file is known again; older builds do not say.
+    #[serde(default)]
+    known: KnownBy,
 }
 
 impl RejectsWriter {
     fn open(settings: RejectsSettings) -> Result<Self, Error> {
         let folder = &settings.folder;
         let position = settings.durable.as_ref().and_then(|resume| resume.position.as_ref());
-        let Position { number, bytes, counts } = match (position, &settings.durable) {
+        let Position { number, bytes, counts, known } = match (position, &settings.durable) {
             (Some(position), _) => serde_json::from_slice(position).map_err(|error| {
                 Error::corrupt("the commit record holds no place in the rejects").with_source(error)
             })?,
@@ -123,7 +126,7 @@ impl RejectsWriter {
             let path = path_of(folder, other);
             std::fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
         }
-        let file = if bytes > 0 { Some(Tail::resume(&path_of(folder, number), bytes, None)?) } else { None };
+        let file = if bytes > 0 { Some(Tail::resume(&path_of(folder, number), bytes, known)?) } else { None };
         Ok(Self { settings, number, file, buffer: Vec::new() })
     }
 
@@ -182,11 +185,12 @@ impl Operator for RejectsWriter {
             number: self.number,
             bytes: self.file.as_ref().map_or(0, Tail::len),
             counts: self.settings.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            known: self.file.as_ref().map(Tail::known_by).unwrap_or_default(),
         };
         let position = serde_json::to_vec(&position)
             .map_err(|error| Error::internal("write down the place in the rejects").with_source(error))?;
         let part: Box<dyn CyclePart> = match &mut self.file {
-            Some(file) => file.part(position),
+            Some(file) => file.part(position, None),
             None => Box::new(position),
         };
         out.hand_over(cycle, part);
