@@ -282,12 +282,6 @@ fn checksum(bytes: &[u8]) -> u32 {
 fn check(path: &Path, bytes: &[u8], identity: u64, cycle: u64) -> Result<usize, StateError> {
     let mut fields = Fields::new(bytes);
     let (magic, format) = (fields.bytes(8), fields.u16());
-    if magic == Some(&MAGIC)
-        && let Some(found) = format.filter(|format| *format > FORMAT)
-    {
-        let what = "a file of one key";
-        return Err(StateError::NewerFormat { path: path.to_owned(), what, found, newest: FORMAT });
-    }
     let mut head =
         || Some((fields.u16()?, fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u32()?));
     let Some((_, found_identity, found_cycle, key_len, value_len, crc)) = head() else {
@@ -303,6 +297,13 @@ fn check(path: &Path, bytes: &[u8], identity: u64, cycle: u64) -> Result<usize, 
     if crc != actual {
         let (expected, got) = (format!("{crc:#010x}"), format!("{actual:#010x}"));
         return Err(StateError::corrupt(path, CHECKSUM as u64, "checksum", expected, got));
+    }
+    // Every version has its checksum there, so that a newer one is told from damage.
+    if magic == Some(&MAGIC)
+        && let Some(found) = format.filter(|format| *format > FORMAT)
+    {
+        let what = "a file of one key";
+        return Err(StateError::NewerFormat { path: path.to_owned(), what, found, newest: FORMAT });
     }
     let (expected, got) =
         ((MAGIC.as_slice(), identity, cycle), (magic.unwrap_or_default(), found_identity, found_cycle));
