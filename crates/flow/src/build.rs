@@ -292,7 +292,8 @@ impl<'a> Builder<'a> {
             durability.order.clone(),
             durability.cycles.clone(),
         );
-        let core = Arc::new(core.read_only_when_full(options.read_only_when_full));
+        let core =
+            Arc::new(core.read_only_when_full(options.read_only_when_full).keep(durability.keep.clone()));
         let mut builder = Self {
             stage_of: vec![0; node_count],
             counters: Vec::with_capacity(node_count),

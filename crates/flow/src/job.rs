@@ -220,6 +220,8 @@ pub(crate) struct JobCore {
     life: Mutex<Life>,
     ended: Condvar,
     pub(crate) recent: Mutex<RecentRuns>,
+    /// See [`crate::Durability::keep`].
+    keep: Mutex<Option<Arc<dyn Send + Sync>>>,
     wakers: OnceLock<Wakers>,
     stats: OnceLock<Box<dyn Fn() -> JobStats + Send + Sync>>,
 }
@@ -280,6 +282,7 @@ impl JobCore {
             }),
             ended: Condvar::new(),
             recent: Mutex::default(),
+            keep: Mutex::default(),
             wakers: OnceLock::new(),
             stats: OnceLock::new(),
         }
@@ -288,6 +291,12 @@ impl JobCore {
     /// As [`crate::JobOptions::read_only_when_full`] says.
     pub(crate) fn read_only_when_full(mut self, stays: bool) -> Self {
         self.read_only_when_full = stays;
+        self
+    }
+
+    /// As [`crate::Durability::keep`] says.
+    pub(crate) fn keep(self, keep: Option<Arc<dyn Send + Sync>>) -> Self {
+        *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = keep;
         self
     }
 
@@ -434,6 +443,7 @@ impl JobCore {
         if self.alive.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        drop(self.keep.lock().unwrap_or_else(PoisonError::into_inner).take());
         let mut life = self.lock();
         life.empty = true;
         self.read_only.store(false, Ordering::Release);

@@ -20,7 +20,7 @@ use thalweg_types::{Class, Error};
 
 use crate::backends::Backends;
 use crate::data_dir::{DataDir, JobDir};
-use crate::durable::{Committer, CycleFigures, Store};
+use crate::durable::{Committer, CycleFigures, Store, new_run};
 use crate::graph;
 use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
 use crate::metrics::{AnswerCounts, LiveQueries, MetricsSpec, QueryChange};
@@ -218,7 +218,11 @@ impl Node {
         let folder = self.dir.job(&job.name)?;
         let mut store = match self.dir.is_temporary() {
             true => None,
-            false => Some(Store::open(&job.name, &folder, Arc::new(RealFs))?),
+            false => {
+                let lock =
+                    folder.lock().map_err(|error| error.context(format!("start job {:?}", job.name)))?;
+                Some(Store::open(&job.name, &folder, Arc::new(RealFs), new_run())?.locked(lock))
+            }
         };
         let job = match &mut store {
             None => job,
@@ -230,9 +234,9 @@ impl Node {
         };
         folder.keep_job_file(&job.json)?;
         let interrupt = Interrupt::default();
-        let backends = match store {
+        let backends = match &store {
             None => Backends::unused(&job.state),
-            Some(_) => Backends::connect(&job.state, interrupt.clone())?,
+            Some(store) => Backends::connect(&job.state, interrupt.clone())?.of_run(store.run()),
         };
         let services = Services {
             fs: Arc::new(RealFs),

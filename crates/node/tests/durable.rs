@@ -14,6 +14,10 @@ use thalweg_types::{Class, Error};
 
 #[path = "durable/change.rs"]
 mod change;
+#[path = "durable/locks.rs"]
+mod locks;
+#[path = "durable/older.rs"]
+mod older;
 #[path = "durable/order.rs"]
 mod order;
 #[path = "durable/poison.rs"]
@@ -333,7 +337,7 @@ fn damage_stops_the_job_and_names_file_and_byte() {
     let error = folder.start(&folder.node(1), &text).err().expect("it is refused");
     assert_eq!(error.class(), Class::Corrupt);
     let message = error.chain();
-    assert!(message.contains("commit.log") && message.contains("at byte 16"), "{message}");
+    assert!(message.contains("commit.log") && message.contains("at byte 24"), "{message}");
 }
 
 #[test]

@@ -111,7 +111,7 @@ const LOG: Format = Format { begin: "", end: ".thl", at: 8, seal: |bytes| seal(b
 
 /// What a job keeps anywhere.
 const KEPT: [Format; 6] = [
-    Format { begin: "commit", end: ".log", at: 8, seal: |_| (), what: "segment" },
+    Format { begin: "commit", end: ".log", at: 8, seal: |bytes| seal(bytes, 20), what: "segment" },
     Format { begin: "order-", ..LOG },
     Format { begin: "journal-", ..LOG },
     Format { begin: "schemas", end: ".ths", at: 8, seal: |bytes| seal(bytes, 20), what: "a schema file" },
@@ -191,7 +191,7 @@ fn a_job_does_not_start_on_a_flipped_byte_that_no_crash_leaves() {
     // Of each file the header or the first frame, which others follow or a commit names.
     for (begin, end, flipped, named) in [
         ("commit", ".log", 3, 0),
-        ("commit", ".log", 40, 16),
+        ("commit", ".log", 44, 24),
         ("journal-", ".thl", 84, 64),
         ("order-", ".thl", 84, 64),
     ] {

@@ -21,6 +21,7 @@ use thalweg_types::Error;
 use super::order::OrderPlace;
 use super::record::{CommitRecord, CommittedSource, Position, VERSION};
 use super::{Journal, SourceNumbers};
+use crate::data_dir::JobLock;
 use crate::metrics::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
@@ -87,6 +88,8 @@ pub(crate) struct CommitWork {
     pub journals: Vec<Option<Journal>>,
     pub numbers: SourceNumbers,
     pub identity: serde_json::Value,
+    /// Of the job's folder.
+    pub lock: Option<Arc<JobLock>>,
     /// Keeps the logs' thread.
     pub _group: Arc<GroupCommit>,
 }
@@ -215,6 +218,8 @@ impl CommitWork {
         if let Some(first) = self.first.take() {
             self.log.append(&first)?;
         }
+        // By now there is a commit log, and an order log.
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
         let thread = std::thread::Builder::new().name(format!("commit:{}", hold.job().name()));
         let begun = thread.spawn(move || self.run(hold));
         begun.map(drop).map_err(|error| Error::external("start a thread that commits").with_source(error))
@@ -267,6 +272,8 @@ impl CommitWork {
             parts: positions,
             queries,
         };
+        // Before it is written where another job may be by now.
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
         self.log.append(&record.encode()?)?;
         for ((operator, task), part) in parts {
             part.committed().map_err(|error| error.context(format!("operator {operator:?} task {task}")))?;
@@ -323,6 +330,7 @@ mod tests {
             journals: vec![None],
             numbers,
             identity: serde_json::Value::Null,
+            lock: None,
             _group: Arc::new(group),
         }
     }
