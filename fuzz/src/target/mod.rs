@@ -2,6 +2,7 @@
 
 pub mod chunk;
 pub mod csv;
+pub mod data_directory;
 pub mod expression;
 pub mod frame;
 pub mod hbase_answer;
