@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thalweg_node::{Node, RunningJob};
 use thalweg_server::{NodeControl, Options, Readiness, Running, Server};
 use thalweg_sql::{Engine, Limits};
+use thalweg_storage::handles;
 use thalweg_types::Error;
 
 use crate::output::{Failure, talk};
@@ -25,7 +26,17 @@ impl Door {
         let control = Arc::new(NodeControl::new(Arc::clone(node)));
         let failed = |error: Error| Failure::at_start(&error);
         let sql = node.tables().and_then(|tables| Engine::new(tables, Limits::default())).map_err(failed)?;
-        let options = Options { sql: Some(Arc::new(sql)), ..Options::default() };
+        let mut options = Options { sql: Some(Arc::new(sql)), ..Options::default() };
+        let allowed = handles::raise();
+        if allowed.http < options.max_connections {
+            tracing::warn!(
+                open_files = allowed.limit,
+                connections = allowed.http,
+                usual = options.max_connections,
+                "fewer HTTP connections than usual, as the process may have few files open: raise its limit (ulimit -n)"
+            );
+            options.max_connections = allowed.http;
+        }
         let server =
             Server::bind(&address.to_string(), Arc::clone(&control) as _, options).map_err(failed)?;
         Ok(Self { control, server: server.start() })

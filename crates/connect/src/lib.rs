@@ -19,8 +19,9 @@ mod tests;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    Replay, Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin,
-    SourceTime, SubmitError,
+    Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin, SourceTime,
+    SubmitError,
 };
 pub use registry::Registry;
 pub use report::SinkReport;
+pub use source::http::{Answering, Begun, Replies, Unanswered, write_error};

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
 use thalweg_types::{Error, Micros, Offset, Schema};
 
-use crate::SinkReport;
 use crate::format::{Encoder, RecordFormat};
 use crate::source::BlockCodec;
+use crate::source::connections::ConnectionCounts;
+use crate::{Replies, SinkReport};
 
 /// What values a key of a job file takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -196,15 +197,6 @@ pub struct SourceContext {
     pub acknowledges: bool,
 }
 
-/// One line of the reply to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// The answer of a record, as one line of JSON without the line end.
-    Answer(Bytes),
-    /// The record was not accepted.
-    Rejected { code: String, message: String, hint: Option<String> },
-}
-
 /// Why a request could not be handed to the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
@@ -222,14 +214,10 @@ pub enum SubmitError {
 pub trait Ingress: Send + Sync {
     /// Queues the records of a body (one JSON object, or one object a line).
     ///
-    /// With `reply`, the receiver yields one [`Reply`] per record, in order, once all are there. Without, it yields none
-    /// of them once the job is through with the records and they are as safe as the source's `ack` says; there is no
-    /// receiver where that is at once. It yields an error if the job stops first: the outcome is unknown then.
-    fn submit(
-        &self,
-        body: Bytes,
-        reply: bool,
-    ) -> Result<Option<tokio::sync::oneshot::Receiver<Vec<Reply>>>, SubmitError>;
+    /// With `reply` there is one line per record, in order, as they come. Without, none of them, but it is told when the
+    /// job is through with the records and they are as safe as the source's `ack` says; nothing is where that is at once.
+    /// Where the job stops first the outcome is unknown.
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Replies>, SubmitError>;
 }
 
 /// What a source plug-in makes.
@@ -243,6 +231,8 @@ pub struct BuiltSource {
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
     /// Where a listening source can be reached, with the port that it really got.
     pub address: Option<SocketAddr>,
+    /// For sources that take connections: where they are counted.
+    pub connections: Option<Arc<ConnectionCounts>>,
     /// How the same records are had again after a crash.
     pub replay: Replay,
 }

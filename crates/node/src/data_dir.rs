@@ -150,7 +150,9 @@ impl JobDir {
 
 fn failure(message: String, error: std::io::Error) -> Error {
     let hint = match error.kind() {
-        ErrorKind::StorageFull => "make room on the disk and start again: nothing is lost",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "make room on the disk and start again: nothing is lost"
+        }
         _ => "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
     };
     Error::external(message).with_hint(hint).with_source(error)

@@ -1,6 +1,6 @@
 //! One process: many jobs on one set of workers, each in its folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_connect::sink::rejects::RejectCounts;
+use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
     Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime,
@@ -141,6 +142,7 @@ impl NodeOptions {
             pool: IoPool::new(IO_THREADS),
             check,
             jobs: Mutex::default(),
+            opening: Mutex::default(),
             tables: self.tables,
             read_only_when_full: self.read_only_when_full,
             dir,
@@ -154,8 +156,10 @@ pub struct Node {
     runtime: Runtime,
     pool: Arc<IoPool>,
     check: CheckOptions,
-    /// By name; ended ones stay until they are removed or started again. Held while a job is opened.
+    /// By name; ended ones stay until they are removed or started again. Held for moments.
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
+    /// Names of jobs that are being opened, which may take for ever: a disk that does not answer, a pipe without a reader.
+    opening: Mutex<BTreeSet<Arc<str>>>,
     tables: Arc<Tables>,
     read_only_when_full: bool,
     dir: DataDir,
@@ -189,18 +193,19 @@ impl Node {
         self.dir.is_temporary()
     }
 
-    /// Starts a job; `skips` are records that it leaves out.
+    /// Starts a job; `skips` are records that it leaves out. May wait for as long as what the job names takes to be opened,
+    /// and holds up no other job meanwhile.
     ///
     /// # Errors
-    /// If a job of this name runs, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
+    /// If a job of this name runs or is being started, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
     /// it is opened.
     pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
-        let mut jobs = self.jobs();
+        let _opening = Opening::begin(self, &job.name)?;
         if let Some(said) = failed_sync() {
             return Err(Error::external(format!("nothing is written any more after {said}"))
                 .with_hint("look for the cause (disk, mount), then start the process again"));
         }
-        if let Some(known) = jobs.get(&job.name) {
+        if let Some(known) = self.job(&job.name) {
             if !known.state().is_final() {
                 return Err(Error::user(format!("a job {:?} is running already", job.name))
                     .with_hint("end it first, or give this one another name"));
@@ -293,6 +298,7 @@ impl Node {
             job: running,
             ingresses: built.ingresses,
             addresses: built.addresses,
+            connections: built.connections,
             sinks: built.sinks,
             rejects: built.rejects,
             answering: built.answering,
@@ -301,7 +307,7 @@ impl Node {
             started,
             ended: Mutex::default(),
         });
-        jobs.insert(Arc::clone(running.name()), Arc::clone(&running));
+        self.jobs().insert(Arc::clone(running.name()), Arc::clone(&running));
         Ok(running)
     }
 
@@ -348,6 +354,33 @@ impl Node {
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<RunningJob>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job that is being opened: nobody else opens one of its name.
+struct Opening<'a> {
+    node: &'a Node,
+    name: Arc<str>,
+}
+
+impl<'a> Opening<'a> {
+    /// # Errors
+    /// If one is.
+    fn begin(node: &'a Node, name: &Arc<str>) -> Result<Self, Error> {
+        let mut opening = node.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if !opening.insert(Arc::clone(name)) {
+            return Err(Error::user(format!("a job {name:?} is being started already")).with_hint(
+                "wait for it; where it waits for a disk or a pipe, give this one another name, or end the process",
+            ));
+        }
+        Ok(Self { node, name: Arc::clone(name) })
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut opening = self.node.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.remove(&self.name);
     }
 }
 
@@ -419,6 +452,7 @@ pub struct RunningJob {
     job: Job,
     ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     addresses: BTreeMap<Arc<str>, SocketAddr>,
+    connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     sinks: Vec<(Arc<str>, SinkReport)>,
     rejects: RejectCounts,
     /// The `metrics` operators whose answers leave the job.
@@ -475,6 +509,11 @@ impl RunningJob {
     /// Where a listening source can be reached.
     pub fn address(&self, source: &str) -> Option<SocketAddr> {
         self.addresses.get(source).copied()
+    }
+
+    /// How many connections a source has, where it takes any.
+    pub fn connections(&self, source: &str) -> Option<&Arc<ConnectionCounts>> {
+        self.connections.get(source)
     }
 
     /// What each sink has taken, by its name.

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
-use thalweg_connect::{Reply, SubmitError};
+use thalweg_connect::SubmitError;
 use thalweg_types::{Class, Error, Retry};
 
 use crate::control::{ControlError, Kind, Mistake, TextKind};
@@ -39,6 +39,8 @@ pub(crate) enum Code {
     Unavailable,
     Starting,
     Draining,
+    /// A job of the node takes no records.
+    NotReady,
     Overloaded,
     Timeout,
     QueryTimeout,
@@ -82,6 +84,7 @@ impl Code {
             }
             Code::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
             Code::Corrupt => ("corrupt", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
+            Code::NotReady => ("not_ready", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("5")),
             Code::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
             Code::Starting => ("starting", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
             Code::Draining => ("draining", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("5")),
@@ -300,18 +303,6 @@ impl From<SubmitError> for ApiError {
                 .hint("the body is one JSON object, or one object a line"),
         }
     }
-}
-
-/// A line of a reply: the answer, or `{"error":{"code","message","hint"}}` in its place.
-pub(crate) fn write_reply(reply: &Reply, out: &mut Vec<u8>) {
-    match reply {
-        Reply::Answer(line) => out.extend_from_slice(line),
-        Reply::Rejected { code, message, hint } => {
-            let line = json!({"error": {"code": code, "message": message, "hint": hint}});
-            serde_json::to_writer(&mut *out, &line).expect("a value with text keys prints into memory");
-        }
-    }
-    out.push(b'\n');
 }
 
 #[cfg(test)]

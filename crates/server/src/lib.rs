@@ -28,16 +28,22 @@ mod endpoint;
 mod error;
 mod guard;
 mod head;
+mod host;
 mod metrics;
 mod node;
 mod openapi;
 mod options;
 mod params;
+mod places;
 mod rates;
 mod route;
+mod seated;
 mod serve;
 pub mod snapshot;
 mod stall;
+mod starting;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod wire;
 
 pub use control::{Control, ControlError, Readiness};

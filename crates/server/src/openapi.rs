@@ -137,7 +137,10 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![],
             body: None,
             success: vec![("200", "The job", Some(schema("application/json", "Job")))],
-            errors: &[("404", "No such job; `detail.known` lists those that exist")],
+            errors: &[
+                ("404", "No such job; `detail.known` lists those that exist"),
+                ("409", "It is being started"),
+            ],
         },
         Endpoint::StartJob => start_job(),
         Endpoint::StopJob => Operation {
@@ -184,7 +187,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![],
             body: None,
             success: vec![("200", "It does", Some(schema("application/json", "Status")))],
-            errors: &[("503", "Starting or draining")],
+            errors: &[("503", "Starting, draining, or a job takes no records")],
         },
         Endpoint::OpenApi => Operation {
             id: "openapi",

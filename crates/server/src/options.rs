@@ -20,7 +20,8 @@ pub struct Options {
     pub max_header_bytes: usize,
     /// Requests at once; health and metrics do not count.
     pub max_requests: usize,
-    /// Connections at once; further ones wait to be accepted.
+    /// Connections at once. When all are taken those that wait for a request make room for new ones; a few more are let in
+    /// for monitors.
     pub max_connections: usize,
     /// How long a request waits for the answers to its records.
     pub answer_timeout: Duration,
@@ -48,10 +49,10 @@ impl Default for Options {
             threads: 2,
             max_body_bytes: 16 << 20,
             max_text_bytes: 16 << 20,
-            max_held_bytes: 256 << 20,
+            max_held_bytes: 64 << 20,
             max_header_bytes: 32 << 10,
             max_requests: 1_024,
-            max_connections: 4_096,
+            max_connections: 1_024,
             answer_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             control_timeout: Duration::from_secs(10),

@@ -3,8 +3,10 @@
 //! Rates are not part of it; the server makes them out of two snapshots (`rates`).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_flow::{
     CacheCounts, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts, TaskStats,
 };
@@ -22,6 +24,8 @@ pub struct JobSnapshot {
     pub records: u64,
     pub answers: u64,
     pub rejects: u64,
+    /// Bytes of rejects that made room for newer ones.
+    pub rejects_removed: u64,
     /// 0 before the first.
     pub last_cycle: u64,
     /// `None` where nothing is committed, because the job does not outlive its process.
@@ -105,6 +109,8 @@ pub struct SourceSnapshot {
     pub lag: Option<Duration>,
     /// What it received and lost, where it receives datagrams.
     pub datagrams: Option<DatagramStats>,
+    /// Where its connections are counted, where it takes any.
+    pub connections: Option<Arc<ConnectionCounts>>,
     /// Its decoders.
     pub tasks: Vec<TaskSnapshot>,
 }
@@ -186,6 +192,7 @@ impl JobSnapshot {
             blocked: source.blocked,
             lag: lag(&source.tasks),
             datagrams: source.datagrams.clone(),
+            connections: None,
             tasks: source.tasks.iter().map(TaskSnapshot::from).collect(),
             ..SourceSnapshot::default()
         });
@@ -220,6 +227,7 @@ impl JobSnapshot {
             records: stats.records,
             answers: 0,
             rejects: stats.rejects,
+            rejects_removed: 0,
             last_cycle: stats.cycles,
             commits: None,
             tick: (stats.tick != 0).then_some(stats.tick),

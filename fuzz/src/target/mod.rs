@@ -5,6 +5,7 @@ pub mod csv;
 pub mod expression;
 pub mod frame;
 pub mod hbase_answer;
+pub mod http;
 pub mod job_file;
 pub mod line_protocol;
 pub mod log;

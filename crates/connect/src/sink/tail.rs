@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_flow::CyclePart;
+use thalweg_storage::handles::patiently;
 use thalweg_storage::{Fs as _, RealFs, note_sync};
 use thalweg_types::Error;
 
@@ -54,7 +55,7 @@ impl Tail {
 
     /// The file as it is, and how long it is; 0 for what is no regular file.
     fn open_or_create(path: &Path) -> Result<(Self, u64), Error> {
-        let file = File::options().append(true).create(true).open(path);
+        let file = patiently(path.display(), || File::options().append(true).create(true).open(path));
         let file = file.map_err(|error| failed("create", path, error))?;
         let metadata = file.metadata().map_err(|error| failed("create", path, error))?;
         let is_file = metadata.is_file();
@@ -74,7 +75,7 @@ impl Tail {
     /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind. `last` is what
     /// [`Tail::hash_of_last`] said then, where that is known.
     pub(super) fn resume(path: &Path, len: u64, last: Option<u64>) -> Result<Self, Error> {
-        let open = File::options().append(true).open(path);
+        let open = patiently(path.display(), || File::options().append(true).open(path));
         if len == 0 && open.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Self::create(path);
         }
@@ -194,7 +195,7 @@ fn read_last(path: &Path, len: u64) -> std::io::Result<Vec<u8>> {
     let count = len.min(LAST_BYTES as u64);
     let mut last = vec![0; count as usize];
     if count > 0 {
-        File::open(path)?.read_exact_at(&mut last, len - count)?;
+        patiently(path.display(), || File::open(path))?.read_exact_at(&mut last, len - count)?;
     }
     Ok(last)
 }
@@ -225,7 +226,7 @@ pub(super) fn failed(action: &str, path: &Path, error: std::io::Error) -> Error 
     let message = format!("{action} {path:?}");
     let wrapped = match error.kind() {
         ErrorKind::NotFound => Error::user(message).with_hint("the folder of the file must exist"),
-        ErrorKind::StorageFull => {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             Error::external(message).with_hint("make room on the disk and start again: nothing is lost")
         }
         _ => Error::external(message).with_hint(
@@ -306,8 +307,8 @@ mod tests {
     #[test]
     fn every_error_of_a_file_says_what_to_do() {
         use std::io::Error as Io;
-        // EIO, ENOSPC, EACCES, ENOENT.
-        for code in [5, 28, 13, 2] {
+        // EIO, ENOSPC, EDQUOT, EACCES, ENOENT.
+        for code in [5, 28, 122, 13, 2] {
             let error = failed("sync", Path::new("out"), Io::from_raw_os_error(code));
             assert!(error.hint().is_some(), "{error}");
         }

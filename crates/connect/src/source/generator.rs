@@ -167,6 +167,7 @@ impl SourcePlugin for GeneratorPlugin {
             schema,
             ingress: None,
             address: None,
+            connections: None,
             replay: Replay::Itself,
         })
     }

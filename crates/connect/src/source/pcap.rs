@@ -16,6 +16,7 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 use thalweg_flow::{
     DatagramStats, DatagramView, Payload, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress,
 };
+use thalweg_storage::handles::patiently;
 use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::{info, warn};
 
@@ -130,6 +131,7 @@ impl SourcePlugin for PcapPlugin {
             schema: context.schema,
             ingress: None,
             address: None,
+            connections: None,
             replay: Replay::Itself,
         })
     }
@@ -167,7 +169,15 @@ impl Capture {
             let hint = "relative paths start at the current directory";
             Error::user(format!("open capture {path:?}")).with_hint(hint).with_source(error)
         };
-        let file = File::open(path).map_err(unreadable)?;
+        let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
+        if !kind.is_file() {
+            let what = if kind.is_dir() { "a folder" } else { "a pipe or a device" };
+            return Err(Error::user(format!("open capture {path:?}: expected a file, got {what}"))
+                .with_hint(
+                    "let `tcpdump -w FILE` write a file; the source `sflow` listens to a port itself",
+                ));
+        }
+        let file = patiently(path.display(), || File::open(path)).map_err(unreadable)?;
         let total = file.metadata().map_err(unreadable)?.len();
         let reader = create_reader(BUFFER, file.try_clone().map_err(unreadable)?).map_err(|error| {
             Error::user(format!("{path:?} is no capture: expected pcap or pcapng, got {}", why(&error)))

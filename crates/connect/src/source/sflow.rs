@@ -129,6 +129,7 @@ impl SourcePlugin for SflowPlugin {
             schema: context.schema,
             ingress: None,
             address: Some(address),
+            connections: None,
             replay: Replay::Journal(BlockCodec::new(None)),
         })
     }

@@ -86,7 +86,10 @@ const ARRIVAL: Micros = 1_767_225_600_000_000;
 
 /// Cuts `input`, given `step` bytes at a time, into blocks numbered from 0.
 fn cut(format: &dyn RecordFormat, input: &[u8], step: usize) -> Result<Vec<RawBlock>, Error> {
-    let mut cutter = Cutter::new(format);
+    cut_by(Cutter::new(format), input, step)
+}
+
+fn cut_by(mut cutter: Cutter, input: &[u8], step: usize) -> Result<Vec<RawBlock>, Error> {
     let mut blocks = Vec::new();
     let mut first = 0;
     let mut take = |cutter: &mut Cutter, at_end: bool| -> Result<(), Error> {

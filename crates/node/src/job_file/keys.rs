@@ -104,6 +104,7 @@ pub(crate) const TOP: &[KeySpec] = &[
     ),
     KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
     KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
+    KeySpec::new("rejects", Shape::Section(REJECTS), "what is kept of records that could not be used"),
     KeySpec::new("sources", Shape::Sources, "where records come from").required(),
     KeySpec::new("operators", Shape::Operators, "what is made of them"),
     KeySpec::new("sinks", Shape::Sinks, "where results go"),
@@ -114,6 +115,13 @@ pub(crate) const CYCLE: &[KeySpec] = &[
     KeySpec::new("bytes", SIZE, "or after this many bytes of input"),
     KeySpec::new("records", COUNT, "or after this many records"),
 ];
+
+pub(crate) const REJECTS: &[KeySpec] = &[KeySpec::new(
+    "max_bytes",
+    SIZE,
+    "bytes that all files of rejects may have together, about; the oldest make room for newer ones, and their records are only counted",
+)
+.default("1GiB")];
 
 pub(crate) const RECOVERY: &[&str] = &["eager", "lazy"];
 

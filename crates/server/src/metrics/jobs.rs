@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_flow::{AgentCounts, CacheCounts, JudgedCounts, LatencyCounts, TableCounts};
 
 use super::text::Text;
@@ -55,8 +56,11 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
             text.series(&[("job", &job.name), ("state", state.as_str())], u8::from(job.state == state));
         }
     }
-    let families: [Family<JobSnapshot>; 6] = [
+    let families: [Family<JobSnapshot>; 7] = [
         ("thalweg_answers_total", "counter", "Answers that left the job.", |job| job.answers as f64),
+        ("thalweg_rejects_removed_bytes_total", "counter", "Rejects that made room for newer ones.", |job| {
+            job.rejects_removed as f64
+        }),
         ("thalweg_cycles_total", "counter", "Number of the last cycle.", |job| job.last_cycle as f64),
         ("thalweg_committed_cycle", "gauge", "The last cycle that was committed.", |job| {
             commits(job).cycle as f64
@@ -116,6 +120,35 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
         if let Some(lag) = source.lag {
             text.series(&[("job", &job.name), ("source", &source.name)], lag.as_secs_f64());
         }
+    }
+    let connections =
+        || sources().filter_map(|(job, source)| Some((job, source, source.connections.as_ref()?)));
+    text.family("thalweg_source_connections", "gauge", "Open connections of a source.");
+    for (job, source, counts) in connections() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.open());
+    }
+    text.family(
+        "thalweg_source_connections_accepted_total",
+        "counter",
+        "Connections that a source has taken.",
+    );
+    for (job, source, counts) in connections() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.accepted());
+    }
+    text.family(
+        "thalweg_source_connections_closed_total",
+        "counter",
+        "Connections that a source has closed by itself: silent for too long, or while others wanted in, or with the \
+         largest of too many unfinished records.",
+    );
+    for (job, source, counts) in connections() {
+        for (reason, count) in ConnectionCounts::REASONS.into_iter().zip(counts.closed()) {
+            text.series(&[("job", &job.name), ("source", &source.name), ("reason", reason)], count);
+        }
+    }
+    text.family("thalweg_source_unfinished_bytes", "gauge", "What waits for the end of its record.");
+    for (job, source, counts) in connections() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.unfinished_bytes());
     }
     let datagrams =
         || sources().filter_map(|(job, source)| Some((job, source, &source.datagrams.as_ref()?.total)));

@@ -2,6 +2,7 @@
 
 mod bind;
 mod client;
+mod crowd;
 mod engine;
 mod fake;
 mod health;

@@ -83,7 +83,7 @@ impl Active {
         }
         self.laid = until;
         match self.file.preallocate(until) {
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
+            Err(error) if thalweg_storage::is_full(&error) => Ok(()),
             outcome => outcome,
         }
     }

@@ -38,6 +38,11 @@ pub enum OpenMode {
     Create,
 }
 
+/// Whether there is no room: the disk is full, or what its owner may have of it.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// A tree of files.
 pub trait Fs: Send + Sync + fmt::Debug {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use memmap2::MmapOptions;
 
 use super::{File, Fs, OpenMode, release};
+use crate::handles::patiently;
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +56,8 @@ impl Fs for RealFs {
             OpenMode::CreateNew => options.write(true).create_new(true),
             OpenMode::Create => options.write(true).create(true).truncate(true),
         };
-        Ok(Arc::new(RealFile { file: options.open(path)?, path: path.to_owned() }))
+        let file = patiently(path.display(), || options.open(path))?;
+        Ok(Arc::new(RealFile { file, path: path.to_owned() }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -89,14 +91,16 @@ impl Fs for RealFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        note_sync(dir, fs::File::open(dir)?.sync_all())
+        // A lack of handles is no failed sync.
+        let opened = patiently(dir.display(), || fs::File::open(dir))?;
+        note_sync(dir, opened.sync_all())
     }
 }
 
 /// Names in a directory, sorted: those of directories, or of everything else.
 fn names(dir: &Path, are_dirs: bool) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(dir)? {
+    for entry in patiently(dir.display(), || fs::read_dir(dir))? {
         let entry = entry?;
         if entry.file_type()?.is_dir() == are_dirs {
             names.push(entry.file_name().to_string_lossy().into_owned());

@@ -112,6 +112,10 @@ impl RecordFormat for CsvFormat {
     fn max_record(&self) -> usize {
         self.max_record
     }
+
+    fn block_records(&self) -> u32 {
+        super::block_records(&self.schema)
+    }
 }
 
 impl Default for CsvFormat {
@@ -160,12 +164,20 @@ impl Layout {
                 "the CSV header lacks {} {}: it has {}",
                 if missing.len() == 1 { "field" } else { "fields" },
                 missing.join(", "),
-                names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+                listed(names)
             ))
             .with_hint("name the fields as the header does, mark them nullable with `?`, or set header: false if the file has none"));
         }
         Ok(Self { fields, absent, exact: true })
     }
+}
+
+/// The first names of a header, for messages.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names.iter().take(SHOWN).map(|name| format!("{:?}", super::shorten(name.as_bytes())));
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    shown.collect::<Vec<_>>().join(", ") + more
 }
 
 /// End of the record that begins at `at`: the place after its line end. `None` if the data ends first.
