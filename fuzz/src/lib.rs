@@ -11,8 +11,8 @@ mod target;
 use std::path::PathBuf;
 
 pub use target::{
-    chunk, csv, expression, frame, hbase_answer, job_file, line_protocol, log, ndjson, query, redis_answer,
-    sflow, stored_state,
+    chunk, csv, data_directory, expression, frame, hbase_answer, http, job_file, line_protocol, log, ndjson,
+    query, redis_answer, sflow, sql, stored_state, window,
 };
 
 /// A decoder under test.
@@ -28,7 +28,7 @@ pub struct Target {
     pub allowance: fn(&[u8]) -> usize,
 }
 
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 17] = [
     csv::TARGET,
     ndjson::TARGET,
     line_protocol::TARGET,
@@ -40,8 +40,12 @@ pub const TARGETS: [Target; 13] = [
     log::TARGET,
     redis_answer::TARGET,
     hbase_answer::TARGET,
+    http::TARGET,
     sflow::TARGET,
+    sql::TARGET,
     stored_state::TARGET,
+    window::TARGET,
+    data_directory::TARGET,
 ];
 
 /// The largest single allocation that an input may cause.

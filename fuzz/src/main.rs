@@ -6,7 +6,6 @@
 //!
 //! `--list` prints the names of the targets, `--input FILE TARGET` runs one input without catching anything.
 
-mod allocation;
 mod mutate;
 
 use std::fs::File;
@@ -18,8 +17,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use thalweg_fuzz::{TARGETS, Target, allocation_limit, regressions};
+use thalweg_testing::allocation::{Counting, count};
 
 use crate::mutate::Mutator;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// An input of a few hundred bytes takes microseconds.
 const TOO_LONG: Duration = Duration::from_secs(2);
@@ -146,9 +149,8 @@ fn fuzz(target: &Target, seconds: f64, seed: u64) -> Result<String, String> {
 /// Runs one input and gives the largest allocation that it caused, or says which promise it broke.
 fn run_one(target: &Target, input: &[u8]) -> Result<usize, String> {
     let started = Instant::now();
-    allocation::reset();
-    let outcome = panic::catch_unwind(|| (target.run)(input));
-    let largest = allocation::largest();
+    let (outcome, counts) = count(|| panic::catch_unwind(|| (target.run)(input)));
+    let largest = counts.largest;
     let took = started.elapsed();
     if outcome.is_err() {
         return Err(WHERE.lock().expect("no panic while it is held").clone());

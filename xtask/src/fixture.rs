@@ -124,8 +124,8 @@ fn leave(binary: &Path, folder: &Path, job: &Path, back_end: &str, requests: &[V
     let mut node = Node::start(binary, folder, job, back_end)?;
     let mut connection = Connection::open(node.address)?;
     // A program that knows no token has none.
-    if let Ok(token) = std::fs::read_to_string(folder.join("D/admin.token")) {
-        connection.authorize(token.trim());
+    if folder.join("D/admin.token").exists() {
+        connection = connection.with_token_of(&folder.join("D"))?;
     }
     let (before, last) = requests.split_at(requests.len() - UNCOMMITTED);
     for (number, request) in before.iter().enumerate() {

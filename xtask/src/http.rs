@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -15,8 +16,8 @@ pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
     body: Vec<u8>,
-    /// A header line that says who asks; empty for most.
-    credentials: String,
+    /// What goes with each request that it is sent with, as header lines.
+    headers: String,
 }
 
 impl Connection {
@@ -29,13 +30,16 @@ impl Connection {
             stream: BufReader::with_capacity(1 << 16, stream),
             request: Vec::new(),
             body: Vec::new(),
-            credentials: String::new(),
+            headers: String::new(),
         })
     }
 
-    /// Shows this token with each request from now on.
-    pub(crate) fn authorize(&mut self, token: &str) {
-        self.credentials = format!("authorization: Bearer {token}\r\n");
+    /// Sends the admin token of a node's data directory with each request from now on.
+    pub(crate) fn with_token_of(mut self, data_dir: &Path) -> Result<Self> {
+        let path = data_dir.join("admin.token");
+        let token = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        self.headers = format!("authorization: Bearer {}\r\n", token.trim_end());
+        Ok(self)
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Result<(u16, &[u8])> {
@@ -54,10 +58,10 @@ impl Connection {
     fn request(&mut self, method: &str, path: &str, kind: &str, body: &[&[u8]]) -> Result<(u16, &[u8])> {
         let length: usize = body.iter().map(|part| part.len()).sum();
         self.request.clear();
-        let credentials = &self.credentials;
         write!(
             self.request,
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{credentials}\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{}\r\n",
+            self.headers
         )?;
         for part in body {
             self.request.extend_from_slice(part);

@@ -53,6 +53,7 @@ pub(crate) fn run(batches: Vec<Batch>, by_key: bool, workers: usize, time: Durat
             parallelism: None,
             schedule: Schedule::default(),
             publishes: false,
+            apart: false,
         }],
     };
     let started = Instant::now();

@@ -40,6 +40,7 @@ pub(crate) fn graph<const P: usize>(name: &str, arguments: &Arguments, meter: &A
         parallelism: None,
         schedule: Schedule::default(),
         publishes: false,
+        apart: false,
     };
     let numbers = Numbers {
         next: 0,

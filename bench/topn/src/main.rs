@@ -3,7 +3,10 @@
 //!
 //! A line for each query: `query=NAME clients=… runs=… median_ms=… least_ms=… most_ms=… rows=… answer=…`, where the answer is
 //! the sum of the last column. `files` prints one line for each Parquet file instead: `part=… rows=… bytes=… path=…`.
+//! `compare` asks an engine in this process and one in a process of its own, turn by turn, and prints
+//! `query=NAME turns=… here_ms=… worker_ms=… difference_ms=… percent=…`: medians, and the median of the differences.
 
+mod compare;
 mod query;
 
 use std::fs::File;
@@ -35,6 +38,8 @@ enum Task {
     Files,
     /// Time of queries
     Ask(Ask),
+    /// What a process for each query costs
+    Compare(compare::Compare),
 }
 
 #[derive(Args)]
@@ -66,6 +71,7 @@ fn main() -> Result<()> {
     let tables = Arc::new(CommittedTables::open(&program.data_dir)?);
     match program.task {
         Task::Files => files(&*tables),
+        Task::Compare(compare) => compare.run(&tables),
         Task::Ask(ask) => ask.queries.iter().try_for_each(|query| {
             let runs = if ask.cold { cold(&tables, &ask, query)? } else { warm(&tables, &ask, query)? };
             print(query, &ask, &runs)

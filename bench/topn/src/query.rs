@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use thalweg_sql::Engine;
+use arrow_ipc::reader::StreamReader;
+use thalweg_sql::{Engine, Format, Sql};
 
 use crate::timed;
 
@@ -40,6 +41,19 @@ impl Query {
         let ask = || -> Result<Vec<RecordBatch>> {
             Ok(engine.query_blocking(&self.sql)?.collect::<Result<Vec<_>, _>>()?)
         };
+        self.judged(ask)
+    }
+
+    /// As a node answers: from the text to the last byte of Arrow IPC, read.
+    pub(crate) fn run_encoded(&self, queries: &Sql) -> Result<Run> {
+        self.judged(|| {
+            let chunks = queries.ask_blocking(&self.sql, Format::Arrow)?;
+            let bytes = chunks.blocking().collect::<Result<Vec<_>, _>>()?.concat();
+            Ok(StreamReader::try_new(bytes.as_slice(), None)?.collect::<Result<Vec<_>, _>>()?)
+        })
+    }
+
+    fn judged(&self, ask: impl FnOnce() -> Result<Vec<RecordBatch>>) -> Result<Run> {
         let (time, batches) = timed(ask).with_context(|| format!("query {}", self.name))?;
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         let answer = batches.iter().map(last_column).sum::<Result<i128>>()?;

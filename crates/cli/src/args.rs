@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use thalweg_node::drop_query::DropQuery;
 use thalweg_node::skip::Skip;
 use thalweg_sql::Format;
 
@@ -37,7 +38,13 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
+    /// Answer the queries of the node that starts this process.
+    #[command(hide = true, name = WORKER)]
+    SqlWorker,
 }
+
+/// What a node calls itself with to have queries run.
+pub(crate) const WORKER: &str = "sql-worker";
 
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["data_dir", "node"])))]
@@ -131,9 +138,17 @@ pub(crate) struct Run {
     /// Folder for everything that outlives the run; without it, a temporary one.
     #[arg(long, value_name = "D")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Serve HTTP on this address, or on this port of the loopback.
+    /// Serve HTTP on this address, or on this port of the loopback. What starts, stops or changes jobs wants the token in
+    /// D/admin.token.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) listen: Option<SocketAddr>,
+    /// Let job files that come by HTTP name files in this folder, to read and to write; may be given several times. Without it
+    /// they may name no path. Job files of the command line may name any.
+    #[arg(long = "allow-path", value_name = "PATH", requires = "listen")]
+    pub(crate) allow_paths: Vec<PathBuf>,
+    /// Let job files that come by HTTP refer to the secret in this environment variable; may be given several times.
+    #[arg(long = "allow-env", value_name = "NAME", requires = "listen")]
+    pub(crate) allow_env: Vec<String>,
     /// Threads that compute; as many as there are cores where not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
@@ -146,6 +161,9 @@ pub(crate) struct Run {
     /// Send a record that a job stumbled over to rejects.
     #[arg(long = "skip", value_name = "SOURCE@OFFSET")]
     pub(crate) skips: Vec<Skip>,
+    /// Start without a query that stops its job: for good one that was added over HTTP, for this run one of the job file.
+    #[arg(long = "drop-query", value_name = "OPERATOR/NAME")]
+    pub(crate) dropped: Vec<DropQuery>,
 }
 
 #[derive(clap::Args)]

@@ -3,12 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use thalweg_connect::Reach;
 use thalweg_node::{Node, RunningJob};
-use thalweg_server::{NodeControl, Options, Readiness, Running, Server};
-use thalweg_sql::{Engine, Limits};
+use thalweg_server::{AdminToken, NodeControl, Options, Readiness, Running, Server};
+use thalweg_sql::Limits;
+use thalweg_storage::handles;
 use thalweg_types::Error;
 
+use crate::args::Run;
 use crate::output::{Failure, talk};
+use crate::sql;
 
 /// What serves while the node runs.
 pub(crate) struct Door {
@@ -20,12 +24,29 @@ impl Door {
     /// Takes the address and answers that the node is starting.
     ///
     /// # Errors
-    /// If the address cannot be had.
-    pub(crate) fn open(address: SocketAddr, node: &Arc<Node>) -> Result<Self, Failure> {
-        let control = Arc::new(NodeControl::new(Arc::clone(node)));
+    /// If the address or the admin token cannot be had, or an allowed path is not there.
+    pub(crate) fn open(address: SocketAddr, node: &Arc<Node>, args: &Run) -> Result<Self, Failure> {
         let failed = |error: Error| Failure::at_start(&error);
-        let sql = node.tables().and_then(|tables| Engine::new(tables, Limits::default())).map_err(failed)?;
-        let options = Options { sql: Some(Arc::new(sql)), ..Options::default() };
+        let reach = Reach::only(&args.allow_paths, args.allow_env.iter().cloned(), Some(node.data_dir()))
+            .map_err(failed)?;
+        let control = Arc::new(NodeControl::new(Arc::clone(node)).with_reach(reach));
+        let sql =
+            node.tables().and_then(|tables| sql::over(tables, Limits::default(), true)).map_err(failed)?;
+        let admin = AdminToken::of(node.data_dir()).map_err(failed)?;
+        if node.is_temporary() {
+            talk(&format!("admin token: {}", admin.path().display()));
+        }
+        let mut options = Options { sql: Some(Arc::new(sql)), admin: Some(admin), ..Options::default() };
+        let allowed = handles::raise();
+        if allowed.http < options.max_connections {
+            tracing::warn!(
+                open_files = allowed.limit,
+                connections = allowed.http,
+                usual = options.max_connections,
+                "fewer HTTP connections than usual, as the process may have few files open: raise its limit (ulimit -n)"
+            );
+            options.max_connections = allowed.http;
+        }
         let server =
             Server::bind(&address.to_string(), Arc::clone(&control) as _, options).map_err(failed)?;
         Ok(Self { control, server: server.start() })

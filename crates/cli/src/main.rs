@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Verb::Verify(args) => inspect::verify(&args),
         Verb::Sql(args) => sql::sql(&args),
         Verb::Table(args) => table::table(&args),
+        Verb::SqlWorker => sql::work(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

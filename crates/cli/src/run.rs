@@ -1,12 +1,15 @@
 //! `run`: jobs from start to end.
 
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{JobState, JobStats, LatencyCounts};
+use thalweg_node::drop_query::DropQuery;
+use thalweg_node::skip::Skip;
 use thalweg_node::{CheckedJob, CycleFigures, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
-use thalweg_storage::failed_sync;
-use thalweg_types::Class;
+use thalweg_storage::{failed_sync, handles};
+use thalweg_types::{Class, Error};
 
 use crate::Outcome;
 use crate::args::Run;
@@ -23,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: Run) -> Outcome {
+    handles::raise();
     let signals = Signals::watch();
     let mut options = Node::builder();
     if let Some(folder) = &args.data_dir {
@@ -42,19 +46,20 @@ pub(crate) fn run(args: Run) -> Outcome {
             )));
         }
     }
+    for dropped in &args.dropped {
+        let operators = jobs.iter().flat_map(|job| &job.operators);
+        let mut with_queries = operators.filter(|operator| operator.prepared.metrics.is_some());
+        if !with_queries.any(|operator| *operator.name == *dropped.operator) {
+            return Err(Failure::Usage(format!(
+                "error: --drop-query {dropped}: no job has an operator {:?} with queries",
+                dropped.operator
+            )));
+        }
+    }
 
     let node = Arc::new(options.open().map_err(|error| Failure::at_start(&error))?);
-    let door = args.listen.map(|address| Door::open(address, &node)).transpose()?;
-    let mut running = Vec::new();
-    for job in jobs {
-        let name = Arc::clone(&job.name);
-        let started = node.start(job, &args.skips);
-        let started = started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?;
-        if let Some(door) = &door {
-            door.add(&started);
-        }
-        running.push(started);
-    }
+    let door = args.listen.map(|address| Door::open(address, &node, &args)).transpose()?;
+    let mut running = start_all(&node, jobs, (args.skips, args.dropped), &signals, door.as_ref())?;
     if let Some(door) = &door {
         door.ready();
     }
@@ -65,6 +70,70 @@ pub(crate) fn run(args: Run) -> Outcome {
         door.close();
     }
     conclude(&node, &running, &ends, signals.count())
+}
+
+/// Starts the jobs one after the other, on a thread that is left behind where a start does not end: what a job names may be
+/// on a disk that does not answer.
+fn start_all(
+    node: &Arc<Node>,
+    jobs: Vec<CheckedJob>,
+    (skips, dropped): (Vec<Skip>, Vec<DropQuery>),
+    signals: &Signals,
+    door: Option<&Door>,
+) -> Result<Vec<Arc<RunningJob>>, Failure> {
+    let mut running = Vec::new();
+    let names: Vec<Arc<str>> = jobs.iter().map(|job| Arc::clone(&job.name)).collect();
+    let (tell, told) = std::sync::mpsc::channel();
+    let on_thread = Arc::clone(node);
+    let spawned = std::thread::Builder::new().name("start".to_owned()).spawn(move || {
+        for job in jobs {
+            let outcome = on_thread.start_without(job, &skips, &dropped);
+            let has_failed = outcome.is_err();
+            if tell.send(outcome).is_err() || has_failed {
+                break;
+            }
+        }
+    });
+    spawned.map_err(|error| Failure::Run(format!("error: start a thread that opens jobs: {error}")))?;
+    let mut asked = 0;
+    for name in names {
+        let started = loop {
+            match told.recv_timeout(LOOK) {
+                Ok(started) => break started,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err(Error::internal("opening it panicked"));
+                }
+            }
+            let count = signals.count();
+            if count > asked && asked == 0 {
+                talk(&format!("job {name:?} is being opened, and ends then; a second signal ends at once"));
+                node.drain();
+                if let Some(door) = door {
+                    door.drain();
+                }
+            }
+            if count > 1 {
+                leave(node, &[&name]);
+            }
+            asked = count;
+        };
+        let started = started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?;
+        if let Some(door) = door {
+            door.add(&started);
+        }
+        running.push(started);
+    }
+    Ok(running)
+}
+
+/// Ends the process although these jobs do not end, as a kill does: what was committed is kept.
+fn leave(node: &Node, jobs: &[&str]) -> ! {
+    talk(&format!("ending although these jobs do not: {}", jobs.join(", ")));
+    if node.is_temporary() {
+        let _ = std::fs::remove_dir_all(node.data_dir());
+    }
+    std::process::exit(1);
 }
 
 /// Checks every job file, and tells the mistakes of all of them.
@@ -154,9 +223,7 @@ fn wait(
         if aborted_at.is_some_and(|at| at.elapsed() > PATIENCE) {
             let left = running.iter().zip(&ends).filter(|(_, end)| end.is_none());
             let jobs: Vec<&str> = left.map(|(job, _)| &**job.name()).collect();
-            talk(&format!("ending although these jobs do not: {}", jobs.join(", ")));
-            // As a kill does: what was committed is kept.
-            std::process::exit(1);
+            leave(node, &jobs);
         }
         // Other jobs may have written into the same hole, and not have been told.
         if let Some(said) = failed_sync() {
@@ -235,6 +302,15 @@ fn told(cycles: CycleFigures, stats: &JobStats) -> String {
 
 /// Where the rejects are, and what they are about.
 fn tell_rejects(node: &Node, job: &RunningJob) {
+    let removed = job.rejects().removed();
+    if removed.files > 0 {
+        talk(&format!(
+            "rejects of job {}: the oldest {} files, {} bytes, made room for newer ones (rejects: max_bytes)",
+            job.name(),
+            removed.files,
+            removed.bytes
+        ));
+    }
     for (source, codes) in job.rejects().by_source() {
         let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code}: {count}")).collect();
         let place = match node.is_temporary() {

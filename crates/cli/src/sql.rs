@@ -1,4 +1,4 @@
-//! `sql`: a query over the tables of a data directory, or of a running node.
+//! `sql`: a query over the tables of a data directory, or of a running node; and the processes that queries run in.
 
 use std::io::{ErrorKind, Read, Write, stdout};
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_node::tables::CommittedTables;
-use thalweg_sql::{Engine, Format, Limits};
+use thalweg_sql::{Format, Limits, Sql as Queries};
+use thalweg_table::Catalog;
 use thalweg_types::Error;
 
 use crate::Outcome;
@@ -40,31 +41,43 @@ fn of_directory(args: &Sql, data_dir: &Path, text: &str) -> Outcome {
         time: Duration::from_micros(args.timeout.unsigned_abs()),
         // Nothing else runs here that a query could hold up.
         threads: std::thread::available_parallelism().map_or(1, usize::from),
+        queries: 1,
         ..Limits::default()
     };
-    let engine = Engine::new(Arc::new(tables), limits).map_err(failed)?;
-    let reply = engine.query_blocking(text).map_err(failed)?;
-    let mut out = Out { failed: None };
-    let written = thalweg_sql::write(reply, format, &mut out);
-    if let Some(error) = out.failed {
-        return Err(error.into());
+    let queries = over(Arc::new(tables), limits, false).map_err(failed)?;
+    for bytes in queries.ask_blocking(text, format).map_err(failed)?.blocking() {
+        stdout().lock().write_all(&bytes.map_err(failed)?)?;
     }
-    written.map_err(|error| Failure::at_start(&error))
+    Ok(stdout().lock().flush()?)
 }
 
-/// Standard output, with what it said last.
-struct Out {
-    failed: Option<std::io::Error>,
+/// Queries over tables, in processes of their own. `is_node`: they come at any time, and several at once.
+///
+/// # Errors
+/// If the system gives no threads.
+#[cfg(target_os = "linux")]
+pub(crate) fn over(tables: Arc<dyn Catalog>, limits: Limits, is_node: bool) -> Result<Queries, Error> {
+    use thalweg_sql::{Program, Setup, Workers};
+    let program = Program::this(&[crate::args::WORKER]);
+    Workers::start(tables, Setup { program, limits, is_node }).map(Queries::from)
 }
 
-impl Write for Out {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        stdout().lock().write(bytes).inspect_err(|error| self.failed = Some(error.kind().into()))
-    }
+/// As on Linux, in this process.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn over(tables: Arc<dyn Catalog>, limits: Limits, _: bool) -> Result<Queries, Error> {
+    thalweg_sql::Engine::new(tables, limits).map(Queries::from)
+}
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        stdout().lock().flush().inspect_err(|error| self.failed = Some(error.kind().into()))
-    }
+/// The process that a query runs in.
+#[cfg(target_os = "linux")]
+pub(crate) fn work() -> Outcome {
+    thalweg_sql::worker::run().map_err(|error| Failure::at_start(&error))
+}
+
+/// As on Linux, where there are such processes.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn work() -> Outcome {
+    Err(Failure::Usage("error: queries run in no process of their own on this system".to_owned()))
 }
 
 fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {

@@ -107,7 +107,7 @@ fn file(schema: &Schema, blocks: &[Bytes], records: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("payments.csv");
     std::fs::write(&path, blocks.concat()).expect("room for the file");
-    let path = OptionValue::Text(path.to_str().expect("a path in UTF-8").to_owned());
+    let path = OptionValue::Path(path.to_path_buf().into());
     let context = SourceContext {
         job: "speed".into(),
         name: "payments".into(),

@@ -7,6 +7,7 @@
 pub mod format;
 pub mod generate;
 pub mod plugin;
+pub mod reach;
 pub mod registry;
 mod report;
 mod schema;
@@ -19,8 +20,11 @@ mod tests;
 
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    Replay, Reply, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin,
-    SourceTime, SubmitError,
+    Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin, SourceTime,
+    SubmitError,
 };
+pub use reach::{JobPath, Reach};
 pub use registry::Registry;
 pub use report::SinkReport;
+pub use secret::SecretRef;
+pub use source::http::{Answering, Begun, Replies, Unanswered, write_error};

@@ -9,16 +9,28 @@ use bytes::Bytes;
 use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
 use thalweg_types::{Error, Micros, Offset, Schema};
 
-use crate::SinkReport;
 use crate::format::{Encoder, RecordFormat};
+use crate::reach::JobPath;
+use crate::secret::SecretRef;
 use crate::source::BlockCodec;
+use crate::source::connections::ConnectionCounts;
+use crate::{Replies, SinkReport};
 
 /// What values a key of a job file takes.
+///
+/// A key whose value is opened as a file, or leads to a secret, is of a kind of its own, as job files that come over HTTP may
+/// not name all of them ([`crate::reach`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OptionKind {
     Text,
     /// A path, relative to the current directory.
     Path,
+    /// A list of paths, or one path alone.
+    PathList,
+    /// `env:NAME` or `file:PATH`: where a secret is. What else stands there is not repeated in messages.
+    Secret,
+    /// The URL of another system. A password in it is not repeated in messages.
+    Url,
     Bool,
     Integer {
         min: i64,
@@ -50,7 +62,11 @@ pub struct OptionSpec {
 /// A value that has been checked against its [`OptionKind`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum OptionValue {
+    /// Text, choice or URL.
     Text(String),
+    Path(JobPath),
+    Paths(Vec<JobPath>),
+    Secret(SecretRef),
     Bool(bool),
     Integer(i64),
     Number(f64),
@@ -70,10 +86,31 @@ impl Options {
         self.0.get(key)
     }
 
-    /// Text, path or choice.
+    /// Text, choice or URL.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key) {
             Some(OptionValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn path(&self, key: &str) -> Option<&JobPath> {
+        match self.get(key) {
+            Some(OptionValue::Path(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    pub fn paths(&self, key: &str) -> Option<&[JobPath]> {
+        match self.get(key) {
+            Some(OptionValue::Paths(paths)) => Some(paths),
+            _ => None,
+        }
+    }
+
+    pub fn secret(&self, key: &str) -> Option<&SecretRef> {
+        match self.get(key) {
+            Some(OptionValue::Secret(reference)) => Some(reference),
             _ => None,
         }
     }
@@ -196,15 +233,6 @@ pub struct SourceContext {
     pub acknowledges: bool,
 }
 
-/// One line of the reply to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// The answer of a record, as one line of JSON without the line end.
-    Answer(Bytes),
-    /// The record was not accepted.
-    Rejected { code: String, message: String, hint: Option<String> },
-}
-
 /// Why a request could not be handed to the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
@@ -222,14 +250,10 @@ pub enum SubmitError {
 pub trait Ingress: Send + Sync {
     /// Queues the records of a body (one JSON object, or one object a line).
     ///
-    /// With `reply`, the receiver yields one [`Reply`] per record, in order, once all are there. Without, it yields none
-    /// of them once the job is through with the records and they are as safe as the source's `ack` says; there is no
-    /// receiver where that is at once. It yields an error if the job stops first: the outcome is unknown then.
-    fn submit(
-        &self,
-        body: Bytes,
-        reply: bool,
-    ) -> Result<Option<tokio::sync::oneshot::Receiver<Vec<Reply>>>, SubmitError>;
+    /// With `reply` there is one line per record, in order, as they come. Without, none of them, but it is told when the
+    /// job is through with the records and they are as safe as the source's `ack` says; nothing is where that is at once.
+    /// Where the job stops first the outcome is unknown.
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Replies>, SubmitError>;
 }
 
 /// What a source plug-in makes.
@@ -243,6 +267,8 @@ pub struct BuiltSource {
     pub ingress: Option<(Arc<dyn Ingress>, TaskFactory<dyn Operator>)>,
     /// Where a listening source can be reached, with the port that it really got.
     pub address: Option<SocketAddr>,
+    /// For sources that take connections: where they are counted.
+    pub connections: Option<Arc<ConnectionCounts>>,
     /// How the same records are had again after a crash.
     pub replay: Replay,
 }

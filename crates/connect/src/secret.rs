@@ -3,30 +3,92 @@
 //! Neither the secret nor what stands in its place by mistake is ever part of an error or a log.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 
 use thalweg_types::Error;
+
+use crate::reach::{Denied, JobPath, Reach};
+
+/// More of a file than this is not read; it has to have its first line's end by then.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// Where a secret is: what a job file says, and may say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SecretRef {
+    Variable(String),
+    File(JobPath),
+}
 
 /// A secret that has been looked up.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
+/// What is wrong with a reference.
+#[derive(Debug)]
+pub enum BadReference {
+    /// It is none. What stands there may be the secret itself.
+    Malformed,
+    Denied(Denied),
+}
+
+impl SecretRef {
+    pub const EXPECTED: &'static str = "env:NAME or file:PATH";
+    pub const HINT: &'static str =
+        "job files are kept and shown: put the secret into the environment or a file and refer to it";
+
+    /// Reads a reference; nothing is looked up.
+    ///
+    /// # Errors
+    /// Where it is none, or refers to what may not be named.
+    pub fn parse(text: &str, reach: &Reach) -> Result<Self, BadReference> {
+        match text.split_once(':') {
+            Some(("env", name)) if !name.is_empty() => {
+                reach.variable(name).map_err(BadReference::Denied)?;
+                Ok(Self::Variable(name.to_owned()))
+            }
+            Some(("file", path)) if !path.is_empty() => {
+                reach.path(path).map(Self::File).map_err(BadReference::Denied)
+            }
+            _ => Err(BadReference::Malformed),
+        }
+    }
+}
+
 impl Secret {
     /// Looks it up; `key` is for messages.
     ///
     /// # Errors
-    /// Where `reference` is none, or what it refers to is not there.
-    pub fn look_up(key: &str, reference: &str) -> Result<Self, Error> {
-        let found = match parse(key, reference)? {
-            Reference::Variable(name) => std::env::var(name).map_err(|_| {
-                Error::user(format!("{key}: expected text in the environment variable {name:?}, got none"))
-            })?,
-            Reference::File(path) => std::fs::read_to_string(path)
-                .map_err(|error| Error::user(format!("{key}: read {path:?}")).with_source(error))?,
+    /// Where what `reference` refers to is not there.
+    pub fn look_up(key: &str, reference: &SecretRef) -> Result<Self, Error> {
+        let (found, place) = match reference {
+            SecretRef::Variable(name) => {
+                let found = std::env::var(name).map_err(|_| {
+                    Error::user(format!(
+                        "{key}: expected text in the environment variable {name:?}, got none"
+                    ))
+                })?;
+                (found, format!("env:{name}"))
+            }
+            SecretRef::File(path) => {
+                let shown = path.as_path();
+                let read = || {
+                    let file = File::open(path)?;
+                    let mut text = String::new();
+                    (&file).take(MOST_BYTES).read_to_string(&mut text)?;
+                    Ok((file, text))
+                };
+                let (file, text) = read().map_err(|error: std::io::Error| {
+                    Error::user(format!("{key}: read {shown:?}")).with_source(error)
+                })?;
+                path.verify(&file).map_err(|error| error.context(key))?;
+                (text, format!("file:{}", shown.display()))
+            }
         };
         let secret = found.lines().next().unwrap_or_default();
         if secret.is_empty() {
             return Err(Error::user(format!(
-                "{key}: expected a secret where {reference:?} refers to, got nothing"
+                "{key}: expected a secret where {place:?} refers to, got nothing"
             )));
         }
         Ok(Self(secret.to_owned()))
@@ -44,57 +106,44 @@ impl fmt::Debug for Secret {
     }
 }
 
-enum Reference<'a> {
-    Variable(&'a str),
-    File(&'a str),
-}
-
-fn parse<'a>(key: &str, reference: &'a str) -> Result<Reference<'a>, Error> {
-    match reference.split_once(':') {
-        Some(("env", name)) if !name.is_empty() => Ok(Reference::Variable(name)),
-        Some(("file", path)) if !path.is_empty() => Ok(Reference::File(path)),
-        // What stands there may be the secret itself.
-        _ => Err(Error::user(format!("{key}: expected env:NAME or file:PATH, got something else"))
-            .with_hint(
-                "job files are kept and shown: put the secret into the environment or a file and refer to it",
-            )),
-    }
-}
-
-/// Whether a text refers to a secret; nothing is looked up.
-///
-/// # Errors
-/// What is expected.
-pub fn check(key: &str, reference: &str) -> Result<(), Error> {
-    parse(key, reference).map(|_| ())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn look_up(key: &str, reference: &str) -> Result<Secret, Error> {
+        let reference = SecretRef::parse(reference, &Reach::anything()).expect("a reference");
+        Secret::look_up(key, &reference)
+    }
 
     #[test]
     fn a_reference_leads_to_the_first_line_of_a_file_or_to_a_variable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "s3cr3t\nmore\n").unwrap();
-        let secret = Secret::look_up("token", &format!("file:{}", path.display())).unwrap();
+        let secret = look_up("token", &format!("file:{}", path.display())).unwrap();
         assert_eq!((secret.reveal(), format!("{secret:?}").as_str()), ("s3cr3t", "(secret)"));
         let path = std::env::var("PATH").unwrap();
-        assert_eq!(Secret::look_up("token", "env:PATH").unwrap().reveal(), path.lines().next().unwrap());
+        assert_eq!(look_up("token", "env:PATH").unwrap().reveal(), path.lines().next().unwrap());
         std::fs::write(folder.path().join("empty"), "\n").unwrap();
         let reference = format!("file:{}", folder.path().join("empty").display());
-        assert!(Secret::look_up("token", &reference).unwrap_err().message().ends_with("got nothing"));
+        assert!(look_up("token", &reference).unwrap_err().message().ends_with("got nothing"));
+        let missing = look_up("password", "env:THALWEG_NO_SUCH_VARIABLE").unwrap_err();
+        assert!(missing.message().contains("THALWEG_NO_SUCH_VARIABLE"));
     }
 
     #[test]
-    fn what_stands_in_place_of_a_reference_is_not_repeated() {
+    fn what_is_no_reference_is_refused_and_what_may_not_be_named_too() {
         for text in ["hunter2", "env:", "file:", "hunter2:x", ""] {
-            let error = Secret::look_up("password", text).unwrap_err();
-            assert_eq!(error.chain(), "password: expected env:NAME or file:PATH, got something else");
-            assert!(check("password", text).is_err());
+            assert!(
+                matches!(SecretRef::parse(text, &Reach::anything()), Err(BadReference::Malformed)),
+                "{text}"
+            );
         }
-        let missing = Secret::look_up("password", "env:THALWEG_NO_SUCH_VARIABLE").unwrap_err();
-        assert!(missing.message().contains("THALWEG_NO_SUCH_VARIABLE"));
+        for text in ["env:PATH", "file:/etc/passwd"] {
+            assert!(
+                matches!(SecretRef::parse(text, &Reach::nothing()), Err(BadReference::Denied(_))),
+                "{text}"
+            );
+        }
     }
 }

@@ -62,7 +62,10 @@ fn load(path: &Path, shape: &JoinShape) -> Result<MemberTable, Error> {
     let place = |name: &str| {
         header.iter().position(|cell| cell.trim() == name).ok_or_else(|| {
             let there = header.iter().collect::<Vec<_>>().join(", ");
-            reading(Error::user(format!("expected a column {name:?} in the header, got {there}")))
+            reading(
+                Error::user(format!("expected a column {name:?} in the header"))
+                    .with_private(format!(", got {there}")),
+            )
         })
     };
     let keys: Vec<usize> = shape.keys.iter().map(|key| place(&key.name)).collect::<Result<_, _>>()?;
@@ -105,10 +108,10 @@ fn load(path: &Path, shape: &JoinShape) -> Result<MemberTable, Error> {
         }
         if rows.insert(KeyBytes::from(key.as_slice()), number as u32).is_some() {
             let cells: Vec<&str> = keys.iter().filter_map(|place| record.get(*place)).collect();
-            return Err(in_line(Error::user(format!(
-                "expected one row for each key, got {} twice",
-                cells.join(", ")
-            ))));
+            return Err(in_line(
+                Error::user("expected one row for each key, got a second one")
+                    .with_private(format!(" for {}", cells.join(", "))),
+            ));
         }
         for (place, column) in values.iter().zip(&mut columns) {
             column.push(record.get(*place).unwrap_or_default().trim()).map_err(in_line)?;
@@ -131,7 +134,10 @@ fn push_open(key: &mut Vec<u8>) {
 
 /// A key's part, from its text.
 fn part_of_text<'a>(text: &'a str, key: &Key) -> Result<Cow<'a, [u8]>, Error> {
-    let wrong = || Error::user(format!("expected {} for key {:?}, got {text:?}", key.data_type, key.name));
+    let wrong = || {
+        Error::user(format!("expected {} for key {:?}", key.data_type, key.name))
+            .with_private(format!(", got {text:?}"))
+    };
     Ok(match key.data_type {
         DataType::UInt64 => Cow::Owned(text.parse::<u64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
         DataType::Int64 => Cow::Owned(text.parse::<i64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
@@ -271,7 +277,10 @@ impl Column {
             if cell.is_empty() {
                 return Ok(None);
             }
-            let wrong = || Error::user(format!("expected {expected} for {name:?}, got {cell:?}"));
+            let wrong = || {
+                Error::user(format!("expected {expected} for {name:?}"))
+                    .with_private(format!(", got {cell:?}"))
+            };
             cell.parse().map(Some).map_err(|_| wrong())
         }
         match self {
@@ -379,7 +388,7 @@ mod tests {
         check("mac,vlan,member,asn\na,1,A,x\n", "line 2: expected uint64 for \"asn\", got \"x\"");
         check(
             "mac,vlan,member,asn\na,1,A,1\na,1,B,2\n",
-            "line 3: expected one row for each key, got a, 1 twice",
+            "line 3: expected one row for each key, got a second one for a, 1",
         );
         check("mac,vlan,member,asn\na,1\n", "expected a line of CSV");
     }

@@ -2,14 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, ArrayRef, RecordBatch, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use thalweg_types::{DataType, Value};
 
 use crate::SqlError;
 use crate::ast::{ArithmeticOp, CompareOp, Is, quote_name, quote_string};
-use crate::eval::{self, in_list::Members};
+use crate::eval::in_list::Members;
+use crate::eval::like::Pattern;
+use crate::eval::pieces::{Failures, evaluate_all};
+use crate::eval::size::most_text;
+use crate::eval::true_rows;
 use crate::function::{Function, Part};
 
 /// A type-checked expression, ready to be evaluated over batches of its schema. Cheap to share, not to clone.
@@ -65,10 +71,11 @@ pub(crate) enum Op {
         members: Option<Members>,
         negated: bool,
     },
-    /// The pattern escapes with a backslash.
+    /// The pattern escapes with a backslash; `read` where it is constant.
     Like {
         expr: Box<Typed>,
         pattern: Box<Typed>,
+        read: Option<Arc<Pattern>>,
         fold_case: bool,
         negated: bool,
     },
@@ -138,7 +145,25 @@ impl Bound {
     /// # Errors
     /// If `records` does not have the columns of the schema that the expression was bound to.
     pub fn evaluate(&self, records: &RecordBatch) -> Result<ArrayRef, SqlError> {
-        eval::evaluate(&self.root, records)?.into_array(records.num_rows())
+        Ok(self.values(records)?.array)
+    }
+
+    /// As [`Bound::evaluate`], and which rows have no value because it went beyond a bound.
+    ///
+    /// # Errors
+    /// As [`Bound::evaluate`].
+    pub fn values(&self, records: &RecordBatch) -> Result<Values, SqlError> {
+        evaluate_all(&self.root, records, Failures::End)
+    }
+
+    /// As [`Bound::values`]; a row at which the evaluation fails or panics is null and a misfit, and the first such
+    /// failure is told.
+    pub fn values_or_nulls(&self, records: &RecordBatch) -> Values {
+        evaluate_all(&self.root, records, Failures::AreNull).unwrap_or_else(|error| Values {
+            array: new_null_array(&self.root.data_type.to_arrow(), records.num_rows()),
+            misfits: (0..records.num_rows() as u32).collect(),
+            failure: Some(error),
+        })
     }
 
     /// Which physical rows are true; null counts as false.
@@ -146,7 +171,53 @@ impl Bound {
     /// # Errors
     /// As [`Bound::evaluate`], and if the expression is not boolean.
     pub fn evaluate_filter(&self, records: &RecordBatch) -> Result<BooleanBuffer, SqlError> {
-        eval::evaluate_filter(&self.root, records)
+        self.values(records)?.conditions()
+    }
+
+    /// Whether it is a text that may be much longer than those that it is made of.
+    pub fn makes_texts(&self) -> bool {
+        let mut makes = false;
+        self.root.visit(&mut |node| {
+            makes |= matches!(&node.op, Op::Concat(_))
+                || matches!(
+                    &node.op,
+                    Op::Call(Function::Concat | Function::Replace | Function::Lower | Function::Upper, _)
+                );
+        });
+        makes && matches!(self.root.data_type, DataType::String | DataType::Bytes)
+    }
+
+    /// Bytes that the text or blob of a row has at most, as far as the lengths of what it is made of tell; 0 for other
+    /// types.
+    pub fn most_text(&self, records: &RecordBatch) -> usize {
+        most_text(&self.root, records)
+    }
+}
+
+/// What an expression gave for a batch.
+#[derive(Clone, Debug)]
+pub struct Values {
+    /// One per physical row.
+    pub array: ArrayRef,
+    /// Rows that have no value because it, or something that it needed, went beyond a bound; ascending.
+    pub misfits: Vec<u32>,
+    /// The first failure, where they are null.
+    pub failure: Option<SqlError>,
+}
+
+impl Values {
+    /// Which rows are true; null counts as false.
+    ///
+    /// # Errors
+    /// If they are no conditions.
+    pub fn conditions(&self) -> Result<BooleanBuffer, SqlError> {
+        match self.array.as_boolean_opt() {
+            Some(array) => Ok(true_rows(array)),
+            None => {
+                let got = self.array.data_type();
+                Err(SqlError::new(format!("a filter is a condition, not {got}")).expected("bool"))
+            }
+        }
     }
 }
 
@@ -252,7 +323,7 @@ impl Typed {
                 items.dedup();
                 write!(out, "{}in({};{})", mark(*negated), text(expr), items.join(","))
             }
-            Op::Like { expr, pattern, fold_case, negated } => {
+            Op::Like { expr, pattern, fold_case, negated, .. } => {
                 let name = if *fold_case { "ilike" } else { "like" };
                 write!(out, "{}{name}({},{})", mark(*negated), text(expr), text(pattern))
             }

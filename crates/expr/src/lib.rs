@@ -31,6 +31,16 @@
 //! * Text is compared by code points. An `ip` and a timestamp compare with text literals, read when bound.
 //! * Timestamps are UTC; units that differ meet at the finer one.
 //!
+//! # Bounds
+//!
+//! * A text that `||`, `CONCAT` or `REPLACE` makes has at most 1 MiB, or as many bytes as the longest that it is made of;
+//!   a constant one 64 KiB. `LOWER` and `UPPER` give at most three times what they get; the others give parts.
+//! * All that an expression makes for one record has at most 64 MiB.
+//! * A pattern that comes with a record has at most 1 MiB; a match takes a bounded number of steps.
+//!
+//! What goes beyond is null, and [`Bound::values`] names its row. A constant beyond its bound is refused when bound, as
+//! is a text that is too long or too deep (see `tokens`).
+//!
 //! An expression has no clock and no chance: equal records give equal values.
 
 #![deny(unsafe_code)]
@@ -43,13 +53,15 @@ mod eval;
 mod function;
 mod mistakes;
 mod parse;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 pub use ast::Expr;
 pub use bind::{Checked, Qualifier};
-pub use bound::Bound;
+pub use bound::{Bound, Values};
 pub use error::{SqlError, nearest};
 pub use mistakes::{Mistakes, SqlErrors};
 pub use tokens::{MAX_DEPTH, MAX_OPERATORS, MAX_TEXT, Spanned, tokenize};

@@ -1,6 +1,7 @@
 //! Everything that is wrong with one text: checks report and go on, as far as one mistake does not cause the next.
 
 use std::fmt;
+use std::ops::Range;
 
 use thalweg_types::Error;
 
@@ -75,6 +76,12 @@ impl SqlErrors {
 
     pub(crate) fn append(&mut self, mut more: Self) {
         self.0.append(&mut more.0);
+    }
+
+    /// Gives those that have none this place.
+    pub(crate) fn at(mut self, span: &Range<usize>) -> Self {
+        self.0.iter_mut().for_each(|error| _ = error.span.get_or_insert_with(|| span.clone()));
+        self
     }
 
     /// Each as [`SqlError::render`] shows it.

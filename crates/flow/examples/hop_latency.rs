@@ -116,6 +116,7 @@ fn graph(probe: &Arc<Probe>) -> Graph {
             parallelism: None,
             schedule: Schedule::default(),
             publishes: false,
+            apart: false,
         });
     }
     Graph {

@@ -135,6 +135,7 @@ fn graph(records: u64, total: &Arc<Total>) -> Graph {
         parallelism: None,
         schedule: Schedule::default(),
         publishes: false,
+        apart: false,
     };
     let total = Arc::clone(total);
     let stage = |name: &str, from: NodeId, column: usize| {

@@ -157,6 +157,7 @@ impl Layout {
                 && matches!(input.partitioning, Partitioning::Forward)
                 && operator.schedule == Schedule::default()
                 && !(publishers_wait && operator.publishes)
+                && !operator.apart
             {
                 let from = node(input.from);
                 let same_spread = match input.from {
@@ -292,7 +293,8 @@ impl<'a> Builder<'a> {
             durability.order.clone(),
             durability.cycles.clone(),
         );
-        let core = Arc::new(core.read_only_when_full(options.read_only_when_full));
+        let core =
+            Arc::new(core.read_only_when_full(options.read_only_when_full).keep(durability.keep.clone()));
         let mut builder = Self {
             stage_of: vec![0; node_count],
             counters: Vec::with_capacity(node_count),
@@ -627,7 +629,8 @@ impl StatsView {
             rejects: sources.iter().map(|source| source.rejects).sum(),
             cycles: self.figures.cycles.get(),
             tick: self.figures.tick.get() as i64,
-            now: self.clock.now(),
+            now: self.figures.now(&*self.clock),
+            clock: self.figures.clock(),
             sources,
             operators: self
                 .operators
@@ -688,6 +691,7 @@ mod tests {
             parallelism: None,
             schedule: Schedule::default(),
             publishes: false,
+            apart: false,
         }
     }
 

@@ -23,12 +23,14 @@ pub struct Durability {
     pub cycles: Option<Arc<dyn Cycles>>,
     /// `None`: the job begins anew.
     pub resume: Option<Resume>,
+    /// Dropped when the last task of the job is, before the job counts as ended: what keeps others from its files.
+    pub keep: Option<Arc<dyn Send + Sync>>,
 }
 
 impl Durability {
     /// Only writes the order down.
     pub fn of_log(log: impl OrderLog + 'static) -> Self {
-        Self { log: Box::new(log), order: None, cycles: None, resume: None }
+        Self { log: Box::new(log), order: None, cycles: None, resume: None, keep: None }
     }
 }
 

@@ -72,6 +72,9 @@ pub struct OperatorNode {
     pub schedule: Schedule,
     /// What it does is seen outside: it is given nothing whose order is not durable, where that is asked for.
     pub publishes: bool,
+    /// It has tasks of its own, whatever comes before it: they are given as many records at once as it wants
+    /// ([`Operator::rows_at_once`]).
+    pub apart: bool,
 }
 
 /// When a cycle ends: whichever comes first.

@@ -46,8 +46,10 @@ pub struct JobFailure {
     pub task: u32,
     /// `SOURCE@OFFSET`; the first record of the batch where the operator did not say more.
     pub record: Option<String>,
-    /// The error and its causes, or what the panic said.
+    /// The error and its causes, or what the panic said: for the log and the command line.
     pub message: String,
+    /// The same for everybody: without values of records and files.
+    pub public: String,
     pub panic: bool,
     /// `None` for a panic.
     pub error: Option<FailureError>,
@@ -59,6 +61,13 @@ pub struct FailureError {
     pub class: Class,
     pub retry: Retry,
     pub hint: Option<String>,
+}
+
+impl JobFailure {
+    /// What is said of it to everybody; `Display` is for the log and the command line.
+    pub fn for_everybody(&self) -> String {
+        Self { message: self.public.clone(), ..self.clone() }.to_string()
+    }
 }
 
 impl fmt::Display for JobFailure {
@@ -220,6 +229,8 @@ pub(crate) struct JobCore {
     life: Mutex<Life>,
     ended: Condvar,
     pub(crate) recent: Mutex<RecentRuns>,
+    /// See [`crate::Durability::keep`].
+    keep: Mutex<Option<Arc<dyn Send + Sync>>>,
     wakers: OnceLock<Wakers>,
     stats: OnceLock<Box<dyn Fn() -> JobStats + Send + Sync>>,
 }
@@ -280,6 +291,7 @@ impl JobCore {
             }),
             ended: Condvar::new(),
             recent: Mutex::default(),
+            keep: Mutex::default(),
             wakers: OnceLock::new(),
             stats: OnceLock::new(),
         }
@@ -288,6 +300,12 @@ impl JobCore {
     /// As [`crate::JobOptions::read_only_when_full`] says.
     pub(crate) fn read_only_when_full(mut self, stays: bool) -> Self {
         self.read_only_when_full = stays;
+        self
+    }
+
+    /// As [`crate::Durability::keep`] says.
+    pub(crate) fn keep(self, keep: Option<Arc<dyn Send + Sync>>) -> Self {
+        *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = keep;
         self
     }
 
@@ -434,6 +452,7 @@ impl JobCore {
         if self.alive.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        drop(self.keep.lock().unwrap_or_else(PoisonError::into_inner).take());
         let mut life = self.lock();
         life.empty = true;
         self.read_only.store(false, Ordering::Release);
@@ -463,9 +482,10 @@ impl JobCore {
     /// Ends the job, or what it writes where it stays to be read ([`JobCore::survives`]).
     pub(crate) fn fail(&self, operator: &Arc<str>, task: u32, seq: Option<Seq>, cause: Cause) {
         let survives = matches!(&cause, Cause::Error(error) if self.survives(error));
-        let (message, panic, error) = match cause {
+        let (message, public, panic, error) = match cause {
             Cause::Error(error) => (
                 error.chain(),
+                error.public_chain(),
                 false,
                 Some(FailureError {
                     class: error.class(),
@@ -473,10 +493,12 @@ impl JobCore {
                     hint: error.hint().map(str::to_owned),
                 }),
             ),
-            Cause::Panic(message) => (message, true, None),
+            // A panic says whatever the code had in its hands.
+            Cause::Panic(message) => (message, "the log of the node has what it said".to_owned(), true, None),
         };
         let record = seq.and_then(|seq| self.record_name(seq));
-        let failure = JobFailure { operator: Arc::clone(operator), task, record, message, panic, error };
+        let failure =
+            JobFailure { operator: Arc::clone(operator), task, record, message, public, panic, error };
         if survives { self.end_writing(failure) } else { self.end(JobState::Failed(failure)) }
     }
 }

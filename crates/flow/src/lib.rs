@@ -21,6 +21,7 @@ mod durable;
 mod element;
 mod graph;
 mod job;
+mod job_clock;
 mod latency;
 mod operator;
 mod order;
@@ -48,7 +49,7 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 }
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, Reading, SystemClock};
 pub use durable::{
     CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Resume, SourcePosition,
 };
@@ -60,6 +61,7 @@ pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,
 };
 pub use job::{FailureError, Job, JobFailure, JobHold, JobState};
+pub use job_clock::PatientClock;
 pub use latency::LatencyCounts;
 pub use merge::merge as merge_batches;
 pub use operator::{
@@ -77,4 +79,4 @@ pub use source::{
     AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, LeftBlock,
     Payload, Poll, RawBlock, ReplayRun, Source, SourceProgress, Waker,
 };
-pub use stats::{JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};
+pub use stats::{ClockStats, JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

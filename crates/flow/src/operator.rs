@@ -116,6 +116,13 @@ pub trait Operator: Send {
         true
     }
 
+    /// How many records of a batch, from its first, it wants at once; at least one. For operators that emit much more than
+    /// they are given: the next ones come when what it emitted has gone on. Asked before every range, so it has to be
+    /// cheap; it is not asked where the operator is chained into the task of another.
+    fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        batch.len()
+    }
+
     /// Whether all that it has handed over has arrived; asked behind [`Operator::finish`], and the task ends once it says
     /// yes. One that says no wakes its task when that may have changed: so a sink waits for another system at the end
     /// without holding its worker.

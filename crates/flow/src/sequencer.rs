@@ -18,16 +18,18 @@
 mod replay;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_types::{Error, Micros, Seq, SeqRange};
+use thalweg_types::{Error, Micros, Seq, SeqRange, format_duration};
+use tracing::warn;
 
 use crate::job::JobCore;
+use crate::job_clock::{JobClock, Notice};
 use crate::order::Place;
 use crate::ring::{Control, Data, Item, Sender, Sequenced};
-use crate::stats::{Counter, SourceCounters};
+use crate::stats::{ClockStats, Counter, SourceCounters};
 use crate::worker::Verdict;
 use replay::Replay;
 
@@ -44,7 +46,7 @@ const MARK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct Sequencer {
     core: Arc<JobCore>,
-    clock: Arc<dyn Clock>,
+    clock: JobClock,
     /// The clock moves by hand, and ticks with it.
     by_hand: bool,
     options: JobOptions,
@@ -58,8 +60,6 @@ pub(crate) struct Sequencer {
     asking: Option<usize>,
     /// The next number.
     next: Seq,
-    /// The job's clock: never goes back.
-    now: Micros,
     tick: Pace,
     cycle: Pace,
     cycle_number: u64,
@@ -79,13 +79,37 @@ pub(crate) struct Sequencer {
 pub(crate) struct Figures {
     pub tick: Counter,
     pub cycles: Counter,
+    /// As of the last tick, how far the job's clock was ahead of the wall and of the steady clock. Each is read by itself.
+    pub ahead_of_wall: AtomicI64,
+    pub ahead_of_steady: AtomicI64,
+    /// How often the wall was set.
+    pub jumps: Counter,
 }
 
-/// When something regular was done last.
+impl Figures {
+    /// The job's clock now; before its first tick the wall.
+    pub(crate) fn now(&self, clock: &dyn Clock) -> Micros {
+        let read = clock.read();
+        match self.tick.get() {
+            0 => read.wall,
+            _ => read.steady.saturating_add(self.ahead_of_steady.load(Ordering::Relaxed)),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> ClockStats {
+        ClockStats { ahead: self.ahead_of_wall.load(Ordering::Relaxed), jumps: self.jumps.get() }
+    }
+}
+
+/// When something regular was done last, by the steady clock: nobody sets that.
 #[derive(Clone, Copy)]
-struct Pace {
-    at: Instant,
-    clock: Micros,
+struct Pace(Micros);
+
+impl Pace {
+    /// How long ago that was.
+    fn passed(self, now: Micros) -> Duration {
+        Duration::from_micros(u64::try_from(now.saturating_sub(self.0)).unwrap_or(0))
+    }
 }
 
 /// A source and the rings to its decoders.
@@ -207,12 +231,10 @@ impl Sequencer {
         durability: Durability,
         feeds: Vec<Feed>,
     ) -> Self {
-        let pace = Pace { at: Instant::now(), clock: clock.now() };
         let Durability { log, resume, .. } = durability;
-        let (next, now, cycle_number) = match &resume {
-            Some(resume) => (resume.next, resume.now, resume.cycle),
-            None => (0, pace.clock, 0),
-        };
+        let (next, cycle_number) = resume.as_ref().map_or((0, 0), |resume| (resume.next, resume.cycle));
+        let clock = JobClock::new(clock, resume.as_ref().map(|resume| resume.now));
+        let pace = Pace(clock.steady());
         let replay = resume.map(|Resume { entries, commands, .. }| Replay::new(entries, commands));
         Self {
             core,
@@ -225,7 +247,6 @@ impl Sequencer {
             turn: 0,
             asking: None,
             next,
-            now,
             tick: pace,
             cycle: pace,
             cycle_number,
@@ -269,19 +290,19 @@ impl Sequencer {
         self.look_at_clock();
         if !self.has_begun {
             self.has_begun = true;
-            self.make_tick(now)?;
+            self.make_tick()?;
         }
         self.take_requests()?;
         let until = now + TURN;
         let mut time = now;
         let mut more = true;
         while more && time < until && !self.is_stuck() {
-            if self.is_due(self.tick, Some(self.options.tick), time) {
-                self.make_tick(time)?;
+            if self.is_due(self.tick, Some(self.options.tick)) {
+                self.make_tick()?;
             }
-            let is_due = self.is_due(self.cycle, self.options.cycle.every, time) || self.core.is_hastened();
+            let is_due = self.is_due(self.cycle, self.options.cycle.every) || self.core.is_hastened();
             if is_due && self.may_mark() {
-                self.make_cycle(time, false)?;
+                self.make_cycle(false)?;
             }
             self.hold(self.core.is_held());
             more = !self.is_held && self.ask_once(time)?;
@@ -295,7 +316,7 @@ impl Sequencer {
         }
         if self.feeds.iter().all(|feed| feed.state == FeedState::Ended) && !self.is_stuck() {
             if self.core.seal() {
-                self.make_cycle(time, true)?;
+                self.make_cycle(true)?;
                 if let Some(cycles) = &self.core.cycles {
                     cycles.end();
                 }
@@ -324,7 +345,33 @@ impl Sequencer {
     }
 
     fn look_at_clock(&mut self) {
-        self.now = self.now.max(self.clock.now());
+        let Some(notice) = self.clock.look() else { return };
+        let job = &self.core.name;
+        match notice {
+            Notice::Jumped { by } if by > 0 => warn!(
+                %job,
+                forward = shown(by),
+                "the machine's clock was set: the job's clock goes on at its own pace, and follows in a minute if it stays so"
+            ),
+            Notice::Jumped { by } => warn!(
+                %job,
+                back = shown(by.saturating_abs()),
+                ahead = shown(self.clock.ahead().0.max(0)),
+                "the machine's clock was set back: the job's clock goes on at its own pace, and is so far ahead of it"
+            ),
+            Notice::Followed { by } => warn!(
+                %job,
+                forward = shown(by),
+                "the machine's clock has stayed where it was set: the job's clock follows it"
+            ),
+            Notice::StartsAhead { by } => warn!(
+                %job,
+                ahead = shown(by),
+                "the job's clock goes on from the last tick of its order log, which is ahead of the machine's clock: set the \
+                 machine's clock if it is wrong; else arrival times are so far ahead, and only a job that begins anew (another \
+                 name or --data-dir) has them right"
+            ),
+        }
     }
 
     fn take_requests(&mut self) -> Result<(), Error> {
@@ -391,12 +438,12 @@ impl Sequencer {
             // Before the source looks: a wake that comes while it looks is not lost.
             feed.woken.store(false, Ordering::Release);
             self.asking = Some(index);
-            match feed.source.poll(self.options.block_bytes, self.now)? {
+            match feed.source.poll(self.options.block_bytes, self.clock.now())? {
                 Poll::Block(block) => {
                     feed.state = FeedState::Ready;
                     more = true;
                     if block.count > 0 {
-                        self.number(index, block, now)?;
+                        self.number(index, block)?;
                     }
                 }
                 Poll::Pending => feed.state = FeedState::Waiting(None),
@@ -414,14 +461,14 @@ impl Sequencer {
     }
 
     /// Gives a block its range and sends it to the decoder whose turn it is.
-    fn number(&mut self, index: usize, block: RawBlock, now: Instant) -> Result<(), Error> {
+    fn number(&mut self, index: usize, block: RawBlock) -> Result<(), Error> {
         let is_told = self.feeds[index].source.tells_order();
         self.give_range(index, block, is_told)?;
         let settings = &self.options.cycle;
         let is_full = settings.bytes.is_some_and(|limit| self.cycle_bytes >= limit)
             || settings.records.is_some_and(|limit| self.cycle_records >= limit);
         if is_full && self.may_mark() {
-            self.make_cycle(now, false)?;
+            self.make_cycle(false)?;
         }
         Ok(())
     }
@@ -432,7 +479,7 @@ impl Sequencer {
             source: index,
             partition: block.partition,
             offset: block.first,
-            arrival: self.now,
+            arrival: self.clock.now(),
         };
         let entry = OrderEntry { range, event };
         if is_told {
@@ -456,7 +503,7 @@ impl Sequencer {
         feed.counters.bytes.add(bytes);
         self.cycle_bytes += bytes;
         self.cycle_records += range.len();
-        let data = Data::Block(Box::new(Sequenced { block, range, arrival: self.now }));
+        let data = Data::Block(Box::new(Sequenced { block, range, arrival: self.clock.now() }));
         // Not the time of the run: the source may have taken its time over the block.
         let born = Some(Instant::now());
         feed.rings[feed.turn].send(Item { end: range.end, data, control: None, born });
@@ -468,27 +515,32 @@ impl Sequencer {
         self.core.cycles.as_ref().is_none_or(|cycles| cycles.may_begin())
     }
 
-    fn make_tick(&mut self, at: Instant) -> Result<(), Error> {
-        self.write_down(OrderEvent::Tick { now: self.now })?;
-        self.send_tick(at);
+    fn make_tick(&mut self) -> Result<(), Error> {
+        self.write_down(OrderEvent::Tick { now: self.clock.now() })?;
+        self.send_tick();
         Ok(())
     }
 
-    fn send_tick(&mut self, at: Instant) {
-        self.tick = Pace { at, clock: self.now };
-        self.figures.tick.set(self.now as u64);
-        self.control(&Control::Tick(self.now));
+    fn send_tick(&mut self) {
+        let now = self.clock.now();
+        self.tick = Pace(self.clock.steady());
+        self.figures.tick.set(now as u64);
+        let (wall, steady) = self.clock.ahead();
+        self.figures.ahead_of_wall.store(wall, Ordering::Relaxed);
+        self.figures.ahead_of_steady.store(steady, Ordering::Relaxed);
+        self.figures.jumps.set(self.clock.jumps());
+        self.control(&Control::Tick(now));
     }
 
-    fn make_cycle(&mut self, at: Instant, is_last: bool) -> Result<(), Error> {
+    fn make_cycle(&mut self, is_last: bool) -> Result<(), Error> {
         self.write_down(OrderEvent::Cycle { number: self.cycle_number + 1 })?;
-        self.send_cycle(at, is_last);
+        self.send_cycle(is_last);
         Ok(())
     }
 
-    fn send_cycle(&mut self, at: Instant, is_last: bool) {
+    fn send_cycle(&mut self, is_last: bool) {
         self.core.cycle_begins();
-        self.cycle = Pace { at, clock: self.now };
+        self.cycle = Pace(self.clock.steady());
         (self.cycle_bytes, self.cycle_records) = (0, 0);
         self.cycle_number += 1;
         self.figures.cycles.set(self.cycle_number);
@@ -496,7 +548,7 @@ impl Sequencer {
             cycles.begin(CycleStart {
                 cycle: self.cycle_number,
                 next: self.next + 1,
-                now: self.now,
+                now: self.clock.now(),
                 sources: self.feeds.iter().map(|feed| feed.source.position()).collect(),
             });
         }
@@ -551,14 +603,9 @@ impl Sequencer {
             == 0
     }
 
-    fn is_due(&self, pace: Pace, every: Option<Duration>, now: Instant) -> bool {
-        let Some(every) = every else { return false };
-        if self.by_hand {
-            let passed = u64::try_from(self.now - pace.clock).unwrap_or(0);
-            Duration::from_micros(passed) >= every && passed > 0
-        } else {
-            now >= pace.at + every
-        }
+    fn is_due(&self, pace: Pace, every: Option<Duration>) -> bool {
+        let passed = pace.passed(self.clock.steady());
+        every.is_some_and(|every| passed >= every && !passed.is_zero())
     }
 
     fn next_timer(&self) -> Option<Instant> {
@@ -572,14 +619,22 @@ impl Sequencer {
         let regular = if self.by_hand {
             None
         } else {
-            let tick = self.tick.at + self.options.tick;
-            let now = Instant::now();
-            let cycle = self.options.cycle.every.map(|every| self.cycle.at + every);
+            let (now, steady) = (Instant::now(), self.clock.steady());
+            let left = |pace: Pace, every: Duration| every.saturating_sub(pace.passed(steady));
+            let tick = left(self.tick, self.options.tick);
+            let cycle = self.options.cycle.every.map(|every| left(self.cycle, every));
             // Overdue, as earlier ones are on their way: looked at again soon, and not in a spin.
-            Some(cycle.map_or(tick, |cycle| tick.min(if cycle > now { cycle } else { now + MARK_AGAIN })))
+            let cycle = cycle.map(|left| if left.is_zero() { MARK_AGAIN } else { left });
+            Some(now + cycle.map_or(tick, |cycle| tick.min(cycle)))
         };
         sources.chain(regular).chain(asked).min()
     }
+}
+
+/// To the second: nobody sets a clock more exactly, and fractions hide that it was an hour or a day.
+fn shown(time: Micros) -> String {
+    const SECOND: Micros = 1_000_000;
+    format_duration(time.saturating_add(SECOND / 2) / SECOND * SECOND)
 }
 
 /// What is left of a source whose job is read-only.

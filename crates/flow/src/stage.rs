@@ -102,6 +102,14 @@ impl Stage {
         }
     }
 
+    /// How many records of a batch the operator wants at once.
+    pub(crate) fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        match &mut self.body {
+            Body::Operator(operator) if !self.only_answers => operator.rows_at_once(batch).max(1),
+            _ => batch.len(),
+        }
+    }
+
     pub(crate) fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
         match &mut self.body {
             Body::Operator(operator) if !self.only_answers => operator.is_drained(waker),

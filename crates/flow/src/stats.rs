@@ -23,11 +23,21 @@ pub struct JobStats {
     pub cycles: u64,
     /// The last tick.
     pub tick: Micros,
-    /// The runtime's clock when this look was taken; lags are up to here.
+    /// The job's clock when this look was taken; lags are up to here.
     pub now: Micros,
+    pub clock: ClockStats,
     pub sources: Vec<SourceStats>,
     pub operators: Vec<OperatorStats>,
     pub links: Vec<LinkStats>,
+}
+
+/// How a job's clock and the machine's agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockStats {
+    /// How far the job's clock was ahead of the machine's at the last tick; negative where it was behind. Microseconds.
+    pub ahead: Micros,
+    /// How often the machine's clock was set by more than a second.
+    pub jumps: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -6,6 +6,9 @@
 //! to its first stage, and goes on with the heads that are used up. Ticks and their like stand at the end of
 //! an item, with the same number on every ring, so all heads reach them together.
 //!
+//! An operator that emits much more than it is given says how many records it wants at once; then the step ends before
+//! the next ones, so that what is emitted meets the rings, and their bounds, in between.
+//!
 //! # Why rings that are full cannot hold each other up
 //! A task that finds a ring full stops taking input until the ring is at its low watermark. In a diamond one
 //! branch may be full while the task where they meet waits for the other. Let `p(T)` be how far a task has
@@ -282,8 +285,9 @@ impl Task {
     /// Works on everything up to the least end of the heads; there is one on every inlet.
     fn step(&mut self, now: Instant) -> Result<Instant, Error> {
         self.working = 0;
+        let cut = self.cut();
         let Taken { end, block, control, born } =
-            if self.inlets.len() == 1 { self.take_one() } else { self.take_in_step()? };
+            if self.inlets.len() == 1 { self.take_one(cut) } else { self.take_in_step(cut)? };
         let range = SeqRange::new(self.position, end);
         let mut time = now;
         for number in 0..self.stages.len() {
@@ -358,9 +362,35 @@ impl Task {
         Ok(())
     }
 
-    /// One ring: its head as it is.
-    fn take_one(&mut self) -> Taken {
+    /// The number behind what the operator wants at once, where that is less than is there.
+    fn cut(&mut self) -> Seq {
+        let mut cut = Seq::MAX;
+        let operator = &mut self.stages[0];
+        for inlet in &self.inlets {
+            let Some(Head { data: Data::Batch(batch), .. }) = &inlet.head else { continue };
+            let rows = operator.rows_at_once(batch);
+            if rows < batch.len() {
+                let (first, next) = (batch.seq(batch.row(0)), batch.seq(batch.row(rows)));
+                // Records of one number stay together.
+                cut = cut.min(if next > first { next } else { next + 1 });
+            }
+        }
+        cut
+    }
+
+    /// One ring: its head, as it is or up to `cut`.
+    fn take_one(&mut self, cut: Seq) -> Taken {
         let inlet = &mut self.inlets[0];
+        if let Some(Head { end, data: Data::Batch(batch), born, .. }) = &mut inlet.head
+            && cut < *end
+        {
+            let (before, after) = batch.split(cut);
+            *batch = after;
+            let task = if self.order == InputOrder::Grouped { inlet.task } else { 0 };
+            let range = SeqRange::new(self.position, cut);
+            self.pieces.push((InputId { port: inlet.port, task }, before.with_range(range)));
+            return Taken { end: cut, block: Data::Nothing, control: None, born: *born };
+        }
         let head = inlet.head.take().expect("a step begins when every inlet has a head");
         self.used.push((0, head.cost));
         let Head { end, data, control, born, .. } = head;
@@ -378,8 +408,8 @@ impl Task {
     }
 
     /// Several rings: rows below the least end of the heads, port by port.
-    fn take_in_step(&mut self) -> Result<Taken, Error> {
-        let mut end = Seq::MAX;
+    fn take_in_step(&mut self, cut: Seq) -> Result<Taken, Error> {
+        let mut end = cut;
         for inlet in &self.inlets {
             end = end.min(inlet.head.as_ref().map_or(Seq::MAX, |head| head.end));
         }

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_connect::secret::{self, Secret};
+use thalweg_connect::secret::Secret;
 use thalweg_state::registry::{self, Place};
 use thalweg_state::{Backend, StateError, Version};
 use thalweg_state_remote::{Interrupt, Kind, Remote, Settings, TABLE, TIMEOUT, check_table, check_url};
 use thalweg_types::{Error, hash_bytes};
+
+use crate::durable::of_run;
 
 use crate::job_file::{RemoteSettings, StateSettings};
 use crate::operator::TaskContext;
@@ -20,6 +22,7 @@ use crate::operator::TaskContext;
 pub struct Backends {
     name: String,
     remote: Option<Remote>,
+    run: u64,
 }
 
 impl Backends {
@@ -31,7 +34,7 @@ impl Backends {
                 "the back end is not used: without a data directory nothing outlives the process"
             );
         }
-        Self { name: settings.backend.clone(), remote: None }
+        Self { name: settings.backend.clone(), remote: None, run: 0 }
     }
 
     /// For a job that outlives its process. `interrupt` ends whatever waits for the store.
@@ -52,7 +55,13 @@ impl Backends {
             None => None,
             Some(remote) => Some(Remote::connect(&settings_of(remote)?, interrupt)?),
         };
-        Ok(Self { name, remote })
+        Ok(Self { name, remote, run: 0 })
+    }
+
+    /// State on this machine is of the job's life with this number, and of no other.
+    #[must_use]
+    pub(crate) fn of_run(self, run: u64) -> Self {
+        Self { run, ..self }
     }
 
     /// The state of a task, as the version of the last commit record names it, or empty.
@@ -73,7 +82,10 @@ impl Backends {
         };
         match &self.remote {
             Some(remote) => remote.open(&place, &task, version),
-            None => registry::open(&self.name, place, version),
+            None => {
+                let place = Place { identity: of_run(place.identity, self.run), ..place };
+                registry::open(&self.name, place, version)
+            }
         }
     }
 }
@@ -94,11 +106,8 @@ fn settings_of(remote: &RemoteSettings) -> Result<Settings, Error> {
 pub(crate) fn mistakes(remote: &RemoteSettings) -> Vec<(&'static str, Error)> {
     let mut mistakes = Vec::new();
     mistakes.extend(check_url(remote.kind, &remote.url).err().map(|error| ("url", error)));
-    if let Some(reference) = &remote.password {
-        mistakes.extend(secret::check("password", reference).err().map(|error| ("password", error)));
-        if remote.kind == Kind::Hbase && remote.user.is_none() {
-            mistakes.push(("password", Error::user("expected a user for the password, got none")));
-        }
+    if remote.password.is_some() && remote.kind == Kind::Hbase && remote.user.is_none() {
+        mistakes.push(("password", Error::user("expected a user for the password, got none")));
     }
     if let Some(table) = &remote.table {
         mistakes.extend(check_table(table).err().map(|error| ("table", error)));

@@ -1,7 +1,7 @@
 //! The folder that a node keeps its jobs in, and the one of each job.
 //!
 //! ```text
-//! D/lock                        held while a process uses D
+//! D/lock                        held while a process uses D, as the folder itself is
 //! D/jobs/NAME/job.json          the job file as it was started, overrides and all
 //!             commit.log        how far everything is, as of the last cycles
 //!             order/ journal/   what came in, in which order
@@ -11,20 +11,34 @@
 //! ```
 //!
 //! Without `--data-dir` all this is a temporary folder that goes away with the node.
+//! Only its owner may look into a data directory that is made here: what is below it needs no modes of its own.
 
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
+mod lock;
+
+use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use thalweg_storage::{Fs, RealFs};
+use thalweg_storage::{RealFs, make_dir};
 use thalweg_types::{Error, hash_bytes};
+
+pub use lock::JobLock;
+use lock::Locked;
+
+const COMMIT_LOG: &str = "commit.log";
+/// Folders of a job, each of which may have been moved elsewhere and linked.
+const JOB_FOLDERS: [&str; 5] = ["order", "journal", "rejects", "tasks", "tables"];
+
+/// What data directories are made with: reading, writing and searching for the owner alone.
+const PRIVATE: u32 = 0o700;
 
 /// A node's folder, locked for this process.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// Unlocked when it is closed. Declared before the folder, so that it is closed before that is removed.
-    _lock: File,
+    /// Unlocked when they are closed. Declared before the folder, so that they are closed before that is removed.
+    _locks: (Option<File>, File),
     temporary: Option<tempfile::TempDir>,
 }
 
@@ -37,28 +51,36 @@ impl DataDir {
         let (path, temporary) = match path {
             Some(path) => (path.to_owned(), None),
             None => {
-                let folder = tempfile::Builder::new().prefix("thalweg-").tempdir().map_err(|error| {
-                    Error::external("create a temporary data directory").with_source(error)
-                })?;
+                let folder = tempfile::Builder::new()
+                    .prefix("thalweg-")
+                    .permissions(Permissions::from_mode(PRIVATE))
+                    .tempdir()
+                    .map_err(|error| {
+                        Error::external("create a temporary data directory").with_source(error)
+                    })?;
                 (folder.path().to_owned(), Some(folder))
             }
         };
         let failed =
-            |action: &str, error: std::io::Error| failure(format!("{action} data directory {path:?}"), error);
-        std::fs::create_dir_all(path.join("jobs")).map_err(|error| failed("create", error))?;
-        let lock = File::options()
-            .create(true)
-            .append(true)
-            .open(path.join("lock"))
-            .map_err(|error| failed("lock", error))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock, temporary }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::user(format!("data directory {path:?} is in use by another process"))
-                    .with_hint("one process at a time: end the other one, or name another --data-dir"))
-            }
-            Err(TryLockError::Error(error)) => Err(failed("lock", error)),
+            |action: &str, error: io::Error| failure(format!("{action} data directory {path:?}"), error);
+        make_private(&path, temporary.is_some()).map_err(|error| failed("create", error))?;
+        let in_use = || {
+            Error::user(format!("data directory {path:?} is in use by another process"))
+                .with_hint("one process at a time: end the other one, or name another --data-dir")
+        };
+        let lock = |error| failed("lock", error);
+        // The file as well: releases before the lock of the folder look at nothing else.
+        let file = lock::lock_file(&path.join(lock::LOCK)).map_err(lock)?.ok_or_else(in_use)?;
+        let folder = match lock::lock_folder(&path).map_err(lock)? {
+            Locked::Ours(folder) => Some(folder),
+            Locked::Taken => return Err(in_use()),
+            Locked::Never => None,
+        };
+        make_folder(&path.join("jobs"), temporary.is_some()).map_err(|error| failed("create", error))?;
+        if temporary.is_none() {
+            warn_of_modes(&path);
         }
+        Ok(Self { path, _locks: (folder, file), temporary })
     }
 
     pub fn path(&self) -> &Path {
@@ -76,15 +98,15 @@ impl DataDir {
     pub fn job(&self, name: &str) -> Result<JobDir, Error> {
         let folder = JobDir { path: self.path.join("jobs").join(name) };
         let failed = |error: std::io::Error| failure(format!("create job folder {:?}", folder.path), error);
-        std::fs::create_dir_all(&folder.path).map_err(failed)?;
-        if self.temporary.is_none() {
-            // Its name has to outlive a power cut, as what is in it does.
-            for made in [self.path.as_path(), &self.path.join("jobs")] {
-                RealFs.sync_dir(made).map_err(failed)?;
-            }
-        }
+        make_folder(&folder.path, self.is_temporary()).map_err(failed)?;
         Ok(folder)
     }
+}
+
+/// Makes a folder and what is missing above it. Their names outlive a power cut, as what is in them does, but for what
+/// goes away with the node.
+fn make_folder(path: &Path, is_temporary: bool) -> std::io::Result<()> {
+    if is_temporary { std::fs::create_dir_all(path) } else { make_dir(&RealFs, path) }
 }
 
 /// The folder of one job.
@@ -103,6 +125,14 @@ impl JobDir {
         &self.path
     }
 
+    /// Locks the folder for a job that runs: [`JobLock`].
+    ///
+    /// # Errors
+    /// Of class user where it is locked already; what the disk says.
+    pub fn lock(&self) -> Result<JobLock, Error> {
+        JobLock::take(&self.path)
+    }
+
     /// Keeps the job file as it is started.
     ///
     /// # Errors
@@ -119,7 +149,7 @@ impl JobDir {
     }
 
     pub fn commit_log(&self) -> PathBuf {
-        self.path.join("commit.log")
+        self.path.join(COMMIT_LOG)
     }
 
     pub fn order(&self) -> PathBuf {
@@ -148,9 +178,41 @@ impl JobDir {
     }
 }
 
+/// Makes a folder that only its owner may look into, where it is not there; folders above it are made as usual.
+fn make_private(path: &Path, is_temporary: bool) -> io::Result<()> {
+    let make = || std::fs::DirBuilder::new().mode(PRIVATE).create(path);
+    let made = match (make(), path.parent()) {
+        (Err(error), Some(above)) if error.kind() == ErrorKind::NotFound => {
+            make_folder(above, is_temporary).and_then(|()| make())
+        }
+        (made, _) => made,
+    };
+    match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }?;
+    // Its name outlives a power cut, as what is in it does.
+    make_folder(path, is_temporary)
+}
+
+/// A folder that was there keeps its modes: who made it may want others to read it.
+fn warn_of_modes(path: &Path) {
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & !PRIVATE != 0 {
+        tracing::warn!(
+            path = %path.display(),
+            mode = format!("{mode:04o}"),
+            "other users may look into the data directory: `chmod 700` it, unless they are meant to"
+        );
+    }
+}
+
 fn failure(message: String, error: std::io::Error) -> Error {
     let hint = match error.kind() {
-        ErrorKind::StorageFull => "make room on the disk and start again: nothing is lost",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "make room on the disk and start again: nothing is lost"
+        }
         _ => "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
     };
     Error::external(message).with_hint(hint).with_source(error)
@@ -192,6 +254,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_testing::logs;
+
     use super::*;
 
     #[test]
@@ -202,6 +266,53 @@ mod tests {
         assert!(error.message().contains("in use by another process"), "{error}");
         drop(first);
         assert!(!DataDir::open(Some(folder.path())).unwrap().is_temporary());
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_changes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("D");
+        let first = DataDir::open(Some(&folder)).unwrap();
+        std::fs::remove_file(folder.join("lock")).unwrap();
+        for _ in 0..2 {
+            // The second time there is a file again, which nobody has locked.
+            let error = DataDir::open(Some(&folder)).unwrap_err();
+            assert!(error.message().contains("in use by another process"), "{error}");
+        }
+        drop(first);
+        DataDir::open(Some(&folder)).unwrap();
+    }
+
+    /// As a release does that knows of no other lock.
+    #[test]
+    fn the_lock_file_alone_keeps_a_folder_and_is_kept_by_it() {
+        let root = tempfile::tempdir().unwrap();
+        let old = || {
+            let file = File::options().create(true).append(true).open(root.path().join("lock")).unwrap();
+            file.try_lock().map(|()| file)
+        };
+        let held = old().unwrap();
+        assert!(DataDir::open(Some(root.path())).is_err());
+        drop(held);
+        let _new = DataDir::open(Some(root.path())).unwrap();
+        assert!(old().is_err());
+    }
+
+    #[test]
+    fn a_data_directory_is_made_for_its_owner_alone_and_one_that_was_there_is_left_as_it_is() {
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let root = tempfile::tempdir().unwrap();
+        let above = root.path().join("above");
+        let made = DataDir::open(Some(&above.join("D"))).unwrap();
+        assert_eq!(mode(made.path()), 0o700);
+        assert_eq!(mode(DataDir::open(None).unwrap().path()), 0o700);
+        let wide = root.path().join("wide");
+        std::fs::create_dir(&wide).unwrap();
+        std::fs::set_permissions(&wide, Permissions::from_mode(0o755)).unwrap();
+        let said = logs::said_here(|| drop(DataDir::open(Some(&wide)).unwrap()));
+        assert!(said.contains("chmod 700") && said.contains("0755"), "{said}");
+        assert_eq!(mode(&wide), 0o755);
+        assert_eq!(logs::said_here(|| drop(DataDir::open(Some(&above.join("E"))).unwrap())), "");
     }
 
     #[test]

@@ -108,6 +108,30 @@ impl Diagnostic {
     }
 }
 
+impl Diagnostic {
+    /// Blanks out a part of the text: as many stars as it has characters.
+    pub(crate) fn hide(&mut self, texts: &Texts, span: Span) {
+        if self.line == 0 {
+            return;
+        }
+        let source = texts.get(span.text);
+        let shown = Place::of(&source.text, span.start, span.end);
+        let lines = source.text[..floor_boundary(&source.text, span.end)].matches('\n').count() + 1;
+        if source.name != self.file || !(shown.line..=lines).contains(&self.line) {
+            return;
+        }
+        // Of a text over several lines, all of them.
+        let from = if self.line == shown.line { shown.column - 1 } else { 0 };
+        let to = if lines == shown.line { from + shown.width } else { usize::MAX };
+        let blank = |text: &str, first: usize| -> String {
+            let hidden = |place: usize| (from..to).contains(&(first + place));
+            text.chars().enumerate().map(|(place, c)| if hidden(place) { '*' } else { c }).collect()
+        };
+        self.text = blank(&self.text, self.column - 1);
+        self.source_line = blank(&self.source_line, 0);
+    }
+}
+
 struct Place {
     line: usize,
     column: usize,

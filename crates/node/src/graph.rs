@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_connect::sink::rejects::{RejectCounts, RejectsSettings, rejects_writer};
+use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_connect::{Ingress, Replay, SinkContext, SinkReport, SourceContext};
 use thalweg_flow::{
     Graph, Input, JobOptions, NodeId, Operator, OperatorNode, Partitioning, Schedule, SourceNode, TaskFactory,
@@ -32,6 +33,8 @@ pub(crate) struct BuiltJob {
     pub ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     /// Where listening sources can be reached.
     pub addresses: BTreeMap<Arc<str>, SocketAddr>,
+    /// Where sources that take connections count them.
+    pub connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     /// By their names in the graph.
     pub sinks: Vec<(Arc<str>, SinkReport)>,
     pub rejects: RejectCounts,
@@ -60,6 +63,7 @@ pub(crate) fn build(
         outputs: Vec::new(),
         ingresses: BTreeMap::new(),
         addresses: BTreeMap::new(),
+        connections: BTreeMap::new(),
         replies: Vec::new(),
     };
     let sources = builder.sources(skips, store.as_deref_mut())?;
@@ -101,6 +105,7 @@ pub(crate) fn build(
         options: JobOptions { cycle: job.cycle, ..JobOptions::default() },
         ingresses: builder.ingresses,
         addresses: builder.addresses,
+        connections: builder.connections,
         sinks,
         rejects,
         answering: answering(job, &replies),
@@ -171,6 +176,7 @@ struct Builder<'a> {
     outputs: Vec<(NodeId, u32)>,
     ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     addresses: BTreeMap<Arc<str>, SocketAddr>,
+    connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     /// Source and the operator that carries its replies.
     replies: Vec<(usize, TaskFactory<dyn Operator>)>,
 }
@@ -210,6 +216,9 @@ impl Builder<'_> {
             }
             if let Some(address) = built.address {
                 self.addresses.insert(Arc::clone(&source.name), address);
+            }
+            if let Some(connections) = built.connections {
+                self.connections.insert(Arc::clone(&source.name), connections);
             }
             let name = self.unique(&source.name, "source");
             let node = SourceNode {
@@ -328,6 +337,7 @@ impl Builder<'_> {
             // A schedule is the operator's own: its stages keep pace with their input.
             let schedule = if index + 1 == count { operator.schedule } else { Schedule::default() };
             parts.push(self.part(name, part, links, tasks, operator.parallelism, schedule));
+            self.operators.last_mut().expect("a part has been pushed").apart = operator.prepared.apart;
         }
         let last = parts.last().copied().expect("every operator has a part");
         self.outputs.push((last, operator.output_tasks()));
@@ -360,6 +370,7 @@ impl Builder<'_> {
             parallelism,
             schedule,
             publishes: false,
+            apart: false,
         })
     }
 
@@ -411,6 +422,7 @@ impl Builder<'_> {
             parallelism: None,
             schedule: Schedule::default(),
             publishes,
+            apart: false,
         })
     }
 
@@ -440,7 +452,13 @@ impl Builder<'_> {
         let name = self.unique("rejects", "writer");
         // No sink of a job file has such a name.
         let durable = store.map(|store| store.sink("(rejects)", &name));
-        let settings = RejectsSettings { folder: self.folder.rejects(), limits, counts, durable };
+        let settings = RejectsSettings {
+            folder: self.folder.rejects(),
+            limits,
+            counts,
+            max_bytes: self.job.rejects,
+            durable,
+        };
         let inputs = rejecting
             .iter()
             .map(|endpoint| {

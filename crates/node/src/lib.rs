@@ -15,6 +15,7 @@ pub mod backends;
 pub mod data_dir;
 pub mod describe;
 pub mod diagnostic;
+pub mod drop_query;
 mod durable;
 mod graph;
 pub mod inspect;

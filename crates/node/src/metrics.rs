@@ -6,6 +6,7 @@
 //! Not here: windows themselves (`thalweg-window`).
 
 pub(crate) mod durable;
+mod failing;
 mod live;
 mod merge;
 mod scatter;
@@ -26,10 +27,11 @@ use crate::diagnostic::one_of;
 use crate::job_file::section::is_name;
 use crate::operator::{OperatorFactory, TaskContext};
 use merge::Merge;
-use stage::StageOperator;
+use stage::{Added, StageOperator};
 
+pub use failing::FailingQueries;
 pub(crate) use live::QueryChange;
-pub use live::{LiveQueries, PresentValue, QueryError};
+pub use live::{DroppedQuery, LiveQueries, PresentValue, QueryError};
 pub use stage::StageCommand;
 
 /// Everything that stages and merge need to know.
@@ -69,8 +71,13 @@ impl MetricsSpec {
         let (query, bound, planned) =
             bind_query(&operator, name, text, &self.input, &self.above).map_err(QueryError::Sql)?;
         let stage = self.stage_for(&planned)?;
-        let query =
-            StageQuery { name: name.to_owned(), text: text.to_owned(), query, bound: Arc::new(bound) };
+        let query = StageQuery {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            query,
+            bound: Arc::new(bound),
+            is_added: true,
+        };
         self.stages[stage].queries.push(query);
         Ok(())
     }
@@ -101,6 +108,8 @@ pub struct StageQuery {
     pub query: Query,
     /// Bound to the schema of the records.
     pub bound: Arc<BoundQuery>,
+    /// It was added while the job ran: where it fails it is dropped, and the job goes on.
+    pub is_added: bool,
 }
 
 impl StageQuery {
@@ -207,7 +216,7 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
     let spec = Arc::clone(spec);
     Arc::new(move |context: &TaskContext<'_>| {
         let queries: Vec<&StageQuery> = spec.stages[index].queries.iter().collect();
-        let (stage, durable) = match &context.durable {
+        let (mut stage, durable) = match &context.durable {
             Some(resume) => {
                 let (stage, durable) = durable::open(context, resume, &spec, &queries)?;
                 (stage, Some(durable))
@@ -220,7 +229,12 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
                 (plan_stage(&spec, &queries, store, services.state.retention)?, None)
             }
         };
-        Ok(Box::new(StageOperator::new(stage, context.info.index, context.info.tasks, durable)))
+        let mut added = Added::new(&spec.name, &context.services.failing);
+        for query in queries.iter().filter(|query| query.is_added) {
+            stage.guard_query(&query.name);
+            added.add(&query.name, &query.text);
+        }
+        Ok(Box::new(StageOperator::new(stage, (context.info.index, context.info.tasks), added, durable)))
     })
 }
 

@@ -1,6 +1,6 @@
 //! One process: many jobs on one set of workers, each in its folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_connect::sink::rejects::RejectCounts;
-use thalweg_connect::{FormatPlugin, Ingress, Registry, SinkPlugin, SinkReport, SourcePlugin};
+use thalweg_connect::source::connections::ConnectionCounts;
+use thalweg_connect::{FormatPlugin, Ingress, Reach, Registry, SinkPlugin, SinkReport, SourcePlugin};
 use thalweg_flow::{
     Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime,
     SystemClock,
@@ -20,10 +21,11 @@ use thalweg_types::{Class, Error};
 
 use crate::backends::Backends;
 use crate::data_dir::{DataDir, JobDir};
-use crate::durable::{Committer, CycleFigures, Store};
+use crate::drop_query::DropQuery;
+use crate::durable::{Committer, CycleFigures, Store, new_run};
 use crate::graph;
 use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
-use crate::metrics::{AnswerCounts, LiveQueries, MetricsSpec, QueryChange};
+use crate::metrics::{AnswerCounts, FailingQueries, LiveQueries, MetricsSpec, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
 use crate::tables::{CommittedTables, NodeTables};
@@ -126,6 +128,7 @@ impl NodeOptions {
             registry: self.registry.clone(),
             operators: self.operators.clone(),
             workers: u32::try_from(self.workers).unwrap_or(u32::MAX).max(1),
+            reach: Reach::anything(),
         }
     }
 
@@ -141,6 +144,7 @@ impl NodeOptions {
             pool: IoPool::new(IO_THREADS),
             check,
             jobs: Mutex::default(),
+            opening: Mutex::default(),
             tables: self.tables,
             read_only_when_full: self.read_only_when_full,
             dir,
@@ -154,8 +158,10 @@ pub struct Node {
     runtime: Runtime,
     pool: Arc<IoPool>,
     check: CheckOptions,
-    /// By name; ended ones stay until they are removed or started again. Held while a job is opened.
+    /// By name; ended ones stay until they are removed or started again. Held for moments.
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
+    /// Names of jobs that are being opened, which may take for ever: a disk that does not answer, a pipe without a reader.
+    opening: Mutex<BTreeSet<Arc<str>>>,
     tables: Arc<Tables>,
     read_only_when_full: bool,
     dir: DataDir,
@@ -189,18 +195,33 @@ impl Node {
         self.dir.is_temporary()
     }
 
-    /// Starts a job; `skips` are records that it leaves out.
+    /// Starts a job; `skips` are records that it leaves out. May wait for as long as what the job names takes to be opened,
+    /// and holds up no other job meanwhile.
     ///
     /// # Errors
-    /// If a job of this name runs, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
+    /// If a job of this name runs or is being started, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
     /// it is opened.
     pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
-        let mut jobs = self.jobs();
+        self.start_without(job, skips, &[])
+    }
+
+    /// As [`Node::start`], without some queries: one that was added while the job ran is gone for good, one of the job
+    /// file is left out of this run.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_without(
+        &self,
+        job: CheckedJob,
+        skips: &[Skip],
+        dropped: &[DropQuery],
+    ) -> Result<Arc<RunningJob>, Error> {
+        let _opening = Opening::begin(self, &job.name)?;
         if let Some(said) = failed_sync() {
             return Err(Error::external(format!("nothing is written any more after {said}"))
                 .with_hint("look for the cause (disk, mount), then start the process again"));
         }
-        if let Some(known) = jobs.get(&job.name) {
+        if let Some(known) = self.job(&job.name) {
             if !known.state().is_final() {
                 return Err(Error::user(format!("a job {:?} is running already", job.name))
                     .with_hint("end it first, or give this one another name"));
@@ -218,21 +239,30 @@ impl Node {
         let folder = self.dir.job(&job.name)?;
         let mut store = match self.dir.is_temporary() {
             true => None,
-            false => Some(Store::open(&job.name, &folder, Arc::new(RealFs))?),
+            false => {
+                let lock =
+                    folder.lock().map_err(|error| error.context(format!("start job {:?}", job.name)))?;
+                Some(Store::open(&job.name, &folder, Arc::new(RealFs), new_run())?.locked(lock))
+            }
         };
+        let dropped: Vec<DropQuery> =
+            dropped.iter().filter(|dropped| has_operator(&job, dropped)).cloned().collect();
         let job = match &mut store {
-            None => job,
+            None => without_queries(job, &dropped),
             Some(store) => {
-                let (job, changes) = with_live_changes(job, store.queries())?;
-                store.adopt(&job, changes)?;
+                let left =
+                    store.queries().iter().filter_map(|change| change.without(&dropped)).collect::<Vec<_>>();
+                let (job, changes) = with_live_changes(job, &left)?;
+                let job = without_queries(job, &dropped);
+                store.adopt(&job, changes, &dropped)?;
                 job
             }
         };
         folder.keep_job_file(&job.json)?;
         let interrupt = Interrupt::default();
-        let backends = match store {
+        let backends = match &store {
             None => Backends::unused(&job.state),
-            Some(_) => Backends::connect(&job.state, interrupt.clone())?,
+            Some(store) => Backends::connect(&job.state, interrupt.clone())?.of_run(store.run()),
         };
         let services = Services {
             fs: Arc::new(RealFs),
@@ -243,6 +273,7 @@ impl Node {
             element_memory: element_memory(&job),
             backends,
             answers: AnswerCounts::default(),
+            failing: FailingQueries::default(),
         };
         let skips: Vec<Skip> = skips
             .iter()
@@ -267,7 +298,7 @@ impl Node {
             None => self.runtime.start(built.graph, built.options)?,
             Some(store) => {
                 let live = Arc::clone(&queries);
-                let commands = Box::new(move |record: &[u8]| again(&live, record));
+                let commands = Box::new(move |record: &[u8]| again(&live, &dropped, record));
                 let begun = store.start(&mut built.graph.sources, commands, interrupt)?;
                 committer = Some(Arc::clone(&begun.committer));
                 let mut outcome = Ok(());
@@ -286,6 +317,7 @@ impl Node {
                 running
             }
         };
+        services.failing.attend(running.clone(), Arc::clone(&queries));
         let running = Arc::new(RunningJob {
             queries,
             checked: job,
@@ -293,6 +325,7 @@ impl Node {
             job: running,
             ingresses: built.ingresses,
             addresses: built.addresses,
+            connections: built.connections,
             sinks: built.sinks,
             rejects: built.rejects,
             answering: built.answering,
@@ -301,7 +334,7 @@ impl Node {
             started,
             ended: Mutex::default(),
         });
-        jobs.insert(Arc::clone(running.name()), Arc::clone(&running));
+        self.jobs().insert(Arc::clone(running.name()), Arc::clone(&running));
         Ok(running)
     }
 
@@ -351,6 +384,33 @@ impl Node {
     }
 }
 
+/// A job that is being opened: nobody else opens one of its name.
+struct Opening<'a> {
+    node: &'a Node,
+    name: Arc<str>,
+}
+
+impl<'a> Opening<'a> {
+    /// # Errors
+    /// If one is.
+    fn begin(node: &'a Node, name: &Arc<str>) -> Result<Self, Error> {
+        let mut opening = node.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if !opening.insert(Arc::clone(name)) {
+            return Err(Error::user(format!("a job {name:?} is being started already")).with_hint(
+                "wait for it; where it waits for a disk or a pipe, give this one another name, or end the process",
+            ));
+        }
+        Ok(Self { node, name: Arc::clone(name) })
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut opening = self.node.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.remove(&self.name);
+    }
+}
+
 /// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
 /// of the changes that are not in its file by now. What reads the answers is bound to the queries of the file all the
 /// same, as it was while the job ran.
@@ -378,9 +438,10 @@ fn with_live_changes(
                         "query {:?}, which was added while job {:?} ran, does not fit it any more: {error}",
                         change.query, job.name
                     ))
-                    .with_hint(
-                        "change the job file back, drop the query while the job runs, or begin anew with another name",
-                    )
+                    .with_hint(format!(
+                        "start without it: --drop-query {}/{}; or change the job file back, or begin anew with another name",
+                        change.operator, change.query
+                    ))
                 })?;
                 changed.push(format!("with {:?}", change.query));
             }
@@ -402,9 +463,39 @@ fn with_live_changes(
     Ok((job, kept))
 }
 
+/// Whether the job has a `metrics` operator of this name.
+fn has_operator(job: &CheckedJob, dropped: &DropQuery) -> bool {
+    let has_queries = |operator: &CheckedOperator| operator.prepared.metrics.is_some();
+    job.operators.iter().any(|operator| *operator.name == *dropped.operator && has_queries(operator))
+}
+
+/// The job without some queries of its file; what they declare stays.
+fn without_queries(mut job: CheckedJob, dropped: &[DropQuery]) -> CheckedJob {
+    for DropQuery { operator, query } in dropped {
+        let found = job.operators.iter_mut().find(|other| *other.name == **operator);
+        let Some(found) = found else { continue };
+        let Some(metrics) = found.prepared.metrics.as_ref().filter(|metrics| metrics.query(query).is_some())
+        else {
+            continue;
+        };
+        let mut spec = MetricsSpec::clone(metrics);
+        spec.drop(query);
+        found.prepared.set_metrics(spec);
+        tracing::warn!(job = %job.name, operator = operator.as_str(), query = query.as_str(), "left a query of the job file out");
+    }
+    job
+}
+
 /// Makes a command of the order log again.
-fn again(queries: &BTreeMap<Arc<str>, LiveQueries>, record: &[u8]) -> Result<Command, Error> {
+fn again(
+    queries: &BTreeMap<Arc<str>, LiveQueries>,
+    dropped: &[DropQuery],
+    record: &[u8],
+) -> Result<Command, Error> {
     let change = QueryChange::of_record(record)?;
+    if dropped.iter().any(|dropped| dropped.is(&change.operator, &change.query)) {
+        return Ok(Command::nothing());
+    }
     match queries.get(change.operator.as_str()) {
         Some(live) => live.again(&change),
         // The operator is gone from the job file, and its queries with it.
@@ -419,6 +510,7 @@ pub struct RunningJob {
     job: Job,
     ingresses: BTreeMap<Arc<str>, Arc<dyn Ingress>>,
     addresses: BTreeMap<Arc<str>, SocketAddr>,
+    connections: BTreeMap<Arc<str>, Arc<ConnectionCounts>>,
     sinks: Vec<(Arc<str>, SinkReport)>,
     rejects: RejectCounts,
     /// The `metrics` operators whose answers leave the job.
@@ -475,6 +567,11 @@ impl RunningJob {
     /// Where a listening source can be reached.
     pub fn address(&self, source: &str) -> Option<SocketAddr> {
         self.addresses.get(source).copied()
+    }
+
+    /// How many connections a source has, where it takes any.
+    pub fn connections(&self, source: &str) -> Option<&Arc<ConnectionCounts>> {
+        self.connections.get(source)
     }
 
     /// What each sink has taken, by its name.

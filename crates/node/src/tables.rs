@@ -11,7 +11,7 @@ use thalweg_types::Error;
 
 use crate::data_dir::JobDir;
 use crate::durable::record::{CommitRecord, identity};
-use crate::durable::refuse_without_commits;
+use crate::durable::{refuse_without_commits, refuse_without_records};
 
 /// The tables of a data directory, as their jobs' last commits name them. No lock is taken: jobs may be running.
 #[derive(Clone, Debug)]
@@ -53,7 +53,10 @@ impl CommittedTables {
                 return Err(Error::from(error).context(format!("the commit log of job {:?}", name.job)));
             }
         };
-        let Some(last) = commits.records.last() else { return Ok(None) };
+        let Some(last) = commits.records.last() else {
+            refuse_without_records(&RealFs, &folder)?;
+            return Ok(None);
+        };
         Ok(table_position(&CommitRecord::decode(last)?, &name.table))
     }
 }

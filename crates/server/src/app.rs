@@ -19,46 +19,57 @@ use thalweg_types::Retry;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
+use crate::access::Policy;
 use crate::body::{Bodies, linger};
 use crate::control::{Control, Readiness};
 use crate::endpoint;
 use crate::error::{ApiError, Code};
 use crate::guard;
 use crate::head;
+use crate::host;
 use crate::metrics::Telemetry;
 use crate::options::Options;
+use crate::places::Places;
 use crate::rates::Rates;
 use crate::route::{self, Needs, ROUTES, Route};
+use crate::seated::Crowded;
 
 /// What all requests share.
 pub(crate) struct App {
     pub(crate) control: Arc<dyn Control>,
     pub(crate) options: Options,
+    access: Policy,
     pub(crate) bodies: Bodies,
     pub(crate) telemetry: Telemetry,
     pub(crate) rates: Rates,
+    /// Connections.
+    pub(crate) places: Arc<Places>,
     /// Requests that may be in work at once.
-    places: Semaphore,
+    requests: Semaphore,
     /// Calls of [`Control`] that run or wait for a thread. A call whose request was given up keeps its place, so a
     /// node that hangs does not collect calls without bound.
     calls: Arc<Semaphore>,
-    /// Jobs that may be started or stopped at once: these take long, and must not take all threads.
-    changes: Arc<Semaphore>,
+    /// Jobs that may be started at once, and stopped: these take long, some for ever, and have threads of their own.
+    starts: Arc<Semaphore>,
+    stops: Arc<Semaphore>,
     closing: watch::Receiver<bool>,
 }
 
 /// Threads for calls that block.
 pub(crate) const BLOCKING_THREADS: usize = 16;
 const MAX_CALLS: usize = 256;
-const MAX_CHANGES: usize = 4;
+const MAX_STARTS: usize = 64;
+const MAX_STOPS: usize = 64;
 
 /// What it means for a client when a call takes too long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Reads,
     Changes,
-    /// As `Changes`, and takes long.
-    JobChanges,
+    /// As `Changes`, and takes long: a job is started.
+    Starts,
+    /// The same: a job is stopped.
+    Stops,
 }
 
 impl App {
@@ -67,9 +78,12 @@ impl App {
             bodies: Bodies::new(options.max_held_bytes, options.body_timeout),
             telemetry: Telemetry::new(),
             rates: Rates::default(),
-            places: Semaphore::new(options.max_requests),
+            access: Policy { token: options.admin.clone() },
+            places: Places::new(options.max_connections),
+            requests: Semaphore::new(options.max_requests),
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
-            changes: Arc::new(Semaphore::new(MAX_CHANGES)),
+            starts: Arc::new(Semaphore::new(MAX_STARTS)),
+            stops: Arc::new(Semaphore::new(MAX_STOPS)),
             control,
             options,
             closing,
@@ -88,21 +102,31 @@ impl App {
         limit: Duration,
         work: impl FnOnce(&dyn Control) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let places = if effect == Effect::JobChanges { &self.changes } else { &self.calls };
+        let places = match effect {
+            Effect::Reads | Effect::Changes => &self.calls,
+            Effect::Starts => &self.starts,
+            Effect::Stops => &self.stops,
+        };
         let place = Arc::clone(places).try_acquire_owned().map_err(|_| {
             ApiError::new(Code::Overloaded, "too many calls of this kind are running")
                 .hint("send it again later")
         })?;
         let control = Arc::clone(&self.control);
-        let call = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let outcome = work(&*control);
             drop(place);
             outcome
-        });
+        };
+        let call = async {
+            match effect {
+                Effect::Reads | Effect::Changes => tokio::task::spawn_blocking(work).await.ok(),
+                Effect::Starts | Effect::Stops => on_own_thread(work).await,
+            }
+        };
         match timeout(limit, call).await {
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "call of the node panicked");
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) => {
+                tracing::error!("call of the node panicked");
                 Err(ApiError::new(Code::Internal, "the node panicked over this request")
                     .hint("the log of the node has the message"))
             }
@@ -120,8 +144,18 @@ impl App {
     /// Whether the request may be worked on now.
     fn admit(&self, route: &Route, parts: &Parts) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
         guard::check(&parts.uri, &parts.headers, &self.options.allowed_hosts)?;
+        self.access.admit(self.access.access(&parts.headers), route.role)?;
+        if route.limited && parts.extensions.get::<Crowded>().is_some() {
+            let limit = self.options.max_connections;
+            return Err(ApiError::new(
+                Code::Overloaded,
+                format!("{limit} connections are in use, the most there may be"),
+            )
+            .hint("send it again later, and several requests over one connection")
+            .closing());
+        }
         let place = match route.limited {
-            true => Some(self.places.try_acquire().map_err(|_| {
+            true => Some(self.requests.try_acquire().map_err(|_| {
                 let limit = self.options.max_requests;
                 ApiError::new(
                     Code::Overloaded,
@@ -153,7 +187,8 @@ impl App {
     ) -> Response {
         let counted = self.telemetry.begin(index, Instant::now());
         let (parts, mut body) = request.into_parts();
-        let response = match head::check(&parts, self.options.max_header_bytes) {
+        let checked = head::check(&parts, self.options.max_header_bytes).and_then(|()| host::check(&parts));
+        let response = match checked {
             Ok(()) => work(parts, body).await,
             Err(error) => {
                 linger(&parts.headers, &mut body).await;
@@ -183,6 +218,15 @@ impl App {
             }
         }
     }
+}
+
+/// What work on a thread of its own comes to; `None` where it panicked, or there is no thread to be had.
+async fn on_own_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("http:job".to_owned());
+    // Who asked may have gone.
+    thread.spawn(move || drop(tell.send(work()))).ok()?;
+    told.await.ok()
 }
 
 pub(crate) type PathParams = Result<RawPathParams, RawPathParamsRejection>;

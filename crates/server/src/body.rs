@@ -16,6 +16,8 @@ use crate::error::{ApiError, Code};
 /// How much of a body that nobody wants is read, so that its sender gets to see the reply: a connection that is closed
 /// with bytes unread loses what was sent on it last.
 const LINGER_BYTES: usize = 64 << 20;
+/// Bytes that are reserved for a body on its word.
+const RESERVED: usize = 256 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A body in memory; counts against `max_held_bytes` until it is dropped.
@@ -93,7 +95,8 @@ impl Bodies {
                 continue;
             }
             if all.is_empty() {
-                all.reserve(announced.max(first.len() + data.len()));
+                // What is announced may never come.
+                all.reserve(announced.min(RESERVED).max(first.len() + data.len()));
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
             all.extend_from_slice(&data);

@@ -13,11 +13,14 @@ use crate::snapshot::{JobSnapshot, State};
 
 /// The node, as HTTP sees it.
 ///
-/// [`Control::readiness`] and [`Control::ingress`] are called on the threads that serve sockets, the latter for every
-/// body of records: neither may block. All others run on threads where blocking is fine. A request that is given
+/// [`Control::readiness`], [`Control::failed`] and [`Control::ingress`] are called on the threads that serve sockets, the
+/// last for every body of records: none may block. All others run on threads where blocking is fine. A request that is given
 /// up, by its client or because it took too long, does not cancel its call.
 pub trait Control: Send + Sync + 'static {
     fn readiness(&self) -> Readiness;
+
+    /// Jobs that have failed and were neither stopped nor started again since: who sends to them is refused.
+    fn failed(&self) -> Vec<FailedJob>;
 
     /// The door of an HTTP source.
     ///
@@ -71,6 +74,15 @@ pub enum Readiness {
     Ready,
     /// What is in flight goes to its end; nothing new is taken.
     Draining,
+}
+
+/// A job that takes no records as it has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedJob {
+    pub name: String,
+    /// A disk is full: what it holds can still be read.
+    pub is_read_only: bool,
+    pub why: String,
 }
 
 /// How a job is ended.

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
-use thalweg_connect::{Reply, SubmitError};
+use thalweg_connect::SubmitError;
 use thalweg_types::{Class, Error, Retry};
 
 use crate::control::{ControlError, Kind, Mistake, TextKind};
@@ -22,6 +22,7 @@ pub(crate) enum Code {
     InvalidRequest,
     InvalidJobFile,
     InvalidQuery,
+    Unauthorized,
     Forbidden,
     NotFound,
     MethodNotAllowed,
@@ -39,6 +40,8 @@ pub(crate) enum Code {
     Unavailable,
     Starting,
     Draining,
+    /// A job of the node takes no records.
+    NotReady,
     Overloaded,
     Timeout,
     QueryTimeout,
@@ -62,6 +65,7 @@ impl Code {
             Code::InvalidRequest => ("invalid_request", StatusCode::BAD_REQUEST, Never, None),
             Code::InvalidJobFile => ("invalid_job_file", StatusCode::BAD_REQUEST, Never, None),
             Code::InvalidQuery => ("invalid_query", StatusCode::BAD_REQUEST, Never, None),
+            Code::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, Never, None),
             Code::Forbidden => ("forbidden", StatusCode::FORBIDDEN, Never, None),
             Code::NotFound => ("not_found", StatusCode::NOT_FOUND, Never, None),
             Code::MethodNotAllowed => ("method_not_allowed", StatusCode::METHOD_NOT_ALLOWED, Never, None),
@@ -82,6 +86,7 @@ impl Code {
             }
             Code::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
             Code::Corrupt => ("corrupt", StatusCode::INTERNAL_SERVER_ERROR, Never, None),
+            Code::NotReady => ("not_ready", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("5")),
             Code::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
             Code::Starting => ("starting", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("1")),
             Code::Draining => ("draining", StatusCode::SERVICE_UNAVAILABLE, WithBackoff, Some("5")),
@@ -193,16 +198,18 @@ impl ApiError {
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
-        // The log is the only other place where an error of ours shows.
+        // The log is the only other place where an error of ours shows, and the only one for what is in files and records.
         if matches!(error.class(), Class::Internal | Class::Corrupt) {
             tracing::error!(error = %error.chain(), "request failed");
+        } else if error.has_private() {
+            tracing::warn!(error = %error.chain(), "request failed");
         }
         // All outcomes that are not known have one status, so that clients need to look out for one only.
         let code = match error.retry() {
             Retry::OutcomeUnknown => Code::Timeout,
             _ => Code::of_class(error.class()),
         };
-        let mut out = ApiError::new(code, error.chain()).retry(error.retry());
+        let mut out = ApiError::new(code, error.public_chain()).retry(error.retry());
         out.0.hint = error.hint().map(str::to_owned);
         out
     }
@@ -300,18 +307,6 @@ impl From<SubmitError> for ApiError {
                 .hint("the body is one JSON object, or one object a line"),
         }
     }
-}
-
-/// A line of a reply: the answer, or `{"error":{"code","message","hint"}}` in its place.
-pub(crate) fn write_reply(reply: &Reply, out: &mut Vec<u8>) {
-    match reply {
-        Reply::Answer(line) => out.extend_from_slice(line),
-        Reply::Rejected { code, message, hint } => {
-            let line = json!({"error": {"code": code, "message": message, "hint": hint}});
-            serde_json::to_writer(&mut *out, &line).expect("a value with text keys prints into memory");
-        }
-    }
-    out.push(b'\n');
 }
 
 #[cfg(test)]

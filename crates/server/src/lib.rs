@@ -8,6 +8,7 @@
 //! * [`control`]: what the server asks of the node; [`snapshot`]: what it is told about jobs; `node`: the node that
 //!   does it.
 //! * `route`: the table of routes; router, `/openapi.json`, metrics and the 404 all come from it.
+//! * `access`: who may do what; `token`: the file that the admin token is kept in.
 //! * `error`: the error body and the one table from error to status.
 //! * `wire`: what leaves as JSON; never the engine's own structs.
 //!
@@ -16,11 +17,13 @@
 //!   does not, as that only reads.
 //! * What a client sends is bounded before it is kept: heads, bodies one by one and together, requests,
 //!   connections, and the time of each.
-//! * Only loopback addresses are served, as there are neither TLS nor tokens yet.
+//! * What starts, stops or changes something wants the admin token; which route wants which role is in its row.
+//! * Only loopback addresses are served, as there is no TLS yet, and reading and records need no token.
 //!
 //! Not here: how bodies become records (`thalweg-connect`), how jobs run (`thalweg-node`), how SQL is answered
 //! (`thalweg-sql`).
 
+mod access;
 mod app;
 mod body;
 pub mod control;
@@ -28,19 +31,27 @@ mod endpoint;
 mod error;
 mod guard;
 mod head;
+mod host;
 mod metrics;
 mod node;
 mod openapi;
 mod options;
 mod params;
+mod places;
 mod rates;
 mod route;
+mod seated;
 mod serve;
 pub mod snapshot;
 mod stall;
+mod starting;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod token;
 mod wire;
 
 pub use control::{Control, ControlError, Readiness};
 pub use node::NodeControl;
 pub use options::Options;
 pub use serve::{Finish, Handle, Running, Server};
+pub use token::AdminToken;

@@ -1,44 +1,54 @@
 //! A node as the server controls it.
 //!
-//! The node's own list of jobs is locked while a job is opened, which may take long; this keeps a list beside it, so that
-//! records on their way to one job never wait for the start of another. Whoever starts a job on the node otherwise
-//! than through here says so with [`NodeControl::add`].
+//! Jobs are started on threads of their own ([`Starting`]), as opening what they name may take for ever: one that does not
+//! start holds up no other. Whoever starts a job on the node otherwise than through here says so with [`NodeControl::add`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
-use thalweg_connect::Ingress;
+use thalweg_connect::{Ingress, Reach};
 use thalweg_flow::JobState;
-use thalweg_node::metrics::{LiveQueries, QueryError};
-use thalweg_node::{Diagnostics, JobFile, Node, RunningJob};
+use thalweg_node::metrics::{DroppedQuery, LiveQueries, QueryError};
+use thalweg_node::{CheckOptions, Diagnostics, JobFile, Node, RunningJob};
 use thalweg_types::{Error, Micros};
 
 use crate::control::{
-    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
-    StopSummary, TextKind,
+    Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness,
+    Stop, StopSummary, TextKind,
 };
-use crate::snapshot::{Commits, JobSnapshot, QuerySnapshot, State};
+use crate::snapshot::{Commits, DroppedSnapshot, JobSnapshot, QuerySnapshot, State};
+use crate::starting::Starting;
 
 /// [`Control`] over a [`Node`].
 pub struct NodeControl {
     node: Arc<Node>,
+    /// What job files that come over HTTP may name.
+    reach: Reach,
     readiness: AtomicU8,
     /// Held for moments. Ended jobs stay until they are stopped or started again.
     jobs: RwLock<BTreeMap<Arc<str>, Arc<RunningJob>>>,
-    /// Held while a job is started, so that of two with the same name the second is told so.
-    starting: Mutex<()>,
+    starting: Starting,
 }
 
 impl NodeControl {
-    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over.
+    /// A node that is starting; [`NodeControl::set_readiness`] says when that is over. Job files that come over HTTP may name no
+    /// path and no secret.
     pub fn new(node: Arc<Node>) -> Self {
         Self {
             node,
+            reach: Reach::nothing(),
             readiness: AtomicU8::new(Readiness::Starting as u8),
             jobs: RwLock::default(),
-            starting: Mutex::default(),
+            starting: Starting::default(),
         }
+    }
+
+    /// Lets job files that come over HTTP name something.
+    #[must_use]
+    pub fn with_reach(self, reach: Reach) -> Self {
+        Self { reach, ..self }
     }
 
     pub fn set_readiness(&self, readiness: Readiness) {
@@ -61,6 +71,12 @@ impl NodeControl {
 
     fn find(&self, name: &str) -> Result<Arc<RunningJob>, ControlError> {
         let jobs = self.jobs_ref();
+        if !jobs.contains_key(name) && self.starting.is_starting(name) {
+            return Err(ControlError::Conflict {
+                message: format!("job {name:?} is being started: what it names is being opened"),
+                hint: Some("wait for it, or give it up with DELETE /v1/jobs/{job}".to_owned()),
+            });
+        }
         jobs.get(name).cloned().ok_or_else(|| not_found(Kind::Job, name, jobs.keys()))
     }
 
@@ -89,6 +105,19 @@ impl Control for NodeControl {
         all.into_iter().find(|one| *one as u8 == readiness).unwrap_or(Readiness::Starting)
     }
 
+    fn failed(&self) -> Vec<FailedJob> {
+        let jobs = self.jobs_ref();
+        let failed = jobs.values().filter_map(|job| match job.state() {
+            JobState::Failed(failure) => Some(FailedJob {
+                name: job.name().to_string(),
+                is_read_only: job.is_read_only(),
+                why: failure.for_everybody(),
+            }),
+            _ => None,
+        });
+        failed.collect()
+    }
+
     fn ingress(&self, job: &str, source: &str) -> Result<Arc<dyn Ingress>, ControlError> {
         let served = self.find(job)?;
         let door = served.ingress(source).cloned().ok_or_else(|| {
@@ -113,9 +142,9 @@ impl Control for NodeControl {
             FileFormat::Yaml => "the body (YAML)",
             FileFormat::Json => "the body (JSON)",
         };
-        let checked = JobFile::parse(shown, file, &[])
-            .and_then(|file| file.check(self.node.check_options()))
-            .map_err(mistaken)?;
+        let options = CheckOptions { reach: self.reach.clone(), ..self.node.check_options().clone() };
+        let checked =
+            JobFile::parse(shown, file, &[]).and_then(|file| file.check(&options)).map_err(mistaken)?;
         if *checked.name != *name {
             return Err(Error::user(format!(
                 "the job file names the job {:?}, the path {name:?}",
@@ -124,30 +153,38 @@ impl Control for NodeControl {
             .with_hint("give both the same name")
             .into());
         }
-        let _starting = lock(&self.starting);
         if let Some(known) = self.jobs_ref().get(name)
             && !known.state().is_final()
         {
             return Err(ControlError::Exists { kind: Kind::Job, name: name.to_owned() });
         }
-        let job = self.node.start(checked, &[])?;
-        self.add(job);
-        self.job(name)
+        let job = self.starting.start(&self.node, checked, |job| self.add(Arc::clone(job)))?;
+        Ok(snapshot(&job))
     }
 
     fn stop(&self, name: &str, how: Stop) -> Result<StopSummary, ControlError> {
+        if self.starting.give_up(name) {
+            return Ok(StopSummary {
+                state: State::Aborted,
+                records: 0,
+                answers: 0,
+                rejects: 0,
+                elapsed: Duration::ZERO,
+            });
+        }
         let served = self.find(name)?;
         match how {
             Stop::Drain => served.drain(),
             Stop::Abort => served.abort(),
         }
         let end = served.wait();
-        let _starting = lock(&self.starting);
         // Another request may have stopped it meanwhile, and a third one started it again.
-        let is_listed = self.jobs_ref().get(name).is_some_and(|listed| Arc::ptr_eq(listed, &served));
+        let mut jobs = self.jobs_mut();
+        let is_listed = jobs.get(name).is_some_and(|listed| Arc::ptr_eq(listed, &served));
         if is_listed {
-            self.jobs_mut().remove(name);
-            if let Err(error) = self.node.remove(name) {
+            jobs.remove(name);
+            let is_known = self.node.job(name).is_some_and(|known| Arc::ptr_eq(&known, &served));
+            if is_known && let Err(error) = self.node.remove(name) {
                 tracing::warn!(job = name, error = %error.chain(), "ended job not removed");
             }
         }
@@ -182,10 +219,6 @@ impl Control for NodeControl {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn not_found<'a>(kind: Kind, name: &str, known: impl Iterator<Item = &'a Arc<str>>) -> ControlError {
     ControlError::NotFound {
         kind,
@@ -201,12 +234,12 @@ fn refuse_ended(job: &RunningJob) -> Result<(), ControlError> {
         JobState::Failed(failure) if job.is_read_only() => {
             return Err(ControlError::ReadOnly {
                 job: job.name().to_string(),
-                failure: failure.to_string(),
+                failure: failure.for_everybody(),
                 hint: failure.error.and_then(|error| error.hint),
             });
         }
         JobState::Done => "is done".to_owned(),
-        JobState::Failed(failure) => format!("has failed: {failure}"),
+        JobState::Failed(failure) => format!("has failed: {}", failure.for_everybody()),
         JobState::Aborted => "was aborted".to_owned(),
     };
     Err(ControlError::Conflict {
@@ -257,6 +290,7 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
     shown.uptime = summary.elapsed;
     shown.answers = summary.answers;
     shown.rejects = summary.rejects;
+    shown.rejects_removed = job.rejects().removed().bytes;
     shown.commits = job.cycles().map(|cycles| Commits {
         cycle: cycles.committed,
         took: cycles.took,
@@ -271,6 +305,7 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
         source.rejects = source.rejects.max(written);
         source.has_door = job.ingress(name).is_some();
         source.address = job.address(name);
+        source.connections = job.connections(name).cloned();
         if let Some(checked) = checked.sources.iter().find(|checked| *checked.name == *name) {
             checked.plugin.name().clone_into(&mut source.kind);
         }
@@ -285,6 +320,10 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
         if let Some(queries) = job.queries(name) {
             let listed = queries.list().into_iter();
             operator.queries = listed.map(|(name, text)| QuerySnapshot { name, text }).collect();
+            let dropped = queries.dropped().into_iter();
+            operator.dropped = dropped
+                .map(|DroppedQuery { name, text, said }| DroppedSnapshot { name, text, said })
+                .collect();
         }
         // Parts are called after the operator that they belong to.
         let (owner, part) = name.split_once('/').map_or((name, None), |(owner, part)| (owner, Some(part)));

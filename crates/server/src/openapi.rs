@@ -26,9 +26,18 @@ pub(crate) fn document() -> Value {
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
-        "components": { "schemas": schemas() },
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": { ADMIN_TOKEN: {
+                "type": "http", "scheme": "bearer",
+                "description": "The line in the file admin.token of the node's data directory, which the node's user can read",
+            } },
+        },
     })
 }
+
+/// How what changes something is asked for.
+const ADMIN_TOKEN: &str = "adminToken";
 
 fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -68,7 +77,11 @@ fn operation(route: &Route) -> Value {
         ("500", "A fault of the node"),
     ];
     let limited = route.limited.then_some(("503", "Starting, draining or overloaded"));
-    for (status, description) in everywhere.into_iter().chain(limited) {
+    let guarded = (route.role == Role::Admin).then_some([
+        ("401", "No token"),
+        ("403", "A wrong token; a page of another site asks, or by a name that is not ours"),
+    ]);
+    for (status, description) in guarded.into_iter().flatten().chain(everywhere).chain(limited) {
         if !responses.contains_key(status) {
             responses.insert(status.to_owned(), failure(status, description));
         }
@@ -84,6 +97,9 @@ fn operation(route: &Route) -> Value {
         "x-role": role,
         "responses": responses,
     });
+    if route.role == Role::Admin {
+        operation["security"] = json!([{ ADMIN_TOKEN: [] }]);
+    }
     if !said.parameters.is_empty() {
         operation["parameters"] = Value::Array(said.parameters);
     }
@@ -95,6 +111,9 @@ fn operation(route: &Route) -> Value {
 
 fn failure(status: &str, description: &str) -> Value {
     let mut response = json!({ "description": description, "content": schema("application/json", "Error") });
+    if status == "401" {
+        response["headers"] = json!({ "WWW-Authenticate": { "schema": { "const": "Bearer" } } });
+    }
     if matches!(status, "429" | "503") {
         response["headers"] =
             json!({ "Retry-After": { "description": "Seconds", "schema": { "type": "integer" } } });
@@ -137,7 +156,10 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![],
             body: None,
             success: vec![("200", "The job", Some(schema("application/json", "Job")))],
-            errors: &[("404", "No such job; `detail.known` lists those that exist")],
+            errors: &[
+                ("404", "No such job; `detail.known` lists those that exist"),
+                ("409", "It is being started"),
+            ],
         },
         Endpoint::StartJob => start_job(),
         Endpoint::StopJob => Operation {
@@ -184,7 +206,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![],
             body: None,
             success: vec![("200", "It does", Some(schema("application/json", "Status")))],
-            errors: &[("503", "Starting or draining")],
+            errors: &[("503", "Starting, draining, or a job takes no records")],
         },
         Endpoint::OpenApi => Operation {
             id: "openapi",
@@ -378,7 +400,7 @@ fn schemas() -> Value {
     let lag = |done: &str| {
         json!({
             "type": ["number", "null"],
-            "description": format!("How far the newest event time {done} is behind the node's clock; null once the job has ended"),
+            "description": format!("How far the newest event time {done} is behind the job's clock; null once the job has ended"),
         })
     };
     let flag = || json!({ "type": "boolean" });
@@ -387,6 +409,7 @@ fn schemas() -> Value {
     let list =
         |name: &str| json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{name}") } });
     let maybe = |name: &str| json!({ "oneOf": [{ "$ref": format!("#/components/schemas/{name}") }, { "type": "null" }] });
+    let the = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
     let state = || json!({ "type": "string", "enum": wire::states() });
     let times = |of: &str| {
         json!({
@@ -428,8 +451,16 @@ fn schemas() -> Value {
             ("name", text()), ("state", state()), ("failure", maybe("Failure")), ("uptime_seconds", number()),
             ("records", whole()), ("answers", whole()), ("rejects", whole()), ("records_per_second", number()),
             ("answers_per_second", number()), ("last_cycle", whole()),
-            ("commits", maybe("Commits")), ("tick", maybe_time()),
+            ("commits", maybe("Commits")), ("tick", maybe_time()), ("clock", the("Clock")),
             ("sources", list("Source")), ("operators", list("Operator")), ("links", list("Link")),
+        ]),
+        "Clock": object(&[
+            ("offset_seconds", json!({
+                "type": "number", "description": "How far the job's clock is ahead of the machine's; negative where it is behind",
+            })),
+            ("jumps", json!({
+                "type": "integer", "minimum": 0, "description": "How often the machine's clock was set by more than a second",
+            })),
         ]),
         "Commits": object(&[
             ("cycle", whole()), ("seconds", number()), ("held_back", whole()), ("held_back_seconds", number()),
@@ -479,7 +510,7 @@ fn schemas() -> Value {
                                  "description": "Largest event time that has moved its windows" })),
             ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Markers")),
             ("marker_cpu", maybe("Markers")), ("queries", list("Query")),
-            ("tasks", list("Task")),
+            ("dropped_queries", list("DroppedQuery")), ("tasks", list("Task")),
         ]),
         "Cache": object(&[
             ("keys", whole()), ("stored", whole()), ("key_bytes", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
@@ -490,6 +521,7 @@ fn schemas() -> Value {
             ("reloads", whole()), ("failed_reloads", whole()),
         ]),
         "Query": object(&[("name", text()), ("query", text())]),
+        "DroppedQuery": object(&[("name", text()), ("query", text()), ("error", text())]),
         "Latency": times(
             "From the numbering of records at the door to the end of the operator's work on them; records of the last \
              second or two.",

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_sql::Engine;
+use thalweg_sql::Sql;
+
+use crate::token::AdminToken;
 
 /// Limits and times of a server.
 #[derive(Clone, Debug)]
@@ -20,7 +22,8 @@ pub struct Options {
     pub max_header_bytes: usize,
     /// Requests at once; health and metrics do not count.
     pub max_requests: usize,
-    /// Connections at once; further ones wait to be accepted.
+    /// Connections at once. When all are taken those that wait for a request make room for new ones; a few more are let in
+    /// for monitors.
     pub max_connections: usize,
     /// How long a request waits for the answers to its records.
     pub answer_timeout: Duration,
@@ -38,8 +41,10 @@ pub struct Options {
     pub shutdown_grace: Duration,
     /// Names by which browsers may call the server beside `localhost` and addresses.
     pub allowed_hosts: Vec<String>,
+    /// What a request needs to start, stop or change something; without one nobody may.
+    pub admin: Option<AdminToken>,
     /// What answers SQL; without one there is none.
-    pub sql: Option<Arc<Engine>>,
+    pub sql: Option<Arc<Sql>>,
 }
 
 impl Default for Options {
@@ -48,10 +53,10 @@ impl Default for Options {
             threads: 2,
             max_body_bytes: 16 << 20,
             max_text_bytes: 16 << 20,
-            max_held_bytes: 256 << 20,
+            max_held_bytes: 64 << 20,
             max_header_bytes: 32 << 10,
             max_requests: 1_024,
-            max_connections: 4_096,
+            max_connections: 1_024,
             answer_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             control_timeout: Duration::from_secs(10),
@@ -60,6 +65,7 @@ impl Default for Options {
             write_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(15),
             allowed_hosts: Vec::new(),
+            admin: None,
             sql: None,
         }
     }

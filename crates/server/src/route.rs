@@ -30,7 +30,7 @@ pub(crate) enum Needs {
     Ready,
 }
 
-/// Who may call it, once there are tokens.
+/// Who may call it; `access` says who is what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Read,

@@ -2,6 +2,9 @@
 //!
 //! The server has a runtime of its own, so that sockets and the engine's workers never wait for the same thread.
 //!
+//! Connections have places (`places`): when all are taken, those that wait for a request make room, and monitors still get
+//! in.
+//!
 //! Shutdown: the listener closes, idle connections close, requests in flight are answered (at most
 //! `shutdown_grace`), then everything else is cut off and counted in [`Finish`].
 
@@ -15,18 +18,19 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use thalweg_types::Error;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::app::{self, App, BLOCKING_THREADS, Effect};
 use crate::control::Control;
 use crate::options::Options;
+use crate::places::Seat;
 use crate::rates::INTERVAL;
+use crate::seated::Seated;
 use crate::stall::Stall;
 
 /// What the kernel keeps for us while we are busy.
@@ -34,6 +38,9 @@ const BACKLOG: u32 = 1_024;
 
 /// How much of a connection's input is read ahead. Bodies go through in pieces of this size.
 const READ_AHEAD: usize = 64 << 10;
+
+/// How long calls of the node that nobody waits for any more may go on after the end of the server.
+const LETTING_GO: Duration = Duration::from_secs(1);
 
 /// Pause after the system refused a connection (out of file descriptors): it will not get better at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -172,8 +179,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Calls of the node that hang must not hang us.
-            runtime.shutdown_background();
+            // Calls of the node that hang must not hang us. What does not hang lets go of the node, which may have a temporary
+            // folder to remove.
+            runtime.shutdown_timeout(LETTING_GO);
         }
     }
 }
@@ -253,34 +261,37 @@ async fn accept(
     app: Arc<App>,
     mut closing: watch::Receiver<bool>,
 ) -> Finish {
-    let most = app.options.max_connections.clamp(1, u32::MAX as usize);
-    let slots = Arc::new(Semaphore::new(most));
+    let mut has_said = false;
     loop {
-        let next = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, listener.accept().await)
-        };
-        let (slot, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = closes(&mut closing) => break,
-            next = next => next,
+            accepted = listener.accept() => accepted,
         };
-        let Ok(slot) = slot else { break };
         match accepted {
             Ok((stream, _peer)) => {
+                has_said = false;
                 app.telemetry.accepted.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(connection(stream, router.clone(), Arc::clone(&app), closing.clone(), slot));
+                // One that has come and has no place is held, so that what makes room is known to be of use.
+                let seat = tokio::select! {
+                    biased;
+                    () = closes(&mut closing) => break,
+                    seat = app.places.enter() => seat,
+                };
+                tokio::spawn(connection(stream, router.clone(), Arc::clone(&app), closing.clone(), seat));
             }
             Err(error) if is_of_peer(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "http connection not accepted");
+                // Once: while a lack of handles lasts the next tries say the same.
+                if !std::mem::replace(&mut has_said, true) {
+                    tracing::warn!(%error, "http connection not accepted, and tried again");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     drop(listener);
-    let all = timeout(app.options.shutdown_grace, slots.acquire_many(most as u32)).await;
-    Finish { cut_off: if all.is_ok() { 0 } else { most - slots.available_permits() } }
+    Finish { cut_off: app.places.wait_until_empty(app.options.shutdown_grace).await }
 }
 
 /// Returns when the server is to come to its end.
@@ -299,7 +310,7 @@ async fn connection(
     router: Router,
     app: Arc<App>,
     mut closing: watch::Receiver<bool>,
-    _slot: OwnedSemaphorePermit,
+    seat: Arc<Seat>,
 ) {
     struct Open<'a>(&'a App);
     impl Drop for Open<'_> {
@@ -315,17 +326,12 @@ async fn connection(
         tracing::debug!(%error, "http connection without nodelay");
     }
     let io = TokioIo::new(Stall::new(stream, app.options.write_timeout));
-    // hyper's own refusals have no body: what it lets through beyond the limit is refused by `head`.
-    let most_read = app.options.max_header_bytes.saturating_mul(2);
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(app.options.idle_timeout)
-        .max_header_size(most_read)
-        .max_buf_size(READ_AHEAD.max(most_read))
-        .serve_connection(io, TowerToHyperService::new(router));
+    let connection = http(&app.options).serve_connection(io, Seated::new(router, Arc::clone(&seat)));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        // It waits for a request, and others want in.
+        () = seat.told() => return,
         () = closes(&mut closing) => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -335,4 +341,18 @@ async fn connection(
         // Peers that go away or talk nonsense are their own business.
         tracing::debug!(%error, "http connection ended");
     }
+}
+
+/// HTTP/1, as every connection speaks it.
+pub(crate) fn http(options: &Options) -> http1::Builder {
+    // hyper's own refusals have no body: what it lets through beyond the limit is refused by `head`.
+    let most_read = options.max_header_bytes.saturating_mul(2);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(options.idle_timeout)
+        .max_header_size(most_read)
+        .max_buf_size(READ_AHEAD.max(most_read))
+        // Who has said all that it wants to say still wants its reply.
+        .half_close(true);
+    http
 }

@@ -3,10 +3,13 @@
 //! Rates are not part of it; the server makes them out of two snapshots (`rates`).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_flow::{
-    CacheCounts, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts, TaskStats,
+    CacheCounts, ClockStats, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts,
+    TaskStats,
 };
 use thalweg_types::Micros;
 
@@ -22,12 +25,16 @@ pub struct JobSnapshot {
     pub records: u64,
     pub answers: u64,
     pub rejects: u64,
+    /// Bytes of rejects that made room for newer ones.
+    pub rejects_removed: u64,
     /// 0 before the first.
     pub last_cycle: u64,
     /// `None` where nothing is committed, because the job does not outlive its process.
     pub commits: Option<Commits>,
     /// The last tick.
     pub tick: Option<Micros>,
+    /// How the job's clock and the machine's agree.
+    pub clock: ClockStats,
     pub sources: Vec<SourceSnapshot>,
     /// Operators and sinks, in the order of the graph.
     pub operators: Vec<OperatorSnapshot>,
@@ -100,11 +107,13 @@ pub struct SourceSnapshot {
     pub has_door: bool,
     /// Where a listening source can be reached.
     pub address: Option<SocketAddr>,
-    /// How far the newest event time that it has given is behind the node's clock; `None` before the first record
+    /// How far the newest event time that it has given is behind the job's clock; `None` before the first record
     /// and after the end of the job.
     pub lag: Option<Duration>,
     /// What it received and lost, where it receives datagrams.
     pub datagrams: Option<DatagramStats>,
+    /// Where its connections are counted, where it takes any.
+    pub connections: Option<Arc<ConnectionCounts>>,
     /// Its decoders.
     pub tasks: Vec<TaskSnapshot>,
 }
@@ -116,9 +125,11 @@ pub struct OperatorSnapshot {
     pub kind: String,
     pub is_sink: bool,
     pub queries: Vec<QuerySnapshot>,
+    /// Queries that failed and were dropped for that, the latest last.
+    pub dropped: Vec<DroppedSnapshot>,
     /// Largest of its tasks; `None` for what has none.
     pub task_time: Option<Micros>,
-    /// How far the newest event time that it has taken is behind the node's clock; `None` before the first record
+    /// How far the newest event time that it has taken is behind the job's clock; `None` before the first record
     /// and after the end of the job.
     pub lag: Option<Duration>,
     /// From the numbering of records to the end of the operator's work on them; of all tasks, since the job's start.
@@ -128,6 +139,15 @@ pub struct OperatorSnapshot {
     /// Processor time of the same.
     pub marker_cpu: LatencyCounts,
     pub tasks: Vec<TaskSnapshot>,
+}
+
+/// A query that was added while the job ran, failed, and was dropped for that.
+#[derive(Clone, Debug)]
+pub struct DroppedSnapshot {
+    pub name: String,
+    pub text: String,
+    /// What failed.
+    pub said: String,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -186,6 +206,7 @@ impl JobSnapshot {
             blocked: source.blocked,
             lag: lag(&source.tasks),
             datagrams: source.datagrams.clone(),
+            connections: None,
             tasks: source.tasks.iter().map(TaskSnapshot::from).collect(),
             ..SourceSnapshot::default()
         });
@@ -220,9 +241,11 @@ impl JobSnapshot {
             records: stats.records,
             answers: 0,
             rejects: stats.rejects,
+            rejects_removed: 0,
             last_cycle: stats.cycles,
             commits: None,
             tick: (stats.tick != 0).then_some(stats.tick),
+            clock: stats.clock,
             sources: sources.collect(),
             operators: operators.collect(),
             links: links.collect(),
@@ -248,7 +271,7 @@ impl From<&thalweg_flow::JobFailure> for Failure {
             operator: failure.operator.to_string(),
             task: failure.task,
             record: failure.record.clone(),
-            message: failure.message.clone(),
+            message: failure.public.clone(),
             panic: failure.panic,
             hint: failure.error.as_ref().and_then(|error| error.hint.clone()),
         }

@@ -76,6 +76,7 @@ pub(crate) struct Job {
     last_cycle: u64,
     commits: Option<Commits>,
     tick: Option<String>,
+    clock: Clock,
     sources: Vec<Source>,
     operators: Vec<Operator>,
     links: Vec<Link>,
@@ -87,6 +88,13 @@ struct Commits {
     seconds: f64,
     held_back: u64,
     held_back_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Clock {
+    /// The job's clock less the machine's.
+    offset_seconds: f64,
+    jumps: u64,
 }
 
 #[derive(Serialize)]
@@ -199,7 +207,16 @@ struct Operator {
     markers: Option<Latency>,
     marker_cpu: Option<Latency>,
     queries: Vec<Query>,
+    dropped_queries: Vec<Dropped>,
     tasks: Vec<Task>,
+}
+
+/// A query that failed and was dropped for that.
+#[derive(Serialize)]
+struct Dropped {
+    name: String,
+    query: String,
+    error: String,
 }
 
 /// What an operator found among its records.
@@ -301,6 +318,7 @@ impl Job {
                 held_back_seconds: rounded(commits.held_back_for.as_secs_f64()),
             }),
             tick: job.tick.map(format_timestamp),
+            clock: Clock { offset_seconds: rounded(job.clock.ahead as f64 / 1e6), jumps: job.clock.jumps },
             sources: job.sources.iter().map(|source| since.source(job, source)).collect(),
             operators: job.operators.iter().map(|operator| since.operator(operator)).collect(),
             links: job.links.iter().map(|link| since.link(link)).collect(),
@@ -417,6 +435,15 @@ impl Since<'_> {
                 .queries
                 .iter()
                 .map(|query| Query { name: query.name.clone(), query: query.text.clone() })
+                .collect(),
+            dropped_queries: operator
+                .dropped
+                .iter()
+                .map(|query| Dropped {
+                    name: query.name.clone(),
+                    query: query.text.clone(),
+                    error: query.said.clone(),
+                })
                 .collect(),
             tasks,
         }

@@ -22,7 +22,17 @@ pub(crate) struct Admission {
 }
 
 /// One waiting query; leaves the line when it is dropped.
-struct InLine<'a>(&'a AtomicUsize);
+pub(crate) struct InLine<'a>(&'a AtomicUsize);
+
+impl<'a> InLine<'a> {
+    /// A place in the line, unless it is full.
+    pub(crate) fn enter(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
+        // A count that is too high for a moment refuses one query more, never one less.
+        let before = waiting.fetch_add(1, Ordering::Relaxed);
+        let in_line = Self(waiting);
+        (before < most).then_some(in_line)
+    }
+}
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
@@ -49,12 +59,9 @@ impl Admission {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }
-        // A count that is too high for a moment refuses one query more, never one less.
-        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _in_line = InLine(&self.waiting);
-        if waiting >= most {
+        let Some(_in_line) = InLine::enter(&self.waiting, most) else {
             return Err(Exceeded::Waiting { running, waiting: most }.into_error());
-        }
+        };
         match timeout(time, Arc::clone(&self.places).acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) => Err(Error::internal("the places of queries are closed")),

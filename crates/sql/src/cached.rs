@@ -181,7 +181,8 @@ mod tests {
         let cache = runtime.cache_manager.get_file_metadata_cache();
         let factory = CachedReads(CachedParquetFileReaderFactory::new(store, cache));
         let path = file.path().to_owned();
-        let stored = Arc::new(StoredFile { path, rows: 0, bytes: 10, first: 0, last: 0 });
+        let sum = thalweg_table::sums::FileSum::of_whole(b"0123456789");
+        let stored = Arc::new(StoredFile { path, rows: 0, bytes: 10, first: 0, last: 0, sum });
         let elsewhere = PartitionedFile::new("not there", 10).with_extension(stored);
         let metrics = ExecutionPlanMetricsSet::new();
         let mut reader = factory.create_reader(0, elsewhere, None, &metrics).unwrap();

@@ -18,8 +18,15 @@ use crate::run::{Shared, run};
 use crate::session;
 
 /// Nice value of the threads: above 0 gives way to others.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 10;
+pub(crate) const NICE: i32 = 10;
+
+/// Stack of each thread. Parser and planner recurse over what a query nests; memory is taken as it is used.
+pub(crate) const STACK: usize = 16 << 20;
+
+/// Threads that may wait for files, by threads that compute.
+pub(crate) fn threads_for_files(threads: usize) -> usize {
+    (threads / 4).max(2)
+}
 
 /// Runs queries over the tables of a catalog.
 pub struct Engine {
@@ -40,14 +47,20 @@ impl Engine {
     /// # Errors
     /// If the system gives no threads.
     pub fn new(catalog: Arc<dyn Catalog>, limits: Limits) -> Result<Self, Error> {
+        Self::of_priority(catalog, limits, NICE)
+    }
+
+    /// As [`Engine::new`], with another nice value.
+    pub(crate) fn of_priority(catalog: Arc<dyn Catalog>, limits: Limits, nice: i32) -> Result<Self, Error> {
         let names = AtomicUsize::new(0);
         let threads = limits.threads.max(1);
         let not_started = |error| Error::external("start the threads of the SQL engine").with_source(error);
         let compute = Builder::new_multi_thread()
             .worker_threads(threads)
-            .max_blocking_threads((threads / 4).max(2))
+            .max_blocking_threads(threads_for_files(threads))
+            .thread_stack_size(STACK)
             .thread_name_fn(move || format!("sql-{}", names.fetch_add(1, Ordering::Relaxed)))
-            .on_thread_start(give_way)
+            .on_thread_start(move || give_way(nice))
             .enable_time()
             .build()
             .map_err(not_started)?;
@@ -55,6 +68,7 @@ impl Engine {
             .worker_threads(1)
             .max_blocking_threads(1)
             .thread_name("sql-control")
+            .thread_stack_size(STACK)
             .enable_time()
             .build()
             .map_err(not_started)?;
@@ -91,6 +105,12 @@ impl Engine {
         &self.shared.limits
     }
 
+    /// Where queries compute.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn compute(&self) -> &Handle {
+        &self.shared.compute
+    }
+
     fn spawn(&self, sql: &str) -> Result<(Handle, oneshot::Receiver<Ready>), Error> {
         let runtimes = self.runtimes.as_ref().ok_or_else(torn)?;
         let (sender, ready) = oneshot::channel();
@@ -118,12 +138,12 @@ impl std::fmt::Debug for Engine {
 }
 
 #[cfg(target_os = "linux")]
-fn give_way() {
+fn give_way(nice: i32) {
     // On Linux this is the calling thread alone. Where it is forbidden, queries compete.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::debug!(%error, "a thread for queries keeps its priority");
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_way() {}
+fn give_way(_: i32) {}

@@ -42,10 +42,14 @@ pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
             Error::external(format!("read a file of a table: {}", plain(root)))
         }
         DataFusionError::Internal(_) | DataFusionError::ExecutionJoin(_) | DataFusionError::Ffi(_) => {
-            Error::internal(format!("run the query: {}", plain(root)))
+            let text = plain(root);
+            wants_too_much(&text, memory).unwrap_or_else(|| Error::internal(format!("run the query: {text}")))
         }
         DataFusionError::SchemaError(schema, _) => no_field(schema),
-        _ => Error::user(plain(root)),
+        _ => {
+            let text = plain(root);
+            wants_too_much(&text, memory).unwrap_or_else(|| Error::user(text))
+        }
     };
     let Some(place) = place(error) else { return out };
     let placed = Error::new(out.class(), format!("{} at {place}", out.message())).with_retry(out.retry());
@@ -53,6 +57,21 @@ pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
         Some(hint) => placed.with_hint(hint),
         None => placed,
     }
+}
+
+/// The error for a panic over a size that no machine has, or over memory that the system refused; by its message.
+pub(crate) fn wants_too_much(message: &str, memory: u64) -> Option<Error> {
+    const MESSAGES: [&str; 6] = [
+        "capacity overflow",
+        "memory allocation",
+        "failed to allocate",
+        "offset overflow",
+        "spawn worker thread",
+        "failed to round",
+    ];
+    let lower = message.to_lowercase();
+    let found = MESSAGES.iter().find(|text| lower.contains(*text))?;
+    Some(Exceeded::Memory { limit: memory, what: (*found).to_owned() }.into_error())
 }
 
 /// `Error` has no copy, as its source may have none; its text stands for that.

@@ -1,5 +1,8 @@
 //! SQL over the tables of jobs.
 //!
+//! [`Sql`] is what a node has: where it can (Linux), queries run in processes of their own ([`Workers`]), each with an
+//! [`Engine`]; elsewhere, and in tests, in this one.
+//!
 //! [`Engine`] runs queries over what a [`Catalog`](thalweg_table::Catalog) shows, on threads of its own. The life of a
 //! query: `statement` lets only what reads pass; `admission` gives it one of the places; `session` plans it over one
 //! snapshot per table (`names`, `stored`), with the functions, views and rules of this crate; `run` carries its batches
@@ -8,6 +11,7 @@
 //! Invariants
 //! * Nothing here writes, and no statement that would is planned.
 //! * A query sees one snapshot of each table, taken when it first names it, and holds it to its end.
+//! * No text of SQL ends, blocks or bloats a process that has [`Workers`].
 //! * Queries that run, queries that wait, their memory, their time and what waits for a reader are bounded.
 //! * An answer from a rollup is the answer that the rows would give, to the bit (`rollup`).
 //!
@@ -30,15 +34,27 @@ mod pieces;
 mod reply;
 mod rollup;
 mod run;
+mod service;
 mod session;
 mod shown;
 mod statement;
 mod stored;
 mod table_function;
 mod tally;
+mod verified;
 mod view;
+#[cfg(target_os = "linux")]
+mod wire;
+#[cfg(target_os = "linux")]
+pub mod worker;
+#[cfg(target_os = "linux")]
+mod workers;
 
 pub use engine::Engine;
 pub use limits::{Exceeded, Limits};
 pub use output::{Chunks, Format, write};
 pub use reply::Reply;
+pub use service::Sql;
+pub use statement::check;
+#[cfg(target_os = "linux")]
+pub use workers::{Counts, Program, Setup, Stopped, Workers};

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thalweg_types::{Error, format_duration, format_size};
 
-/// What the queries of an engine may take.
+/// What queries may take: those of an engine together, or each one where it has a process of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes for sorting, grouping and joining, for all queries together. Nothing is spilled to disk.
+    /// Bytes for sorting, grouping and joining. Nothing is spilled to disk.
     pub memory: u64,
     /// Bytes of Parquet metadata that are kept between queries; what was not used for longest goes first.
     pub metadata: u64,
@@ -39,7 +40,7 @@ impl Default for Limits {
 }
 
 /// The limit that ended a query; the source of its [`Error`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Exceeded {
     #[error("{running} queries run and {waiting} wait, the most that may")]
@@ -50,7 +51,7 @@ pub enum Exceeded {
     Place { limit: Duration },
     #[error("nobody took its rows for {}", text(*limit))]
     Reader { limit: Duration },
-    #[error("queries may take {} of memory together, and it wanted more ({what})", format_size(*limit))]
+    #[error("queries may take {} of memory, and it wanted more ({what})", format_size(*limit))]
     Memory { limit: u64, what: String },
 }
 

@@ -23,11 +23,11 @@ use thalweg_table::Catalog;
 use thalweg_types::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, timeout};
 
 use crate::admission::Admission;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::interrupt::{Flag, Stop};
 use crate::limits::{Exceeded, Limits};
 use crate::session::{self, Held, Query};
@@ -98,7 +98,7 @@ async fn pass_on(
         if let Err(last) = give(sender, Item::Batch(batch), budget.limit).await {
             return last;
         }
-        let step = budget.spend(Computed::of(&shared.compute, async move {
+        let step = budget.spend(Computed::of(shared, async move {
             let next = query.step().await;
             (next, query)
         }));
@@ -138,7 +138,7 @@ async fn begin(
     let mut missed = None;
     loop {
         let first = first(Arc::clone(shared), statement.clone(), held.clone());
-        match budget.spend(Computed::of(&shared.compute, first)).await? {
+        match budget.spend(Computed::of(shared, first)).await? {
             Ok((query, first)) => return Ok((query, first, budget)),
             Err(Fault { error, vanished: Some(path) }) if attempt < ATTEMPTS => {
                 tracing::debug!(%error, attempt, "a file vanished under a query");
@@ -182,11 +182,15 @@ impl Budget {
 }
 
 /// Work on the threads for it. Dropping it gives it up.
-struct Computed<T>(JoinHandle<T>);
+struct Computed<T> {
+    work: JoinHandle<T>,
+    /// The limit on memory.
+    memory: u64,
+}
 
 impl<T: Send + 'static> Computed<T> {
-    fn of(compute: &Handle, work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self(compute.spawn(work))
+    fn of(shared: &Shared, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { work: shared.compute.spawn(work), memory: shared.limits.memory }
     }
 }
 
@@ -194,14 +198,21 @@ impl<T> Future for Computed<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|done| {
-            done.map_err(|_| Error::internal("the query panicked").with_hint("the log has the message"))
-        })
+        let memory = self.memory;
+        Pin::new(&mut self.work).poll(context).map(|done| done.map_err(|error| panicked(&error, memory)))
+    }
+}
+
+/// A step that panicked. What asks for more than a machine can have is a query that takes too much.
+fn panicked(error: &JoinError, memory: u64) -> Error {
+    match fault::wants_too_much(&error.to_string(), memory) {
+        Some(too_much) => too_much,
+        None => Error::internal("the query panicked").with_hint("the log has the message"),
     }
 }
 
 impl<T> Drop for Computed<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        self.work.abort();
     }
 }

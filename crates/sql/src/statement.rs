@@ -16,12 +16,7 @@ const READS: &str = "tables are written by their jobs; here SELECT, WITH, VALUES
 /// # Errors
 /// Of class user, with line and column where it is no SQL.
 pub(crate) fn parse(sql: &str) -> Result<Statement, Error> {
-    if sql.len() > MOST_BYTES {
-        return Err(Error::user(format!(
-            "a query of {} bytes, where at most {MOST_BYTES} are read",
-            sql.len()
-        )));
-    }
+    check_length(sql)?;
     let mut statements = DFParserBuilder::new(sql)
         .build()
         .and_then(|mut parser| parser.parse_statements())
@@ -36,6 +31,25 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, Error> {
     };
     reads(&statement)?;
     Ok(statement)
+}
+
+/// Reads a statement and throws it away; whether it is one that only reads. What nests takes stack.
+///
+/// # Errors
+/// Of class user, with line and column where it is no SQL.
+pub fn check(sql: &str) -> Result<(), Error> {
+    parse(sql).map(drop)
+}
+
+/// Refuses a text that is too long.
+///
+/// # Errors
+/// Of class user.
+pub(crate) fn check_length(sql: &str) -> Result<(), Error> {
+    if sql.len() <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(Error::user(format!("a query of {} bytes, where at most {MOST_BYTES} are read", sql.len())))
 }
 
 /// Refuses what does not only read.

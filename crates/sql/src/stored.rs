@@ -35,6 +35,7 @@ use crate::cached::CachedReads;
 use crate::fault::ours;
 use crate::pieces::pieces;
 use crate::shown::{as_shown, shown};
+use crate::verified::VerifiedReads;
 
 /// Which rows of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,6 +110,8 @@ impl StoredTable {
         );
         #[cfg(target_os = "linux")]
         let factory = CachedReads(factory);
+        let factory =
+            VerifiedReads { reads: factory, metadata: runtime.cache_manager.get_file_metadata_cache() };
         let options = TableParquetOptions {
             global: state.config_options().execution.parquet.clone(),
             ..Default::default()

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use thalweg_state::StateError;
 use thalweg_state::registry::Place;
 use thalweg_state::wire::{self, Fields};
-use thalweg_storage::{OpenMode, publish};
+use thalweg_storage::{OpenMode, make_dir, publish};
 
 const MAGIC: [u8; 8] = *b"\xf7ThSpac\n";
 const LEN: usize = 20;
@@ -44,10 +44,7 @@ pub(crate) fn read(place: &Place) -> Result<Option<u64>, StateError> {
 /// `Io`, `Full`.
 pub(crate) fn write(place: &Place, number: u64) -> Result<(), StateError> {
     let dir = place.dir.as_path();
-    place.fs.create_dir_all(dir).map_err(StateError::io("create", dir))?;
-    if let Some(parent) = dir.parent() {
-        place.fs.sync_dir(parent).map_err(StateError::io("sync", parent))?;
-    }
+    make_dir(place.fs.as_ref(), dir).map_err(StateError::io("create", dir))?;
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&number.to_le_bytes());
     wire::seal(&mut bytes);

@@ -1,8 +1,17 @@
 //! The commit log: one file of records of which the last whole one counts.
 //!
-//! Layout: magic 8, format version 2, zeros 6, then frames ([`crate::frame`]), one per record. A record is appended and
-//! synced; what a crash leaves of the last append is cut when the file is opened. A file that has grown long is
-//! replaced, by rename, by one that holds the new record alone.
+//! Layout: magic 8, format version 2, zeros 2, run 8, checksum of these 20 bytes 4, then frames ([`crate::frame`]), one per
+//! record, and behind each one a *seal*, a frame without a payload. A record is appended and synced, and then sealed: so a
+//! last record that is not whole and has a seal was whole once, and is damage; one without a seal is what a crash leaves
+//! of an append, and is cut when the file is opened. A seal says nothing else, all its bytes are known, and it need not be
+//! durable before the next record is. A file that has grown long is replaced, by rename, by one that holds the new record
+//! alone.
+//!
+//! The *run* is a number that the log is made with, and keeps: what stands beside it bears it too, so that files of
+//! another log of the same name are none of its own. 0 where nobody gave one.
+//!
+//! Format 1 had zeros in place of run and checksum, 16 bytes of header, and no seals. It is read, and written anew when it
+//! is opened.
 //!
 //! Invariants
 //! * [`CommitLog::append`] has returned: the record survives a power cut, and is what the next opening finds.
@@ -15,15 +24,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::frame::{Chain, FRAME_HEADER, FrameError, FrameReader, announced_len};
+use crate::frame::{Chain, FRAME_HEADER, FrameError, FrameReader, announced_len, parse};
 use crate::fs::write_again;
 use crate::log::LogError;
 use crate::{File, Fs, OpenMode, publish};
 
 /// Persisted.
 const MAGIC: &[u8; 8] = b"thlgcmt\n";
-const VERSION: u16 = 1;
-const HEADER: usize = 16;
+const VERSION: u16 = 2;
+const HEADER: usize = 24;
+/// Of the first version.
+const FIRST_HEADER: usize = 16;
+/// Where the checksum of the header is.
+const CHECKSUM: usize = 20;
 
 /// A file longer than this is replaced at the next append.
 const LONG: u64 = 1 << 20;
@@ -35,6 +48,7 @@ pub struct CommitLog {
     fs: Arc<dyn Fs>,
     path: PathBuf,
     identity: u64,
+    run: u64,
     file: Arc<dyn File>,
     chain: Chain,
     end: u64,
@@ -61,6 +75,8 @@ pub struct CommitSummary {
     pub bytes: u64,
     /// Bytes behind it that are no whole record: what a crash has left, or an append under way.
     pub torn: Option<u64>,
+    /// What the log was made with.
+    pub run: u64,
 }
 
 /// Reads a commit log, beside whoever writes it; nothing is changed.
@@ -69,8 +85,8 @@ pub struct CommitSummary {
 /// As [`CommitLog::open`].
 pub fn read_commits(fs: &dyn Fs, path: &Path, identity: u64) -> Result<CommitSummary, LogError> {
     let bytes = read(fs, path)?;
-    let Survey { records, torn, end, .. } = survey(path, &bytes, identity)?;
-    Ok(CommitSummary { records, bytes: end, torn })
+    let Survey { records, torn, end, run, .. } = survey(path, &bytes, identity)?;
+    Ok(CommitSummary { records, bytes: end, torn, run })
 }
 
 /// Whether a file begins as a commit log does.
@@ -93,35 +109,72 @@ impl CommitLog {
     /// # Errors
     /// [`LogError::Damaged`], [`LogError::NewerFormat`], what the disk says.
     pub fn open(fs: Arc<dyn Fs>, path: impl Into<PathBuf>, identity: u64) -> Result<OpenedCommits, LogError> {
+        Self::open_or_make(fs, path, identity, 0)
+    }
+
+    /// The same; a log that is made here has `run` in it.
+    ///
+    /// # Errors
+    /// As [`CommitLog::open`].
+    pub fn open_or_make(
+        fs: Arc<dyn Fs>,
+        path: impl Into<PathBuf>,
+        identity: u64,
+        run: u64,
+    ) -> Result<OpenedCommits, LogError> {
         let path = path.into();
         let missing = |error: &LogError| matches!(error, LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
         let bytes = match read(fs.as_ref(), &path) {
             Err(error) if missing(&error) => {
-                publish(fs.as_ref(), &path, &header()).map_err(LogError::io("create", &path))?;
-                header().to_vec()
+                publish(fs.as_ref(), &path, &header(run)).map_err(LogError::io("create", &path))?;
+                header(run).to_vec()
             }
             bytes => bytes?,
         };
-        let Survey { mut records, torn, chain, end } = survey(&path, &bytes, identity)?;
+        let mut survey = survey(&path, &bytes, identity)?;
+        if survey.version < VERSION {
+            let mut chain = Chain::new(identity);
+            let mut bytes = header(survey.run).to_vec();
+            survey.records.iter().for_each(|record| push(record, &mut chain, &mut bytes));
+            publish(fs.as_ref(), &path, &bytes).map_err(LogError::io("replace", &path))?;
+            survey = Survey { chain, end: bytes.len() as u64, is_sealed: true, ..survey };
+        }
+        let Survey { mut records, torn, mut chain, mut end, is_sealed, version, run } = survey;
         let file = fs.open(&path, OpenMode::Write).map_err(LogError::io("open", &path))?;
-        if torn.is_some() {
+        if torn.is_some() && version == VERSION {
             file.truncate(end).map_err(LogError::io("cut", &path))?;
         }
         // What a killed process wrote may not be synced, the name neither, and from here on it counts.
         let last = records.pop();
-        let last_bytes = last.as_ref().map_or(0, |record| (FRAME_HEADER + record.len()) as u64);
+        let seal = if is_sealed { FRAME_HEADER } else { 0 };
+        let last_bytes = last.as_ref().map_or(0, |record| (FRAME_HEADER + record.len() + seal) as u64);
         write_again(file.as_ref(), end - last_bytes..end).map_err(LogError::io("write again", &path))?;
         file.sync_data().map_err(LogError::io("sync", &path))?;
+        if last.is_some() && !is_sealed {
+            let mut seal = Vec::new();
+            chain.push(&[], &mut seal);
+            file.write_all_at(&seal, end).map_err(LogError::io("write", &path))?;
+            end += seal.len() as u64;
+            file.sync_data().map_err(LogError::io("sync", &path))?;
+        }
         let folder = path.parent().unwrap_or(Path::new("."));
         fs.sync_dir(folder).map_err(LogError::io("sync", folder))?;
-        Ok(OpenedCommits { log: Self { fs, path, identity, file, chain, end, failed: None }, last, torn })
+        Ok(OpenedCommits {
+            log: Self { fs, path, identity, run, file, chain, end, failed: None },
+            last,
+            torn,
+        })
     }
 
-    /// Appends a record. It is durable when this returns.
+    /// Appends a record, which is not empty. It is durable when this returns.
     ///
     /// # Errors
     /// What the disk says. Afterwards every call fails: whether the record counts shows when it is opened again.
+    ///
+    /// # Panics
+    /// If the record is empty, as seals are.
     pub fn append(&mut self, record: &[u8]) -> Result<(), LogError> {
+        assert!(!record.is_empty(), "a record of a commit log has bytes");
         if let Some(reason) = &self.failed {
             return Err(LogError::Poisoned { dir: self.path.clone(), reason: reason.clone() });
         }
@@ -130,6 +183,11 @@ impl CommitLog {
             self.failed = Some(error.to_string());
         }
         outcome
+    }
+
+    /// What the log was made with.
+    pub fn run(&self) -> u64 {
+        self.run
     }
 
     /// Whether the next record that is appended will replace all before it.
@@ -143,6 +201,11 @@ impl CommitLog {
         chain.push(record, &mut frame);
         self.file.write_all_at(&frame, self.end).map_err(LogError::io("write", &self.path))?;
         self.file.sync_data().map_err(LogError::io("sync", &self.path))?;
+        // Not before: it says that what is before it is on the disk.
+        let record = frame.len();
+        chain.push(&[], &mut frame);
+        let seal = self.end + record as u64;
+        self.file.write_all_at(&frame[record..], seal).map_err(LogError::io("write", &self.path))?;
         self.chain = chain;
         self.end += frame.len() as u64;
         Ok(())
@@ -150,8 +213,8 @@ impl CommitLog {
 
     fn replace(&mut self, record: &[u8]) -> Result<(), LogError> {
         let mut chain = Chain::new(self.identity);
-        let mut bytes = header().to_vec();
-        chain.push(record, &mut bytes);
+        let mut bytes = header(self.run).to_vec();
+        push(record, &mut chain, &mut bytes);
         publish(self.fs.as_ref(), &self.path, &bytes).map_err(LogError::io("replace", &self.path))?;
         self.file = self.fs.open(&self.path, OpenMode::Write).map_err(LogError::io("open", &self.path))?;
         self.chain = chain;
@@ -160,10 +223,19 @@ impl CommitLog {
     }
 }
 
-fn header() -> [u8; HEADER] {
+/// Adds a record and its seal to bytes that are written as a whole.
+fn push(record: &[u8], chain: &mut Chain, bytes: &mut Vec<u8>) {
+    chain.push(record, bytes);
+    chain.push(&[], bytes);
+}
+
+fn header(run: u64) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(MAGIC);
     header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..CHECKSUM].copy_from_slice(&run.to_le_bytes());
+    let crc = crc32fast::hash(&header[..CHECKSUM]);
+    header[CHECKSUM..].copy_from_slice(&crc.to_le_bytes());
     header
 }
 
@@ -177,10 +249,23 @@ fn read(fs: &dyn Fs, path: &Path) -> Result<Vec<u8>, LogError> {
 }
 
 struct Survey {
+    version: u16,
     records: Vec<Vec<u8>>,
     torn: Option<u64>,
     chain: Chain,
     end: u64,
+    /// The last record has its seal.
+    is_sealed: bool,
+    run: u64,
+}
+
+/// The chain behind a seal that is to stand at the start of `bytes` and does not, where the next record does: sectors of
+/// writes that no sync has followed arrive in any order, so a record may be there and the seal before it not.
+fn lost_seal(bytes: &[u8], mut chain: Chain) -> Option<Chain> {
+    let mut seal = Vec::new();
+    chain.push(&[], &mut seal);
+    let next = bytes.get(seal.len()..)?;
+    parse(next, chain).is_ok().then_some(chain)
 }
 
 fn survey(path: &Path, bytes: &[u8], identity: u64) -> Result<Survey, LogError> {
@@ -192,46 +277,74 @@ fn survey(path: &Path, bytes: &[u8], identity: u64) -> Result<Survey, LogError> 
         got,
     };
     // The header came by rename: no crash leaves half of it.
-    let Some(head) = bytes.get(..HEADER) else {
-        return Err(damaged(0, "bytes of the header", HEADER.to_string(), bytes.len().to_string()));
-    };
+    let short =
+        |wanted: usize| damaged(0, "bytes of the header", wanted.to_string(), bytes.len().to_string());
+    let Some(head) = bytes.get(..FIRST_HEADER) else { return Err(short(HEADER)) };
     let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
     if head[..8] != *MAGIC {
         return Err(damaged(0, "magic", shown(MAGIC), shown(&head[..8])));
     }
     let version = u16::from_le_bytes([head[8], head[9]]);
-    if version > VERSION {
-        return Err(LogError::NewerFormat { path: path.to_owned(), known: VERSION, got: version });
-    }
-    if version == 0 || head[10..] != [0; 6] {
-        return Err(damaged(8, "header", shown(&header()[8..]), shown(&head[8..])));
-    }
+    let is_first = version == 1 && head[10..] == [0; 6];
+    let (run, start) = if is_first {
+        (0, FIRST_HEADER)
+    } else {
+        let Some((head, crc)) = bytes.get(..HEADER).map(|head| head.split_at(CHECKSUM)) else {
+            return Err(short(HEADER));
+        };
+        let expected = crc32fast::hash(head).to_le_bytes();
+        if version < 2 || crc != expected {
+            return Err(damaged(8, "checksum of the header", shown(&expected), shown(crc)));
+        }
+        if version > VERSION {
+            return Err(LogError::NewerFormat { path: path.to_owned(), known: VERSION, got: version });
+        }
+        let mut run = [0; 8];
+        run.copy_from_slice(&head[12..]);
+        (u64::from_le_bytes(run), HEADER)
+    };
     let chain = Chain::new(identity);
     // A torn first record has the chain of this file in its header, or no header: another chain is another file's.
-    let rest = &bytes[HEADER..];
+    let rest = &bytes[start..];
     let first = announced_len(rest).and_then(|_| Chain::at(identity, rest));
     if let Some(first) = first.filter(|first| *first != chain) {
         let [expected, got] = [chain, first].map(|chain| format!("{:#010x}", chain.previous()));
         return Err(damaged(
-            HEADER as u64,
+            start as u64,
             "name that the log was made for (is its folder renamed?)",
             expected,
             got,
         ));
     }
-    let mut reader = FrameReader::new(bytes, HEADER, chain);
+    let mut reader = FrameReader::new(bytes, start, chain);
     let mut records = Vec::new();
+    let mut is_sealed = false;
     let torn = loop {
         match reader.next_frame() {
-            Ok(Some(frame)) => records.push(frame.payload.to_vec()),
+            Ok(Some(frame)) => {
+                is_sealed = frame.payload.is_empty();
+                if !is_sealed {
+                    records.push(frame.payload.to_vec());
+                }
+            }
             Ok(None) => break None,
-            Err(FrameError::Torn { bytes, .. }) => break Some(bytes),
-            Err(FrameError::Damaged { pos, what, expected, got }) => {
-                return Err(damaged(pos, what, format!("{expected:#010x}"), format!("{got:#010x}")));
+            Err(error) => {
+                let at = reader.position() as usize;
+                let may_be_lost = version > 1 && !is_sealed && !records.is_empty();
+                if let Some(chain) = may_be_lost.then(|| lost_seal(&bytes[at..], reader.chain())).flatten() {
+                    reader = FrameReader::new(bytes, at + FRAME_HEADER, chain);
+                    continue;
+                }
+                match error {
+                    FrameError::Torn { bytes, .. } => break Some(bytes),
+                    FrameError::Damaged { pos, what, expected, got } => {
+                        return Err(damaged(pos, what, format!("{expected:#010x}"), format!("{got:#010x}")));
+                    }
+                }
             }
         }
     };
-    Ok(Survey { records, torn, chain: reader.chain(), end: reader.position() })
+    Ok(Survey { version, records, torn, chain: reader.chain(), end: reader.position(), is_sealed, run })
 }
 
 #[cfg(test)]
@@ -239,13 +352,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Fault, FaultKind, FaultyFs, MemFs};
+    use crate::{Fault, FaultKind, FaultyFs, MemFs, make_dir};
 
     const PATH: &str = "job/commit.log";
 
     fn fs() -> Arc<MemFs> {
         let fs = Arc::new(MemFs::new());
-        fs.create_dir_all(Path::new("job")).unwrap();
+        make_dir(&*fs, Path::new("job")).unwrap();
         fs
     }
 
@@ -260,7 +373,7 @@ mod tests {
     proptest! {
         /// After a crash the last record is the last that was appended, through any number of replacements.
         #[test]
-        fn the_last_record_survives(lens in prop::collection::vec(0_usize..400_000, 1..12)) {
+        fn the_last_record_survives(lens in prop::collection::vec(1_usize..400_000, 1..12)) {
             let fs = fs();
             let mut opened = open(&fs);
             prop_assert_eq!(opened.last, None);
@@ -287,31 +400,109 @@ mod tests {
             let file = fs.open(Path::new(PATH), OpenMode::Create).unwrap();
             file.write_all_at(&whole[..len], 0).unwrap();
             let mut opened = open(&fs);
-            assert_eq!(opened.last.as_deref(), Some(b"one".as_slice()), "cut at {len}");
-            assert_eq!(opened.torn, Some(len as u64 - end).filter(|torn| *torn > 0));
+            // Its seal may be cut alone.
+            let (last, kept) = match len >= whole.len() - FRAME_HEADER {
+                true => (b"two".as_slice(), (whole.len() - FRAME_HEADER) as u64),
+                false => (b"one".as_slice(), end),
+            };
+            assert_eq!(opened.last.as_deref(), Some(last), "cut at {len}");
+            assert_eq!(opened.torn, Some(len as u64 - kept).filter(|torn| *torn > 0));
             opened.log.append(b"three").unwrap();
             assert_eq!(open(&fs).last.as_deref(), Some(b"three".as_slice()));
         }
     }
 
+    /// A seal holds nothing; all else is either as it was or damage, the very last record too.
     #[test]
-    fn every_flipped_bit_is_found_or_lies_in_the_last_record() {
+    fn every_flipped_bit_is_found_or_lies_in_a_seal() {
         let fs = fs();
         let mut log = open(&fs).log;
-        log.append(b"one").unwrap();
-        let end = log.end as usize;
-        log.append(b"two").unwrap();
+        let mut seals = Vec::new();
+        for record in [b"one".as_slice(), b"two"] {
+            log.append(record).unwrap();
+            seals.push(log.end as usize - FRAME_HEADER..log.end as usize);
+        }
         let whole = read(fs.as_ref(), Path::new(PATH)).unwrap();
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let outcome = survey(Path::new(PATH), &bytes, 7);
-            match outcome {
-                // Nothing tells a flipped bit at the very end from a torn write.
-                Ok(survey) => assert!(bit / 8 >= end && survey.torn.is_some(), "bit {bit}"),
-                Err(LogError::Damaged { .. } | LogError::NewerFormat { .. }) => {}
-                Err(error) => panic!("{error}"),
+            match survey(Path::new(PATH), &bytes, 7) {
+                Ok(survey) => {
+                    assert!(seals.iter().any(|seal| seal.contains(&(bit / 8))), "bit {bit}");
+                    assert_eq!(survey.records, [b"one", b"two"], "bit {bit}");
+                }
+                Err(LogError::Damaged { pos, .. }) => assert!(pos as usize <= (bit / 8).max(8), "bit {bit}"),
+                Err(error) => panic!("bit {bit}: {error}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_log_keeps_the_run_that_it_was_made_with() {
+        let fs = fs();
+        let open = |run| CommitLog::open_or_make(Arc::clone(&fs) as Arc<dyn Fs>, PATH, 7, run).unwrap().log;
+        let mut log = open(5);
+        for len in [1, LONG as usize + 1, 3] {
+            log.append(&record(9, len)).unwrap();
+            assert_eq!(open(6).run(), 5);
+            assert_eq!(read_commits(fs.as_ref(), Path::new(PATH), 7).unwrap().run, 5);
+        }
+    }
+
+    /// Sectors that no sync has followed arrive in any order.
+    #[test]
+    fn a_seal_that_did_not_arrive_before_the_next_record_is_missed_by_nobody() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        log.append(b"one").unwrap();
+        let seal = log.end as usize - FRAME_HEADER;
+        log.append(b"two").unwrap();
+        let mut bytes = fs.bytes(Path::new(PATH)).unwrap();
+        bytes.truncate(bytes.len() - FRAME_HEADER);
+        bytes[seal..seal + FRAME_HEADER].fill(0);
+        fs.set_bytes(Path::new(PATH), bytes).unwrap();
+        let mut opened = open(&fs);
+        assert_eq!((opened.last.as_deref(), opened.torn), (Some(b"two".as_slice()), None));
+        opened.log.append(b"three").unwrap();
+        assert_eq!(open(&fs).last.as_deref(), Some(b"three".as_slice()));
+    }
+
+    /// What a release before the seals wrote.
+    fn first_format(records: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = [MAGIC.as_slice(), &[1, 0], &[0; 6]].concat();
+        let mut chain = Chain::new(7);
+        records.iter().for_each(|record| chain.push(record, &mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn a_log_of_the_first_format_is_read_and_written_anew() {
+        for torn in [0, 5] {
+            let fs = fs();
+            let mut bytes = first_format(&[b"one", b"two", b"three"]);
+            bytes.truncate(bytes.len() - torn);
+            fs.open(Path::new(PATH), OpenMode::CreateNew).unwrap();
+            fs.set_bytes(Path::new(PATH), bytes.clone()).unwrap();
+            let read = read_commits(fs.as_ref(), Path::new(PATH), 7).unwrap();
+            assert_eq!(
+                (read.records.len(), fs.bytes(Path::new(PATH)).unwrap()),
+                (if torn > 0 { 2 } else { 3 }, bytes)
+            );
+            let mut opened = open(&fs);
+            assert_eq!(opened.last.as_deref(), read.records.last().map(Vec::as_slice));
+            opened.log.append(b"four").unwrap();
+            fs.crash();
+            let again = read_commits(fs.as_ref(), Path::new(PATH), 7).unwrap();
+            assert_eq!(again.records[..read.records.len()], read.records);
+            assert_eq!(again.records.last().map(Vec::as_slice), Some(b"four".as_slice()));
+            assert_eq!(fs.bytes(Path::new(PATH)).unwrap()[8], 2);
+        }
+        let whole = first_format(&[b"one"]);
+        for bit in 0..FIRST_HEADER * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = survey(Path::new(PATH), &bytes, 7).err().expect("a changed header");
+            assert!(matches!(error, LogError::Damaged { .. }), "bit {bit}: {error}");
         }
     }
 
@@ -325,7 +516,7 @@ mod tests {
             }
             let whole = fs.bytes(Path::new(PATH)).unwrap();
             let error = CommitLog::open(Arc::clone(&fs) as Arc<dyn Fs>, PATH, 8).unwrap_err();
-            assert!(matches!(error, LogError::Damaged { pos: 16, .. }), "{error}");
+            assert!(matches!(error, LogError::Damaged { pos: 24, .. }), "{error}");
             assert!(error.to_string().contains("is its folder renamed?"), "{error}");
             assert_eq!(fs.bytes(Path::new(PATH)).unwrap(), whole, "and stays as it is");
         }
@@ -350,45 +541,53 @@ mod tests {
         damaged
     }
 
-    /// The header must be whole, and so must every record that has a whole one behind its beginning; what else is
-    /// damaged is a torn tail.
+    /// The header must be whole, and so must every record that has a whole frame behind its beginning, if it is its own
+    /// seal; what else is damaged is a torn tail.
     #[test]
-    fn lost_and_misplaced_blocks_are_damage_unless_no_whole_record_follows() {
+    fn lost_and_misplaced_blocks_are_damage_unless_no_whole_frame_follows() {
         let fs = fs();
         let mut log = open(&fs).log;
-        let (mut records, mut bounds) = (Vec::new(), vec![log.end as usize]);
-        for (number, len) in [3, 200, 0, 90, 40, 150].into_iter().enumerate() {
+        let (mut records, mut frames) = (Vec::new(), Vec::new());
+        let mut begin = log.end as usize;
+        for (number, len) in [3, 200, 1, 90, 40, 150].into_iter().enumerate() {
             records.push(record(number as u32, len));
             log.append(&records[number]).unwrap();
-            bounds.push(log.end as usize);
+            let end = log.end as usize;
+            frames.push([begin..end - FRAME_HEADER, end - FRAME_HEADER..end]);
+            begin = end;
         }
         let whole = read(fs.as_ref(), Path::new(PATH)).unwrap();
-        let stands_in = |bytes: &[u8]| {
-            let stands = |frame: &[u8]| bytes.windows(frame.len()).any(|window| window == frame);
-            bounds.windows(2).any(|ends| stands(&whole[ends[0]..ends[1]]))
-        };
         let (mut found, mut torn) = (0, 0);
         for bytes in [16, 64].into_iter().flat_map(|block| with_damaged_blocks(&whole, block)) {
             let changed = (0_usize..).find(|at| whole.get(*at) != bytes.get(*at)).unwrap();
-            // How many records are kept, and the bytes that are cut; or where the damage is.
-            let expected = match bounds.iter().rposition(|bound| *bound <= changed) {
-                None => Err(0),
-                Some(kept) if stands_in(&bytes[bounds[kept]..]) => Err(bounds[kept] as u64),
-                Some(kept) => Ok((kept, Some((bytes.len() - bounds[kept]) as u64).filter(|torn| *torn > 0))),
+            let stands = |frame: &std::ops::Range<usize>| {
+                bytes.windows(frame.len()).any(|window| window == &whole[frame.clone()])
             };
-            let outcome = match survey(Path::new(PATH), &bytes, 7) {
+            match survey(Path::new(PATH), &bytes, 7) {
                 Ok(survey) => {
-                    assert_eq!(survey.records, records[..survey.records.len()], "changed at {changed}");
+                    let kept = survey.records.len();
+                    assert_eq!(survey.records, records[..kept], "changed at {changed}");
+                    let lost = frames[kept..].iter().flatten();
+                    assert!(
+                        !lost.clone().any(stands),
+                        "changed at {changed}: something follows what was cut"
+                    );
                     torn += 1;
-                    Ok((survey.records.len(), survey.torn))
                 }
                 Err(LogError::Damaged { pos, .. }) => {
+                    assert!(
+                        changed < HEADER || pos as usize <= changed,
+                        "changed at {changed}, found at {pos}"
+                    );
+                    let behind = &bytes[pos as usize..];
+                    let follows = frames.iter().flatten().any(|frame| {
+                        behind.windows(frame.len()).any(|window| window == &whole[frame.clone()])
+                    });
+                    assert!(changed < HEADER || follows, "changed at {changed}: nothing follows");
                     found += 1;
-                    Err(pos)
                 }
                 Err(error) => panic!("{error}"),
-            };
-            assert_eq!(outcome, expected, "changed at {changed}");
+            }
         }
         assert!(found > torn && torn > 0, "{found} found, {torn} torn");
     }
@@ -439,7 +638,7 @@ mod tests {
         log.append(b"one").unwrap();
         let calls = FaultyFs::new(Arc::clone(&fs) as Arc<dyn Fs>, None);
         drop(CommitLog::open(Arc::new(calls.clone()), PATH, 7).unwrap());
-        // An append is a write and a sync.
+        // An append is a write and a sync, and a write after that.
         let fault = Fault { call: calls.calls() + 2, kind: FaultKind::Eio, stays: false };
         let faulty = Arc::new(FaultyFs::new(Arc::clone(&fs) as Arc<dyn Fs>, Some(fault)));
         let mut log = CommitLog::open(faulty, PATH, 7).unwrap().log;
@@ -468,8 +667,12 @@ mod tests {
         assert_eq!((found.bytes, found.torn), (whole.len() as u64, None));
         fs.set_bytes(path, whole[..whole.len() - 1].to_vec()).unwrap();
         let found = read_commits(fs.as_ref(), path, 7).unwrap();
-        assert_eq!((found.records.len(), found.torn), (1, Some(whole.len() as u64 - 1 - found.bytes)));
+        let seal = FRAME_HEADER as u64;
+        assert_eq!((found.records.len(), found.torn), (2, Some(seal - 1)));
         assert_eq!(fs.bytes(path).unwrap().len(), whole.len() - 1);
+        fs.set_bytes(path, whole[..whole.len() - FRAME_HEADER - 1].to_vec()).unwrap();
+        let found = read_commits(fs.as_ref(), path, 7).unwrap();
+        assert_eq!((found.records.len(), found.torn), (1, Some(whole.len() as u64 - seal - 1 - found.bytes)));
         fs.set_bytes(path, b"thlg".to_vec()).unwrap();
         assert!(!is_commit_log(fs.as_ref(), path).unwrap());
     }
@@ -478,11 +681,15 @@ mod tests {
     fn a_newer_format_is_refused_by_name() {
         let fs = fs();
         drop(open(&fs));
-        fs.open(Path::new(PATH), OpenMode::Write).unwrap().write_all_at(&[9, 0], 8).unwrap();
+        let mut newer = header(0);
+        newer[8] = 9;
+        let crc = crc32fast::hash(&newer[..CHECKSUM]);
+        newer[CHECKSUM..].copy_from_slice(&crc.to_le_bytes());
+        fs.open(Path::new(PATH), OpenMode::Write).unwrap().write_all_at(&newer, 0).unwrap();
         let error = CommitLog::open(fs, PATH, 7).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "segment \"job/commit.log\" has format version 9, this program reads versions up to 1"
+            "segment \"job/commit.log\" has format version 9, this program reads versions up to 2"
         );
     }
 

@@ -9,6 +9,7 @@ use thalweg_types::{Class, Error, Retry};
 
 use crate::ChunkId;
 use crate::chunk::CodecError;
+use crate::fs::is_full;
 
 /// An error of the chunk store. Cheap to clone: a failed write is told to its store and to who waits for a sync.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -91,7 +92,7 @@ impl ChunkError {
     /// What to do about it, where somebody can.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            ChunkError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+            ChunkError::Io { source, .. } if is_full(source) => {
                 Some("make room on the disk and start again: nothing is lost")
             }
             ChunkError::Io { .. } => Some(
@@ -133,6 +134,7 @@ mod tests {
     fn an_error_of_a_disk_says_what_to_do() {
         for (kind, word) in [
             (io::ErrorKind::StorageFull, "make room"),
+            (io::ErrorKind::QuotaExceeded, "make room"),
             (io::ErrorKind::PermissionDenied, "permissions"),
             (io::ErrorKind::ReadOnlyFilesystem, "mount"),
         ] {

@@ -20,6 +20,7 @@ mod commit_log;
 mod error;
 pub mod frame;
 mod fs;
+pub mod handles;
 mod io_pool;
 pub mod log;
 mod schemas;
@@ -30,7 +31,7 @@ pub use commit_log::{CommitLog, CommitSummary, OpenedCommits, is_commit_log, rea
 pub use error::ChunkError;
 pub use fs::{
     Fault, FaultKind, Faults, FaultyFs, File, Fs, Layer, Layered, MemFs, OpenMode, RealFs, failed_sync,
-    note_sync, publish,
+    is_full, make_dir, note_sync, publish,
 };
 pub use io_pool::IoPool;
 pub use schemas::{SchemaId, SchemaRegistry, StoredField};

@@ -334,7 +334,7 @@ mod tests {
     use arrow_schema::{Field, Schema, TimeUnit};
 
     use super::*;
-    use crate::MemFs;
+    use crate::{MemFs, make_dir};
 
     fn schema(fields: &[(&str, DataType)]) -> Schema {
         Schema::new(
@@ -363,7 +363,7 @@ mod tests {
     fn a_schema_that_a_killed_process_did_not_sync_outlives_a_power_cut_once_it_is_known() {
         for is_lost in [false, true] {
             let (fs, dir) = (MemFs::new(), Path::new("/s"));
-            fs.create_dir_all(dir).unwrap();
+            make_dir(&fs, dir).unwrap();
             let schemas = [("a", DataType::Int64), ("b", DataType::UInt32)].map(|field| schema(&[field]));
             let (mut registry, mut file) = SchemaFile::open(&fs, dir, 7).unwrap();
             file.append(&fs, &registry.id_of(&schemas[0]).unwrap().1.unwrap()).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn ids_survive_and_a_torn_schema_is_cut() {
         let (fs, dir) = (MemFs::new(), Path::new("/s"));
-        fs.create_dir_all(dir).unwrap();
+        make_dir(&fs, dir).unwrap();
         let old = schema(&[("a", DataType::Int64)]);
         let new = schema(&[("a", DataType::Timestamp(TimeUnit::Nanosecond, None)), ("b", DataType::UInt32)]);
         let (mut registry, mut file) = SchemaFile::open(&fs, dir, 7).unwrap();

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use serde::{Deserialize, Serialize};
 use thalweg_types::{Error, Micros};
 
+use crate::sums::FileSum;
+
 /// A table: the sink that fills it, and that sink's job.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableName {
     pub job: String,
     pub table: String,
@@ -57,7 +60,9 @@ pub struct Snapshot {
 }
 
 /// A Parquet file with the columns of its table or rollup, which do not change.
-#[derive(Debug)]
+///
+/// It goes to the processes that answer SQL, with every field.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct StoredFile {
     pub path: PathBuf,
     pub rows: u64,
@@ -65,10 +70,12 @@ pub struct StoredFile {
     /// Event time of its first and its last row, microseconds since 1970; for a rollup the first and last start of an interval.
     pub first: Micros,
     pub last: Micros,
+    /// What its bytes are held against by who reads them.
+    pub sum: FileSum,
 }
 
 /// What is asked of a rollup.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollupSpec {
     pub name: String,
     /// Length of its intervals, which begin at multiples of it since 1970.

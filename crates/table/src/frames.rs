@@ -1,6 +1,6 @@
 //! Files of frames: rows on their way to Parquet.
 //!
-//! Layout: magic 8, format version 2, zeros up to byte 48, then frames (`storage::frame`), each with one Arrow IPC stream
+//! Layout: magic 8, format version 2, zeros 34, checksum of these 44 bytes 4, then frames (`storage::frame`), each with one Arrow IPC stream
 //! (schema, one record batch without compression, end) and zeros up to a multiple of 64 bytes behind its header. So all
 //! buffers are aligned in the file, and a map of it is the columns themselves.
 //!
@@ -27,6 +27,8 @@ use crate::position::Extent;
 const MAGIC: &[u8; 8] = b"thlgrow\n";
 const VERSION: u16 = 1;
 const HEADER: usize = 48;
+/// Where the header's checksum is. Older builds left it zero, and do not look at it.
+const CHECKSUM: usize = 44;
 const ALIGNMENT: usize = 64;
 
 /// A file that is being written.
@@ -46,6 +48,8 @@ impl FrameFile {
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(MAGIC);
         header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        let crc = crc32fast::hash(&header[..CHECKSUM]);
+        header[CHECKSUM..].copy_from_slice(&crc.to_le_bytes());
         file.write_all_at(&header, 0).map_err(|error| failed("write", &path, error))?;
         let chain = Chain::new(number);
         Ok(Self { number, path, file, chain, bytes: HEADER as u64, rows: 0 })
@@ -107,6 +111,10 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, number: u64, bytes: u64) -> Result<
     })?;
     let header = map.get(..HEADER).filter(|header| header.starts_with(MAGIC));
     let Some(header) = header else { return Err(damaged(path, 0, "this is no file of a table's rows")) };
+    let stored = &header[CHECKSUM..];
+    if stored != [0; HEADER - CHECKSUM] && stored != crc32fast::hash(&header[..CHECKSUM]).to_le_bytes() {
+        return Err(damaged(path, 8, "the checksum of its header is another one"));
+    }
     let version = u16::from_le_bytes([header[8], header[9]]);
     if version > VERSION {
         return Err(Error::user(format!(

@@ -15,6 +15,7 @@ use thalweg_storage::{CommitLog, Fs, read_commits};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
 use crate::position::{Extent, Position};
+use crate::sums::{FileSum, TailSum};
 use crate::{RollupSpec, folder};
 
 /// Persisted.
@@ -34,6 +35,15 @@ pub(crate) struct Entry {
     pub last: Micros,
     /// CRC-32 of its bytes.
     pub crc: u32,
+    /// What follows its rows, the checksums of their blocks among it; entries of older builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<TailSum>,
+}
+
+impl Entry {
+    pub(crate) fn sum(&self) -> FileSum {
+        FileSum { whole: self.crc, tail: self.tail }
+    }
 }
 
 /// What the columns are.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use thalweg_storage::make_dir;
 use thalweg_types::{DataType, Error, Schema};
 
 use crate::committed::if_gone;
@@ -33,11 +34,7 @@ pub(crate) fn open(table: &Arc<Table>, cycle: Option<u64>, position: Option<&[u8
     let fs = Arc::clone(&table.fs);
     let fresh = folder::fresh(&table.dir);
     let creating = |error| failed("create", &table.dir, error);
-    fs.create_dir_all(&fresh).map_err(creating)?;
-    // The folder's name, and those above it as far as the job's own.
-    for made in table.dir.ancestors().take(3) {
-        fs.sync_dir(made).map_err(creating)?;
-    }
+    make_dir(fs.as_ref(), &fresh).map_err(creating)?;
     let position = position.map(Position::decode).transpose()?;
     let path = folder::manifest(&table.dir);
     if position.is_none() {

@@ -9,17 +9,20 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::Schema as ArrowSchema;
 use arrow_select::take::take_record_batch;
+use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
 use parquet::file::properties::WriterProperties;
-use thalweg_storage::{Fs, publish};
+use thalweg_storage::{Fs, make_dir, publish};
 use thalweg_types::{Error, Micros};
 
 use crate::manifest::Entry;
 use crate::nulls::{Nulls, columns_with_values};
 use crate::rollup::micros;
 use crate::spec::{Codec, Partition};
+use crate::sums::{self, TailSum};
 use crate::{failed, folder};
 
 /// Rows of a row group: what a reader skips, or reads on another core.
@@ -89,10 +92,10 @@ impl Writer<'_> {
         batches: &[RecordBatch],
         number: u64,
     ) -> Result<Entry, Error> {
-        let bytes = self.encode(batches)?;
+        let (bytes, tail) = self.encode(batches)?;
         let path = folder::parquet(self.table, part, partition, number);
         let folder = path.parent().unwrap_or(self.table);
-        self.make_folder(folder, self.table)?;
+        make_dir(self.fs, folder).map_err(|error| failed("create", folder, error))?;
         publish(self.fs, &path, &bytes).map_err(|error| failed("write", &path, error))?;
         let spans = batches.iter().map(|rows| span(time, rows)).collect::<Result<Vec<_>, Error>>()?;
         Ok(Entry {
@@ -104,20 +107,12 @@ impl Writer<'_> {
             first: spans.iter().map(|(first, _)| *first).min().unwrap_or_default(),
             last: spans.iter().map(|(_, last)| *last).max().unwrap_or_default(),
             crc: crc32fast::hash(&bytes),
+            tail: Some(tail),
         })
     }
 
-    /// A folder whose name survives a power cut.
-    fn make_folder(&self, folder: &Path, root: &Path) -> Result<(), Error> {
-        let error = |error| failed("create", folder, error);
-        self.fs.create_dir_all(folder).map_err(error)?;
-        for made in folder.ancestors().skip(1).take_while(|made| made.starts_with(root)) {
-            self.fs.sync_dir(made).map_err(error)?;
-        }
-        Ok(())
-    }
-
-    fn encode(&self, batches: &[RecordBatch]) -> Result<Vec<u8>, Error> {
+    /// The bytes of a file, with the checksums of its rows, and the one of the rest.
+    fn encode(&self, batches: &[RecordBatch]) -> Result<(Vec<u8>, TailSum), Error> {
         let encoding = |error| Error::internal("write rows as Parquet").with_source(error);
         let schema = schema_with_values(batches);
         let properties = WriterProperties::builder()
@@ -136,7 +131,15 @@ impl Writer<'_> {
         for rows in batches {
             writer.write(&nulls.widen(rows, &schema)).map_err(encoding)?;
         }
-        writer.into_inner().map_err(encoding)
+        // All rows are written, and nothing but page index and footer is left.
+        writer.flush().map_err(encoding)?;
+        writer.sync().map_err(|error| Error::internal("write rows as Parquet").with_source(error))?;
+        let rows = writer.inner();
+        let (at, text) = (rows.len(), sums::text_of(rows));
+        writer.append_key_value_metadata(KeyValue::new(sums::KEY.to_owned(), text));
+        let bytes = writer.into_inner().map_err(encoding)?;
+        let tail = TailSum { at: at as u64, crc: crc32fast::hash(&bytes[at..]) };
+        Ok((bytes, tail))
     }
 }
 
@@ -168,19 +171,19 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, entry: &Entry) -> Result<Vec<Record
         return Err(Error::corrupt(message).with_hint(BRING_BACK));
     }
     let bytes = file.map(0, length).map_err(|error| failed("read", path, error))?;
-    let crc = crc32fast::hash(&bytes);
-    if crc != entry.crc {
-        return Err(Error::corrupt(format!(
-            "{path:?} is damaged: its checksum is {crc:08x}, and {:08x} was written",
-            entry.crc
-        ))
-        .with_hint(BRING_BACK));
-    }
+    entry.sum().check_whole(path, &bytes, sums_in)?;
     let damaged = |error: String| Error::corrupt(format!("{path:?} cannot be read: {error}"));
     let reader =
         ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|error| damaged(error.to_string()))?;
     let reader = reader.with_batch_size(64 << 10).build().map_err(|error| damaged(error.to_string()))?;
     reader.map(|rows| rows.map_err(|error| damaged(error.to_string()))).collect()
+}
+
+/// The sums in the footer of a file of which this is the end.
+fn sums_in(tail: &[u8]) -> Option<String> {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::copy_from_slice(tail)).ok()?;
+    let known = metadata.file_metadata().key_value_metadata()?;
+    known.iter().find(|known| known.key == sums::KEY)?.value.clone()
 }
 
 fn times(time: &str, rows: &RecordBatch) -> Result<impl Iterator<Item = Micros>, Error> {

@@ -4,6 +4,7 @@
 //! keys, and equal ones stand once. The rows of a rollup can be summed up again by the same code: that is how files are
 //! merged.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use arrow_array::builder::BooleanBufferBuilder;
@@ -15,6 +16,7 @@ use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{
     ArrowError, DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef,
 };
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use thalweg_types::{DataType, Error, Micros, Schema, TimeUnit};
 
@@ -90,6 +92,8 @@ pub(crate) struct Roller<'a> {
     plan: &'a RollupPlan,
     converter: RowConverter,
     keys: Rows,
+    /// A seed of its own, as keys come from outside; groups are in the order of their rows.
+    hasher: RandomState,
     /// Numbers of rows of `keys`, by their bytes.
     groups: HashTable<usize>,
     sums: Vec<Sum>,
@@ -113,7 +117,8 @@ impl<'a> Roller<'a> {
         let converter = RowConverter::new(fields).map_err(rolling)?;
         let keys = converter.empty_rows(0, 0);
         let sums = plan.spec.sum.iter().map(|_| Sum::default()).collect();
-        Ok(Self { plan, converter, keys, groups: HashTable::new(), sums, counts: Vec::new() })
+        let (hasher, groups) = (RandomState::default(), HashTable::new());
+        Ok(Self { plan, converter, keys, hasher, groups, sums, counts: Vec::new() })
     }
 
     /// Adds rows of the table, or of the rollup itself; a column that is not there is null.
@@ -145,7 +150,7 @@ impl<'a> Roller<'a> {
     }
 
     fn group(&mut self, key: arrow_row::Row<'_>) -> u32 {
-        let hash = thalweg_types::hash_bytes(key.data());
+        let (hasher, hash) = (&self.hasher, self.hasher.hash_one(key.data()));
         let (keys, counts, sums) = (&mut self.keys, &mut self.counts, &mut self.sums);
         if let Some(found) = self.groups.find(hash, |group| keys.row(*group).data() == key.data()) {
             return *found as u32;
@@ -157,7 +162,7 @@ impl<'a> Roller<'a> {
             sum.values.push(0);
             sum.has_value.push(false);
         }
-        self.groups.insert_unique(hash, group, |group| thalweg_types::hash_bytes(keys.row(*group).data()));
+        self.groups.insert_unique(hash, group, |group| hasher.hash_one(keys.row(*group).data()));
         group as u32
     }
 

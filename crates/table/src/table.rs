@@ -190,6 +190,7 @@ fn stored(table: &std::path::Path, entry: &Entry) -> StoredFile {
         bytes: entry.bytes,
         first: entry.first,
         last: entry.last,
+        sum: entry.sum(),
     }
 }
 

@@ -1,5 +1,9 @@
 //! The error that leaves the engine: whose fault, whether to try again, what to do.
 //!
+//! Messages are read by others than those whose data they are about: over HTTP by every user of the machine. What was found in
+//! a file, a record or another system's answer is therefore no part of the message ([`Error::with_private`]): the log and the
+//! command line show it, replies do not.
+//!
 //! Crates below define their own enums per promise boundary; at the boundary to the user each becomes an
 //! [`Error`], from whose class the exit code and the HTTP status are derived in one table each.
 
@@ -34,6 +38,8 @@ pub struct Error {
     class: Class,
     retry: Retry,
     message: String,
+    /// What follows the message, for those who may read the log.
+    private: Option<String>,
     hint: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -41,7 +47,7 @@ pub struct Error {
 impl Error {
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         let retry = if class == Class::External { Retry::WithBackoff } else { Retry::Never };
-        Self { class, retry, message: message.into(), hint: None, source: None }
+        Self { class, retry, message: message.into(), private: None, hint: None, source: None }
     }
 
     pub fn user(message: impl Into<String>) -> Self {
@@ -64,6 +70,14 @@ impl Error {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds to the message what not everybody who reads it may see: bytes of a file or a record, words of another system. It
+    /// is put behind the message as it is, such as `, got "x"`.
+    #[must_use]
+    pub fn with_private(mut self, text: impl Into<String>) -> Self {
+        self.private.get_or_insert_default().push_str(&text.into());
         self
     }
 
@@ -115,13 +129,36 @@ impl Error {
         false
     }
 
-    /// The message and the messages of all its causes, joined by `: `.
+    /// The message and the messages of all its causes, joined by `: `, with what is private: for the log and the command
+    /// line.
     pub fn chain(&self) -> String {
-        let mut text = self.message.clone();
+        self.joined(true)
+    }
+
+    /// The same without what is private: for everybody.
+    pub fn public_chain(&self) -> String {
+        self.joined(false)
+    }
+
+    /// Whether the two differ.
+    pub fn has_private(&self) -> bool {
+        self.links().any(|link| link.private.is_some())
+    }
+
+    /// This error, and those of this type among its causes.
+    fn links(&self) -> impl Iterator<Item = &Error> {
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        std::iter::once(self).chain(causes.filter_map(|cause| cause.downcast_ref()))
+    }
+
+    fn joined(&self, with_private: bool) -> String {
+        let private = |error: &Error| error.private.clone().filter(|_| with_private).unwrap_or_default();
+        let mut text = self.message.clone() + &private(self);
         let mut next = std::error::Error::source(self);
         while let Some(cause) = next {
             text.push_str(": ");
             text.push_str(&cause.to_string());
+            text.push_str(&cause.downcast_ref().map(private).unwrap_or_default());
             next = cause.source();
         }
         text
@@ -143,6 +180,18 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_private_is_in_the_log_alone() {
+        let inner = Error::user("read line 3: expected int64").with_private(", got \"secret\"");
+        let error = Error::external("open").with_private(" (secret)").with_source(inner).context("job \"a\"");
+        assert_eq!(error.chain(), "job \"a\": open (secret): read line 3: expected int64, got \"secret\"");
+        assert_eq!(error.public_chain(), "job \"a\": open: read line 3: expected int64");
+        assert_eq!(error.to_string(), "job \"a\": open");
+        assert!(error.has_private() && !Error::user("x").with_source(io::Error::other("y")).has_private());
+        let below = Error::user("x").with_source(Error::user("y").with_private("z"));
+        assert!(below.has_private());
+    }
 
     #[test]
     fn a_full_disk_is_known_behind_every_cause() {

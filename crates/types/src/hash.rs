@@ -2,7 +2,10 @@
 //!
 //! Persisted, do not change: a partition's state is found again only while this function stays the same.
 //! Short byte strings (up to 12 bytes, the inline part of an Arrow view) are one 128-bit word: two multiplies.
-//! Longer ones go through XXH3. Hash tables in memory may use it too, so that a key is hashed once.
+//! Longer ones go through XXH3.
+//!
+//! It is public, so whoever sends keys can make many with one hash: that only puts them into one partition. Nothing is
+//! found again by it, and no table uses it for keys from outside (`hash_key`).
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{

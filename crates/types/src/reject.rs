@@ -41,7 +41,7 @@ pub fn reject_hint(code: &str) -> Option<&'static str> {
 }
 
 /// Every code that is ours.
-const HINTS: [(&str, &str); 10] = [
+const HINTS: [(&str, &str); 11] = [
     (
         "parse",
         "mend the record; where it is right, change the source's `schema`: a trailing `?` makes a field nullable",
@@ -53,6 +53,11 @@ const HINTS: [(&str, &str); 10] = [
         "look at the datagram with tshark; where an agent sends many of these, its software is to be updated",
     ),
     ("too_long", "send smaller records, or raise `max_record` of the source"),
+    (
+        "unfinished",
+        "end each record soon after its beginning; `idle` of the source says how long a sender may pause, and `queue` what \
+         all unfinished records may take together",
+    ),
     (
         "time",
         "give each record an event time in the unit that `schema` says; a source without `time` takes the arrival",

@@ -6,7 +6,8 @@
 //!
 //! Where memory is bounded the oldest ids may leave it ([`Ids::evict`]) once their frames can be read back: they are *cold*.
 //! Of a cold id 64 bits of hash and the number of its frame stay ([`cold`]), so that an id that never came is known to be
-//! new without a look elsewhere; where the hash agrees its frame is read ([`Ids::doubtful`], [`Ids::recall`]).
+//! new without a look elsewhere; where the hash agrees its frame is read ([`Ids::doubtful`], [`Ids::recall`]). The hash has
+//! a seed of this task and this run, so that nobody can send ids that agree.
 //!
 //! Invariants
 //! * An id that has left the span before its frame was written is kept aside until it is: a frame holds what was there at
@@ -20,7 +21,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 use thalweg_types::Micros;
 
 use crate::image::{Malformed, Reader, put, put_signed};
@@ -32,7 +33,7 @@ const FRAME: u64 = 4096;
 
 pub(crate) struct Ids {
     span: Micros,
-    seen: HashMap<Key, Micros, FixedState>,
+    seen: HashMap<Key, Micros, RandomState>,
     order: VecDeque<(Micros, Key)>,
     heap: usize,
     /// Ids that have left `order`: its first has this number.
@@ -49,7 +50,7 @@ pub(crate) struct Ids {
     written: u64,
     cold: Cold,
     /// Ids of the batch at hand that may be cold, and when they were seen if they are.
-    recalled: HashMap<Key, Option<Micros>, FixedState>,
+    recalled: HashMap<Key, Option<Micros>, RandomState>,
 }
 
 /// A frame that is handed over.
@@ -66,7 +67,7 @@ impl Ids {
     pub(crate) fn new(span: Micros) -> Self {
         Self {
             span,
-            seen: HashMap::with_hasher(FixedState::with_seed(0)),
+            seen: HashMap::default(),
             order: VecDeque::new(),
             heap: 0,
             left: 0,
@@ -76,7 +77,7 @@ impl Ids {
             next: 0,
             written: 0,
             cold: Cold::new(),
-            recalled: HashMap::with_hasher(FixedState::with_seed(0)),
+            recalled: HashMap::default(),
         }
     }
 

@@ -91,11 +91,13 @@ pub(crate) fn put_wide(out: &mut Vec<u8>, bytes: &[u8]) {
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The longest of the byte strings that were read.
+    longest: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, longest: 0 }
     }
 
     /// An error at the present place.
@@ -107,6 +109,11 @@ impl<'a> Reader<'a> {
     ) -> Malformed {
         let (expected, got) = (expected.to_string(), got.to_string());
         Malformed { pos: self.at, what, expected, got, is_newer: false }
+    }
+
+    /// Bytes of the longest byte string that was read so far.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
     }
 
     fn left(&self) -> usize {
@@ -186,6 +193,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn bytes(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
         let len = self.count(what)?;
+        self.longest = self.longest.max(len);
         self.take(len, what)
     }
 

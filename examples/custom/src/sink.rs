@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use thalweg_prelude::*;
 
@@ -59,7 +58,7 @@ impl SinkPlugin for Summary {
         let wrong = |mistake: Mistake| mistake.error;
         let device = field("device", &context.schema, &context.options).map_err(wrong)?;
         let value = field("value", &context.schema, &context.options).map_err(wrong)?;
-        let path = PathBuf::from(context.options.text("path").unwrap_or_default());
+        let path = context.options.path("path").map(|path| path.as_path().to_owned()).unwrap_or_default();
         let shown = path.clone();
         let named = move |error| Error::external(format!("create {shown:?}")).with_source(error);
         let file = File::create(&path).map_err(&named)?;

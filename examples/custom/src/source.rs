@@ -98,6 +98,7 @@ impl SourcePlugin for Sensor {
             schema,
             ingress: None,
             address: None,
+            connections: None,
             // The bus cannot be asked for old frames: the engine keeps them.
             replay: Replay::Journal(BlockCodec::new(None)),
         })

@@ -10,9 +10,14 @@ use thalweg_connect::{FormatPlugin, Options};
 use thalweg_expr::Expr;
 use thalweg_types::{DataType, Field, Schema, TimeUnit};
 
-use crate::{Target, nothing_more};
+use crate::Target;
 
-pub const TARGET: Target = Target { name: "expression", run, seeds, words: WORDS, allowance: nothing_more };
+pub const TARGET: Target = Target { name: "expression", run, seeds, words: WORDS, allowance };
+
+/// A text that an expression makes, in a buffer that has grown by doubling; folded characters.
+fn allowance(_: &[u8]) -> usize {
+    8 << 20
+}
 
 const WORDS: &[&str] = &[
     " AND ",
@@ -117,6 +122,8 @@ fn seeds() -> Vec<Vec<u8>> {
         "COALESCE(NULLIF(total, 9), GREATEST(count, 3), 0)",
         "addr = '10.0.0.1' OR ROUND(POWER(amount, 2), 2) IS DISTINCT FROM SQRT(ABS(amount))",
         "STRPOS(REPLACE(card, 'c', ''), '1') + LENGTH(card)",
+        "LENGTH(REPLACE(REPLACE(REPLACE(card, 'c', 'cccccccccccccccc'), 'c', 'cccccccccccccccc'), 'c', 'cccccccccccccccc'))",
+        "card LIKE '%c%c%c_%_%' OR card ILIKE card || '\\'",
     ]
     .map(|text| text.as_bytes().to_vec())
     .into()

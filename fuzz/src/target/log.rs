@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
         [] => Vec::new(),
     };
     let fs = MemFs::new();
-    fs.create_dir_all(Path::new(DIR)).expect("a disk in memory");
+    thalweg_storage::make_dir(&fs, Path::new(DIR)).expect("a disk in memory");
     fs.open(Path::new(PATH), OpenMode::CreateNew).expect("a disk in memory");
     fs.set_bytes(Path::new(PATH), bytes).expect("it was just made");
     let summary = log::inspect(&fs, Path::new(DIR)).expect("damage is no error here");

@@ -2,9 +2,11 @@
 
 pub mod chunk;
 pub mod csv;
+pub mod data_directory;
 pub mod expression;
 pub mod frame;
 pub mod hbase_answer;
+pub mod http;
 pub mod job_file;
 pub mod line_protocol;
 pub mod log;
@@ -13,4 +15,6 @@ pub mod query;
 mod records;
 pub mod redis_answer;
 pub mod sflow;
+pub mod sql;
 pub mod stored_state;
+pub mod window;

@@ -53,13 +53,13 @@ struct Client {
 }
 
 impl Client {
-    fn new(engine: &Engine) -> Result<Self> {
-        Ok(Self { connection: Connection::open(address(engine)?)?, cards: Default::default(), requests: 0 })
+    fn new(engine: &Engine, data: &Path) -> Result<Self> {
+        Ok(Self { connection: connection(engine, data)?, cards: Default::default(), requests: 0 })
     }
 
     /// The connection to another process; what was sent stays known.
-    fn over(self, engine: &Engine) -> Result<Self> {
-        Ok(Self { connection: Connection::open(address(engine)?)?, ..self })
+    fn over(self, engine: &Engine, data: &Path) -> Result<Self> {
+        Ok(Self { connection: connection(engine, data)?, ..self })
     }
 
     /// Sends records of the next card; the status, and the error where there is one.
@@ -123,12 +123,18 @@ fn address(engine: &Engine) -> Result<SocketAddr> {
     anyhow::bail!("it does not listen: {}", engine.said())
 }
 
+/// With the admin token, which lies on the disk that only the engine has mounted.
+fn connection(engine: &Engine, data: &Path) -> Result<Connection> {
+    let seen = format!("/proc/{}/root{}", engine.id(), data.display());
+    Connection::open(address(engine)?)?.with_token_of(Path::new(&seen))
+}
+
 pub(super) fn full(bench: &Bench) -> Result<()> {
     let mut place = bench.place("full-is-read")?;
     let disk = Disk::make(&place, 64 << 20)?;
     place.data = disk.mount.join("data");
-    let mut engine = start(bench, &place, &disk.with("loop", &fill_but(12 << 10)))?;
-    let mut client = Client::new(&engine)?;
+    let mut engine = start(bench, &place, &disk.with("loop", &fill_but(16 << 10)))?;
+    let mut client = Client::new(&engine, &place.data)?;
     until_it_is_full(&mut client, &disk.mount)?;
     let values = is_read(&mut client)?;
 
@@ -148,7 +154,7 @@ pub(super) fn full(bench: &Bench) -> Result<()> {
 
     // And in another one, which finds the same.
     let mut engine = start(bench, &place, &disk.with("loop", "true"))?;
-    client = client.over(&engine)?;
+    client = client.over(&engine, &place.data)?;
     let again = client.read().context("in another process")?;
     ensure!(again == values, "{again:?}, and {values:?} before");
     engine.drain();
@@ -157,7 +163,7 @@ pub(super) fn full(bench: &Bench) -> Result<()> {
 
     // Full to the end of the process.
     let mut engine = start(bench, &place, &disk.with("loop", &fill_but(8 << 10)))?;
-    client = client.over(&engine)?;
+    client = client.over(&engine, &place.data)?;
     until_it_is_full(&mut client, &disk.mount)?;
     is_read(&mut client)?;
     ends(&mut engine, &disk.mount)

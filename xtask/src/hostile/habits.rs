@@ -155,7 +155,7 @@ impl Held {
             Habit::SlowHead => {
                 let head = b"POST /v1/jobs/mud/sources/h HTTP/1.1\r\nx: ";
                 let byte = head.get(self.steps as usize / 10).copied().unwrap_or(b'y');
-                (self.steps % 10 != 0 || self.write(&[byte])) && self.read()
+                (!self.steps.is_multiple_of(10) || self.write(&[byte])) && self.read()
             }
             Habit::SlowBody => {
                 let head =
@@ -215,7 +215,8 @@ impl Held {
             Habit::Breaks => {
                 let body = format!("{RECORD}\n").repeat(500);
                 let bytes = post(host, &body);
-                self.write(&bytes[..bytes.len() / 2]) && false
+                self.write(&bytes[..bytes.len() / 2]);
+                false
             }
             Habit::TcpPartial => self.write(&[b'x'; 16 << 10]) && self.read(),
             Habit::TcpNoise => {
@@ -235,7 +236,7 @@ impl Held {
     /// Writes what the node takes at once; false where it has closed.
     fn write(&mut self, bytes: &[u8]) -> bool {
         match self.stream.write(bytes) {
-            Ok(_) => true,
+            Ok(count) => count > 0,
             Err(error) => error.kind() == ErrorKind::WouldBlock,
         }
     }

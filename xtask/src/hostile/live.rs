@@ -61,7 +61,7 @@ impl Live {
                 model.send(&mut connection)?;
                 let took = from.elapsed();
                 let mut times = measured.lock().unwrap_or_else(PoisonError::into_inner);
-                times.saturating_record(took.as_micros() as u64);
+                times.record(took.as_micros() as u64)?;
                 drop(times);
                 thread::sleep(PACE.saturating_sub(took));
             }

@@ -74,7 +74,7 @@ fn every(stops: &AtomicBool, mut ask: impl FnMut() -> Result<()>) -> Result<Time
     while !stops.load(Ordering::Relaxed) {
         let from = Instant::now();
         ask().with_context(|| format!("question {}", times.len() + 1))?;
-        times.saturating_record(from.elapsed().as_micros() as u64);
+        times.record(from.elapsed().as_micros() as u64)?;
         thread::sleep(PACE);
     }
     Ok(Times(times))
@@ -94,7 +94,7 @@ impl Seen {
 
 fn within(times: &Result<Times>, share: f64, most: Duration) -> Result<()> {
     let times = times.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
-    ensure!(times.0.len() > 0, "nothing was asked");
+    ensure!(!times.0.is_empty(), "nothing was asked");
     let took = Duration::from_micros(times.0.value_at_quantile(share));
     ensure!(took <= most, "it took {took:?}, expected at most {most:?}");
     Ok(())

@@ -27,6 +27,7 @@ fn tests_that_are_named_as_proof_exist() {
     let page = std::fs::read_to_string(root.join("docs/reliability.md")).unwrap();
     let mut paths = Vec::new();
     sources(&root.join("crates"), &mut paths);
+    sources(&root.join("fuzz"), &mut paths);
     let code: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let mut found = 0;
     for row in page.lines().filter(|line| line.starts_with('|')) {

@@ -152,3 +152,23 @@ sinks:
     signal(&child, "-KILL");
     child.wait_with_output().expect("it ends");
 }
+
+#[test]
+fn a_pipe_without_a_writer_holds_up_no_end() {
+    const JOB: &str = "\
+name: pipe
+sources: { lines: { type: file, path: pipe, format: lines, schema: { line: string } } }
+sinks: { out: { type: 'null', input: lines } }
+";
+    for extra in [&["--data-dir", "D"][..], &[]] {
+        let place = Place::with(&[("job.yaml", JOB)]);
+        let made = Command::new("mkfifo").arg(place.path().join("pipe")).status().expect("mkfifo runs");
+        assert!(made.success());
+        let args = [&["run", "job.yaml", "--listen", "127.0.0.1:0"], extra].concat();
+        let mut child = place.command(&args).spawn().expect("the binary runs");
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        until_said(&mut stderr, "listening on");
+        signal(&child, "-INT");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{extra:?}");
+    }
+}

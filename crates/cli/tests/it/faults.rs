@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -111,7 +111,7 @@ const LOG: Format = Format { begin: "", end: ".thl", at: 8, seal: |bytes| seal(b
 
 /// What a job keeps anywhere.
 const KEPT: [Format; 6] = [
-    Format { begin: "commit", end: ".log", at: 8, seal: |_| (), what: "segment" },
+    Format { begin: "commit", end: ".log", at: 8, seal: |bytes| seal(bytes, 20), what: "segment" },
     Format { begin: "order-", ..LOG },
     Format { begin: "journal-", ..LOG },
     Format { begin: "schemas", end: ".ths", at: 8, seal: |bytes| seal(bytes, 20), what: "a schema file" },
@@ -191,7 +191,7 @@ fn a_job_does_not_start_on_a_flipped_byte_that_no_crash_leaves() {
     // Of each file the header or the first frame, which others follow or a commit names.
     for (begin, end, flipped, named) in [
         ("commit", ".log", 3, 0),
-        ("commit", ".log", 40, 16),
+        ("commit", ".log", 44, 24),
         ("journal-", ".thl", 84, 64),
         ("order-", ".thl", 84, 64),
     ] {
@@ -230,16 +230,38 @@ impl Served {
     pub(super) fn start(place: &Place, text: &str) -> Self {
         std::fs::write(place.path().join("served.yaml"), text).unwrap();
         let arguments = ["run", "served.yaml", "--data-dir", "D", "--listen", "127.0.0.1:0"];
-        let mut command = place.command(&arguments);
-        let mut child = command.env("THALWEG_LOG", "info").spawn().expect("the binary runs");
-        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
-        let mut served = Self { child, stderr, said: String::new() };
+        Self::listening(place.command(&arguments))
+    }
+
+    /// The same with so many open files at most.
+    fn with_files(place: &Place, text: &str, files: u32) -> Self {
+        std::fs::write(place.path().join("served.yaml"), text).unwrap();
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        let command = place.command(&[]);
+        let binary = command.get_program().to_owned();
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(limited).arg(binary);
+        shell.args(["run", "served.yaml", "--data-dir", "D", "--listen", "127.0.0.1:0"]);
+        shell.current_dir(place.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::listening(shell)
+    }
+
+    fn listening(mut command: Command) -> Self {
+        command.env("THALWEG_LOG", "info");
+        let mut served = Self::of(command);
         served.address();
         served
     }
 
+    /// A command whose standard error is read.
+    pub(super) fn of(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("the binary runs");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        Self { child, stderr, said: String::new() }
+    }
+
     /// What it says behind this, up to the end of the line.
-    fn until(&mut self, what: &str) -> String {
+    pub(super) fn until(&mut self, what: &str) -> String {
         loop {
             if let Some((rest, _)) = self.said.split_once(what).and_then(|(_, rest)| rest.split_once('\n')) {
                 return rest.trim().to_owned();
@@ -259,6 +281,15 @@ impl Served {
         let said = self.until("listening on tcp");
         let address = said.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
         address.unwrap_or_else(|| panic!("no address in {said}")).to_owned()
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it.
+    pub(super) fn killed(mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("it is there to be killed");
     }
 
     pub(super) fn ends(mut self, name: &str) -> Ended {
@@ -363,4 +394,48 @@ fn a_tcp_connection_that_is_reset_in_a_record_loses_that_record_alone_and_says_s
     for part in [r#""offset":3"#, r#""code":"parse""#, "a connection that broke off", r#""raw":"55""#] {
         assert!(rejects.contains(part), "{part} is missing in {rejects}");
     }
+}
+
+#[test]
+fn a_crowd_of_silent_connections_takes_no_file_from_the_engine() {
+    const JOB: &str = "\
+name: served
+cycle: { every: 100ms }
+sources:
+  lines: { type: http, format: ndjson, schema: { k: string, v: int64 } }
+  raw: { type: tcp, listen: '127.0.0.1:0', format: ndjson, schema: { k: string, v: int64 } }
+operators:
+  sums: { type: metrics, input: lines, partition_by: [k], queries: { q: SELECT sum(v) AS s FROM lines GROUP BY k OVER INFINITE } }
+sinks:
+  rows: { type: table, input: lines, seal_rows: 500 }
+  others: { type: 'null', input: raw }
+";
+    let place = Place::with(&[]);
+    let mut served = Served::with_files(&place, JOB, 256);
+    let address = served.address();
+    let tcp = served.tcp_address();
+    let crowd: Vec<TcpStream> = (0..600)
+        .filter_map(|number| TcpStream::connect(if number % 2 == 0 { &address } else { &tcp }).ok())
+        .collect();
+    assert!(crowd.len() > 500, "the kernel takes them");
+    let body: String = (0..200).map(|number| format!("{{\"k\":\"k{number}\",\"v\":1}}\n")).collect();
+    let (mut taken, mut tries) = (0, 0);
+    while taken < 60 {
+        let mut reply = String::new();
+        let mut stream = post(&address, body.len(), &body);
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read_to_string(&mut reply);
+        taken += u32::from(reply.starts_with("HTTP/1.1 200"));
+        tries += 1;
+        // Those that are silent make room when they have been so for a second.
+        assert!(tries < 20_000, "{taken} requests of {tries}; the last: {reply}");
+    }
+    let mut ready = TcpStream::connect(&address).unwrap();
+    write!(ready, "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    ready.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    drop(crowd);
+    let ended = served.ends("-TERM").ends_with(0);
+    assert_eq!(ended.counts().0, u64::from(taken) * 200);
 }

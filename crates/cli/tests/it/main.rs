@@ -1,11 +1,14 @@
 //! The real binary from outside: what it prints where, and how it ends.
 
+mod access;
 mod checking;
 mod ending;
 mod examples;
 mod faults;
 mod formats;
 mod generating;
+#[cfg(target_os = "linux")]
+mod hostile_sql;
 mod inspecting;
 mod real_service;
 mod running;

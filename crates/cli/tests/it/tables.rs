@@ -219,3 +219,60 @@ fn a_damaged_table_is_found() {
         place.thalweg(verb).ends_with(3);
     }
 }
+
+/// Each damage is found where it is read: a query over all columns reads all of a file.
+#[test]
+fn a_changed_bit_of_a_parquet_file_is_never_another_answer() {
+    const QUERY: &str = "SELECT count(*) n, sum(amount) s, count(distinct card) c, min(ts) t0, max(ts) t1, count(distinct merchant) m FROM t";
+    let place = super::Place::with(&[(
+        "job.json",
+        r#"{"name":"j","sources":{"p":{"type":"generator","kind":"payments","count":30000,"cards":5000,"time":"ts"}},
+            "sinks":{"t":{"type":"table","input":"p","seal_rows":10000}}}"#,
+    )]);
+    place.thalweg(&["run", "job.json", "--data-dir", "D", "--quiet"]).ends_with(0);
+    let ask = || place.thalweg(&["sql", QUERY, "--data-dir", "D", "--format", "json"]);
+    let right = ask().ends_with(0).stdout;
+    let mut files = Vec::new();
+    let mut folders = vec![place.path().join("D/jobs/j/tables/t")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "parquet") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let (mut same, mut state) = (0, 3_u64);
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for case in 0..12 {
+        let path = &files[random(files.len())];
+        let whole = std::fs::read(path).expect("its bytes");
+        // The footer as well as pages.
+        let at = if case % 3 == 0 { whole.len() - 1 - random(2_000) } else { random(whole.len()) };
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << random(8);
+        std::fs::write(path, &bytes).expect("written");
+        let ended = ask();
+        std::fs::write(path, &whole).expect("written");
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        match ended.code {
+            // A column that is not asked for.
+            Some(0) => {
+                assert_eq!(ended.stdout, right, "byte {at} of {name}");
+                same += 1;
+            }
+            Some(3) => {
+                assert!(ended.stderr.contains(&name) && ended.stderr.contains("byte"), "{}", ended.stderr)
+            }
+            code => panic!("byte {at} of {name}: {code:?}, {}", ended.stderr),
+        }
+    }
+    assert!(same < 6, "{same} of 12 were not read");
+    assert_eq!(ask().ends_with(0).stdout, right);
+}

@@ -132,6 +132,10 @@ where
     fn max_record(&self) -> usize {
         self.max_record
     }
+
+    fn block_records(&self) -> u32 {
+        super::block_records(&self.schema)
+    }
 }
 
 /// Places of the records in a block of lines, without their ends.

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use bytes::Bytes;
-use thalweg_types::{Batch, Error, format_size};
+use thalweg_types::{Batch, DataType, Error, Schema, format_size};
 
 pub(crate) use self::column::shorten;
 
@@ -100,6 +100,35 @@ pub trait RecordFormat: Send + Sync {
     /// Longest record accepted, in bytes.
     fn max_record(&self) -> usize {
         DEFAULT_MAX_RECORD
+    }
+
+    /// How many records a block may have, by what they take once they are decoded ([`block_records`]).
+    fn block_records(&self) -> u32 {
+        (BLOCK_DECODED / LEAST_DECODED) as u32
+    }
+}
+
+/// Bytes that the records of one block may take once they are decoded, their text aside.
+const BLOCK_DECODED: usize = 8 << 20;
+
+/// What a record takes at least, as a row or, with its reason and place, as a reject.
+const LEAST_DECODED: usize = 256;
+
+/// What a row takes beside its columns: event time, order number, row number.
+const ROW: usize = 24;
+
+/// How many records of a schema a block may have: a record of two bytes may be a row of a hundred columns.
+pub(crate) fn block_records(schema: &Schema) -> u32 {
+    let row = ROW + schema.fields().iter().map(|field| width(&field.data_type)).sum::<usize>();
+    u32::try_from(BLOCK_DECODED / row.max(LEAST_DECODED)).unwrap_or(u32::MAX).max(16)
+}
+
+/// Bytes that a value of a type takes in a column, with its place in the mask of nulls; text that is long has more.
+fn width(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Bool => 1,
+        DataType::Int64 | DataType::UInt64 | DataType::Float64 | DataType::Timestamp(_) => 9,
+        _ => 17,
     }
 }
 

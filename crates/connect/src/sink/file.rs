@@ -2,7 +2,8 @@
 //!
 //! Exactly-once: the commit record names the length; a job that goes on cuts what is behind it and writes that again.
 //! It goes on with the same file alone, in the format and under the header that it began with ([`super::position`]): the
-//! file may have been moved or copied, but nothing is cut or appended to that the sink has not written.
+//! file may have been moved or copied, but nothing is cut or appended to that the sink has not written. Nor is anything cut
+//! that a newer commit named than the last one of the data directory ([`super::lineage`]).
 //! A sink that is new to a job that goes on empties nothing: what is in its file may be the job's own, from under another
 //! name.
 //!
@@ -13,15 +14,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Class, Error, Micros};
 
+use super::lineage::Lineage;
 use super::position::{FileIdentity, FilePosition, place_of};
 use super::stream::{Stream, StreamSink};
-use super::tail::Tail;
+use super::tail::{KnownBy, Tail};
 use super::unwritable::Refusals;
 use super::{encoder_of, only_task};
 use crate::format::Encoder;
@@ -61,7 +63,9 @@ impl SinkPlugin for FilePlugin {
     }
 
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let path = PathBuf::from(context.options.text("path").unwrap_or_default());
+        let named = context.options.path("path").cloned().unwrap_or_default();
+        named.recheck().map_err(|error| error.context(format!("sink {:?}", context.name)))?;
+        let path = named.as_path().to_owned();
         let mut begin = Vec::new();
         encoder_of(&context)?.start(&mut begin);
         let now = FileIdentity {
@@ -69,6 +73,7 @@ impl SinkPlugin for FilePlugin {
             format: context.format.as_ref().map_or("", |format| format.plugin.name()).to_owned(),
             begin: String::from_utf8_lossy(&begin).into_owned(),
             last: 0,
+            sum: None,
         };
         if std::fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
             return Ok(Box::new(move |info| {
@@ -90,8 +95,17 @@ impl SinkPlugin for FilePlugin {
             only_task(&context, info)?;
             let tail = match tail.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(tail) => tail,
-                None => open(&path, &context, &now)?,
+                None => {
+                    named.recheck()?;
+                    open(&path, &context, &now)?
+                }
             };
+            let lineage = context.durable.as_ref().map(|resume| {
+                let lineage = lineage(&path, &context);
+                lineage.begin(resume.cycle);
+                Arc::new(lineage)
+            });
+            let noted = tail.len();
             let mut buffer = Vec::with_capacity(2 * BUFFER);
             let mut encoder = encoder_of(&context)?;
             let mut begin = Vec::new();
@@ -106,25 +120,79 @@ impl SinkPlugin for FilePlugin {
                 buffer,
                 report: context.report.clone(),
                 identity: context.durable.is_some().then(|| now.clone()),
+                lineage,
+                noted,
             }))
         }))
     }
 }
 
+fn lineage(path: &Path, context: &SinkContext) -> Lineage {
+    Lineage::new(path, &context.job, &context.name)
+}
+
+/// Refuses to cut of a file behind its first `bytes` what a newer commit has named.
+///
+/// # Errors
+/// Of class user, with the ways out.
+fn refuse_to_cut(path: &Path, context: &SinkContext, resume: &SinkResume, bytes: u64) -> Result<(), Error> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    if !metadata.is_file() || metadata.len() <= bytes {
+        return Ok(());
+    }
+    let beyond = metadata.len() - bytes;
+    let lineage = lineage(path, context);
+    let Some(cycle) = lineage.committed() else {
+        if bytes > 0 {
+            tracing::warn!(
+                path = %path.display(),
+                bytes = beyond,
+                note = %lineage.path().display(),
+                "no note next to the file says whether these bytes were committed: they are taken for what a crash has left"
+            );
+        }
+        return Ok(());
+    };
+    if cycle <= resume.cycle {
+        return Ok(());
+    }
+    Err(Error::user(format!(
+        "file {path:?} was committed up to cycle {cycle}, and the last commit in the data directory is of cycle {}, which \
+         names all but the last {beyond} bytes: it is an older copy",
+        resume.cycle
+    ))
+    .with_hint(format!(
+        "bring back the data directory that is as new as the file; or move the file away and give the sink another name and \
+         path; or, to have these bytes cut, remove {:?}",
+        lineage.path()
+    )))
+}
+
 fn open(path: &Path, context: &SinkContext, now: &FileIdentity) -> Result<Tail, Error> {
-    let position = match &context.durable {
-        Some(SinkResume { position: Some(position), .. }) => position,
+    let (position, resume) = match &context.durable {
+        Some(resume @ SinkResume { position: Some(position), .. }) => (position, resume),
         // Under another name the job may have written what is there.
         Some(SinkResume { is_added: true, .. }) => return Tail::create_empty(path),
+        Some(resume @ SinkResume { is_new: false, .. }) => {
+            refuse_to_cut(path, context, resume, 0)?;
+            return Tail::create(path);
+        }
         _ => return Tail::create(path),
     };
     let position = FilePosition::decode(position);
     let FilePosition { bytes, identity } =
         position.ok_or_else(|| Error::corrupt(format!("the commit record holds no length of {path:?}")))?;
-    let Some(was) = identity else { return Tail::resume(path, bytes, None) };
+    let Some(was) = identity else {
+        refuse_to_cut(path, context, resume, bytes)?;
+        return Tail::resume(path, bytes, KnownBy::default());
+    };
     let is_elsewhere = was.path != now.path;
     if bytes == 0 {
-        return if is_elsewhere { Tail::create_empty(path) } else { Tail::resume(path, 0, None) };
+        if is_elsewhere {
+            return Tail::create_empty(path);
+        }
+        refuse_to_cut(path, context, resume, 0)?;
+        return Tail::resume(path, 0, KnownBy::default());
     }
     for (what, was, now) in [("format", &was.format, &now.format), ("first line", &was.begin, &now.begin)] {
         if was != now {
@@ -151,9 +219,12 @@ fn open(path: &Path, context: &SinkContext, now: &FileIdentity) -> Result<Tail, 
     if is_elsewhere && std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(moved("it is no regular file"));
     }
-    Tail::resume(path, bytes, Some(was.last)).map_err(|error| match error.class() {
-        Class::Corrupt if is_elsewhere => moved(error.message()),
-        _ => error,
+    refuse_to_cut(path, context, resume, bytes)?;
+    Tail::resume(path, bytes, KnownBy { last: Some(was.last), sum: was.sum }).map_err(|error| {
+        match error.class() {
+            Class::Corrupt if is_elsewhere => moved(error.message()),
+            _ => error,
+        }
     })
 }
 
@@ -165,6 +236,10 @@ struct FileSink {
     report: SinkReport,
     /// What a commit record says of the file beside its length; `None` in a job that does not outlive its process.
     identity: Option<FileIdentity>,
+    /// Likewise.
+    lineage: Option<Arc<Lineage>>,
+    /// How long the file was at the last note.
+    noted: u64,
 }
 
 impl FileSink {
@@ -195,9 +270,12 @@ impl Operator for FileSink {
         if self.takes_part() {
             self.flush(out)?;
             if let Some(identity) = &mut self.identity {
-                identity.last = self.tail.hash_of_last();
+                let KnownBy { last, sum } = self.tail.known_by();
+                (identity.last, identity.sum) = (last.unwrap_or_default(), sum);
                 let position = identity.encode(self.tail.len());
-                out.hand_over(cycle, self.tail.part(position));
+                let note = self.lineage.clone().filter(|_| self.noted != self.tail.len());
+                self.noted = self.tail.len();
+                out.hand_over(cycle, self.tail.part(position, note.map(|lineage| (lineage, cycle))));
             }
         }
         Ok(())

@@ -3,12 +3,14 @@
 mod digest;
 pub mod file;
 pub mod influx;
+mod lineage;
 pub mod null;
 mod outbox;
 pub mod position;
 pub mod postgres;
 pub mod rejects;
 mod retry;
+pub mod running;
 pub mod stdout;
 mod stream;
 mod tail;

@@ -69,19 +69,25 @@ struct Failure {
     retry: Retry,
     /// With all causes.
     message: String,
+    /// The same with what is private, where there is something.
+    full: Option<String>,
     hint: Option<String>,
 }
 
 impl Failure {
     fn of(error: Error) -> Self {
         let hint = error.hint().map(str::to_owned);
-        let (class, retry, message) = (error.class(), error.retry(), error.chain());
-        Self { error: Some(error), class, retry, message, hint }
+        let (class, retry, message) = (error.class(), error.retry(), error.public_chain());
+        let full = error.has_private().then(|| error.chain());
+        Self { error: Some(error), class, retry, message, full, hint }
     }
 
     fn tell(&mut self) -> Error {
         self.error.take().unwrap_or_else(|| {
-            let error = Error::new(self.class, self.message.clone()).with_retry(self.retry);
+            let mut error = Error::new(self.class, self.message.clone()).with_retry(self.retry);
+            if let Some(full) = &self.full {
+                error = error.with_private(format!(" (in full: {full})"));
+            }
             match &self.hint {
                 Some(hint) => error.with_hint(hint),
                 None => error,

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::running::Sum;
+
 /// How many of a file's last bytes are looked at to know it again. Records differ sooner than that.
 pub(super) const LAST_BYTES: usize = 4 << 10;
 
@@ -30,6 +32,8 @@ pub struct FileIdentity {
     pub begin: String,
     /// Hash of the last [`LAST_BYTES`] before the end of what was committed, or of all where that is less.
     pub last: u64,
+    /// Of all that was committed; older builds do not say.
+    pub sum: Option<Sum>,
 }
 
 /// As it stands in a commit record: JSON.
@@ -40,6 +44,8 @@ struct Written {
     format: String,
     begin: String,
     last: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sum: Option<Sum>,
 }
 
 impl FilePosition {
@@ -48,15 +54,15 @@ impl FilePosition {
         if let Ok(length) = bytes.try_into() {
             return Some(Self { bytes: u64::from_le_bytes(length), identity: None });
         }
-        let Written { bytes, path, format, begin, last } = serde_json::from_slice(bytes).ok()?;
-        Some(Self { bytes, identity: Some(FileIdentity { path, format, begin, last }) })
+        let Written { bytes, path, format, begin, last, sum } = serde_json::from_slice(bytes).ok()?;
+        Some(Self { bytes, identity: Some(FileIdentity { path, format, begin, last, sum }) })
     }
 }
 
 impl FileIdentity {
     pub(super) fn encode(&self, bytes: u64) -> Vec<u8> {
-        let Self { path, format, begin, last } = self.clone();
-        let written = Written { bytes, path, format, begin, last };
+        let Self { path, format, begin, last, sum } = self.clone();
+        let written = Written { bytes, path, format, begin, last, sum };
         serde_json::to_vec(&written).expect("texts and numbers are JSON")
     }
 }
@@ -86,6 +92,7 @@ mod tests {
             format: "csv".to_owned(),
             begin: "a,b\n".to_owned(),
             last: u64::MAX,
+            sum: Some(Sum { from: 1, crc: u32::MAX, mark: (u64::MAX, 2) }),
         };
         let written = identity.encode(u64::MAX - 1);
         let read = FilePosition { bytes: u64::MAX - 1, identity: Some(identity) };

@@ -11,14 +11,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_flow::CyclePart;
+use thalweg_storage::handles::patiently;
 use thalweg_storage::{Fs as _, RealFs, note_sync};
 use thalweg_types::Error;
 
+use super::lineage::Lineage;
 use super::position::{LAST_BYTES, hash_of_last};
+use super::running::{Running, Sum};
 
 /// Where the file is not the one that was committed.
 const BEGIN_ANEW: &str = "put the file back; or, to begin another one, give the sink another name, the job another name, or \
                           name another --data-dir";
+
+/// By what a file is known again: a hash of its last bytes, the checksum of all. Older builds wrote down less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct KnownBy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sum: Option<Sum>,
+}
 
 pub(super) struct Tail {
     path: PathBuf,
@@ -26,6 +38,8 @@ pub(super) struct Tail {
     len: u64,
     /// The last bytes of what was written, by which the file is known again.
     last: Vec<u8>,
+    /// The checksum of what was written.
+    sum: Running,
     /// `None` for what is no regular file. The name is to be made durable with the next part, once.
     name: Option<bool>,
 }
@@ -54,7 +68,7 @@ impl Tail {
 
     /// The file as it is, and how long it is; 0 for what is no regular file.
     fn open_or_create(path: &Path) -> Result<(Self, u64), Error> {
-        let file = File::options().append(true).create(true).open(path);
+        let file = patiently(path.display(), || File::options().append(true).create(true).open(path));
         let file = file.map_err(|error| failed("create", path, error))?;
         let metadata = file.metadata().map_err(|error| failed("create", path, error))?;
         let is_file = metadata.is_file();
@@ -66,15 +80,16 @@ impl Tail {
             file: Arc::new(file),
             len: 0,
             last: Vec::new(),
+            sum: Running::new(0),
             name: is_file.then_some(true),
         };
         Ok((tail, if is_file { metadata.len() } else { 0 }))
     }
 
-    /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind. `last` is what
-    /// [`Tail::hash_of_last`] said then, where that is known.
-    pub(super) fn resume(path: &Path, len: u64, last: Option<u64>) -> Result<Self, Error> {
-        let open = File::options().append(true).open(path);
+    /// Opens a file that was `len` bytes long at the last commit, and cuts what is behind. `known` is what
+    /// [`Tail::known_by`] said then, where that was written down.
+    pub(super) fn resume(path: &Path, len: u64, known: KnownBy) -> Result<Self, Error> {
+        let open = patiently(path.display(), || File::options().append(true).open(path));
         if len == 0 && open.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Self::create(path);
         }
@@ -93,6 +108,7 @@ impl Tail {
                 file: Arc::new(file),
                 len: 0,
                 last: Vec::new(),
+                sum: Running::new(0),
                 name: None,
             });
         }
@@ -104,8 +120,15 @@ impl Tail {
             ))
             .with_hint(BEGIN_ANEW));
         }
-        let found = read_last(path, len).map_err(|error| failed("read", path, error))?;
-        if last.is_some_and(|last| last != hash_of_last(&found)) {
+        let reading = |error| failed("read", path, error);
+        let found = read_last(path, len).map_err(reading)?;
+        let holds = |sum: Sum| {
+            let file = File::open(path)?;
+            sum.holds(|bytes, at| file.read_exact_at(bytes, at), len, false)
+        };
+        if known.last.is_some_and(|last| last != hash_of_last(&found))
+            || !known.sum.map_or(Ok(true), holds).map_err(reading)?
+        {
             return Err(Error::corrupt(format!(
                 "file {path:?} has other bytes before byte {len} than those that were committed"
             ))
@@ -119,12 +142,14 @@ impl Tail {
             );
             file.set_len(len).map_err(|error| failed("cut", path, error))?;
         }
-        Ok(Self { path: path.to_owned(), file: Arc::new(file), len, last: found, name: Some(false) })
+        let sum = known.sum.map_or(Running::new(len), |sum| Running::resume(sum, len));
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), len, last: found, sum, name: Some(false) })
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         (&*self.file).write_all(bytes).map_err(|error| failed("write", &self.path, error))?;
         self.len += bytes.len() as u64;
+        self.sum.add(bytes);
         let kept = LAST_BYTES.saturating_sub(bytes.len()).min(self.last.len());
         self.last.drain(..self.last.len() - kept);
         self.last.extend_from_slice(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]);
@@ -132,8 +157,8 @@ impl Tail {
     }
 
     /// By what the file is known again.
-    pub(super) fn hash_of_last(&self) -> u64 {
-        hash_of_last(&self.last)
+    pub(super) fn known_by(&self) -> KnownBy {
+        KnownBy { last: Some(hash_of_last(&self.last)), sum: Some(self.sum.sum()) }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -149,11 +174,22 @@ impl Tail {
         }
     }
 
-    /// A part of a cycle that syncs what was written so far and then names `position`.
-    pub(super) fn part(&mut self, position: Vec<u8>) -> Box<dyn CyclePart> {
+    /// A part of a cycle that syncs what was written so far and then names `position`. `note` is written once that is
+    /// committed, for the cycle of this number.
+    pub(super) fn part(
+        &mut self,
+        position: Vec<u8>,
+        note: Option<(Arc<Lineage>, u64)>,
+    ) -> Box<dyn CyclePart> {
         let is_name_new = self.name;
         self.name = is_name_new.map(|_| false);
-        Box::new(TailPart { path: self.path.clone(), file: Arc::clone(&self.file), is_name_new, position })
+        Box::new(TailPart {
+            path: self.path.clone(),
+            file: Arc::clone(&self.file),
+            is_name_new,
+            position,
+            note,
+        })
     }
 }
 
@@ -169,6 +205,7 @@ struct TailPart {
     file: Arc<File>,
     is_name_new: Option<bool>,
     position: Vec<u8>,
+    note: Option<(Arc<Lineage>, u64)>,
 }
 
 impl CyclePart for TailPart {
@@ -187,6 +224,13 @@ impl CyclePart for TailPart {
         }
         Ok(std::mem::take(&mut self.position))
     }
+
+    fn committed(self: Box<Self>) -> Result<(), Error> {
+        if let Some((lineage, cycle)) = &self.note {
+            lineage.note(*cycle);
+        }
+        Ok(())
+    }
 }
 
 /// The last bytes of the first `len`, which there are.
@@ -194,7 +238,7 @@ fn read_last(path: &Path, len: u64) -> std::io::Result<Vec<u8>> {
     let count = len.min(LAST_BYTES as u64);
     let mut last = vec![0; count as usize];
     if count > 0 {
-        File::open(path)?.read_exact_at(&mut last, len - count)?;
+        patiently(path.display(), || File::open(path))?.read_exact_at(&mut last, len - count)?;
     }
     Ok(last)
 }
@@ -225,7 +269,7 @@ pub(super) fn failed(action: &str, path: &Path, error: std::io::Error) -> Error 
     let message = format!("{action} {path:?}");
     let wrapped = match error.kind() {
         ErrorKind::NotFound => Error::user(message).with_hint("the folder of the file must exist"),
-        ErrorKind::StorageFull => {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             Error::external(message).with_hint("make room on the disk and start again: nothing is lost")
         }
         _ => Error::external(message).with_hint(
@@ -245,11 +289,11 @@ mod tests {
         let path = folder.path().join("out");
         let mut tail = Tail::create(&path).unwrap();
         tail.append(b"one\n").unwrap();
-        let position = tail.part(vec![4]).prepare().unwrap();
+        let position = tail.part(vec![4], None).prepare().unwrap();
         assert_eq!((position, tail.len()), (vec![4], 4));
         tail.append(b"two, not commit").unwrap();
         drop(tail);
-        let mut tail = Tail::resume(&path, 4, None).unwrap();
+        let mut tail = Tail::resume(&path, 4, KnownBy::default()).unwrap();
         tail.append(b"two\n").unwrap();
         assert_eq!(tail.len(), 8);
         tail.sync().unwrap();
@@ -261,10 +305,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         std::fs::write(&path, "on").unwrap();
-        let error = Tail::resume(&path, 4, None).err().unwrap();
+        let error = Tail::resume(&path, 4, KnownBy::default()).err().unwrap();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("has 2 bytes, but 4 were committed"), "{error}");
-        let error = Tail::resume(&folder.path().join("gone"), 4, None).err().unwrap();
+        let error = Tail::resume(&folder.path().join("gone"), 4, KnownBy::default()).err().unwrap();
         assert_eq!(error.class(), thalweg_types::Class::Corrupt);
         assert!(error.message().ends_with("is gone, and 4 bytes of it were committed"), "{error}");
     }
@@ -275,15 +319,17 @@ mod tests {
         let path = folder.path().join("out");
         let mut tail = Tail::create(&path).unwrap();
         tail.append(b"one\n").unwrap();
-        for other in [Tail::create(&path), Tail::create_empty(&path), Tail::resume(&path, 2, None)] {
+        for other in
+            [Tail::create(&path), Tail::create_empty(&path), Tail::resume(&path, 2, KnownBy::default())]
+        {
             let error = other.err().unwrap();
             assert!(error.message().ends_with("another sink or another process"), "{error}");
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"one\n");
         // A part that nobody prepares any more keeps nobody off: it writes nothing.
-        let _part = tail.part(Vec::new());
+        let _part = tail.part(Vec::new(), None);
         drop(tail);
-        assert_eq!(Tail::resume(&path, 2, None).unwrap().len(), 2);
+        assert_eq!(Tail::resume(&path, 2, KnownBy::default()).unwrap().len(), 2);
     }
 
     #[test]
@@ -306,8 +352,8 @@ mod tests {
     #[test]
     fn every_error_of_a_file_says_what_to_do() {
         use std::io::Error as Io;
-        // EIO, ENOSPC, EACCES, ENOENT.
-        for code in [5, 28, 13, 2] {
+        // EIO, ENOSPC, EDQUOT, EACCES, ENOENT.
+        for code in [5, 28, 122, 13, 2] {
             let error = failed("sync", Path::new("out"), Io::from_raw_os_error(code));
             assert!(error.hint().is_some(), "{error}");
         }
@@ -317,7 +363,7 @@ mod tests {
     fn a_pipe_has_no_length_and_is_not_synced() {
         let mut tail = Tail::create(Path::new("/dev/null")).unwrap();
         tail.append(b"gone").unwrap();
-        assert_eq!(tail.part(Vec::new()).prepare().unwrap(), Vec::<u8>::new());
-        assert_eq!(Tail::resume(Path::new("/dev/null"), 99, None).unwrap().len(), 0);
+        assert_eq!(tail.part(Vec::new(), None).prepare().unwrap(), Vec::<u8>::new());
+        assert_eq!(Tail::resume(Path::new("/dev/null"), 99, KnownBy::default()).unwrap().len(), 0);
     }
 }

@@ -7,6 +7,8 @@
 //!   are too long but all there are left to the decoder, which says the same.)
 //! * No block has more than [`MAX_BLOCK`] bytes, nor has its preamble, unless `max_record` is larger: a journal
 //!   takes each as one record.
+//! * No block has more records than the format allows ([`RecordFormat::block_records`]): what they become, rows or
+//!   rejects, takes far more than the bytes of very short records.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,6 +21,15 @@ use crate::format::{DEFAULT_MAX_RECORD, Preamble, RecordFormat, Split, Splitter,
 
 /// Bytes of a block, however many there are to cut at once: the longest record by default, with its line end.
 pub(crate) const MAX_BLOCK: usize = DEFAULT_MAX_RECORD + 2;
+
+/// Bytes that are looked at for one block, unless a record takes more.
+const WINDOW: usize = 320 << 10;
+
+/// Bytes below which a window is not made smaller by guessing.
+const LEAST_WINDOW: usize = 64;
+
+/// Raw bytes that are kept of a record that never came to its end.
+const KEPT_OF_UNFINISHED: usize = 64 << 10;
 
 /// What a source knows of a block that its decoder needs.
 #[derive(Clone, Default)]
@@ -63,6 +74,10 @@ pub(crate) struct Cutter {
     has_preamble: bool,
     preamble_text: Option<Bytes>,
     max_record: usize,
+    /// Bytes that are looked at first: fewer where records are very short.
+    window: usize,
+    /// Records of a block at most.
+    most_records: u32,
     buffer: BytesMut,
     /// Line ends before the buffer; `None` where lines do not matter.
     lines: Option<u64>,
@@ -78,6 +93,8 @@ impl Cutter {
             has_preamble: format.has_preamble(),
             preamble_text: None,
             max_record: format.max_record(),
+            window: WINDOW,
+            most_records: format.block_records(),
             buffer: BytesMut::new(),
             lines: Some(0),
             is_skipping: false,
@@ -87,6 +104,12 @@ impl Cutter {
     /// A cutter for streams whose lines have no place that anyone could look up.
     pub(crate) fn without_lines(format: &dyn RecordFormat) -> Self {
         Self { lines: None, ..Self::new(format) }
+    }
+
+    /// Makes blocks of about `bytes` bytes and `records` records at most.
+    pub(crate) fn within(self, bytes: usize, records: u32) -> Self {
+        let most_records = self.most_records.min(records).max(1);
+        Self { window: bytes.clamp(1, WINDOW), most_records, ..self }
     }
 
     /// The buffer to append to.
@@ -156,16 +179,14 @@ impl Cutter {
             if self.buffer.is_empty() {
                 return Ok(None);
             }
-            // A record that does not fit into a block is too long, so nothing is missed that counts.
-            let seen = self.buffer.len().min(self.max_record.saturating_add(2).max(MAX_BLOCK));
-            let is_all = seen == self.buffer.len();
-            let mut split = self.splitter.split(&self.buffer[..seen], at_end && is_all)?;
-            if self.has_preamble && split.skip > 0 {
-                self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
-            }
-            self.advance(split.skip, split.skip_lines);
-            if split.records > max_records {
-                split = self.shortened(split.bytes, max_records)?;
+            let split = self.look(at_end, max_records.min(self.most_records))?;
+            if split.skip > 0 {
+                // What comes after is looked at once more, from where it begins.
+                if self.has_preamble {
+                    self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
+                }
+                self.advance(split.skip, split.skip_lines);
+                continue;
             }
             self.is_skipping = split.is_in_comment;
             if split.records > 0 {
@@ -175,13 +196,52 @@ impl Cutter {
                 return Ok(Some(Cut { data, count: split.records, context }));
             }
             self.advance(split.bytes, split.lines);
-            if split.skip + split.bytes > 0 {
+            if split.bytes > 0 {
                 continue;
             }
             if at_end || split.is_too_long || self.is_overfull() {
                 return self.give_up(at_end).map(Some);
             }
             return Ok(None);
+        }
+    }
+
+    /// A split of the front of the buffer with `most` records at most. The window grows for a record that does not fit, and
+    /// shrinks where there are too many in it.
+    fn look(&mut self, at_end: bool, most: u32) -> Result<Split, Error> {
+        // A record that does not fit into a block is too long, so nothing is missed that counts.
+        let full = self.buffer.len().min(self.max_record.saturating_add(2).max(MAX_BLOCK));
+        let mut seen = self.window.min(full);
+        let mut too_many: Option<usize> = None;
+        loop {
+            let is_all = seen == self.buffer.len();
+            let split = self.splitter.split(&self.buffer[..seen], at_end && is_all)?;
+            if split.skip > 0 {
+                return Ok(split);
+            }
+            let is_nothing = split.bytes == 0 && split.records == 0 && !split.is_too_long;
+            match too_many {
+                // Many short records behind a long one: the guess was too small.
+                Some(bytes) if is_nothing => return self.shortened(bytes, most),
+                None if is_nothing && seen < full => {
+                    seen = (seen * 2).min(full);
+                    continue;
+                }
+                _ => {}
+            }
+            if split.records <= most {
+                if split.records < most / 4 {
+                    self.window = (self.window * 2).min(WINDOW);
+                }
+                return Ok(split);
+            }
+            if seen <= LEAST_WINDOW {
+                return self.shortened(split.bytes, most);
+            }
+            let share = seen as u64 * u64::from(most) / u64::from(split.records);
+            too_many = Some(split.bytes);
+            seen = (share as usize).clamp(LEAST_WINDOW / 2, seen - 1);
+            self.window = seen.max(LEAST_WINDOW);
         }
     }
 
@@ -248,8 +308,45 @@ impl Cutter {
             return None;
         }
         let reason = "expected the rest of the record, got a connection that broke off";
-        let context = self.context(Some((Cow::Borrowed("parse"), Cow::Borrowed(reason))));
-        Some(Cut { data: self.buffer.split().freeze(), count: 1, context })
+        Some(self.refuse_rest("parse", Cow::Borrowed(reason)))
+    }
+
+    /// What waits for its end, refused; nothing of the stream is taken any more. `None` as for [`Cutter::break_off`].
+    pub(crate) fn give_way(&mut self, reason: String) -> Option<Cut> {
+        let is_header = self.has_preamble && self.splitter.preamble().is_none();
+        if self.buffer.is_empty() || self.is_skipping || is_header {
+            return None;
+        }
+        Some(self.refuse_rest("unfinished", Cow::Owned(reason)))
+    }
+
+    /// The rest of the buffer as one reject, of which the beginning is kept.
+    fn refuse_rest(&mut self, code: &'static str, reason: Cow<'static, str>) -> Cut {
+        let context = self.context(Some((Cow::Borrowed(code), reason)));
+        let kept = self.buffer.len().min(KEPT_OF_UNFINISHED);
+        let data = Bytes::copy_from_slice(&self.buffer[..kept]);
+        self.buffer = BytesMut::new();
+        Cut { data, count: 1, context }
+    }
+
+    /// Appends what has arrived.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes that wait for the end of their record.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Gives back what the buffer has reserved and does not need. Behind a cut it shares memory with what was cut.
+    pub(crate) fn shrink(&mut self, is_shared: bool) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        } else if is_shared || self.buffer.capacity() > 2 * self.buffer.len() + 256 {
+            let rest: &[u8] = &self.buffer;
+            self.buffer = BytesMut::from(rest);
+        }
     }
 
     fn advance(&mut self, bytes: usize, lines: u64) {
@@ -273,7 +370,20 @@ impl Cutter {
 /// # Errors
 /// Where the text as a whole cannot be read.
 pub(crate) fn cut_all(format: &dyn RecordFormat, text: &[u8]) -> Result<Vec<Cut>, Error> {
-    let mut cutter = Cutter::without_lines(format);
+    cut_into(format, text, WINDOW, u32::MAX)
+}
+
+/// As [`cut_all`], into pieces of about `bytes` bytes and `records` records at most.
+///
+/// # Errors
+/// As for [`cut_all`].
+pub(crate) fn cut_into(
+    format: &dyn RecordFormat,
+    text: &[u8],
+    bytes: usize,
+    records: u32,
+) -> Result<Vec<Cut>, Error> {
+    let mut cutter = Cutter::without_lines(format).within(bytes, records);
     cutter.buffer.extend_from_slice(text);
     let mut cuts = Vec::new();
     while let Some(cut) = cutter.next(true)? {

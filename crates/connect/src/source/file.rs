@@ -9,30 +9,37 @@
 //! A job that goes on after a crash finds its place by byte and line, and knows the file by a hash of how it begins: a
 //! file that begins otherwise is another one.
 //!
+//! A named pipe is opened at once and without its writer, who may come later; nothing ever waits in a read of it. It ends
+//! when its writers have gone.
+//!
 //! Drained, a file is left where it is, and a followed one read up to its present end; a line that is not ended
 //! yet is no record then.
 
 use std::fs::{File, Metadata};
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress};
+use thalweg_storage::handles::patiently;
 use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::warn;
 
 use super::cut::{Cut, CutPlace, Cutter};
 use super::{FILE_CHANGED, decoders_of, ends_early, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, JobPath, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read before the job starts, so that a wrong header is reported then.
 const FIRST_READ: usize = 64 << 10;
 
 /// Bytes at the beginning of a file by which it is known again.
 const FINGERPRINT: u64 = 4 << 10;
+
+/// How soon a pipe is looked at again that has nothing.
+const PIPE_PAUSE: Duration = Duration::from_millis(20);
 
 /// The plug-in.
 pub struct FilePlugin;
@@ -82,7 +89,7 @@ impl SourcePlugin for FilePlugin {
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
-        let path = PathBuf::from(context.options.text("path").unwrap_or_default());
+        let path = context.options.path("path").cloned().unwrap_or_default();
         let follow = context.options.flag("follow").unwrap_or(false).then(|| {
             let micros = context.options.duration("poll").unwrap_or(100_000).max(1_000);
             Duration::from_micros(micros.unsigned_abs())
@@ -96,6 +103,7 @@ impl SourcePlugin for FilePlugin {
             schema: context.schema,
             ingress: None,
             address: None,
+            connections: None,
             replay: Replay::Itself,
         })
     }
@@ -103,9 +111,11 @@ impl SourcePlugin for FilePlugin {
 
 /// Reads one file.
 pub struct FileSource {
-    path: PathBuf,
+    path: JobPath,
     format: Arc<dyn RecordFormat>,
     file: File,
+    /// `None` for what is no pipe.
+    pipe: Option<Pipe>,
     /// Bytes read from `file`.
     position: u64,
     total: u64,
@@ -123,17 +133,28 @@ pub struct FileSource {
     between: Option<PathBuf>,
 }
 
+/// What is known of the writers of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pipe {
+    /// There may not have been one yet.
+    Expected,
+    /// When nothing more comes they have gone.
+    There,
+}
+
 impl FileSource {
     /// # Errors
     /// Where the file cannot be opened.
     pub fn open(
-        path: PathBuf,
+        path: impl Into<JobPath>,
         format: Arc<dyn RecordFormat>,
         follow: Option<Duration>,
     ) -> Result<Self, Error> {
+        let path = path.into();
         let (file, metadata) = open(&path)?;
         Ok(Self {
             cutter: Cutter::new(&*format),
+            pipe: pipe(&path, &metadata),
             path,
             format,
             file,
@@ -151,7 +172,11 @@ impl FileSource {
 
     /// Reads a little, so that a header which does not fit is found before the start.
     fn read_first(&mut self) -> Result<(), Error> {
-        let count = self.read(FIRST_READ)?;
+        if self.pipe.is_some() {
+            // What it begins with may be long in coming.
+            return Ok(());
+        }
+        let count = self.read(FIRST_READ)?.unwrap_or_default();
         self.is_ended = count == 0 && self.follow.is_none();
         self.first = self.next_cut(u32::MAX)?;
         Ok(())
@@ -168,7 +193,8 @@ impl FileSource {
         RawBlock { partition: 0, first, count, payload: cut.into_payload() }
     }
 
-    fn read(&mut self, max_bytes: usize) -> Result<usize, Error> {
+    /// How many bytes came; `None` where more may come to a pipe.
+    fn read(&mut self, max_bytes: usize) -> Result<Option<usize>, Error> {
         let wanted = self.cutter.wanted(max_bytes);
         let buffer = self.cutter.buffer();
         let len = buffer.len();
@@ -180,9 +206,19 @@ impl FileSource {
             }
         };
         buffer.truncate(len + result.as_ref().map_or(0, |count| *count));
-        let count = result.map_err(|error| self.unreadable(error))?;
-        self.position += count as u64;
-        Ok(count)
+        match result {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                self.pipe = self.pipe.map(|_| Pipe::There);
+                Ok(None)
+            }
+            Ok(0) if self.pipe == Some(Pipe::Expected) => Ok(None),
+            result => {
+                let count = result.map_err(|error| self.unreadable(error))?;
+                self.pipe = self.pipe.map(|_| Pipe::There);
+                self.position += count as u64;
+                Ok(Some(count))
+            }
+        }
     }
 
     /// At the end of a followed file: whether it was emptied or rotated. If so reading goes on there, once what
@@ -216,6 +252,7 @@ impl FileSource {
             .filter_map(|entry| {
                 let entry = entry.ok().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))?;
                 let file = File::open(entry.path()).ok()?;
+                self.path.verify(&file).ok()?;
                 let metadata = file.metadata().ok()?;
                 let (is_it, len) = (place.inode == Some(inode(&metadata)), metadata.len());
                 let is_like_it = place.is_in(&file, len).ok()? && (is_it || !is_alike);
@@ -268,6 +305,7 @@ impl FileSource {
     /// Where the path cannot be opened.
     fn reopen(&mut self) -> Result<(), Error> {
         let (file, metadata) = open(&self.path)?;
+        self.pipe = pipe(&self.path, &metadata);
         self.file = file;
         self.position = 0;
         self.total = metadata.len();
@@ -277,7 +315,7 @@ impl FileSource {
     }
 }
 
-fn open(path: &Path) -> Result<(File, Metadata), Error> {
+fn open(path: &JobPath) -> Result<(File, Metadata), Error> {
     let failed = |error: std::io::Error| {
         let message = format!("open {path:?}");
         let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -288,12 +326,22 @@ fn open(path: &Path) -> Result<(File, Metadata), Error> {
         };
         wrapped.with_source(error)
     };
-    let file = File::open(path).map_err(failed)?;
+    // Without it, opening a pipe waits for its writer, and nothing could end that.
+    let nonblocking = nix::libc::O_NONBLOCK;
+    let file = patiently(path.display(), || File::options().read(true).custom_flags(nonblocking).open(path));
+    let file = file.map_err(failed)?;
+    path.verify(&file)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {
         return Err(Error::user(format!("open {path:?}: expected a file, got a folder")));
     }
     Ok((file, metadata))
+}
+
+/// Whether it is a pipe. One without a name (`/dev/stdin`) has had its writer.
+fn pipe(path: &Path, metadata: &Metadata) -> Option<Pipe> {
+    let is_pipe = metadata.file_type().is_fifo();
+    is_pipe.then(|| if path.canonicalize().is_ok() { Pipe::Expected } else { Pipe::There })
 }
 
 /// A hash of the first bytes of a file, which tell it from others.
@@ -363,13 +411,16 @@ impl Source for FileSource {
                 if self.is_ended || self.is_draining {
                     return Ok(Poll::End);
                 }
-                self.is_ended = self.read(max_bytes)? == 0;
+                match self.read(max_bytes)? {
+                    Some(count) => self.is_ended = count == 0,
+                    None => return Ok(Poll::PendingUntil(Instant::now() + PIPE_PAUSE)),
+                }
                 continue;
             };
             if self.is_ended {
                 self.reopen()?;
             }
-            if self.read(max_bytes)? > 0 {
+            if self.read(max_bytes)?.is_some_and(|count| count > 0) {
                 is_rotating = false;
             } else if is_rotating {
                 self.is_ended = true;
@@ -494,7 +545,7 @@ impl Source for FileSource {
             if self.is_ended {
                 return Err(ends_early(&self.path, self.next, run.count));
             }
-            self.is_ended = self.read(max_bytes)? == 0;
+            self.is_ended = self.read(max_bytes)?.is_none_or(|count| count == 0);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Made-up records as a source: blocks are nothing but offsets, the records are made in the decode tasks.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,7 +126,7 @@ impl SourcePlugin for GeneratorPlugin {
     fn check(&self, options: &Options) -> Vec<Mistake> {
         let mut mistakes: Vec<Mistake> =
             start(options).err().map(|error| Mistake::new("start", error)).into_iter().collect();
-        if options.text("tables").is_some() && !is_flows(options) {
+        if options.path("tables").is_some() && !is_flows(options) {
             let error = Error::user(format!("{} are joined with no tables", kind(options)));
             mistakes.push(Mistake::new("tables", error.with_hint("leave it out, or make flows")));
         }
@@ -147,9 +146,10 @@ impl SourcePlugin for GeneratorPlugin {
         if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return Err(Error::user(format!("source {:?}: rate must be above 0", context.name)));
         }
-        if let Some(folder) = options.text("tables").map(Path::new)
+        if let Some(folder) = options.path("tables")
             && !crate::generate::TABLES.iter().all(|name| folder.join(name).exists())
         {
+            folder.recheck()?;
             generator.write_tables(folder)?;
         }
         let schema = generator.schema().clone();
@@ -167,6 +167,7 @@ impl SourcePlugin for GeneratorPlugin {
             schema,
             ingress: None,
             address: None,
+            connections: None,
             replay: Replay::Itself,
         })
     }

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::cut::Cut;
 
 /// Bytes that a piece takes in the queue on top of its data, so that empty ones are bounded too.
-const OVERHEAD: usize = 64;
+pub(crate) const OVERHEAD: usize = 64;
 
 /// Default bound of a queue.
 pub(crate) const DEFAULT_QUEUE: usize = 16 << 20;
@@ -51,6 +51,8 @@ pub(crate) struct Handover<T> {
     queue: Mutex<Queue<T>>,
     room: Semaphore,
     bound: usize,
+    /// Records of a block at most.
+    most_records: u32,
     waker: OnceLock<Waker>,
 }
 
@@ -84,6 +86,36 @@ pub(crate) enum Taken<T> {
     Closed,
 }
 
+/// Room in a queue that somebody has, given back when it is dropped.
+pub(crate) struct Room<'a> {
+    room: &'a Semaphore,
+    bytes: usize,
+}
+
+impl<'a> Room<'a> {
+    pub(crate) fn none<T>(handover: &'a Handover<T>) -> Self {
+        Self { room: &handover.room, bytes: 0 }
+    }
+
+    pub(crate) fn add(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// The same with so many bytes at most.
+    pub(crate) fn shrunk_to(mut self, bytes: usize) -> Self {
+        let rest = self.bytes.saturating_sub(bytes);
+        self.bytes -= rest;
+        self.room.add_permits(rest);
+        self
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.room.add_permits(self.bytes);
+    }
+}
+
 /// Why pieces were not put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -101,8 +133,15 @@ impl<T> Handover<T> {
             queue: Mutex::new(Queue { pieces: VecDeque::new(), is_closed: false, failure: None }),
             room: Semaphore::new(bound),
             bound,
+            most_records: u32::MAX,
             waker: OnceLock::new(),
         }
+    }
+
+    /// Makes blocks of so many records at most, but for pieces that have more.
+    #[must_use]
+    pub(crate) fn of_records(self, most_records: u32) -> Self {
+        Self { most_records, ..self }
     }
 
     #[must_use]
@@ -141,6 +180,23 @@ impl<T> Handover<T> {
         let permit = self.room.acquire_many(cost).await;
         permit.expect("the semaphore is never closed").forget();
         self.lock().pieces.push_back(Piece { cut, tag, cost });
+        self.wake();
+    }
+
+    /// Waits for so much room; more than there is at all counts as all of it.
+    pub(crate) async fn room(&self, bytes: usize) -> Room<'_> {
+        let bytes = bytes.min(self.bound);
+        let permit = self.room.acquire_many(bytes as u32).await;
+        permit.expect("the semaphore is never closed").forget();
+        Room { room: &self.room, bytes }
+    }
+
+    /// Puts a piece in, with room that was taken for it before: its bytes, and what a piece takes on top as far as there
+    /// is some.
+    pub(crate) fn send_in(&self, cut: Cut, tag: T, held: &mut Room<'_>) {
+        let cost = (cut.data.len() + OVERHEAD).min(held.bytes);
+        held.bytes -= cost;
+        self.lock().pieces.push_back(Piece { cut, tag, cost: cost as u32 });
         self.wake();
     }
 
@@ -196,29 +252,22 @@ impl<T> Handover<T> {
         };
         let mut freed = cost as usize;
         let mut tags = vec![(first.count, tag)];
-        let mut bytes = first.data.len();
+        let (mut bytes, mut records) = (first.data.len(), first.count);
         let mut more = Vec::new();
         while let Some(next) = queue.pieces.pop_front_if(|next| {
             let fits = bytes + next.cut.data.len() < max_bytes && tags.len() < 1 << 16;
-            fits && first.context.is_none() && next.cut.context.is_none()
+            let is_few = records.saturating_add(next.cut.count) <= self.most_records;
+            fits && is_few && first.context.is_none() && next.cut.context.is_none()
         }) {
             freed += next.cost as usize;
             bytes += next.cut.data.len() + 1;
+            records += next.cut.count;
             tags.push((next.cut.count, next.tag));
             more.push(next.cut);
         }
         drop(queue);
         self.room.add_permits(freed);
         Ok(Taken::Block(join(first, more, self.joint), tags))
-    }
-
-    /// Throws away what is queued; no more pieces come.
-    pub(crate) fn discard(&self) {
-        let mut queue = self.lock();
-        queue.is_closed = true;
-        let pieces = std::mem::take(&mut queue.pieces);
-        drop(queue);
-        self.room.add_permits(pieces.iter().map(|piece| piece.cost as usize).sum());
     }
 }
 
@@ -293,7 +342,7 @@ impl Drop for Filler {
 }
 
 /// Pieces as one.
-fn join(first: Cut, more: Vec<Cut>, joint: Joint) -> Cut {
+pub(crate) fn join(first: Cut, more: Vec<Cut>, joint: Joint) -> Cut {
     if more.is_empty() {
         return first;
     }
@@ -346,12 +395,5 @@ mod tests {
         assert!(matches!(handover.take(1 << 10), Ok(Taken::Block(_, tags)) if tags == [(1, 'a')]));
         assert!(matches!(handover.take(1 << 10), Ok(Taken::Closed)));
         assert_eq!(handover.room.available_permits(), 2000, "what was refused gives its room back");
-
-        let handover = Handover::new(2000);
-        assert!(handover.try_send(vec![(cut(), 'a')]).is_ok());
-        handover.discard();
-        assert!(matches!(handover.take(1 << 10), Ok(Taken::Closed)));
-        assert_eq!(handover.try_send(vec![(cut(), 'b')]), Err(Refused::Closed));
-        assert_eq!(handover.room.available_permits(), 2000);
     }
 }

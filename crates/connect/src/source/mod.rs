@@ -4,6 +4,7 @@
 //! rejects of them in the decode tasks. The two share nothing but the block and its [`BlockContext`].
 //! Sources that talk to the network do so on the I/O runtime and hand over through a bounded queue.
 
+pub mod connections;
 pub(crate) mod cut;
 pub(crate) mod decoder;
 pub mod file;

@@ -16,6 +16,7 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 use thalweg_flow::{
     DatagramStats, DatagramView, Payload, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress,
 };
+use thalweg_storage::handles::patiently;
 use thalweg_types::{Error, Micros, Offset, hash_bytes};
 use tracing::{info, warn};
 
@@ -27,7 +28,8 @@ use crate::sflow::frame::push;
 use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::sflow::packet::{Packet, link_packet};
 use crate::{
-    BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput, SourcePlugin,
+    BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput,
+    SourcePlugin,
 };
 
 /// The port that collectors of sFlow listen on.
@@ -109,10 +111,10 @@ impl SourcePlugin for PcapPlugin {
         let in_source = |error: Error| error.context(format!("source {:?}", context.name));
         let options = &context.options;
         let settings = settings(&context).map_err(in_source)?;
-        let path = PathBuf::from(options.text("path").unwrap_or_default());
+        let path = options.path("path").cloned().unwrap_or_default();
         let mut source = PcapSource {
             capture: Capture::open(&path).map_err(in_source)?,
-            path,
+            path: path.as_path().to_owned(),
             port: options.integer("port").unwrap_or(SFLOW_PORT) as u16,
             pace: options.number("speed").map(|speed| Pace { speed, began: None }),
             agents: settings.agents.clone(),
@@ -130,6 +132,7 @@ impl SourcePlugin for PcapPlugin {
             schema: context.schema,
             ingress: None,
             address: None,
+            connections: None,
             replay: Replay::Itself,
         })
     }
@@ -162,12 +165,21 @@ struct Captured {
 }
 
 impl Capture {
-    fn open(path: &Path) -> Result<Self, Error> {
+    fn open(path: &JobPath) -> Result<Self, Error> {
         let unreadable = |error: std::io::Error| {
             let hint = "relative paths start at the current directory";
             Error::user(format!("open capture {path:?}")).with_hint(hint).with_source(error)
         };
-        let file = File::open(path).map_err(unreadable)?;
+        let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
+        if !kind.is_file() {
+            let what = if kind.is_dir() { "a folder" } else { "a pipe or a device" };
+            return Err(Error::user(format!("open capture {path:?}: expected a file, got {what}"))
+                .with_hint(
+                    "let `tcpdump -w FILE` write a file; the source `sflow` listens to a port itself",
+                ));
+        }
+        let file = patiently(path.display(), || File::open(path)).map_err(unreadable)?;
+        path.verify(&file)?;
         let total = file.metadata().map_err(unreadable)?.len();
         let reader = create_reader(BUFFER, file.try_clone().map_err(unreadable)?).map_err(|error| {
             Error::user(format!("{path:?} is no capture: expected pcap or pcapng, got {}", why(&error)))

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, setsockopt, sockopt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use thalweg_flow::{Clock, DatagramView, Poll, Source, SystemClock, Waker};
+use thalweg_flow::{DatagramView, Poll, Source, SystemClock, Waker};
 use thalweg_types::{Error, Micros, format_size};
 use tracing::{info, warn};
 
@@ -129,6 +129,7 @@ impl SourcePlugin for SflowPlugin {
             schema: context.schema,
             ingress: None,
             address: Some(address),
+            connections: None,
             replay: Replay::Journal(BlockCodec::new(None)),
         })
     }
@@ -159,6 +160,9 @@ struct Shared {
     counters: UdpCounters,
     agents: Agents,
     kernel_drops: AtomicU64,
+    /// How far the job's clock is ahead of the steady one, as of the last poll: datagrams are stamped with the job's, which
+    /// goes on where the machine's wall is set.
+    ahead: AtomicI64,
     is_draining: AtomicBool,
     /// Nobody takes anything any more.
     is_gone: AtomicBool,
@@ -194,6 +198,7 @@ impl SflowSource {
             counters: UdpCounters::default(),
             agents,
             kernel_drops: AtomicU64::new(0),
+            ahead: AtomicI64::new(SystemClock::now().saturating_sub(SystemClock::steady())),
             is_draining: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             receiving: AtomicUsize::new(listening.sockets),
@@ -267,7 +272,8 @@ impl Source for SflowSource {
         Ok(())
     }
 
-    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+    fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
+        self.shared.ahead.store(now.saturating_sub(SystemClock::steady()), Ordering::Relaxed);
         self.intake.poll(max_bytes).map(|(poll, _)| poll)
     }
 
@@ -411,7 +417,8 @@ impl Receiver {
 
     fn hand_over(&self, buffers: &[Vec<u8>], received: &[Received]) {
         let shared = &self.shared;
-        let now = SystemClock.now();
+        // Relaxed: nothing is published with it.
+        let now = SystemClock::steady().saturating_add(shared.ahead.load(Ordering::Relaxed));
         let mut block = Vec::with_capacity(received.iter().map(|datagram| datagram.bytes + 64).sum());
         let mut taken = Vec::with_capacity(received.len());
         for (buffer, Received { bytes, sender }) in buffers.iter().zip(received) {

@@ -50,6 +50,7 @@ impl SourcePlugin for StdinPlugin {
             schema: context.schema,
             ingress: None,
             address: None,
+            connections: None,
             replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }

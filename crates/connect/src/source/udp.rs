@@ -94,6 +94,7 @@ impl SourcePlugin for UdpPlugin {
             schema: context.schema,
             ingress: None,
             address: Some(address),
+            connections: None,
             replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }
@@ -254,7 +255,7 @@ impl UdpSource {
         let socket = UdpSocket::bind(listen).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
-        let handover = Arc::new(Handover::new(queue));
+        let handover = Arc::new(Handover::new(queue).of_records(format.block_records()));
         let counters = UdpCounters::default();
         let receiver = Receiver {
             splitter: format.splitter(),

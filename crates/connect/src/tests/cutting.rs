@@ -39,6 +39,29 @@ proptest! {
     }
 
     #[test]
+    fn records_do_not_depend_on_how_small_blocks_are(
+        input in text(), step in 1_usize..100, window in 1_usize..60, most in 1_u32..6,
+    ) {
+        for context in &formats() {
+            let whole = read(context, input.as_bytes(), usize::MAX);
+            let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+            let small = cut_by(Cutter::new(&*format).within(window, most), input.as_bytes(), step);
+            let Ok(blocks) = small else {
+                prop_assert!(whole.is_err());
+                continue;
+            };
+            prop_assert!(blocks.iter().all(|block| block.count <= most));
+            let mut decoder = SourceDecoder::new(context, decoders(&format)).unwrap();
+            let mut lines = BTreeMap::new();
+            for block in &blocks {
+                render(&decode(&mut decoder, block).unwrap(), &mut lines);
+            }
+            let all: String = lines.iter().map(|(offset, line)| format!("{offset} {line}\n")).collect();
+            prop_assert_eq!(all, whole.unwrap());
+        }
+    }
+
+    #[test]
     fn no_bytes_make_a_reader_panic_or_lose_count(
         input in proptest::collection::vec(any::<u8>(), 0..200),
         step in 1_usize..50,

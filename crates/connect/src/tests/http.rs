@@ -1,12 +1,11 @@
 //! The way of a request: body, block, order number, answers and rejects, reply.
 
 use arrow_array::Float64Array;
+use std::task::{Context, Poll as TaskPoll, Waker as TaskWaker};
 use thalweg_flow::{InputId, Operator, TaskFactory, Waker, collect};
-use tokio::sync::oneshot::Receiver;
-use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
-use crate::{BuiltSource, Ingress, Reply, SubmitError};
+use crate::{Begun, BuiltSource, Ingress, Replies, SubmitError, Unanswered};
 
 struct Door {
     built: BuiltSource,
@@ -29,7 +28,7 @@ impl Door {
         Self { built, decoder, ingress, replies: replies(&task()).unwrap(), next: 0 }
     }
 
-    fn submit(&self, body: &str) -> Receiver<Vec<Reply>> {
+    fn submit(&self, body: &str) -> Replies {
         self.ingress.submit(Bytes::copy_from_slice(body.as_bytes()), true).unwrap().unwrap()
     }
 
@@ -70,17 +69,45 @@ fn doubled(records: &Batch) -> Batch {
     answers.with_rows(rows.into())
 }
 
-fn shown(replies: Vec<Reply>) -> Vec<String> {
-    replies
-        .into_iter()
-        .map(|reply| match reply {
-            Reply::Answer(line) => String::from_utf8(line.to_vec()).unwrap(),
-            Reply::Rejected { code, message, hint } => {
-                assert!(hint.is_some(), "{code} says what to do");
-                format!("{code}: {message}")
-            }
-        })
-        .collect()
+/// What a future would see now.
+fn now<T>(poll: impl FnOnce(&mut Context<'_>) -> TaskPoll<T>) -> Option<T> {
+    match poll(&mut Context::from_waker(TaskWaker::noop())) {
+        TaskPoll::Ready(value) => Some(value),
+        TaskPoll::Pending => None,
+    }
+}
+
+fn begun(replies: &mut Replies) -> Option<Result<Begun, Unanswered>> {
+    now(|context| replies.poll_begin(context))
+}
+
+fn is_waiting(replies: &mut Replies) -> bool {
+    begun(replies).is_none()
+}
+
+fn is_lost(replies: &mut Replies) -> bool {
+    begun(replies) == Some(Err(Unanswered { is_cut_off: false }))
+}
+
+/// The lines that are there.
+fn there(replies: &mut Replies) -> Vec<String> {
+    let mut text = Vec::new();
+    while let Some(Ok(Some(lines))) = now(|context| replies.poll_next(context)) {
+        text.extend_from_slice(&lines);
+    }
+    String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// All lines, errors in short.
+fn shown(replies: &mut Replies) -> Vec<String> {
+    assert!(matches!(begun(replies), Some(Ok(Begun { whole: Some(_), .. }))), "all of it is there");
+    let short = |line: String| {
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let error = line.get("error")?;
+        assert!(error["hint"].is_string(), "{line} says what to do");
+        Some(format!("{}: {}", error["code"].as_str()?, error["message"].as_str()?))
+    };
+    there(replies).into_iter().map(|line| short(line.clone()).unwrap_or(line)).collect()
 }
 
 #[test]
@@ -93,18 +120,18 @@ fn each_record_of_each_request_gets_its_reply_in_order() {
     let mut third = door.submit("{\"card\":\"silent\",\"amount\":0}");
     assert!(door.step(), "all of it in one block");
     assert!(!door.step());
-    assert_eq!(first.try_recv(), Err(TryRecvError::Empty), "not before the range is complete");
+    assert!(is_waiting(&mut first), "not before the range is complete");
     door.complete();
     assert_eq!(
-        shown(first.try_recv().unwrap()),
+        shown(&mut first),
         [
             "{\"card\":\"c1\",\"doubled\":2.0}",
             "parse: field \"amount\": expected float64, got nothing",
             "{\"card\":\"c3\",\"doubled\":6.0}"
         ]
     );
-    assert_eq!(shown(second.try_recv().unwrap()), ["{\"card\":\"a card with a long name\",\"doubled\":4.5}"]);
-    assert_eq!(shown(third.try_recv().unwrap()), ["no_answer: the job gave no answer for this record"]);
+    assert_eq!(shown(&mut second), ["{\"card\":\"a card with a long name\",\"doubled\":4.5}"]);
+    assert_eq!(shown(&mut third), ["no_answer: the job gave no answer for this record"]);
 }
 
 #[test]
@@ -123,7 +150,7 @@ fn bodies_are_one_object_or_several() {
         let mut reply = door.submit(&body);
         door.step();
         door.complete();
-        let replies = shown(reply.try_recv().unwrap());
+        let replies = shown(&mut reply);
         assert_eq!(replies.len(), count, "{body:?}: {replies:?}");
         let is_good = body.contains("card");
         assert_eq!(replies.iter().all(|reply| reply.contains("doubled")), is_good, "{body:?}: {replies:?}");
@@ -137,11 +164,8 @@ fn csv_bodies_bring_their_header() {
     let mut bad = door.submit("amount,kard\n1,c1\n");
     while door.step() {}
     door.complete();
-    assert_eq!(
-        shown(good.try_recv().unwrap()),
-        ["{\"card\":\"c1\",\"doubled\":2.0}", "{\"card\":\"c2\",\"doubled\":4.0}"]
-    );
-    let replies = shown(bad.try_recv().unwrap());
+    assert_eq!(shown(&mut good), ["{\"card\":\"c1\",\"doubled\":2.0}", "{\"card\":\"c2\",\"doubled\":4.0}"]);
+    let replies = shown(&mut bad);
     assert!(replies[0].starts_with("parse: the CSV header lacks field \"card\""), "{replies:?}");
 }
 
@@ -153,14 +177,15 @@ fn who_wants_no_reply_is_told_when_its_records_are_safe() {
     let mut silent = door.ingress.submit(body.into(), false).unwrap().expect("it is not at once");
     let mut other = door.submit("{\"card\":\"c3\",\"amount\":3}");
     while door.step() {}
-    assert_eq!(silent.try_recv(), Err(TryRecvError::Empty), "the order is not known to be durable");
+    assert!(is_waiting(&mut silent), "the order is not known to be durable");
     door.complete();
-    assert_eq!(silent.try_recv().unwrap(), []);
-    assert_eq!(shown(other.try_recv().unwrap()), ["{\"card\":\"c3\",\"doubled\":6.0}"]);
+    assert!(matches!(begun(&mut silent), Some(Ok(_))));
+    assert!(there(&mut silent).is_empty());
+    assert_eq!(shown(&mut other), ["{\"card\":\"c3\",\"doubled\":6.0}"]);
 
     let mut never = door.ingress.submit(body.into(), false).unwrap().unwrap();
     drop(door);
-    assert_eq!(never.try_recv(), Err(TryRecvError::Closed), "the outcome is unknown");
+    assert!(is_lost(&mut never), "the outcome is unknown");
 }
 
 #[test]
@@ -190,7 +215,99 @@ fn who_still_waits_when_the_job_ends_learns_that_the_outcome_is_unknown() {
     let Door { built, replies, ingress, .. } = door;
     drop(replies);
     drop(built);
-    assert_eq!(sequenced.try_recv(), Err(TryRecvError::Closed));
-    assert_eq!(queued.try_recv(), Err(TryRecvError::Closed));
+    assert!(is_lost(&mut sequenced));
+    assert!(is_lost(&mut queued));
     assert!(ingress.submit("{\"a\":1}".into(), true).is_err(), "nobody is behind the door");
+}
+
+/// Lets the job work until it waits for somebody.
+fn work(door: &mut Door) {
+    while door.step() {
+        door.complete();
+    }
+}
+
+fn good(count: usize) -> String {
+    "{\"card\":\"c1\",\"amount\":1}\n".repeat(count)
+}
+
+#[test]
+fn of_a_body_without_a_good_record_the_first_ones_are_looked_at() {
+    let mut door = Door::new(spec("ndjson", &[]), &[]);
+    let mut reply = door.submit(&"0\n".repeat(1 << 20));
+    work(&mut door);
+    let begun = begun(&mut reply).unwrap().unwrap();
+    assert!(!begun.is_any_accepted && begun.whole.is_some_and(|bytes| bytes < 1 << 20), "{begun:?}");
+    let lines = there(&mut reply);
+    assert_eq!(lines.len(), 4_097);
+    let last = "none of the first 4096 records was accepted, and the other 1044480 were not taken";
+    assert!(lines[4_096].contains(last), "{}", lines[4_096]);
+    assert!(lines[..4_096].iter().all(|line| line.contains("\"code\":\"parse\"")));
+    assert_eq!(door.next, 4_106, "no more were numbered");
+    let mut next = door.submit(&good(1));
+    work(&mut door);
+    assert_eq!(shown(&mut next).len(), 1);
+}
+
+#[test]
+fn a_reply_comes_bit_by_bit_and_holds_a_bounded_part_of_the_queue() {
+    const RECORDS: usize = 70_000;
+    let mut door = Door::new(spec("ndjson", &[]), &[("queue", OptionValue::Size(4 << 20))]);
+    let mut slow = door.submit(&good(RECORDS));
+    assert!(door.step() && !door.step(), "no second piece before the first is known");
+    door.complete();
+    work(&mut door);
+    let taken = door.next;
+    assert!(taken < 50_000, "{taken} records were taken for a client that reads nothing");
+    // Others pass it.
+    let mut other = door.submit(&good(3));
+    work(&mut door);
+    assert_eq!(shown(&mut other).len(), 3);
+
+    let mut lines = Vec::new();
+    loop {
+        lines.extend(there(&mut slow));
+        if !door.step() {
+            break;
+        }
+        door.complete();
+    }
+    assert_eq!(lines.len(), RECORDS);
+    assert!(lines.iter().all(|line| line == "{\"card\":\"c1\",\"doubled\":2.0}"));
+}
+
+#[test]
+fn a_client_that_goes_away_loses_its_lines_and_no_record() {
+    let mut door = Door::new(spec("ndjson", &[]), &[("queue", OptionValue::Size(8 << 20))]);
+    let reply = door.submit(&good(100_000));
+    work(&mut door);
+    drop(reply);
+    work(&mut door);
+    assert!(door.next >= 100_000, "{}", door.next);
+}
+
+#[test]
+fn a_job_that_stops_in_the_middle_of_a_reply_says_how_many_lines_are_missing() {
+    let mut door = Door::new(spec("ndjson", &[]), &[]);
+    let mut reply = door.submit(&good(10_000));
+    assert!(door.step());
+    door.complete();
+    drop(door);
+    assert_eq!(there(&mut reply).len(), 4_096);
+    assert_eq!(now(|context| reply.poll_next(context)), Some(Err(Unanswered { is_cut_off: false })));
+    assert_eq!(reply.missing(), 10_000 - 4_096);
+}
+
+#[test]
+fn blocks_have_few_records_where_rows_are_wide() {
+    let fields: Vec<String> = (0..400).map(|field| format!("f{field}: string?")).collect();
+    let context = context(&schema(&fields.join("; ")), Some(spec("ndjson", &[])), &[]);
+    let mut door = Door::of(context);
+    assert!(door.ingress.submit("{}\n".repeat(100_000).into(), false).unwrap().is_none());
+    let mut counts = Vec::new();
+    while let Poll::Block(block) = door.built.source.poll(1 << 18, ARRIVAL).unwrap() {
+        counts.push(block.count);
+    }
+    assert_eq!(counts.iter().sum::<u32>(), 100_000);
+    assert!(counts.iter().all(|count| *count < 1_300), "{counts:?}");
 }

@@ -125,12 +125,20 @@ fn no_block_is_longer_than_a_record_of_a_journal() {
     assert!(lens.iter().all(|(_, len)| *len < BlockCodec::MAX_BYTES), "{lens:?}");
     assert!(lens.iter().any(|(_, len)| *len > most), "the longest is let through: {lens:?}");
 
-    // Many short ones at once, behind a header that takes as much as it may.
-    let header = [b"a,".as_slice(), &vec![b'x'; most - 2], b"\n"].concat();
-    let lens = record_lens(&csv, &[header, b"1,\n".repeat(most)].concat());
-    assert_eq!(lens.iter().map(|(count, _)| *count as usize).sum::<usize>(), most);
+    // Short ones and a long one, behind a header that takes as much as it may.
+    let longest = 256 << 10;
+    let header = |len: usize| [b"a,".as_slice(), &vec![b'x'; len - 2], b"\n"].concat();
+    let long = [&vec![b'y'; most - 1], b",\n".as_slice()].concat();
+    let text = [header(longest), b"1,\n".repeat(100_000), long].concat();
+    let lens = record_lens(&csv, &text);
+    assert_eq!(lens.iter().map(|(count, _)| *count as usize).sum::<usize>(), 100_001);
     assert!(lens.iter().all(|(_, len)| *len < BlockCodec::MAX_BYTES), "{lens:?}");
-    assert!(lens.iter().any(|(_, len)| *len > 2 * most), "{lens:?}");
+    assert!(lens.iter().any(|(_, len)| *len > most + longest), "{lens:?}");
+    // Each block takes it along, so that it may not be longer, whether it comes to its end or not.
+    for text in [header(longest + 1), vec![b'x'; 2 * longest]] {
+        let error = cut(&*csv, &text, 64 << 10).err().unwrap();
+        assert_eq!(error.message(), "the first line is no header: it does not end within 256KiB");
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, SeqRange, Val
 use crate::format::{RecordDecoder, RecordFormat};
 use crate::source::SourceDecoder;
 use crate::source::cut::Cutter;
-use crate::{FormatSpec, OptionValue, Options, Registry, SourceContext, SourceTime};
+use crate::{FormatSpec, OptionValue, Options, Reach, Registry, SecretRef, SourceContext, SourceTime};
 
 /// `ts: timestamp(ms), card: string?`
 fn schema(text: &str) -> Schema {
@@ -51,6 +51,14 @@ fn schema(text: &str) -> Schema {
 
 fn options(entries: &[(&str, OptionValue)]) -> Options {
     Options(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+}
+
+fn path_value(path: impl AsRef<std::path::Path>) -> OptionValue {
+    OptionValue::Path(path.as_ref().to_path_buf().into())
+}
+
+fn secret(reference: &str) -> OptionValue {
+    OptionValue::Secret(SecretRef::parse(reference, &Reach::anything()).expect("a reference"))
 }
 
 fn text(text: &str) -> OptionValue {
@@ -86,7 +94,10 @@ const ARRIVAL: Micros = 1_767_225_600_000_000;
 
 /// Cuts `input`, given `step` bytes at a time, into blocks numbered from 0.
 fn cut(format: &dyn RecordFormat, input: &[u8], step: usize) -> Result<Vec<RawBlock>, Error> {
-    let mut cutter = Cutter::new(format);
+    cut_by(Cutter::new(format), input, step)
+}
+
+fn cut_by(mut cutter: Cutter, input: &[u8], step: usize) -> Result<Vec<RawBlock>, Error> {
     let mut blocks = Vec::new();
     let mut first = 0;
     let mut take = |cutter: &mut Cutter, at_end: bool| -> Result<(), Error> {

@@ -28,7 +28,7 @@ fn open(format: &str, path: &Path, entries: &[(&str, OptionValue)]) -> BuiltSour
 }
 
 fn open_as(format: FormatSpec, path: &Path, entries: &[(&str, OptionValue)]) -> BuiltSource {
-    let mut all = vec![("path", text(path.to_str().unwrap()))];
+    let mut all = vec![("path", path_value(path))];
     all.extend_from_slice(entries);
     let registry = Registry::builtin();
     registry.source("file").unwrap().build(context(&fields(), Some(format), &all)).unwrap()

@@ -6,7 +6,7 @@ use std::path::Path;
 use thalweg_flow::{Poll, ReplayRun, Waker};
 use thalweg_types::{Error, SeqRange};
 
-use super::{context, options, poll_all, poll_to_end, text};
+use super::{context, options, path_value, poll_all, poll_to_end, text};
 use crate::sflow::decode::outputs;
 use crate::{BuiltSource, OptionValue, Registry, SourcePlugin};
 
@@ -183,7 +183,7 @@ fn capture(kind: Kind, packets: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn replaying(path: &Path, entries: &[(&str, OptionValue)]) -> Result<BuiltSource, Error> {
-    let path = [("path", text(path.to_str().unwrap()))];
+    let path = [("path", path_value(path))];
     build("pcap", &[&path, entries].concat())
 }
 

@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 
 use arrow_array::{Int64Array, StringViewArray};
 use expect_test::expect;
-use thalweg_flow::{InputId, Operator, Waker, collect};
+use proptest::prelude::*;
+use thalweg_flow::{CyclePart, InputId, Operator, Waker, collect, collect_with_parts};
 use thalweg_types::Seqs;
 
 use super::drive::{self, Driven, LIMIT};
@@ -75,7 +76,7 @@ fn a_file_is_emptied_then_written_by_tick_and_at_the_end() {
     let path = folder.path().join("answers.csv");
     std::fs::write(&path, "old").unwrap();
     let (schema, batch) = two_columns();
-    let path_option = [("path", text(path.to_str().unwrap()))];
+    let path_option = [("path", path_value(&path))];
     let (mut sink, report) = sink("file", &schema, Some(spec("csv", &[])), &path_option);
     let content = || std::fs::read_to_string(&path).unwrap();
     collect(|out| sink.process(INPUT, batch.clone(), out)).unwrap();
@@ -96,7 +97,7 @@ fn a_file_in_no_folder_is_refused_before_the_start() {
         schema,
         format: Some(spec("ndjson", &[])),
         follows: false,
-        options: options(&[("path", text("/nowhere/at/all.ndjson"))]),
+        options: options(&[("path", path_value("/nowhere/at/all.ndjson"))]),
         report: SinkReport::default(),
         data_dir: std::path::PathBuf::new(),
         durable: None,
@@ -184,6 +185,7 @@ fn rejects_are_lines_in_a_file_of_their_own_run() {
         folder: folder.path().join("rejects"),
         limits: BTreeMap::new(),
         counts: RejectCounts::default(),
+        max_bytes: 1 << 30,
         durable: None,
     };
     for run in 0..2 {
@@ -213,6 +215,7 @@ fn more_rejects_than_the_limit_stop_the_job() {
         folder: folder.path().to_owned(),
         limits: BTreeMap::from([("payments".to_owned(), 2)]),
         counts: RejectCounts::default(),
+        max_bytes: 1 << 30,
         durable: None,
     };
     let mut writer = rejects_writer(settings)(&task()).unwrap();
@@ -230,6 +233,7 @@ fn no_rejects_make_no_file() {
         folder: folder.path().join("rejects"),
         limits: BTreeMap::new(),
         counts: RejectCounts::default(),
+        max_bytes: 1 << 30,
         durable: None,
     };
     let mut writer = rejects_writer(settings.clone())(&task()).unwrap();
@@ -243,4 +247,144 @@ fn no_rejects_make_no_file() {
     collect(|out| writer.process(INPUT, empty, out)).unwrap();
     collect(|out| writer.finish(out)).unwrap();
     assert!(!settings.folder.exists());
+}
+
+/// A reject with a number in its raw bytes, of about `bytes` bytes.
+fn reject(number: u64, bytes: usize) -> Batch {
+    let context = context(&schema("n: int64"), Some(spec("ndjson", &[])), &[]);
+    let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+    let line = format!("#{number}#{}", "x".repeat(bytes));
+    let mut blocks = cut(&*format, line.as_bytes(), usize::MAX).unwrap();
+    blocks[0].first = number;
+    let decoded = decode(&mut SourceDecoder::new(&context, decoders(&format)).unwrap(), &blocks[0]);
+    decoded.unwrap().rejects.unwrap()
+}
+
+/// The numbers of the rejects that are kept, in the order of the files, and how many bytes they take.
+fn kept(folder: &std::path::Path) -> (Vec<u64>, u64) {
+    let mut files: Vec<(u64, std::path::PathBuf)> = std::fs::read_dir(folder)
+        .map(|entries| entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>())
+        .unwrap_or_default()
+        .into_iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            (name.strip_prefix("rejects-").unwrap().parse().unwrap(), path)
+        })
+        .collect();
+    files.sort();
+    let (mut numbers, mut bytes) = (Vec::new(), 0);
+    for (_, path) in files {
+        let text = std::fs::read_to_string(path).unwrap();
+        bytes += text.len() as u64;
+        numbers.extend(text.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("whole lines");
+            line["offset"].as_u64().unwrap()
+        }));
+    }
+    (numbers, bytes)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Rejects(Vec<usize>),
+    Tick,
+    /// A marker, whose cycle is committed or not.
+    Cycle(bool),
+    /// The process is killed and started again.
+    Crash,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => proptest::collection::vec(0_usize..400, 1..6).prop_map(Step::Rejects),
+        1 => Just(Step::Tick),
+        3 => any::<bool>().prop_map(Step::Cycle),
+        1 => Just(Step::Crash),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+proptest! {
+    /// Whatever happens, what is kept are the newest rejects, each once, and not much more than is allowed.
+    #[test]
+    fn rejects_rotate_and_none_is_there_twice(steps in steps(), max_bytes in 2_000_u64..12_000) {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut given, mut committed, mut cycle) = (Vec::<usize>::new(), SinkResume::default(), 0);
+        let settings = |durable: &SinkResume| RejectsSettings {
+            folder: folder.path().join("rejects"),
+            limits: BTreeMap::new(),
+            counts: RejectCounts::default(),
+            max_bytes,
+            durable: Some(durable.clone()),
+        };
+        let mut counts = settings(&committed);
+        let mut writer = rejects_writer(counts.clone())(&task()).unwrap();
+        // What came up to each commit, and what it named; a cycle that is not committed is in the next one.
+        let mut committed_count = 0;
+        let mut handed: Vec<Box<dyn CyclePart>> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Rejects(sizes) => for bytes in sizes {
+                    collect(|out| writer.process(INPUT, reject(given.len() as u64, bytes), out)).unwrap();
+                    given.push(bytes);
+                },
+                Step::Tick => drop(collect(|out| writer.tick(0, out)).unwrap()),
+                Step::Cycle(is_committed) => {
+                    cycle += 1;
+                    let (_, mut parts) = collect_with_parts(|out| writer.cycle(cycle, out)).unwrap();
+                    handed.push(parts.pop().expect("a part").1);
+                    if is_committed {
+                        let mut position = None;
+                        for part in &mut handed {
+                            position = Some(part.prepare().unwrap());
+                        }
+                        for part in handed.drain(..) {
+                            part.committed().unwrap();
+                        }
+                        committed = SinkResume { cycle, position, ..SinkResume::default() };
+                        committed_count = given.len();
+                    }
+                }
+                Step::Crash => {
+                    drop(writer);
+                    handed.clear();
+                    counts = settings(&committed);
+                    writer = rejects_writer(counts.clone())(&task()).unwrap();
+                    for (number, bytes) in given.iter().enumerate().skip(committed_count) {
+                        collect(|out| writer.process(INPUT, reject(number as u64, *bytes), out)).unwrap();
+                    }
+                }
+            }
+        }
+        collect(|out| writer.finish(out)).unwrap();
+        let (numbers, bytes) = kept(&folder.path().join("rejects"));
+        let count = given.len() as u64;
+        let expected: Vec<u64> = (count - numbers.len() as u64..count).collect();
+        prop_assert_eq!(&numbers, &expected, "the newest, each once");
+        prop_assert_eq!(counts.counts.total(), count, "all are counted");
+        let is_all = numbers.len() as u64 == count;
+        prop_assert!(is_all || counts.counts.removed().files > 0);
+        // Those that wait for a commit to leave are still there.
+        let waits: usize = given[committed_count..].iter().map(|bytes| bytes + 300).sum();
+        prop_assert!(bytes <= 2 * max_bytes + waits as u64 + 3_000, "{} bytes", bytes);
+    }
+}
+
+#[test]
+fn long_records_are_kept_in_part_with_their_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = RejectsSettings {
+        folder: folder.path().to_owned(),
+        limits: BTreeMap::new(),
+        counts: RejectCounts::default(),
+        max_bytes: 1 << 30,
+        durable: None,
+    };
+    let mut writer = rejects_writer(settings)(&task()).unwrap();
+    collect(|out| writer.process(INPUT, reject(0, 1 << 20), out)).unwrap();
+    collect(|out| writer.finish(out)).unwrap();
+    let kept = std::fs::read_to_string(folder.path().join("rejects-0.ndjson")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(line["raw"].as_str().unwrap().len(), 64 << 10);
+    assert_eq!(line["raw_bytes"], (1 << 20) + 3);
 }

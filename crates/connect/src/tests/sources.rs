@@ -9,6 +9,7 @@ use thalweg_flow::{SourceProgress, Waker};
 
 use super::*;
 use crate::BuiltSource;
+use crate::source::connections::ConnectionCounts;
 use crate::source::stdin::ReaderSource;
 use crate::source::udp::{Network, UdpSource};
 
@@ -25,7 +26,7 @@ fn build(name: &str, format: FormatSpec, entries: &[(&str, OptionValue)]) -> Res
 }
 
 fn path_option(path: &Path) -> (&'static str, OptionValue) {
-    ("path", text(path.to_str().unwrap()))
+    ("path", path_value(path))
 }
 
 fn append(path: &Path, content: &str) {
@@ -214,6 +215,175 @@ fn slow_readers_make_tcp_senders_wait() {
     let received: u64 = poll_all(&mut *built.source, count).iter().map(|block| u64::from(block.count)).sum();
     sender.join().unwrap();
     assert_eq!(received, count);
+}
+
+#[test]
+fn a_pipe_is_opened_without_its_writer_and_ends_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let mut built = build("file", spec("ndjson", &[]), &[path_option(&path)]).unwrap();
+    assert!(matches!(built.source.poll(1 << 18, ARRIVAL), Ok(Poll::PendingUntil(_))));
+    let writer = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut pipe = OpenOptions::new().write(true).open(path).unwrap();
+            for number in 0..1_000 {
+                writeln!(pipe, "{{\"n\":{number}}}").unwrap();
+            }
+            write!(pipe, "{{\"n\":1000}}").unwrap();
+        }
+    });
+    assert_eq!(poll_to_end(&mut *built.source), 1_001);
+    writer.join().unwrap();
+
+    // Drained, it waits for no writer.
+    let mut built = build("file", spec("csv", &[]), &[path_option(&path)]).unwrap();
+    built.source.drain();
+    assert!(matches!(built.source.poll(1 << 18, ARRIVAL), Ok(Poll::End)));
+    let error = build("pcap", spec("ndjson", &[]), &[path_option(&path)]).err().unwrap();
+    assert!(error.message().contains("expected a file, got a pipe"), "{error}");
+}
+
+/// A source on a port of its own, started.
+fn tcp(entries: &[(&str, OptionValue)]) -> BuiltSource {
+    let listen = [("listen", text("127.0.0.1:0"))];
+    let mut built = build("tcp", spec("ndjson", &[]), &[&listen, entries].concat()).unwrap();
+    built.source.start(Waker::new(|| {})).unwrap();
+    built
+}
+
+/// Polls, so that the queue is emptied, until something is so; what was given meanwhile.
+fn poll_until(
+    built: &mut BuiltSource,
+    what: &str,
+    mut is_so: impl FnMut(&ConnectionCounts) -> bool,
+) -> String {
+    let counts = Arc::clone(built.connections.as_ref().unwrap());
+    let mut blocks = Vec::new();
+    until(what, || {
+        while let Poll::Block(block) = built.source.poll(1 << 18, ARRIVAL).unwrap() {
+            blocks.push(block);
+        }
+        is_so(&counts)
+    });
+    while let Poll::Block(block) = built.source.poll(1 << 18, ARRIVAL).unwrap() {
+        blocks.push(block);
+    }
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let mut first = 0;
+    for block in &mut blocks {
+        // Each is decoded with numbers of its own.
+        block.first = first;
+        first += u64::from(block.count);
+    }
+    rows_of(&mut *decoder, &blocks)
+}
+
+#[test]
+fn unfinished_records_of_all_connections_stay_within_the_queue() {
+    let mut built = tcp(&[("queue", OptionValue::Size(1 << 20))]);
+    let address = built.address.unwrap();
+    // Sixteen times what the queue allows; whoever is closed does not get rid of all.
+    let senders: Vec<_> = (0..16)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                let sent = (0..16).all(|_| stream.write_all(&[b'x'; 64 << 10]).is_ok());
+                (stream, sent)
+            })
+        })
+        .collect();
+    let mut most = 0;
+    let rows = poll_until(&mut built, "all but one are closed", |counts| {
+        most = most.max(counts.unfinished_bytes());
+        counts.closed()[2] >= 15
+    });
+    assert!(most <= 1 << 20, "{most} bytes");
+    assert!(
+        rows.lines().all(|row| row.starts_with("! unfinished") || row.starts_with("! parse")),
+        "each is a reject"
+    );
+    // Others get through all the while.
+    let mut other = TcpStream::connect(address).unwrap();
+    other.write_all(b"{\"n\":7}\n").unwrap();
+    let blocks = poll_all_of(&mut built, 1);
+    assert!(blocks.contains("7 | null"), "{blocks}");
+    drop(senders);
+}
+
+/// Rows and rejects, until there is a row.
+fn poll_all_of(built: &mut BuiltSource, rows: usize) -> String {
+    let mut all = String::new();
+    until("rows", || {
+        all.push_str(&poll_until(built, "", |_| true));
+        all.lines().filter(|row| !row.starts_with('!')).count() >= rows
+    });
+    all
+}
+
+#[test]
+fn a_connection_gives_its_memory_back_after_a_burst() {
+    let mut built = tcp(&[]);
+    let mut stream = TcpStream::connect(built.address.unwrap()).unwrap();
+    let long = format!("{{\"n\":1,\"name\":\"{}\"}}\n", "x".repeat(4 << 20));
+    stream.write_all(long.as_bytes()).unwrap();
+    let rows = poll_all_of(&mut built, 1);
+    assert!(rows.starts_with("1 | xxx"));
+    poll_until(&mut built, "nothing is held", |counts| counts.unfinished_bytes() == 0);
+    stream.write_all(b"{\"n\":").unwrap();
+    poll_until(&mut built, "half a record is held", |counts| counts.unfinished_bytes() == 5);
+}
+
+#[test]
+fn a_silent_connection_is_closed_and_its_half_record_is_a_reject() {
+    let mut built = tcp(&[("idle", OptionValue::Duration(50_000))]);
+    let mut half = TcpStream::connect(built.address.unwrap()).unwrap();
+    let mut silent = TcpStream::connect(built.address.unwrap()).unwrap();
+    half.write_all(b"{\"n\":1}\n{\"n\":2").unwrap();
+    let rows =
+        poll_until(&mut built, "both are closed", |counts| counts.closed()[0] == 2 && counts.open() == 0);
+    let reason =
+        "expected the rest of the record, got none: the connection was silent for too long (6 bytes)";
+    assert_eq!(rows, format!("1 | null\n! unfinished line null: {reason} <{{\\\"n\\\":2>\n"));
+    for stream in [&mut half, &mut silent] {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(!matches!(std::io::Read::read(stream, &mut [0]), Ok(1..)), "closed");
+    }
+}
+
+#[test]
+fn silent_connections_make_room_for_new_ones() {
+    let mut built = tcp(&[("connections", OptionValue::Integer(4))]);
+    let address = built.address.unwrap();
+    let silent: Vec<TcpStream> = (0..12).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut new = TcpStream::connect(address).unwrap();
+    new.write_all(b"{\"n\":1}\n").unwrap();
+    assert_eq!(poll_all_of(&mut built, 1), "1 | null\n");
+    let counts = Arc::clone(built.connections.as_ref().unwrap());
+    assert!(counts.open() <= 4 && counts.closed()[1] >= 9, "{counts:?}");
+    drop(silent);
+}
+
+#[test]
+fn a_small_piece_does_not_hold_the_memory_of_a_large_read() {
+    let mut built = tcp(&[]);
+    let mut stream = TcpStream::connect(built.address.unwrap()).unwrap();
+    stream.write_all(&b"{\"n\":1}\n".repeat(3)).unwrap();
+    stream.write_all(b"{\"n\"").unwrap();
+    let mut found = None;
+    until("a block", || {
+        if let Poll::Block(block) = built.source.poll(1 << 18, ARRIVAL).unwrap() {
+            found = Some(block);
+        }
+        found.is_some()
+    });
+    let Some(RawBlock { payload: Payload::Bytes { data, .. }, .. }) = found else {
+        panic!("a block of bytes")
+    };
+    let bytes = data.len();
+    let own = data.try_into_mut().expect("nobody else holds it");
+    assert!(own.capacity() <= 2 * bytes, "{} bytes for {bytes}", own.capacity());
 }
 
 #[test]

@@ -66,9 +66,9 @@ impl TableBuilder<'_> {
             self.source_bytes = before + read.get();
             match row_of(&record, options) {
                 Ok((address, name)) => self.push_checked(address, name)?,
-                Err(reason) => {
+                Err((reason, found)) => {
                     let line = record.position().map_or(0, Position::line);
-                    self.bad_line(BadLine { path: path.to_owned(), line, reason })?;
+                    self.bad_line(BadLine { path: path.to_owned(), line, reason, found })?;
                 }
             }
         }
@@ -90,19 +90,24 @@ impl TableBuilder<'_> {
     }
 }
 
+/// Why a record is no row, and what it has instead where that can be shown.
+type NoRow = (String, Option<String>);
+
 /// The row of a record, or why it is none.
-fn row_of(record: &ByteRecord, options: CsvOptions) -> Result<([u8; 16], &[u8]), String> {
+fn row_of(record: &ByteRecord, options: CsvOptions) -> Result<([u8; 16], &[u8]), NoRow> {
     let column = |number: usize, what: &str| {
         record
             .get(number)
-            .ok_or_else(|| format!("{what} is column {}, got {} columns", number + 1, record.len()))
+            .ok_or_else(|| (format!("{what} is column {}, got {} columns", number + 1, record.len()), None))
     };
     let text = column(options.address_column, "the address")?;
     let name = column(options.name_column, "the name")?;
     let address = std::str::from_utf8(text).ok().and_then(address::parse);
-    let address = address.ok_or_else(|| format!("{:?} is no address", String::from_utf8_lossy(text)))?;
+    let address = address.ok_or_else(|| {
+        ("expected an address".to_owned(), Some(String::from_utf8_lossy(text).into_owned()))
+    })?;
     match reason_against(name) {
-        Some(reason) => Err(reason),
+        Some(reason) => Err((reason, None)),
         None => Ok((address, name)),
     }
 }

@@ -54,11 +54,14 @@ pub struct BadLine {
     pub path: PathBuf,
     pub line: u64,
     pub reason: String,
+    /// What stands there instead, where that can be shown.
+    pub found: Option<String>,
 }
 
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} line {}: {}", self.path, self.line, self.reason)
+        write!(f, "{:?} line {}: {}", self.path, self.line, self.reason)?;
+        self.found.as_ref().map_or(Ok(()), |found| write!(f, ", got {found:?}"))
     }
 }
 
@@ -109,7 +112,18 @@ impl LookupError {
 
 impl From<LookupError> for Error {
     fn from(error: LookupError) -> Self {
-        let mut converted = Error::new(error.class(), error.to_string()).with_retry(Retry::Never);
+        let (message, private) = match &error {
+            LookupError::TooManyBad { line, bad, allowed } => {
+                let found = line.found.as_ref().map(|found| format!("; the line has {found:?}"));
+                let line = BadLine { found: None, ..line.clone() };
+                (LookupError::TooManyBad { line, bad: *bad, allowed: *allowed }.to_string(), found)
+            }
+            other => (other.to_string(), None),
+        };
+        let mut converted = Error::new(error.class(), message).with_retry(Retry::Never);
+        if let Some(private) = private {
+            converted = converted.with_private(private);
+        }
         if let Some(hint) = error.hint() {
             converted = converted.with_hint(hint);
         }

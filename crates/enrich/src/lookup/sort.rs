@@ -242,7 +242,7 @@ mod tests {
     use std::path::Path;
 
     use proptest::prelude::*;
-    use thalweg_storage::MemFs;
+    use thalweg_storage::{MemFs, make_dir};
 
     use super::*;
 
@@ -253,7 +253,7 @@ mod tests {
             memory in 1_usize..4000,
         ) {
             let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
-            fs.create_dir_all(Path::new("t")).unwrap();
+            make_dir(fs.as_ref(), Path::new("t")).unwrap();
             let mut sorter = Sorter::new(&fs, "t/table".into(), memory);
             let mut expected = BTreeMap::new();
             for (key, name) in &rows {

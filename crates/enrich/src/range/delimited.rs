@@ -110,13 +110,9 @@ impl<'a> Places<'a> {
         for (value, place) in values.iter().zip(&self.values) {
             let text = text(record, *place, &value.from)?;
             cells.push(Cell::parse(text, &value.data_type).ok_or_else(|| {
-                Error::user(format!(
-                    "{}: expected {}, got {}",
-                    value.from,
-                    Cell::expected(&value.data_type),
-                    quoted(text)
-                ))
-                .with_hint("take it as string where not all of its values are such")
+                Error::user(format!("{}: expected {}", value.from, Cell::expected(&value.data_type)))
+                    .with_private(got(text))
+                    .with_hint("take it as string where not all of its values are such")
             })?);
         }
         Ok((self.span(record)?, cells))
@@ -128,16 +124,16 @@ impl<'a> Places<'a> {
                 let first_text = text(record, first.0, first.1)?.trim_ascii();
                 let last_text = text(record, last.0, last.1)?.trim_ascii();
                 Span::between(first_text, last_text).map_err(|problem| {
-                    let got = format!("{} and {}", quoted(first_text), quoted(last_text));
-                    let message =
-                        format!("{} and {}: expected {}, got {got}", first.1, last.1, problem.expected);
-                    Error::user(message).with_hint(problem.hint)
+                    Error::user(format!("{} and {}: expected {}", first.1, last.1, problem.expected))
+                        .with_private(format!("{} and {}", got(first_text), quoted(last_text)))
+                        .with_hint(problem.hint)
                 })
             }
             RangePlaces::Prefix(place, column) => {
                 let text = text(record, *place, column)?.trim_ascii();
                 Span::network(text).map_err(|problem| {
-                    Error::user(format!("{column}: expected {}, got {}", problem.expected, quoted(text)))
+                    Error::user(format!("{column}: expected {}", problem.expected))
+                        .with_private(got(text))
                         .with_hint(problem.hint)
                 })
             }
@@ -162,7 +158,8 @@ fn place(column: &Column, header: Option<&[String]>) -> Result<usize, Error> {
                     .with_hint("give the column by its position from 1")),
                 (None, _) => {
                     let names: Vec<String> = header.iter().map(|name| quoted(name)).collect();
-                    Err(Error::user(format!("the header lacks {column}: it has {}", names.join(", ")))
+                    Err(Error::user(format!("the header lacks {column}"))
+                        .with_private(format!(": it has {}", names.join(", ")))
                         .with_hint("name a column of the header, or say that the file has none"))
                 }
             }
@@ -173,9 +170,15 @@ fn place(column: &Column, header: Option<&[String]>) -> Result<usize, Error> {
 fn text<'t>(record: &'t Record<'_>, place: usize, column: &Column) -> Result<&'t str, Error> {
     let bytes = record.cell(place);
     std::str::from_utf8(bytes).map_err(|_| {
-        Error::user(format!("{column}: expected UTF-8, got {}", quoted(&String::from_utf8_lossy(bytes))))
+        Error::user(format!("{column}: expected UTF-8"))
+            .with_private(got(&String::from_utf8_lossy(bytes)))
             .with_hint("convert the file, as with iconv -f latin1 -t utf-8")
     })
+}
+
+/// What a cell holds, for the log alone.
+fn got(text: &str) -> String {
+    format!(", got {}", quoted(text))
 }
 
 /// A text for a message: in quotes, and its beginning alone where it is long.

@@ -142,12 +142,9 @@ impl Networks<'_> {
         for (value, text) in self.values.iter().zip(&texts) {
             let text = text.as_deref().unwrap_or_default();
             cells.push(Cell::parse(text, &value.data_type).ok_or_else(|| {
-                Error::user(format!(
-                    "{}: expected {}, got {text:?}",
-                    value.from,
-                    Cell::expected(&value.data_type)
-                ))
-                .with_hint("take it as string where not all of its values are such")
+                Error::user(format!("{}: expected {}", value.from, Cell::expected(&value.data_type)))
+                    .with_private(format!(", got {text:?}"))
+                    .with_hint("take it as string where not all of its values are such")
             })?);
         }
         builder.row(&cells)

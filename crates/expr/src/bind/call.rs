@@ -123,12 +123,13 @@ pub(super) fn bind(
             let args = floats(args, shape)?;
             Ok(call(function, args, DataType::Bool))
         }
-        Function::Lower
-        | Function::Upper
-        | Function::Trim
-        | Function::LeftTrim
-        | Function::RightTrim
-        | Function::Replace => Ok(call(function, texts(args, name)?, DataType::String)),
+        Function::Lower | Function::Upper | Function::Trim | Function::LeftTrim | Function::RightTrim => {
+            Ok(call(function, texts(args, name)?, DataType::String))
+        }
+        // It may be too long.
+        Function::Replace => {
+            Ok(Typed { nullable: true, ..call(function, texts(args, name)?, DataType::String) })
+        }
         Function::StartsWith | Function::EndsWith | Function::Contains => {
             Ok(call(function, texts(args, name)?, DataType::Bool))
         }
@@ -151,7 +152,8 @@ pub(super) fn bind(
         }
         Function::Concat => {
             let args = all(args.into_iter().map(Draft::into_text))?;
-            Ok(Typed { op: Op::Call(function, args), data_type: DataType::String, nullable: false })
+            // It may be too long.
+            Ok(Typed { op: Op::Call(function, args), data_type: DataType::String, nullable: true })
         }
         Function::DateTrunc => Ok(truncate(args, shape)?),
         Function::Epoch | Function::EpochMs | Function::EpochUs | Function::EpochNs => {

@@ -14,13 +14,16 @@ pub(crate) mod types;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::Array as _;
+use arrow_array::cast::AsArray as _;
 use thalweg_types::{DataType, Schema};
 
 use crate::SqlError;
 use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
 use crate::bound::{Bound, Op, Typed};
+use crate::eval::like::{MAX_PATTERN, Pattern};
 use crate::eval::{self, in_list::Members};
 use crate::mistakes::{Mistakes, SqlErrors, all};
 use coerce::{Draft, Literal};
@@ -108,7 +111,7 @@ impl Binder<'_, '_> {
             Ok(draft) if self.mistaken.get() == before => draft,
             Ok(_) => Draft::mistaken(fixed_type(&expr.node), expr.span()),
             Err(errors) => {
-                self.report(errors);
+                self.report(errors.at(&expr.span()));
                 Draft::mistaken(fixed_type(&expr.node), expr.span())
             }
         }
@@ -178,14 +181,27 @@ impl Binder<'_, '_> {
                 let texts = [self.bind(expr), self.bind(pattern)].map(|side| side.expect_text("LIKE"));
                 let [expr, mut pattern] = texts.map(|text| self.typed(text, Some(DataType::String)));
                 if let Some(escape) = escape {
-                    pattern = coerce::unescape_pattern(&pattern, *escape)
-                        .ok_or_else(|| SqlError::new("ESCAPE needs a constant pattern").at(pattern_span))?;
+                    pattern = coerce::unescape_pattern(&pattern, *escape).ok_or_else(|| {
+                        SqlError::new("ESCAPE needs a constant pattern").at(pattern_span.clone())
+                    })?;
                 }
-                let nullable = expr.nullable || pattern.nullable;
+                let constant = pattern.constant().filter(|pattern| pattern.is_valid(0));
+                let read = match constant
+                    .map(|pattern| Pattern::new(pattern.as_string_view().value(0), *fold_case))
+                {
+                    Some(None) => {
+                        let error = SqlError::new("this pattern is too long").at(pattern_span);
+                        return Err(error.expected(format!("at most {MAX_PATTERN} bytes")).into());
+                    }
+                    read => read.flatten().map(Arc::new),
+                };
+                let may_give_up = read.as_deref().is_none_or(Pattern::may_give_up);
+                let nullable = expr.nullable || pattern.nullable || may_give_up;
                 Typed {
                     op: Op::Like {
                         expr: Box::new(expr),
                         pattern: Box::new(pattern),
+                        read,
                         fold_case: *fold_case,
                         negated: *negated,
                     },
@@ -288,8 +304,8 @@ impl Binder<'_, '_> {
             return Err(error.hint("CAST(x AS string) makes one of its operands a text").into());
         }
         let items = all(drafts.into_iter().map(Draft::into_text))?;
-        let nullable = items.iter().any(|item| item.nullable);
-        Ok(Typed { op: Op::Concat(items), data_type: DataType::String, nullable })
+        // It may be too long.
+        Ok(Typed { op: Op::Concat(items), data_type: DataType::String, nullable: true })
     }
 
     fn is(&self, what: Is, negated: bool, expr: &Expr) -> Result<Typed, SqlError> {

@@ -16,13 +16,22 @@ use thalweg_types::{DataType, TimeUnit, format_timestamp, parse_timestamp};
 
 use super::column::{Column, arc, from_options};
 use super::decimal::{build, digits, divide_rounded, power_of_ten, scale_of};
-use super::internal;
 use super::time::{as_timestamps, map_counts, per_second, rescale};
+use super::{Evaluation, internal};
 use crate::SqlError;
 use crate::bind::types;
 
-pub(crate) fn cast(a: &Column, from: &DataType, to: &DataType) -> Result<Column, SqlError> {
+pub(crate) fn cast(
+    a: &Column,
+    from: &DataType,
+    to: &DataType,
+    within: &Evaluation<'_>,
+) -> Result<Column, SqlError> {
     let array = a.array();
+    // The others are numbers, times and addresses, whose texts are short.
+    if matches!((from, to), (DataType::String, DataType::Bytes) | (DataType::Bytes, DataType::String)) {
+        within.take(view_bytes(array))?;
+    }
     let result = match (from, to) {
         (DataType::String, to) => from_text(array, to)?,
         (from, DataType::String) => to_text(array, from)?,
@@ -56,6 +65,16 @@ pub(crate) fn cast(a: &Column, from: &DataType, to: &DataType) -> Result<Column,
         _ => arrow(array, &to.to_arrow())?,
     };
     Ok(a.same_shape(result))
+}
+
+/// Bytes of the texts or blobs of a column.
+pub(super) fn view_bytes(array: &ArrayRef) -> usize {
+    let bytes_of = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum();
+    match array.data_type() {
+        Arrow::Utf8View => bytes_of(array.as_string_view().views()),
+        Arrow::BinaryView => bytes_of(array.as_binary_view().views()),
+        _ => 0,
+    }
 }
 
 fn arrow(array: &ArrayRef, to: &Arrow) -> Result<ArrayRef, SqlError> {
@@ -100,7 +119,8 @@ fn from_text(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, SqlError> {
     Ok(match to {
         DataType::String => array.clone(),
         DataType::Bool => arc(trimmed()
-            .map(|text| match text?.to_ascii_lowercase().as_str() {
+            // Longer ones are none of these.
+            .map(|text| match text.filter(|text| text.len() <= 8)?.to_ascii_lowercase().as_str() {
                 "true" | "t" | "yes" | "on" | "1" => Some(true),
                 "false" | "f" | "no" | "off" | "0" => Some(false),
                 _ => None,

@@ -1,13 +1,13 @@
 //! Values picked among others: CASE, COALESCE, NULLIF, GREATEST, LEAST.
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, BooleanArray, RecordBatch};
+use arrow_array::{Array as _, BooleanArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_select::nullif::nullif;
 use arrow_select::zip::zip;
 
 use super::column::{Column, arc};
-use super::{compare, evaluate, internal, true_rows};
+use super::{Evaluation, compare, evaluate, internal, true_rows};
 use crate::SqlError;
 use crate::ast::CompareOp;
 use crate::bound::Typed;
@@ -16,14 +16,35 @@ use crate::bound::Typed;
 pub(crate) fn case(
     branches: &[(Typed, Typed)],
     otherwise: &Typed,
-    records: &RecordBatch,
+    within: &Evaluation<'_>,
 ) -> Result<Column, SqlError> {
-    let mut result = evaluate(otherwise, records)?;
+    // Misfits of ELSE, then of each branch from the last to the first: of its condition and of its result.
+    let mark = within.mark();
+    let mut result = evaluate(otherwise, within)?;
+    let of_otherwise = within.take_since(mark);
+    let mut conditions = Vec::with_capacity(branches.len());
+    let mut misfits = Vec::with_capacity(branches.len());
     for (condition, then) in branches.iter().rev() {
-        let condition = evaluate(condition, records)?;
-        let then = evaluate(then, records)?;
-        result = pick(&condition, &then, &result, records.num_rows())?;
+        let condition = evaluate(condition, within)?;
+        let of_condition = within.take_since(mark);
+        let then = evaluate(then, within)?;
+        misfits.push((of_condition, within.take_since(mark)));
+        result = pick(&condition, &then, &result, within.rows())?;
+        conditions.push(condition);
     }
+    conditions.reverse();
+    misfits.reverse();
+    let is_true = |branch: &Column, row: u32| {
+        let row = if branch.is_scalar() { 0 } else { row as usize };
+        branch.array().is_valid(row) && branch.array().as_boolean().value(row)
+    };
+    let first = |row: u32| conditions.iter().position(|condition| is_true(condition, row));
+    for (branch, (of_condition, of_then)) in misfits.into_iter().enumerate() {
+        within
+            .put_back(of_condition.into_iter().filter(|row| first(*row).is_none_or(|first| first >= branch)));
+        within.put_back(of_then.into_iter().filter(|row| first(*row) == Some(branch)));
+    }
+    within.put_back(of_otherwise.into_iter().filter(|row| first(*row).is_none()));
     Ok(result)
 }
 
@@ -37,9 +58,20 @@ fn pick(condition: &Column, then: &Column, otherwise: &Column, rows: usize) -> R
     Ok(Column::Array(zip(&mask, then, otherwise).map_err(internal)?))
 }
 
-pub(crate) fn coalesce(args: &[Column], rows: usize) -> Result<Column, SqlError> {
-    let (last, first) = args.split_last().expect("COALESCE takes an argument");
-    first.iter().rev().try_fold(last.clone(), |result, arg| pick(&valid(arg), arg, &result, rows))
+/// The first argument that is not null; those behind one that no row lacks are not looked at.
+pub(crate) fn coalesce(args: &[Typed], within: &Evaluation<'_>) -> Result<Column, SqlError> {
+    let (first, rest) = args.split_first().expect("COALESCE takes an argument");
+    let mut result = evaluate(first, within)?;
+    for arg in rest {
+        if result.array().null_count() == 0 {
+            break;
+        }
+        let mark = within.mark();
+        let next = evaluate(arg, within)?;
+        within.keep(mark, |row| result.array().is_null(if result.is_scalar() { 0 } else { row }));
+        result = pick(&valid(&result), &result, &next, within.rows())?;
+    }
+    Ok(result)
 }
 
 fn valid(column: &Column) -> Column {

@@ -2,11 +2,11 @@
 
 use arrow_arith::boolean::{and_kleene, not as not_kernel, or_kleene};
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, BooleanArray, RecordBatch};
+use arrow_array::{Array as _, BooleanArray};
 use arrow_buffer::BooleanBuffer;
 
 use super::column::{Column, arc, result_of, rows_of};
-use super::{evaluate, internal, true_rows};
+use super::{Evaluation, evaluate, internal, true_rows};
 use crate::SqlError;
 use crate::ast::Is;
 use crate::bound::Typed;
@@ -18,10 +18,13 @@ pub(crate) enum Chain {
 }
 
 /// `a AND b AND …`; stops as soon as no row can change.
-pub(crate) fn chain(items: &[Typed], records: &RecordBatch, kind: Chain) -> Result<Column, SqlError> {
+pub(crate) fn chain(items: &[Typed], within: &Evaluation<'_>, kind: Chain) -> Result<Column, SqlError> {
     let mut so_far = Column::Scalar(arc(BooleanArray::from(vec![kind == Chain::And])));
     for item in items {
-        let next = evaluate(item, records)?;
+        let mark = within.mark();
+        let next = evaluate(item, within)?;
+        // A row that is decided needs no more, whether or not others of its batch do.
+        within.keep(mark, |row| !decides(&so_far, row, kind));
         so_far = match kind {
             Chain::And => both(&so_far, &next)?,
             Chain::Or => either(&so_far, &next)?,
@@ -33,6 +36,13 @@ pub(crate) fn chain(items: &[Typed], records: &RecordBatch, kind: Chain) -> Resu
         }
     }
     Ok(so_far)
+}
+
+/// Whether nothing that follows in a chain changes a row.
+fn decides(so_far: &Column, row: usize, kind: Chain) -> bool {
+    let row = if so_far.is_scalar() { 0 } else { row };
+    let values = so_far.array().as_boolean();
+    values.is_valid(row) && values.value(row) == (kind == Chain::Or)
 }
 
 pub(crate) fn both(a: &Column, b: &Column) -> Result<Column, SqlError> {

@@ -1,7 +1,7 @@
 //! Evaluation by columns: every node turns its operands' columns into one column of all physical rows.
 //!
 //! Constants stay one row long ([`Column::Scalar`]) until the end. Nothing here fails for a value: what cannot be
-//! computed is null. Every branch of `CASE` and every operand of `AND` may therefore be evaluated for all rows.
+//! computed is null, and so is what goes beyond the bounds of an [`Evaluation`], which names its row. Every branch of `CASE` and every operand of `AND` may therefore be evaluated for all rows.
 
 pub(crate) mod arithmetic;
 pub(crate) mod cast;
@@ -9,9 +9,14 @@ pub(crate) mod choose;
 pub(crate) mod column;
 pub(crate) mod compare;
 pub(crate) mod decimal;
+pub(crate) mod evaluation;
+mod fold;
 pub(crate) mod in_list;
+pub(crate) mod like;
 pub(crate) mod logic;
 pub(crate) mod math;
+pub(crate) mod pieces;
+pub(crate) mod size;
 pub(crate) mod text;
 pub(crate) mod time;
 
@@ -28,18 +33,21 @@ use crate::ast::{CompareOp, quote_name};
 use crate::bound::{Op, Typed};
 use crate::function::Function;
 pub(crate) use column::Column;
+pub(crate) use evaluation::Evaluation;
 
-pub(crate) fn evaluate(node: &Typed, records: &RecordBatch) -> Result<Column, SqlError> {
-    let eval = |node: &Typed| evaluate(node, records);
+pub(crate) fn evaluate(node: &Typed, within: &Evaluation<'_>) -> Result<Column, SqlError> {
+    let eval = |node: &Typed| evaluate(node, within);
     let all = |nodes: &[Typed]| nodes.iter().map(eval).collect::<Result<Vec<_>, _>>();
-    let rows = records.num_rows();
+    if !matches!(node.op, Op::Column { .. } | Op::Constant(_)) {
+        within.take_column(&node.data_type)?;
+    }
     match &node.op {
-        Op::Column { index, path, name } => field(node, records, *index, path, name),
+        Op::Column { index, path, name } => field(node, within.records, *index, path, name),
         Op::Constant(array) => Ok(Column::Scalar(Arc::clone(array))),
         Op::Negate(a) => arithmetic::negate(&eval(a)?),
         Op::Not(a) => logic::not(&eval(a)?),
-        Op::And(items) => logic::chain(items, records, logic::Chain::And),
-        Op::Or(items) => logic::chain(items, records, logic::Chain::Or),
+        Op::And(items) => logic::chain(items, within, logic::Chain::And),
+        Op::Or(items) => logic::chain(items, within, logic::Chain::Or),
         Op::Arithmetic(op, a, b) => arithmetic::binary(*op, &eval(a)?, &eval(b)?, &node.data_type),
         Op::Compare(op, a, b) => compare::compare(*op, &eval(a)?, &eval(b)?),
         Op::Is { what, negated, expr } => logic::is(*what, *negated, &eval(expr)?),
@@ -50,59 +58,59 @@ pub(crate) fn evaluate(node: &Typed, records: &RecordBatch) -> Result<Column, Sq
             Some(members) => members.contains(&eval(expr)?, *negated),
             None => in_list::any_equal(&eval(expr)?, &all(list)?, *negated),
         },
-        Op::Like { expr, pattern, fold_case, negated } => {
-            text::like(&eval(expr)?, &eval(pattern)?, *fold_case, *negated)
+        Op::Like { expr, pattern, read, fold_case, negated } => {
+            let pattern = match read {
+                Some(read) => text::Patterns::Read(read),
+                None => text::Patterns::Each(eval(pattern)?, *fold_case),
+            };
+            text::like(&eval(expr)?, &pattern, *negated, within)
         }
-        Op::Case { branches, otherwise } => choose::case(branches, otherwise, records),
-        Op::Cast(a) => cast::cast(&eval(a)?, &a.data_type, &node.data_type),
-        Op::Concat(items) => text::concat(&all(items)?, text::Nulls::Propagate, rows),
+        Op::Case { branches, otherwise } => choose::case(branches, otherwise, within),
+        Op::Cast(a) => cast::cast(&eval(a)?, &a.data_type, &node.data_type, within),
+        Op::Concat(items) => text::concat(&all(items)?, text::Nulls::Propagate, within),
         Op::Extract(part, a) => time::extract(*part, &eval(a)?),
         Op::Truncate(part, a) => time::truncate(*part, &eval(a)?),
-        Op::Call(function, args) => {
-            let args = all(args)?;
-            match function {
-                Function::Coalesce => choose::coalesce(&args, rows),
-                Function::Greatest => choose::extreme(&args, CompareOp::Greater, rows),
-                Function::Least => choose::extreme(&args, CompareOp::Less, rows),
-                Function::NullIf => choose::null_if(&args[0], &args[1], rows),
-                Function::Concat => text::concat(&args, text::Nulls::Skip, rows),
-                Function::Lower
-                | Function::Upper
-                | Function::Trim
-                | Function::LeftTrim
-                | Function::RightTrim
-                | Function::Replace
-                | Function::Length
-                | Function::Substring
-                | Function::StartsWith
-                | Function::EndsWith
-                | Function::Contains
-                | Function::StrPos => text::call(*function, &args, rows),
-                Function::Epoch | Function::EpochMs | Function::EpochUs | Function::EpochNs => {
-                    time::epoch(*function, &args[0])
-                }
-                _ => math::call(*function, &args, &node.data_type),
+        Op::Call(function, args) => match function {
+            Function::Coalesce => choose::coalesce(args, within),
+            Function::Greatest => choose::extreme(&all(args)?, CompareOp::Greater, within.rows()),
+            Function::Least => choose::extreme(&all(args)?, CompareOp::Less, within.rows()),
+            Function::NullIf => choose::null_if(&eval(&args[0])?, &eval(&args[1])?, within.rows()),
+            Function::Concat => text::concat(&all(args)?, text::Nulls::Skip, within),
+            Function::Lower
+            | Function::Upper
+            | Function::Trim
+            | Function::LeftTrim
+            | Function::RightTrim
+            | Function::Replace
+            | Function::Length
+            | Function::Substring
+            | Function::StartsWith
+            | Function::EndsWith
+            | Function::Contains
+            | Function::StrPos => text::call(*function, &all(args)?, within),
+            Function::Epoch | Function::EpochMs | Function::EpochUs | Function::EpochNs => {
+                time::epoch(*function, &eval(&args[0])?)
             }
-        }
+            _ => math::call(*function, &all(args)?, &node.data_type),
+        },
     }
 }
 
 /// The value of a node whose operands are all constant, as one row.
+///
+/// # Errors
+/// Where it goes beyond the bounds of a constant.
 pub(crate) fn evaluate_constant(node: &Typed) -> Result<ArrayRef, SqlError> {
     let options = RecordBatchOptions::new().with_row_count(Some(1));
     let nothing = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)
         .map_err(internal)?;
-    evaluate(node, &nothing)?.into_array(1)
-}
-
-pub(crate) fn evaluate_filter(node: &Typed, records: &RecordBatch) -> Result<BooleanBuffer, SqlError> {
-    let array = evaluate(node, records)?.into_array(records.num_rows())?;
-    match array.as_boolean_opt() {
-        Some(array) => Ok(true_rows(array)),
-        None => {
-            Err(SqlError::new(format!("a filter is a condition, not {}", node.data_type)).expected("bool"))
-        }
+    let within = Evaluation::constant(&nothing);
+    let array = evaluate(node, &within)?.into_array(1)?;
+    if within.into_misfits().is_empty() {
+        return Ok(array);
     }
+    Err(SqlError::new("this constant is a text that is too long, or a pattern that takes too long")
+        .expected(format!("at most {} KiB in a constant", evaluation::MAX_CONSTANT >> 10)))
 }
 
 /// Rows that are true and not null.

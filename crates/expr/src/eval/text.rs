@@ -3,12 +3,12 @@
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array as _, Int64Array, StringViewArray};
+use arrow_array::{Array as _, BooleanArray, Int64Array, StringViewArray};
 use arrow_schema::DataType as Arrow;
-use arrow_string::like;
 
+use super::Evaluation;
 use super::column::{Column, arc, from_options};
-use super::internal;
+use super::like::{Pattern, TooHard};
 use crate::SqlError;
 use crate::function::Function;
 
@@ -40,64 +40,154 @@ impl<'a> Texts<'a> {
 
 /// Rows to compute: one where everything is a scalar.
 fn rows_for(args: &[Column], rows: usize) -> usize {
-    if args.iter().all(Column::is_scalar) { 1 } else { rows }
+    if is_scalar(args) { 1 } else { rows }
+}
+
+fn is_scalar(args: &[Column]) -> bool {
+    args.iter().all(Column::is_scalar)
 }
 
 fn shaped(args: &[Column], array: arrow_array::ArrayRef) -> Column {
-    if args.iter().all(Column::is_scalar) { Column::Scalar(array) } else { Column::Array(array) }
+    if is_scalar(args) { Column::Scalar(array) } else { Column::Array(array) }
 }
 
-pub(crate) fn concat(args: &[Column], nulls: Nulls, rows: usize) -> Result<Column, SqlError> {
-    let texts: Vec<Texts<'_>> = args.iter().map(Texts::of).collect();
-    let rows = rows_for(args, rows);
-    let mut builder = StringViewBuilder::with_capacity(rows);
-    let mut joined = String::new();
-    'rows: for row in 0..rows {
-        joined.clear();
-        for text in &texts {
-            match text.at(row) {
-                Some(text) => joined.push_str(text),
-                None if nulls == Nulls::Skip => {}
-                None => {
-                    builder.append_null();
-                    continue 'rows;
-                }
+/// Makes texts row by row, each within the bounds of the evaluation.
+struct Writer<'a, 'r> {
+    within: &'a Evaluation<'r>,
+    builder: StringViewBuilder,
+    is_scalar: bool,
+}
+
+impl<'a, 'r> Writer<'a, 'r> {
+    fn new(args: &[Column], within: &'a Evaluation<'r>) -> Self {
+        let builder = StringViewBuilder::with_capacity(rows_for(args, within.rows()));
+        Self { within, builder, is_scalar: is_scalar(args) }
+    }
+
+    /// A text that is part of another, or another case of one: it is not much longer than what it is made of.
+    fn put(&mut self, text: &str) -> Result<(), SqlError> {
+        self.within.take(text.len())?;
+        self.builder.append_value(text);
+        Ok(())
+    }
+
+    fn put_option(&mut self, text: Option<&str>) -> Result<(), SqlError> {
+        match text {
+            Some(text) => self.put(text),
+            None => {
+                self.builder.append_null();
+                Ok(())
             }
         }
-        builder.append_value(&joined);
     }
-    Ok(shaped(args, arc(builder.finish())))
+
+    /// A text of `bytes` bytes that `write` makes of others, the longest of which has `of`; null where it is too long.
+    fn make(
+        &mut self,
+        row: usize,
+        bytes: usize,
+        of: usize,
+        write: impl FnOnce(&mut String),
+    ) -> Result<(), SqlError> {
+        if !self.within.may_make(bytes, of) {
+            self.builder.append_null();
+            return self.within.misfit(row, self.is_scalar);
+        }
+        self.within.take(bytes)?;
+        let mut text = String::with_capacity(bytes);
+        write(&mut text);
+        debug_assert_eq!(text.len(), bytes, "as many bytes as were asked for");
+        self.builder.append_value(&text);
+        Ok(())
+    }
+
+    fn finish(mut self) -> StringViewArray {
+        self.builder.finish()
+    }
 }
 
+pub(crate) fn concat(args: &[Column], nulls: Nulls, within: &Evaluation<'_>) -> Result<Column, SqlError> {
+    let texts: Vec<Texts<'_>> = args.iter().map(Texts::of).collect();
+    let mut out = Writer::new(args, within);
+    for row in 0..rows_for(args, within.rows()) {
+        let (mut bytes, mut longest, mut is_null) = (0, 0, false);
+        for text in &texts {
+            match text.at(row) {
+                Some(text) => {
+                    bytes += text.len();
+                    longest = longest.max(text.len());
+                }
+                None => is_null |= nulls == Nulls::Propagate,
+            }
+        }
+        if is_null {
+            out.put_option(None)?;
+        } else {
+            out.make(row, bytes, longest, |joined| {
+                joined.extend(texts.iter().filter_map(|text| text.at(row)))
+            })?;
+        }
+    }
+    Ok(shaped(args, arc(out.finish())))
+}
+
+/// What texts are matched with.
+pub(crate) enum Patterns<'a> {
+    /// One, read when the expression was bound.
+    Read(&'a Pattern),
+    /// One per row, and whether case does not count.
+    Each(Column, bool),
+}
+
+/// A match that takes too many steps, or a pattern that is too long, has no value.
 pub(crate) fn like(
     text: &Column,
-    pattern: &Column,
-    fold_case: bool,
+    patterns: &Patterns<'_>,
     negated: bool,
+    within: &Evaluation<'_>,
 ) -> Result<Column, SqlError> {
-    if text.is_null_scalar() || pattern.is_null_scalar() {
+    if text.is_null_scalar() {
         return Ok(Column::null_scalar(&Arrow::Boolean));
     }
-    let args = [text.clone(), pattern.clone()];
-    // The kernels take a scalar on the right alone.
-    let text = match (text, pattern) {
-        (Column::Scalar(_), Column::Array(patterns)) => {
-            Column::Array(text.clone().into_array(patterns.len())?)
+    let texts = Texts::of(text);
+    let mut scratch = String::new();
+    let mut found = |pattern: &Pattern, row: usize, is_scalar: bool| {
+        let Some(text) = texts.at(row) else { return Ok(None) };
+        match pattern.matches(text, &mut scratch) {
+            Ok(is_match) => Ok(Some(is_match != negated)),
+            Err(TooHard) => within.misfit(row, is_scalar).map(|()| None),
         }
-        (Column::Scalar(text), Column::Scalar(_)) => Column::Array(text.clone()),
-        _ => text.clone(),
     };
-    let matched = match (fold_case, negated) {
-        (false, false) => like::like(&text, pattern),
-        (false, true) => like::nlike(&text, pattern),
-        (true, false) => like::ilike(&text, pattern),
-        (true, true) => like::nilike(&text, pattern),
-    };
-    Ok(shaped(&args, arc(matched.map_err(internal)?)))
+    match patterns {
+        Patterns::Read(pattern) => {
+            let rows = if text.is_scalar() { 1 } else { within.rows() };
+            let found = (0..rows).map(|row| found(pattern, row, text.is_scalar()));
+            Ok(text.same_shape(arc(found.collect::<Result<BooleanArray, SqlError>>()?)))
+        }
+        Patterns::Each(patterns, _) if patterns.is_null_scalar() => Ok(Column::null_scalar(&Arrow::Boolean)),
+        Patterns::Each(patterns, fold_case) => {
+            let args = [text.clone(), patterns.clone()];
+            let is_scalar = is_scalar(&args);
+            let each = Texts::of(patterns);
+            let mut last: Option<(&str, Option<Pattern>)> = None;
+            let found = (0..rows_for(&args, within.rows())).map(|row| {
+                let (Some(_), Some(pattern)) = (texts.at(row), each.at(row)) else { return Ok(None) };
+                let read = match &last {
+                    Some((text, read)) if *text == pattern => read,
+                    _ => &last.insert((pattern, Pattern::new(pattern, *fold_case))).1,
+                };
+                match read {
+                    Some(read) => found(read, row, is_scalar),
+                    None => within.misfit(row, is_scalar).map(|()| None),
+                }
+            });
+            Ok(shaped(&args, arc(found.collect::<Result<BooleanArray, SqlError>>()?)))
+        }
+    }
 }
 
-pub(crate) fn call(function: Function, args: &[Column], rows: usize) -> Result<Column, SqlError> {
-    let rows = rows_for(args, rows);
+pub(crate) fn call(function: Function, args: &[Column], within: &Evaluation<'_>) -> Result<Column, SqlError> {
+    let rows = rows_for(args, within.rows());
     if function == Function::Length && args[0].data_type() == &Arrow::BinaryView {
         let bytes = args[0].array().as_binary_view();
         let lengths = bytes.iter().map(|bytes| bytes.map(|bytes| bytes.len() as i64));
@@ -111,7 +201,8 @@ pub(crate) fn call(function: Function, args: &[Column], rows: usize) -> Result<C
         }));
     }
     let text = Texts::of(&args[0]);
-    let array = match function {
+    let mut out = Writer::new(args, within);
+    match function {
         Function::StartsWith | Function::EndsWith | Function::Contains => {
             let wanted = Texts::of(&args[1]);
             let test: fn(&str, &str) -> bool = match function {
@@ -120,15 +211,24 @@ pub(crate) fn call(function: Function, args: &[Column], rows: usize) -> Result<C
                 _ => |text, wanted| text.contains(wanted),
             };
             let found = (0..rows).map(|row| Some(test(text.at(row)?, wanted.at(row)?)));
-            arc(found.collect::<arrow_array::BooleanArray>())
+            return Ok(shaped(args, arc(found.collect::<BooleanArray>())));
         }
-        Function::Length => arc(integers(rows, |row| Some(text.at(row)?.chars().count()))),
+        Function::Length => {
+            let length = |row| {
+                let text = text.at(row)?;
+                #[cfg(any(test, feature = "testing"))]
+                crate::testing::trip(text);
+                Some(text.chars().count())
+            };
+            return Ok(shaped(args, arc(integers(rows, length))));
+        }
         Function::StrPos => {
             let wanted = Texts::of(&args[1]);
-            arc(integers(rows, |row| {
+            let places = integers(rows, |row| {
                 let (text, wanted) = (text.at(row)?, wanted.at(row)?);
                 Some(text.find(wanted).map_or(0, |at| text[..at].chars().count() + 1))
-            }))
+            });
+            return Ok(shaped(args, arc(places)));
         }
         Function::Substring => {
             let number = |arg: &Column, row: usize| {
@@ -136,45 +236,72 @@ pub(crate) fn call(function: Function, args: &[Column], rows: usize) -> Result<C
                 let array = arg.array().as_primitive::<Int64Type>();
                 array.is_valid(row).then(|| array.value(row))
             };
-            arc(texts(rows, |row, out| {
-                let text = text.at(row)?;
-                let from = number(&args[1], row)?;
-                let count = match args.get(2) {
-                    Some(count) => Some(number(count, row)?),
-                    None => None,
+            for row in 0..rows {
+                let part = || {
+                    let from = number(&args[1], row)?;
+                    let count = match args.get(2) {
+                        Some(count) => Some(number(count, row)?),
+                        None => None,
+                    };
+                    Some(substring(text.at(row)?, from, count))
                 };
-                out.push_str(substring(text, from, count));
-                Some(())
-            }))
+                out.put_option(part())?;
+            }
         }
-        Function::Lower => arc(texts(rows, |row, out| {
-            out.push_str(&text.at(row)?.to_lowercase());
-            Some(())
-        })),
-        Function::Upper => arc(texts(rows, |row, out| {
-            out.push_str(&text.at(row)?.to_uppercase());
-            Some(())
-        })),
+        Function::Lower | Function::Upper => {
+            let change: fn(&str) -> String =
+                if function == Function::Lower { str::to_lowercase } else { str::to_uppercase };
+            for row in 0..rows {
+                match text.at(row) {
+                    None => out.put_option(None)?,
+                    Some(text) => {
+                        // Some characters become three of their length.
+                        let most = if text.is_ascii() { text.len() } else { text.len().saturating_mul(3) };
+                        within.take(most)?;
+                        out.builder.append_value(change(text));
+                    }
+                }
+            }
+        }
         Function::Replace => {
             let (from, to) = (Texts::of(&args[1]), Texts::of(&args[2]));
-            arc(texts(rows, |row, out| {
-                let (text, from, to) = (text.at(row)?, from.at(row)?, to.at(row)?);
+            for row in 0..rows {
+                let (Some(text), Some(from), Some(to)) = (text.at(row), from.at(row), to.at(row)) else {
+                    out.put_option(None)?;
+                    continue;
+                };
                 // An empty text is found nowhere, as in PostgreSQL.
                 if from.is_empty() {
-                    out.push_str(text)
-                } else {
-                    out.push_str(&text.replace(from, to))
+                    out.put(text)?;
+                    continue;
                 }
-                Some(())
-            }))
+                let count = text.matches(from).count();
+                let bytes = count.saturating_mul(to.len()).saturating_add(text.len() - count * from.len());
+                out.make(row, bytes, text.len(), |made| {
+                    let mut parts = text.split(from);
+                    made.extend(parts.next());
+                    for part in parts {
+                        made.push_str(to);
+                        made.push_str(part);
+                    }
+                })?;
+            }
         }
         Function::Trim | Function::LeftTrim | Function::RightTrim => {
-            let set = args.get(1).map(Texts::of);
-            arc(texts(rows, |row, out| {
-                let mut text = text.at(row)?;
-                let set = match &set {
-                    Some(set) => set.at(row)?,
-                    None => " ",
+            let sets = args.get(1).map(Texts::of);
+            let constant = match &sets {
+                None => Some(CharacterSet::of(" ")),
+                Some(sets) if sets.is_scalar => sets.at(0).map(CharacterSet::of),
+                Some(_) => None,
+            };
+            for row in 0..rows {
+                let own = match (&constant, &sets) {
+                    (None, Some(sets)) => sets.at(row).map(CharacterSet::of),
+                    _ => None,
+                };
+                let (Some(mut text), Some(set)) = (text.at(row), constant.as_ref().or(own.as_ref())) else {
+                    out.put_option(None)?;
+                    continue;
                 };
                 if function != Function::RightTrim {
                     text = text.trim_start_matches(|c| set.contains(c));
@@ -182,31 +309,45 @@ pub(crate) fn call(function: Function, args: &[Column], rows: usize) -> Result<C
                 if function != Function::LeftTrim {
                     text = text.trim_end_matches(|c| set.contains(c));
                 }
-                out.push_str(text);
-                Some(())
-            }))
+                out.put(text)?;
+            }
         }
         other => unreachable!("{} is no function of texts", other.name()),
-    };
-    Ok(shaped(args, array))
+    }
+    Ok(shaped(args, arc(out.finish())))
+}
+
+/// Characters of a text, found without a look at all of them.
+struct CharacterSet {
+    ascii: u128,
+    /// Sorted.
+    others: Vec<char>,
+}
+
+impl CharacterSet {
+    fn of(text: &str) -> Self {
+        let mut set = Self { ascii: 0, others: Vec::new() };
+        for c in text.chars() {
+            match c.is_ascii() {
+                true => set.ascii |= 1 << u32::from(c),
+                false => set.others.push(c),
+            }
+        }
+        set.others.sort_unstable();
+        set.others.dedup();
+        set
+    }
+
+    fn contains(&self, c: char) -> bool {
+        match c.is_ascii() {
+            true => self.ascii >> u32::from(c) & 1 == 1,
+            false => self.others.binary_search(&c).is_ok(),
+        }
+    }
 }
 
 fn integers(rows: usize, f: impl Fn(usize) -> Option<usize>) -> Int64Array {
     from_options::<Int64Type>((0..rows).map(|row| f(row).and_then(|value| i64::try_from(value).ok())))
-}
-
-/// Texts written row by row; `None` is null.
-fn texts(rows: usize, f: impl Fn(usize, &mut String) -> Option<()>) -> StringViewArray {
-    let mut builder = StringViewBuilder::with_capacity(rows);
-    let mut text = String::new();
-    for row in 0..rows {
-        text.clear();
-        match f(row, &mut text) {
-            Some(()) => builder.append_value(&text),
-            None => builder.append_null(),
-        }
-    }
-    builder.finish()
 }
 
 /// Characters `from` to `from + count`, counted from 1; what lies before the text counts too, as in PostgreSQL.

@@ -5,6 +5,7 @@
 
 mod arithmetic;
 mod binding;
+mod bounds;
 mod casts;
 mod choices;
 mod comparisons;
@@ -12,12 +13,16 @@ mod fingerprints;
 mod hostile;
 mod logic;
 mod math;
+mod random;
 mod recovery;
 mod rendering;
 mod texts;
 mod times;
 
 use std::sync::Arc;
+
+#[global_allocator]
+static COUNTING: thalweg_testing::allocation::Counting = thalweg_testing::allocation::Counting;
 
 use arrow_array::builder::{FixedSizeBinaryBuilder, PrimitiveBuilder};
 use arrow_array::types::{Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt64Type};

@@ -63,8 +63,8 @@ impl Sequencer {
         while time < until && !self.is_stuck() {
             let Some(replay) = &mut self.replay else { break };
             let step = match replay.next()? {
-                Some(entry) => self.repeat(entry, time)?,
-                None => self.take_left(time)?,
+                Some(entry) => self.repeat(entry)?,
+                None => self.take_left()?,
             };
             match step {
                 Step::Done => {}
@@ -74,7 +74,7 @@ impl Sequencer {
                 }
                 Step::End => {
                     self.replay = None;
-                    self.tick = Pace { at: time, clock: self.now };
+                    self.tick = Pace(self.clock.steady());
                     self.cycle = self.tick;
                     return Ok(Verdict::Again);
                 }
@@ -86,7 +86,7 @@ impl Sequencer {
     }
 
     /// Numbers the next block that a source tells and no entry names.
-    fn take_left(&mut self, time: Instant) -> Result<Step, Error> {
+    fn take_left(&mut self) -> Result<Step, Error> {
         let Some(replay) = &mut self.replay else { return Ok(Step::End) };
         let source = replay.left;
         // What stays to be read numbers nothing any more.
@@ -102,9 +102,9 @@ impl Sequencer {
                 if self.next == 0 {
                     // Nothing was durable, and nothing answered: operators know the time before the first record.
                     self.look_at_clock();
-                    self.make_tick(time)?;
+                    self.make_tick()?;
                 }
-                self.now = self.now.max(arrival);
+                self.clock.follow(arrival);
                 self.give_range(source, block, false)?;
             }
         }
@@ -113,7 +113,7 @@ impl Sequencer {
     }
 
     /// Does again what an entry says.
-    fn repeat(&mut self, entry: OrderEntry, time: Instant) -> Result<Step, Error> {
+    fn repeat(&mut self, entry: OrderEntry) -> Result<Step, Error> {
         if entry.range.start != self.next {
             return Err(Error::corrupt(format!(
                 "the order log goes on with number {}, expected {}",
@@ -132,7 +132,7 @@ impl Sequencer {
                     self.keep(entry);
                     return Ok(Step::Full);
                 }
-                self.now = self.now.max(arrival);
+                self.clock.follow(arrival);
                 self.asking = Some(source);
                 let run = ReplayRun { partition, first: offset, count: entry.range.len() };
                 let block = feed.source.replay(run, self.options.block_bytes)?;
@@ -152,8 +152,8 @@ impl Sequencer {
                 }
             }
             OrderEvent::Tick { now } => {
-                self.now = self.now.max(now);
-                self.send_tick(time);
+                self.clock.follow(now);
+                self.send_tick();
             }
             OrderEvent::Cycle { number } => {
                 if number != self.cycle_number + 1 {
@@ -162,7 +162,7 @@ impl Sequencer {
                         self.cycle_number + 1
                     )));
                 }
-                self.send_cycle(time, false);
+                self.send_cycle(false);
             }
             OrderEvent::Command { record } => {
                 let command = match (&record, &self.replay) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thalweg_flow::{
     Command, CycleSettings, Durability, InputId, Job, JobOptions, JobState, Operator, OrderEntry, OrderEvent,
-    OrderLog, Output, Partitioning, Runtime, SystemClock,
+    OrderLog, Output, Partitioning, Resume, Runtime, SystemClock,
 };
 use thalweg_types::{Batch, Error, Micros, SeqRange};
 
@@ -60,8 +60,7 @@ fn every_task_sees_the_same_controls_at_the_same_numbers() {
     job.command(command("sink", "look here")).unwrap();
     tap.allow(1_100);
     eventually("all records", || job.stats().records == 1_100);
-    clock.set(500);
-    clock.set(3_000_000);
+    clock.advance(1_900_000);
     records.wait_until("the third tick", |tasks| ticks(tasks) == 3);
     job.drain();
     assert_eq!(job.state(), JobState::Draining);
@@ -298,4 +297,77 @@ fn a_job_that_is_draining_can_still_be_aborted() {
     valve.open(u64::MAX);
     assert_eq!(finish(&job), JobState::Aborted);
     assert!(job.stats().operators[0].tasks[0].records_in < job.stats().records, "the rest is dropped");
+}
+
+#[test]
+fn ticks_keep_pace_whatever_is_done_to_the_wall() {
+    const YEAR: Micros = 365 * 86_400 * 1_000_000;
+    let (source, tap) = Numbers::tapped();
+    let mut build = Build::new("walls");
+    let source = build.numbers("source", source, 1);
+    let input = build.input(source, Partitioning::Global);
+    let records = build.record("sink", vec![input], 1);
+    let (runtime, clock) = runtime(1);
+    let job = runtime.start(build.graph, quiet()).unwrap();
+    let ticks = || -> Vec<Micros> {
+        let seen = records.of_task(0);
+        seen.iter()
+            .filter_map(|event| if let Event::Tick(_, now) = event { Some(*now) } else { None })
+            .collect()
+    };
+    let (mut expected, mut job_time, mut wall) = (vec![1_000_000], 1_000_000, 1_000_000);
+    eventually("the first tick", || ticks() == expected);
+    // Ahead for a moment and back, a small step back and forth, and far behind, where the clock loses a thousandth.
+    for (set_to, off) in [
+        (Some(YEAR), 0),
+        (None, 0),
+        (Some(1_000_000), 50_000),
+        (None, -50_000),
+        (Some(1_000_000 - YEAR), 100),
+    ] {
+        clock.set_wall(set_to.unwrap_or(wall));
+        clock.advance(100_000);
+        (wall, job_time) = (wall + 100_000, job_time + 100_000 - off);
+        expected.push(job_time);
+        eventually(&format!("the tick at {job_time}"), || ticks() == expected);
+    }
+    let clock = job.stats().clock;
+    assert_eq!((clock.ahead, clock.jumps), (YEAR + job_time - 1_100_000, 3));
+    assert_eq!(job.stats().now, job_time);
+    tap.allow(1);
+    job.drain();
+    assert_eq!(finish(&job), JobState::Done);
+}
+
+#[test]
+fn a_job_goes_on_from_a_tick_that_the_wall_has_not_reached() {
+    const YEAR: Micros = 365 * 86_400 * 1_000_000;
+    let (source, _tap) = Numbers::tapped();
+    let mut build = Build::new("ahead");
+    let source = build.numbers("source", source, 1);
+    let input = build.input(source, Partitioning::Global);
+    let records = build.record("sink", vec![input], 1);
+    let (runtime, clock) = runtime(1);
+    let entries = [OrderEntry { range: SeqRange::new(5, 6), event: OrderEvent::Tick { now: YEAR + 7 } }];
+    let resume = Resume {
+        next: 5,
+        cycle: 1,
+        now: YEAR,
+        entries: Box::new(entries.into_iter().map(Ok)),
+        commands: Box::new(|_| Ok(Command::nothing())),
+    };
+    let durability = Durability { resume: Some(resume), ..Durability::of_log(KeptLog::default()) };
+    let job = runtime.start_durable(build.graph, quiet(), durability, drop).unwrap();
+    let ticks = || -> Vec<Micros> {
+        let seen = records.of_task(0);
+        seen.iter()
+            .filter_map(|event| if let Event::Tick(_, now) = event { Some(*now) } else { None })
+            .collect()
+    };
+    eventually("the first tick of this run", || ticks() == [YEAR + 7, YEAR + 7]);
+    clock.advance(10_000_000);
+    eventually("a tick at the steady pace", || ticks().last() == Some(&(YEAR + 7 + 9_990_000)));
+    assert_eq!(job.stats().clock.jumps, 0);
+    job.abort();
+    finish(&job);
 }

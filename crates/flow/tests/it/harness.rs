@@ -293,6 +293,7 @@ impl Build {
             parallelism: None,
             schedule: Schedule::default(),
             publishes: false,
+            apart: false,
         });
         NodeId::Operator(self.graph.operators.len() - 1)
     }

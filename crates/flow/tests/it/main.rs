@@ -10,6 +10,7 @@ mod failure;
 mod loom;
 mod measure;
 mod order;
+mod pieces;
 mod placement;
 mod read_only;
 mod schedule;

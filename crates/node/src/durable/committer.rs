@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{Clock, CyclePart, CycleStart, Cycles, JobHold, SystemClock};
+use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
@@ -21,6 +21,7 @@ use thalweg_types::Error;
 use super::order::OrderPlace;
 use super::record::{CommitRecord, CommittedSource, Position, VERSION};
 use super::{Journal, SourceNumbers};
+use crate::data_dir::JobLock;
 use crate::metrics::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
@@ -87,6 +88,8 @@ pub(crate) struct CommitWork {
     pub journals: Vec<Option<Journal>>,
     pub numbers: SourceNumbers,
     pub identity: serde_json::Value,
+    /// Of the job's folder.
+    pub lock: Option<Arc<JobLock>>,
     /// Keeps the logs' thread.
     pub _group: Arc<GroupCommit>,
 }
@@ -215,6 +218,8 @@ impl CommitWork {
         if let Some(first) = self.first.take() {
             self.log.append(&first)?;
         }
+        // By now there is a commit log, and an order log.
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
         let thread = std::thread::Builder::new().name(format!("commit:{}", hold.job().name()));
         let begun = thread.spawn(move || self.run(hold));
         begun.map(drop).map_err(|error| Error::external("start a thread that commits").with_source(error))
@@ -267,6 +272,8 @@ impl CommitWork {
             parts: positions,
             queries,
         };
+        // Before it is written where another job may be by now.
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())?;
         self.log.append(&record.encode()?)?;
         for ((operator, task), part) in parts {
             part.committed().map_err(|error| error.context(format!("operator {operator:?} task {task}")))?;
@@ -275,7 +282,7 @@ impl CommitWork {
         for (source, place) in record.sources.iter().zip(&self.numbers.places) {
             if let Some(journal) = &self.journals[*place] {
                 let floor = super::place_in_journal(&source.place)?;
-                journal.log.retain(journal.retention, floor, SystemClock.now())?;
+                journal.log.retain(journal.retention, floor, journal.clock.now())?;
             }
         }
         let mut inner = self.committer.lock();
@@ -292,7 +299,7 @@ mod tests {
 
     use thalweg_flow::SourcePosition;
     use thalweg_storage::log::{Durability, Log, LogOptions, Registration, RetentionPolicy};
-    use thalweg_storage::{Fs, MemFs};
+    use thalweg_storage::{Fs, MemFs, make_dir};
     use thalweg_testing::logs;
 
     use super::*;
@@ -309,11 +316,11 @@ mod tests {
 
     fn work(fs: &Arc<MemFs>) -> CommitWork {
         let fs = Arc::clone(fs) as Arc<dyn Fs>;
-        fs.create_dir_all(Path::new("job")).unwrap();
+        make_dir(fs.as_ref(), Path::new("job")).unwrap();
         let group = GroupCommit::start(Duration::ZERO).unwrap();
         let order = Log::open(Arc::clone(&fs), "job/order", LogOptions::new("order", 1)).unwrap().log;
         let order = group.register(order, Registration::new(Durability::Written)).unwrap();
-        let place = Arc::new(OrderPlace::new(LogPosition(0), Vec::new()));
+        let place = Arc::new(OrderPlace::new(LogPosition(0), Vec::new(), Vec::new()));
         let numbers = SourceNumbers { names: vec!["in".to_owned()], places: vec![0] };
         CommitWork {
             committer: Arc::new(Committer::new(place, Interrupt::default())),
@@ -323,6 +330,7 @@ mod tests {
             journals: vec![None],
             numbers,
             identity: serde_json::Value::Null,
+            lock: None,
             _group: Arc::new(group),
         }
     }
@@ -418,7 +426,7 @@ mod tests {
                 log.append(&[&[7; 100]]).unwrap();
                 log.sync().unwrap();
             }
-            work.journals = vec![Some(Journal { log: log.clone(), retention })];
+            work.journals = vec![Some(Journal { log: log.clone(), retention, clock: Default::default() })];
             let place = LogPosition(committed).0.to_le_bytes().to_vec();
             let sources = vec![SourcePosition { next: committed, place }];
             work.committer.begin(CycleStart { cycle: 1, next: committed, now: 5, sources });

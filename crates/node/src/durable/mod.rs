@@ -25,17 +25,19 @@ use std::time::Duration;
 use thalweg_connect::SinkResume;
 use thalweg_connect::source::BlockCodec;
 use thalweg_flow::{
-    CommandMaker, Durability, DurableOrder, Job, OrderEvent, Resume, Source, SourceNode, SourcePosition,
+    CommandMaker, Durability, DurableOrder, Job, OrderEvent, PatientClock, Resume, Source, SourceNode,
+    SourcePosition,
 };
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::log::{
-    self, Durability as LogDurability, GroupCommit, Log, LogError, LogHandle, LogOptions, LogPosition,
-    LogSummary, Opened, Registration, RetentionPolicy,
+    self, Durability as LogDurability, GroupCommit, Log, LogClock, LogError, LogHandle, LogOptions,
+    LogPosition, LogSummary, Opened, Registration, RetentionPolicy,
 };
-use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits};
+use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits, read_commits};
 use thalweg_types::{Error, Offset, Seq};
 
-use crate::data_dir::JobDir;
+use crate::data_dir::{JobDir, JobLock};
+use crate::drop_query::DropQuery;
 use crate::job_file::{Ack, CheckedJob};
 use crate::metrics::QueryChange;
 use crate::operator::TaskResume;
@@ -58,6 +60,8 @@ pub(crate) struct Journal {
     pub(crate) log: LogHandle,
     /// What it keeps of what is committed.
     pub(crate) retention: RetentionPolicy,
+    /// Says how old that is; segments are stamped with it.
+    pub(crate) clock: PatientClock,
 }
 
 /// The logs of a job that is being started.
@@ -66,6 +70,8 @@ pub(crate) struct Store {
     dir: PathBuf,
     job: Arc<str>,
     commits: CommitLog,
+    /// Borne by all that the job keeps: see [`of_run`].
+    run: u64,
     last: Arc<CommitRecord>,
     /// There once a log is.
     group: Option<Arc<GroupCommit>>,
@@ -78,6 +84,10 @@ pub(crate) struct Store {
     is_new: bool,
     /// The job has never run here.
     is_first: bool,
+    /// Queries that this start leaves out.
+    dropped: Vec<DropQuery>,
+    /// Held while the job runs.
+    lock: Option<Arc<JobLock>>,
 }
 
 /// Refuses the folder of a job whose commit log is lost: it is made before the first entry of the order log.
@@ -105,6 +115,43 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
     }
 }
 
+/// Refuses the folder of a job whose commit log holds no record, and that has run: its first record is durable before its
+/// order log has a first entry, and without one everything would begin anew.
+///
+/// # Errors
+/// Of class corrupt then; what the disk says.
+pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
+    let entries = match log::inspect(fs, &folder.order()) {
+        Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+        order => order?.next(),
+    };
+    if entries == LogPosition(0) {
+        return Ok(());
+    }
+    let path = folder.commit_log();
+    Err(Error::corrupt(format!(
+        "{path:?} holds no record, and the order log of the job has {} entries: the commit log has lost its records",
+        entries.0
+    ))
+    .with_hint("bring commit.log back from a copy; to begin anew, move or remove the job's folder"))
+}
+
+/// What a file of a job is identified by: its kind and name, and the run of the commit log beside it. So a file of another
+/// life of the job, or of the same job in another data directory, is not taken for its own. Jobs of older builds have run 0,
+/// and files that bear none.
+pub(crate) fn of_run(identity: u64, run: u64) -> u64 {
+    match run {
+        0 => identity,
+        _ => thalweg_types::hash_bytes(&[identity.to_le_bytes(), run.to_le_bytes()].concat()),
+    }
+}
+
+/// A number for a job that begins.
+pub(crate) fn new_run() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(std::process::id()).max(1)
+}
+
 /// Where the tasks of a job go on.
 #[derive(Clone)]
 pub(crate) struct Resumes(Arc<CommitRecord>);
@@ -128,15 +175,22 @@ pub(crate) struct Started {
 }
 
 impl Store {
-    /// Opens what an earlier run has left, or begins.
+    /// Opens what an earlier run has left, or begins; a job that begins bears `run` in all that it keeps.
     ///
     /// # Errors
     /// Damage, what the disk says.
-    pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>) -> Result<Self, Error> {
+    pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>, run: u64) -> Result<Self, Error> {
         let path = folder.commit_log();
         refuse_without_commits(fs.as_ref(), folder)?;
+        // Before a torn end is cut.
+        match read_commits(fs.as_ref(), &path, record::identity(job)) {
+            Ok(found) if found.records.is_empty() => refuse_without_records(fs.as_ref(), folder)?,
+            Ok(_) => {}
+            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
         let OpenedCommits { log: commits, last, torn } =
-            CommitLog::open(Arc::clone(&fs), path.clone(), record::identity(job))?;
+            CommitLog::open_or_make(Arc::clone(&fs), path.clone(), record::identity(job), run)?;
         if let Some(bytes) = torn {
             tracing::warn!(path = %path.display(), bytes, "cut what a crash had left of a commit record");
         }
@@ -150,6 +204,7 @@ impl Store {
             fs,
             dir: folder.path().to_owned(),
             job: Arc::clone(job),
+            run: commits.run(),
             commits,
             is_first: last.job.is_null(),
             last: Arc::new(last),
@@ -158,7 +213,19 @@ impl Store {
             durability: LogDurability::Synced,
             identity: serde_json::Value::Null,
             is_new: false,
+            dropped: Vec::new(),
+            lock: None,
         })
+    }
+
+    /// What is borne by all that the job keeps: [`of_run`].
+    pub(crate) fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// Holds the lock of the job's folder for as long as the job runs.
+    pub(crate) fn locked(self, lock: JobLock) -> Self {
+        Self { lock: Some(Arc::new(lock)), ..self }
     }
 
     /// Queries that were added and dropped while the job ran, up to the last commit.
@@ -171,7 +238,13 @@ impl Store {
     ///
     /// # Errors
     /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
-    pub(crate) fn adopt(&mut self, job: &CheckedJob, queries: Vec<QueryChange>) -> Result<(), Error> {
+    pub(crate) fn adopt(
+        &mut self,
+        job: &CheckedJob,
+        queries: Vec<QueryChange>,
+        dropped: &[DropQuery],
+    ) -> Result<(), Error> {
+        self.dropped = dropped.to_vec();
         self.identity = identity::of(job);
         self.journals = vec![None; job.sources.len()];
         if !self.is_first {
@@ -243,7 +316,12 @@ impl Store {
             None => (0, LogPosition(0)),
         };
         codec.check()?;
-        let options = LogOptions::new("journal", journal::identity(&self.job, name)).going_on_at(at);
+        let clock = PatientClock::default();
+        let stamps = clock.clone();
+        let options = LogOptions {
+            clock: LogClock(Arc::new(move || stamps.now())),
+            ..LogOptions::new("journal", of_run(journal::identity(&self.job, name), self.run)).going_on_at(at)
+        };
         let dir = self.dir.join("journal").join(crate::data_dir::folder_name(name));
         let surveyed = Log::survey(Arc::clone(&self.fs), dir, options)?;
         if surveyed.summary().torn.is_some() {
@@ -255,7 +333,7 @@ impl Store {
             None => Arc::clone(self.group.insert(log_thread(Duration::ZERO)?)),
         };
         let handle = group.register(log, Registration::new(self.durability))?;
-        self.journals[place] = Some(Journal { log: handle.clone(), retention });
+        self.journals[place] = Some(Journal { log: handle.clone(), retention, clock });
         let mut source = Journalled::new(source, codec, handle, self.is_order_in_journal());
         source.resume(next, at)?;
         Ok(Box::new(source))
@@ -318,7 +396,21 @@ impl Store {
         commands: CommandMaker,
         interrupt: Interrupt,
     ) -> Result<Started, Error> {
-        let Self { fs, dir, commits, last, group, journals, durability: asked, identity, is_new, .. } = self;
+        let Self {
+            fs,
+            dir,
+            commits,
+            run,
+            last,
+            group,
+            journals,
+            durability: asked,
+            identity,
+            is_new,
+            dropped,
+            lock,
+            ..
+        } = self;
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
@@ -336,7 +428,8 @@ impl Store {
             }
         }
 
-        let options = LogOptions::new("order", order::identity()).going_on_at(LogPosition(last.order));
+        let options =
+            LogOptions::new("order", of_run(order::identity(), run)).going_on_at(LogPosition(last.order));
         let mut log = open_log(&fs, dir.join("order"), options)?;
         let numbers = SourceNumbers::new(&last.sources, &names)?;
         let end = survey(&mut log, &last, &numbers, &journals)?;
@@ -348,7 +441,7 @@ impl Store {
         };
         let order = Arc::new(DurableOrder::default());
         order.advance(end);
-        let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone()));
+        let place = Arc::new(OrderPlace::new(LogPosition(last.order), last.queries.clone(), dropped));
         let told: Arc<OnceLock<Job>> = Arc::default();
         let mut registration = Registration::new(asked);
         registration.on_progress = Some(Arc::new({
@@ -395,6 +488,7 @@ impl Store {
                 order: (asked != LogDurability::None).then_some(order),
                 cycles: Some(Arc::clone(&committer) as _),
                 resume: Some(resume),
+                keep: lock.clone().map(|lock| lock as _),
             },
             work: CommitWork {
                 committer: Arc::clone(&committer),
@@ -404,6 +498,7 @@ impl Store {
                 journals,
                 numbers,
                 identity,
+                lock,
                 _group: group,
             },
             job: told,
@@ -552,7 +647,7 @@ fn lost_block(place: (&Path, u64), run: LogPosition, named: Offset, end: Offset)
 
 #[cfg(test)]
 mod tests {
-    use thalweg_storage::{ChunkBudget, IoPool, MemFs};
+    use thalweg_storage::{ChunkBudget, IoPool, MemFs, make_dir};
 
     use super::*;
     use crate::NodeOptions;
@@ -586,9 +681,9 @@ sinks:
         let disk = MemFs::new();
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let folder = JobDir::at(Path::new("j"));
-        fs.create_dir_all(folder.path()).unwrap();
-        let mut store = Store::open(&job.name, &folder, Arc::clone(&fs)).unwrap();
-        store.adopt(&job, Vec::new()).unwrap();
+        make_dir(fs.as_ref(), folder.path()).unwrap();
+        let mut store = Store::open(&job.name, &folder, Arc::clone(&fs), 0).unwrap();
+        store.adopt(&job, Vec::new(), &[]).unwrap();
         let services = Services {
             fs: Arc::clone(&fs),
             pool: IoPool::new(1),
@@ -598,6 +693,7 @@ sinks:
             element_memory: 16 << 20,
             backends: Backends::unused(&job.state),
             answers: AnswerCounts::default(),
+            failing: Default::default(),
         };
         let built = crate::graph::build(&job, &folder, &services, &[], Some(&mut store)).unwrap();
         Begun { disk, fs, store, built }

@@ -18,6 +18,7 @@ use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition, Reader};
 use thalweg_types::{Error, Seq, SeqRange};
 
 use super::SourceNumbers;
+use crate::drop_query::DropQuery;
 use crate::metrics::QueryChange;
 
 /// Kinds of entries. Persisted.
@@ -141,34 +142,53 @@ pub(crate) struct OrderPlace {
     waiting: Mutex<VecDeque<(LogPosition, Seq)>>,
     /// Queries that were added and dropped up to there, the last change of each.
     queries: Mutex<Vec<QueryChange>>,
+    /// Queries that this start leaves out: of what is followed, their changes do not count.
+    dropped: Vec<DropQuery>,
 }
 
 impl OrderPlace {
-    pub(crate) fn new(next: LogPosition, queries: Vec<QueryChange>) -> Self {
-        Self { next: AtomicU64::new(next.0), waiting: Mutex::default(), queries: Mutex::new(queries) }
+    pub(crate) fn new(next: LogPosition, queries: Vec<QueryChange>, dropped: Vec<DropQuery>) -> Self {
+        let (next, queries) = (AtomicU64::new(next.0), Mutex::new(queries));
+        Self { next, waiting: Mutex::default(), queries, dropped }
     }
 
     pub(crate) fn queries(&self) -> Vec<QueryChange> {
         self.queries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Notes an entry that is followed.
+    fn note_again(&self, event: &OrderEvent) -> Result<(), Error> {
+        if let OrderEvent::Command { record: Some(record) } = event
+            && !self.dropped.is_empty()
+        {
+            if let Some(change) = QueryChange::of_record(record)?.without(&self.dropped) {
+                self.note_change(change);
+            }
+            return Ok(());
+        }
+        self.note(event)
+    }
+
     fn note(&self, event: &OrderEvent) -> Result<(), Error> {
         if let OrderEvent::Command { record: Some(record) } = event {
-            let mut change = QueryChange::of_record(record)?;
-            let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_same =
-                |other: &QueryChange| (&other.operator, &other.query) == (&change.operator, &change.query);
-            if let Some(before) = queries.iter().position(is_same).map(|place| queries.remove(place)) {
-                if before.dropped.is_none() && before.text.is_some() && change.text.is_none() {
-                    // The job file has never had it.
-                    return Ok(());
-                }
-                // The first that was dropped is the one of the job file.
-                change.dropped = before.dropped.or(change.dropped);
-            }
-            queries.push(change);
+            self.note_change(QueryChange::of_record(record)?);
         }
         Ok(())
+    }
+
+    fn note_change(&self, mut change: QueryChange) {
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same =
+            |other: &QueryChange| (&other.operator, &other.query) == (&change.operator, &change.query);
+        if let Some(before) = queries.iter().position(is_same).map(|place| queries.remove(place)) {
+            if before.dropped.is_none() && before.text.is_some() && change.text.is_none() {
+                // The job file has never had it.
+                return;
+            }
+            // The first that was dropped is the one of the job file.
+            change.dropped = before.dropped.or(change.dropped);
+        }
+        queries.push(change);
     }
 
     pub(crate) fn next(&self) -> LogPosition {
@@ -262,7 +282,7 @@ impl Entries {
                 Error::corrupt(format!("the order log names source {source}, which no commit record names"))
             })?;
         }
-        self.place.note(&entry.event)?;
+        self.place.note_again(&entry.event)?;
         Ok(entry)
     }
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use thalweg_storage::log::LogError;
 use thalweg_storage::{CommitSummary, OpenMode, read_commits};
-use thalweg_types::Error;
+use thalweg_types::{Class, Error};
 
 use super::report::{CommitLook, Damage, LastCommit, PartLook, SourceLook, Thing, Torn, What, thing};
 use super::{Found, Looker, parts, steady};
 use crate::data_dir::JobDir;
 use crate::durable::record::{self, CommitRecord};
+use crate::durable::refuse_without_records;
 
 impl Looker {
     /// What a commit log holds, and its last record.
@@ -67,8 +68,15 @@ impl Looker {
                 None
             }
         });
+        if read.records.is_empty()
+            && let Err(error) = refuse_without_records(self.fs.as_ref(), &JobDir::at(folder))
+            && error.class() == Class::Corrupt
+        {
+            found.misfit(path.to_owned(), error.message().to_owned());
+        }
         let what = What::Commits(CommitLook {
             job,
+            run: read.run,
             records: read.records.len() as u64,
             bytes: read.bytes,
             last: last.as_ref().map(look_at),

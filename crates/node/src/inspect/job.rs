@@ -10,7 +10,8 @@ use thalweg_state::indexed;
 
 use super::order::JournalEnd;
 use super::report::{Damage, Thing, What, thing};
-use super::{Folder, Found, LOOKS, Looker, parts, source_name};
+use super::rest::CommittedFile;
+use super::{Folder, Found, LOOKS, Looker, Whose, parts, source_name};
 use crate::data_dir::{JobDir, folder_name};
 use crate::durable::record::CommitRecord;
 use crate::tables::{table_position, tables_with_rows};
@@ -38,7 +39,7 @@ impl Looker {
         let (mut commits, last) = self.commits(&dir.commit_log());
         // A damaged commit log is told once; the rest is looked at by itself.
         let job = match &commits.what {
-            What::Commits(look) => Some(look.job.clone()),
+            What::Commits(look) => Some(Whose { job: look.job.clone(), run: look.run }),
             _ => None,
         };
         if self.is_there(dir.order())
@@ -56,8 +57,10 @@ impl Looker {
         };
         things.push(commits);
         // Before the journals: they have what is named there, whatever is added meanwhile.
-        let order = self.is_there(dir.order()).then(|| self.order(&dir.order(), last.as_ref()));
-        let journals = self.journals(dir, job.as_deref(), last.as_ref(), &mut things);
+        let order = self
+            .is_there(dir.order())
+            .then(|| self.order(&dir.order(), job.as_ref().map(|job| job.run), last.as_ref()));
+        let journals = self.journals(dir, job.as_ref(), last.as_ref(), &mut things);
         if let Some((mut order, reach)) = order {
             let sources = last.iter().flat_map(|last| &last.sources);
             for ((source, end), reach) in sources.zip(&journals).zip(&reach) {
@@ -110,7 +113,7 @@ impl Looker {
     fn journals(
         &self,
         dir: &JobDir,
-        job: Option<&str>,
+        job: Option<&Whose>,
         last: Option<&CommitRecord>,
         things: &mut Vec<Thing>,
     ) -> Vec<Option<JournalEnd>> {
@@ -202,7 +205,8 @@ impl Looker {
             let claims = parts::claims(&position.0);
             if let Some(rejects) = claims.rejects.filter(|rejects| rejects.bytes > 0) {
                 let path = dir.rejects().join(format!("rejects-{}.ndjson", rejects.number));
-                things.push(self.file(&path, "rejects", part, rejects.bytes));
+                let committed = CommittedFile { bytes: rejects.bytes, sum: rejects.sum() };
+                things.push(self.file(&path, "rejects", part, committed));
             }
             let Some(file) = claims.file else { continue };
             let name = part.strip_suffix("/0").unwrap_or(part);
@@ -223,7 +227,11 @@ impl Looker {
                     );
                     things.push(thing(path, "file of a sink", Some(name.to_owned()), What::Unread, found));
                 }
-                _ => things.push(self.file(path, "file of a sink", name, file.bytes)),
+                _ => {
+                    let sum = file.identity.as_ref().and_then(|identity| identity.sum);
+                    let committed = CommittedFile { bytes: file.bytes, sum };
+                    things.push(self.file(path, "file of a sink", name, committed));
+                }
             }
         }
     }

@@ -11,9 +11,9 @@ use thalweg_types::Error;
 
 use super::order::JournalEnd;
 use super::report::{Damage, JournalLook, LogLook, Thing, What, thing};
-use super::{Found, Looker, source_name};
+use super::{Found, Looker, Whose, source_name};
 use crate::durable::record::CommittedSource;
-use crate::durable::{journal, place_in_journal};
+use crate::durable::{journal, of_run, place_in_journal};
 
 /// Record of its journal with which a source goes on: the only place that has eight bytes.
 pub(super) fn place_of(source: &CommittedSource) -> Option<u64> {
@@ -29,12 +29,13 @@ impl Looker {
     pub(super) fn journal(
         &self,
         path: &Path,
-        committed: Option<(&str, &CommittedSource)>,
+        committed: Option<(&Whose, &CommittedSource)>,
     ) -> (Thing, Option<JournalEnd>) {
         let mut found = Found::default();
         let folder = path.file_name().map(|name| source_name(&name.to_string_lossy()));
         let of = committed.map(|(_, source)| source.name.clone()).or(folder);
-        let identity = committed.map(|(job, source)| journal::identity(job, &source.name));
+        let identity =
+            committed.map(|(whose, source)| of_run(journal::identity(&whose.job, &source.name), whose.run));
         let Some(summary) = self.log(path, identity, &mut found) else {
             return (thing(path, "journal", of, What::Unread, found), None);
         };

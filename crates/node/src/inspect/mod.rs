@@ -130,7 +130,7 @@ impl Looker {
             Folder::Reservoir => things.push(self.reservoir(path, None)),
             Folder::Table => things.push(self.table(path, None)),
             Folder::Log(name) => things.push(match name.as_str() {
-                "order" => self.order(path, None).0,
+                "order" => self.order(path, None, None).0,
                 "journal" => self.journal(path, None).0,
                 _ => self.plain_log(path),
             }),
@@ -184,6 +184,13 @@ impl Looker {
         };
         thing(path, "log", None, what, found)
     }
+}
+
+/// Which life of which job its files are to be of.
+#[derive(Clone, Debug)]
+struct Whose {
+    job: String,
+    run: u64,
 }
 
 /// What goes wrong with a thing.

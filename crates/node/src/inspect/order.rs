@@ -8,6 +8,7 @@ use thalweg_types::{Error, Offset, SeqRange};
 
 use super::report::{Damage, LogLook, OrderLook, Thing, What, thing};
 use super::{Found, Looker};
+use crate::durable::of_run;
 use crate::durable::order::{self, Block};
 use crate::durable::record::CommitRecord;
 
@@ -58,10 +59,16 @@ impl Reach {
 
 impl Looker {
     /// The order log in a folder, and what it names by the number of the source; with the job's commit record it is held
-    /// against that.
-    pub(super) fn order(&self, path: &Path, last: Option<&CommitRecord>) -> (Thing, Vec<Reach>) {
+    /// against that, and with the run of its commit log it is known whose it is.
+    pub(super) fn order(
+        &self,
+        path: &Path,
+        run: Option<u64>,
+        last: Option<&CommitRecord>,
+    ) -> (Thing, Vec<Reach>) {
         let mut found = Found::default();
-        let Some(summary) = self.log(path, Some(order::identity()), &mut found) else {
+        let identity = run.map(|run| of_run(order::identity(), run));
+        let Some(summary) = self.log(path, identity, &mut found) else {
             return (thing(path, "order log", None, What::Unread, found), Vec::new());
         };
         let mut look = OrderLook {

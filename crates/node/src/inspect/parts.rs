@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use thalweg_connect::sink::position::FilePosition;
+use thalweg_connect::sink::running::Sum;
 use thalweg_state::{Version, indexed};
 use thalweg_storage::ChunkId;
 
@@ -29,6 +30,22 @@ pub(super) struct RejectsClaim {
     pub(super) bytes: u64,
     /// By source; only to tell it from other JSON.
     counts: serde_json::Map<String, serde_json::Value>,
+    #[serde(default)]
+    known: RejectsKnown,
+}
+
+/// Of what the claim says by what the file is known again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+struct RejectsKnown {
+    #[serde(default)]
+    sum: Option<Sum>,
+}
+
+impl RejectsClaim {
+    /// The checksum of the file, where it was written down.
+    pub(super) fn sum(&self) -> Option<Sum> {
+        self.known.sum
+    }
 }
 
 pub(super) fn claims(part: &[u8]) -> Claims {

@@ -138,6 +138,9 @@ pub struct JournalLook {
 #[derive(Clone, Debug, Serialize)]
 pub struct CommitLook {
     pub job: String,
+    /// Borne by what stands beside it.
+    #[serde(skip)]
+    pub run: u64,
     /// Records that the file still holds.
     pub records: u64,
     pub bytes: u64,

@@ -1,14 +1,23 @@
 //! Reservoirs, keyed state, tables, and files of which the commit record names a length.
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use thalweg_connect::sink::running::Sum;
 use thalweg_state::{StateError, Version, indexed};
 use thalweg_storage::{ChunkId, ChunkSummary, OpenMode, inspect_chunks, verify_chunks};
 use thalweg_types::Error;
 
 use super::report::{Damage, ReservoirLook, StateLook, TableLook, Thing, Torn, What, thing};
 use super::{Depth, Found, Looker, steady};
+
+/// What a commit record says of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommittedFile {
+    pub(super) bytes: u64,
+    pub(super) sum: Option<Sum>,
+}
 
 impl Looker {
     /// The chunks in a folder; with what a commit names, nothing else counts.
@@ -84,12 +93,28 @@ impl Looker {
         thing(path, "table", None, what, found)
     }
 
-    /// A file that must be at least as long as the commit record says; what is behind is written again.
-    pub(super) fn file(&self, path: &Path, kind: &'static str, of: &str, committed_bytes: u64) -> Thing {
+    /// A file that must be at least as long as the commit record says, and hold what it says by a checksum; what is
+    /// behind is written again.
+    pub(super) fn file(&self, path: &Path, kind: &'static str, of: &str, committed: CommittedFile) -> Thing {
         let mut found = Found::default();
-        let len = self.fs.open(path, OpenMode::Read).and_then(|file| file.len());
-        let what = match len {
-            Ok(file_bytes) => {
+        let CommittedFile { bytes: committed_bytes, sum } = committed;
+        let look = || {
+            let file = self.fs.open(path, OpenMode::Read)?;
+            let len = file.len()?;
+            let is_read = self.depth == Depth::Verify && len >= committed_bytes;
+            let Some(sum) = sum.filter(|_| is_read) else { return Ok((len, true)) };
+            let holds = sum.holds(|bytes, at| file.read_exact_at(bytes, at), committed_bytes, true)?;
+            Ok((len, holds))
+        };
+        let what = match look() {
+            Ok((file_bytes, holds)) => {
+                if let Some(sum) = sum.filter(|_| !holds) {
+                    let message = format!(
+                        "committed bytes: between byte {} and byte {committed_bytes} are others than those that were written",
+                        sum.from
+                    );
+                    found.damage.push(Damage { path: path.to_owned(), pos: None, message });
+                }
                 if file_bytes < committed_bytes {
                     let message = format!("committed bytes: expected {committed_bytes}, got {file_bytes}");
                     found.damage.push(Damage { path: path.to_owned(), pos: Some(file_bytes), message });
@@ -99,7 +124,7 @@ impl Looker {
                 }
                 What::File { committed_bytes, file_bytes }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => {
                 let message = format!("committed bytes: expected {committed_bytes}, got no file");
                 found.damage.push(Damage { path: path.to_owned(), pos: Some(0), message });
                 What::Unread

@@ -9,7 +9,7 @@ use thalweg_flow::{OrderEntry, OrderEvent, Payload, RawBlock};
 use thalweg_state::indexed::{Indexed, IndexedOptions};
 use thalweg_state::{Backend as _, Changes};
 use thalweg_storage::log::{Log, LogOptions};
-use thalweg_storage::{CommitLog, MemFs};
+use thalweg_storage::{CommitLog, MemFs, make_dir};
 use thalweg_types::SeqRange;
 
 use super::*;
@@ -62,7 +62,7 @@ impl Left {
     fn write(&self) -> MemFs {
         let fs = MemFs::new();
         let shared: Arc<dyn Fs> = Arc::new(fs.clone());
-        fs.create_dir_all(Path::new(JOB)).unwrap();
+        make_dir(&fs, Path::new(JOB)).unwrap();
         let log = |folder: &str, name: &str, identity| {
             Log::open(Arc::clone(&shared), format!("{JOB}/{folder}"), LogOptions::new(name, identity))
                 .unwrap()
@@ -116,7 +116,7 @@ fn a_job_that_fits_together_is_sound() {
 fn a_job_called_jobs_hides_no_other() {
     let fs = Left::new().write();
     let shared: Arc<dyn Fs> = Arc::new(fs.clone());
-    fs.create_dir_all(Path::new("D/jobs/jobs")).unwrap();
+    make_dir(&fs, Path::new("D/jobs/jobs")).unwrap();
     let path = "D/jobs/jobs/commit.log";
     let mut commits = CommitLog::open(shared, path, record::identity("jobs")).unwrap().log;
     commits.append(&CommitRecord::beginning().encode().unwrap()).unwrap();
@@ -261,7 +261,7 @@ fn state_is_held_against_the_version_that_the_commit_names() {
     let fs = MemFs::new();
     let dir = Path::new(JOB).join("tasks/op/1/state");
     let write = |fs: &MemFs| {
-        fs.create_dir_all(&dir).unwrap();
+        make_dir(fs, &dir).unwrap();
         let options = IndexedOptions::default();
         let state = Indexed::open(Arc::new(fs.clone()), &dir, 5, options, None).unwrap();
         let mut changes = Changes::new();
@@ -297,7 +297,7 @@ fn state_is_held_against_the_version_that_the_commit_names() {
 fn a_commit_log_is_read_under_the_name_in_its_job_file() {
     let fs = Left::new().write();
     let (from, to) = (Path::new(JOB).join("commit.log"), Path::new("copy/commit.log"));
-    fs.create_dir_all(Path::new("copy")).unwrap();
+    make_dir(&fs, Path::new("copy")).unwrap();
     fs.rename(&from, to).unwrap();
     let looker = Looker { fs: Arc::new(fs.clone()), depth: Depth::Look };
     assert!(looker.commits(to).1.is_none());

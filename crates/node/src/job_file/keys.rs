@@ -104,6 +104,7 @@ pub(crate) const TOP: &[KeySpec] = &[
     ),
     KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
     KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
+    KeySpec::new("rejects", Shape::Section(REJECTS), "what is kept of records that could not be used"),
     KeySpec::new("sources", Shape::Sources, "where records come from").required(),
     KeySpec::new("operators", Shape::Operators, "what is made of them"),
     KeySpec::new("sinks", Shape::Sinks, "where results go"),
@@ -114,6 +115,13 @@ pub(crate) const CYCLE: &[KeySpec] = &[
     KeySpec::new("bytes", SIZE, "or after this many bytes of input"),
     KeySpec::new("records", COUNT, "or after this many records"),
 ];
+
+pub(crate) const REJECTS: &[KeySpec] = &[KeySpec::new(
+    "max_bytes",
+    SIZE,
+    "bytes that all files of rejects may have together, about; the oldest make room for newer ones, and their records are only counted",
+)
+.default("1GiB")];
 
 pub(crate) const RECOVERY: &[&str] = &["eager", "lazy"];
 
@@ -126,11 +134,15 @@ pub(crate) const STATE: &[KeySpec] = &[
     .default("indexed"),
     KeySpec::new(
         "url",
-        TEXT,
+        Shape::Option(OptionKind::Url),
         "where the store is: redis://127.0.0.1:6379, or http://127.0.0.1:8080 of HBase's gateway",
     ),
     KeySpec::new("user", TEXT, "user of the store, where it wants one"),
-    KeySpec::new("password", TEXT, "env:NAME or file:PATH of the user's password"),
+    KeySpec::new(
+        "password",
+        Shape::Option(OptionKind::Secret),
+        "env:NAME or file:PATH of the user's password",
+    ),
     KeySpec::new("table", TEXT, "hbase: the table; made if it is not there").default("thalweg"),
     KeySpec::new("timeout", DURATION, "how long the store may take to answer; the request is repeated then")
         .default("10s"),

@@ -14,7 +14,7 @@ pub(crate) mod tree;
 
 use std::path::Path;
 
-use thalweg_connect::Registry;
+use thalweg_connect::{Reach, Registry};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, SourceText, Texts};
 use crate::operator::Operators;
@@ -42,6 +42,8 @@ pub struct CheckOptions {
     pub operators: Operators,
     /// As many tasks decode a source that does not say.
     pub workers: u32,
+    /// What the job file may name outside of the job.
+    pub reach: Reach,
 }
 
 impl JobFile {

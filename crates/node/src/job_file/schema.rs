@@ -194,7 +194,8 @@ fn shape(shape: Shape) -> Value {
 
 fn option(kind: OptionKind) -> Value {
     match kind {
-        OptionKind::Text | OptionKind::Path => json!({ "type": "string" }),
+        OptionKind::Text | OptionKind::Path | OptionKind::Url => json!({ "type": "string" }),
+        OptionKind::Secret => json!({ "type": "string", "pattern": "^(env|file):." }),
         OptionKind::Bool => json!({ "type": "boolean" }),
         OptionKind::Integer { min, max: i64::MAX } => json!({ "type": "integer", "minimum": min }),
         OptionKind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
@@ -202,7 +203,7 @@ fn option(kind: OptionKind) -> Value {
         OptionKind::Duration => json!({ "$ref": "#/$defs/duration" }),
         OptionKind::Size => json!({ "$ref": "#/$defs/size" }),
         OptionKind::Choice(choices) => json!({ "enum": choices }),
-        OptionKind::TextList => json!({
+        OptionKind::TextList | OptionKind::PathList => json!({
             "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }]
         }),
         OptionKind::Sections(specs) => json!({

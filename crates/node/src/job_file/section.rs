@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use thalweg_connect::{Mistake, OptionKind, OptionSpec, OptionValue, Options};
+use thalweg_connect::reach::Denied;
+use thalweg_connect::secret::BadReference;
+use thalweg_connect::{Mistake, OptionKind, OptionSpec, OptionValue, Options, Reach, SecretRef};
 use thalweg_expr::{SqlError, SqlErrors};
 use thalweg_types::{Micros, parse_duration, parse_size};
 
@@ -17,15 +19,23 @@ use super::tree::{Key, Node, Scalar, Style, Value, place_in_scalar};
 pub(crate) struct Report {
     texts: Texts,
     found: RefCell<Vec<(Span, Diagnostic)>>,
+    reach: Reach,
+    /// What stands where a secret may be, and is shown in no mistake.
+    hidden: RefCell<Vec<Span>>,
 }
 
 impl Report {
-    pub(crate) fn new(texts: Texts) -> Self {
-        Self { texts, found: RefCell::default() }
+    pub(crate) fn new(texts: Texts, reach: Reach) -> Self {
+        Self { texts, found: RefCell::default(), reach, hidden: RefCell::default() }
     }
 
     pub(crate) fn at(&self, span: Span, message: impl Into<String>) -> Pending<'_> {
         Pending { report: self, span, diagnostic: Diagnostic::new(&self.texts, span, message) }
+    }
+
+    /// Shows this part of the text in no mistake, as it may be a secret.
+    fn hide(&self, span: Span) {
+        self.hidden.borrow_mut().push(span);
     }
 
     /// How many mistakes there are so far, warnings among them.
@@ -74,6 +84,10 @@ impl Report {
     /// Mistakes and warnings, each in the order of the texts.
     pub(crate) fn finish(self) -> (Diagnostics, Vec<Diagnostic>) {
         let mut found = self.found.into_inner();
+        let hidden = self.hidden.into_inner();
+        for (_, diagnostic) in &mut found {
+            hidden.iter().for_each(|span| diagnostic.hide(&self.texts, *span));
+        }
         found.sort_by_key(|(span, _)| (span.text, span.start));
         found.dedup_by(|a, b| a.1 == b.1);
         let (warnings, errors): (Vec<_>, Vec<_>) =
@@ -307,7 +321,16 @@ impl<'a> Section<'a> {
         if let OptionKind::Sections(specs) = kind {
             return self.sections(key, node, specs);
         }
-        match read_value(node, kind) {
+        let value = match kind {
+            OptionKind::Path | OptionKind::PathList => return self.paths(key, node, kind),
+            OptionKind::Secret => return self.secret(key, node),
+            OptionKind::Url => {
+                self.hide_password(node);
+                read_value(node, OptionKind::Text)
+            }
+            _ => read_value(node, kind),
+        };
+        match value {
             Ok(value) => Some(value),
             Err(hint) => {
                 let mut pending = self
@@ -323,6 +346,75 @@ impl<'a> Section<'a> {
                 pending.report();
                 None
             }
+        }
+    }
+}
+
+/// What reaches out of the job: asked for here, so that nothing else has to.
+impl Section<'_> {
+    /// A path or a list of them.
+    fn paths(&self, key: &str, node: &Node, kind: OptionKind) -> Option<OptionValue> {
+        let nodes: Vec<&Node> = match (kind, &node.value) {
+            (OptionKind::PathList, Value::List(items)) => items.iter().collect(),
+            _ => vec![node],
+        };
+        let mut paths = Vec::new();
+        for node in &nodes {
+            match text_of(node).map(|text| self.report.reach.path(&text)) {
+                Ok(Ok(path)) => paths.push(path),
+                Ok(Err(denied)) => self.denied(key, node, denied),
+                Err(hint) => {
+                    let what = format!("{key:?} of {} is {}", self.what, node.describe());
+                    let mut pending = self.report.at(node.span, what).expected(describe_kind(kind));
+                    if let Some(hint) = hint {
+                        pending = pending.hint(hint);
+                    }
+                    pending.report();
+                }
+            }
+        }
+        if paths.len() < nodes.len() {
+            return None;
+        }
+        match kind {
+            OptionKind::PathList => Some(OptionValue::Paths(paths)),
+            _ => paths.pop().map(OptionValue::Path),
+        }
+    }
+
+    fn secret(&self, key: &str, node: &Node) -> Option<OptionValue> {
+        let parsed = match &node.value {
+            Value::Scalar(scalar) => SecretRef::parse(&scalar.text, &self.report.reach),
+            _ => Err(BadReference::Malformed),
+        };
+        match parsed {
+            Ok(reference) => return Some(OptionValue::Secret(reference)),
+            Err(BadReference::Denied(denied)) => self.denied(key, node, denied),
+            Err(BadReference::Malformed) => {
+                self.report.hide(node.span);
+                self.report
+                    .at(node.span, format!("{key:?} of {} is no reference to a secret", self.what))
+                    .expected(SecretRef::EXPECTED)
+                    .hint(SecretRef::HINT)
+                    .report();
+            }
+        }
+        None
+    }
+
+    fn denied(&self, key: &str, node: &Node, denied: Denied) {
+        self.report
+            .at(node.span, format!("{key:?} of {} names {}", self.what, denied.what))
+            .hint(denied.hint)
+            .report();
+    }
+
+    /// A URL with anything in it that may be a password: whoever reads it says what is wrong with it in own words.
+    fn hide_password(&self, node: &Node) {
+        if let Value::Scalar(scalar) = &node.value
+            && scalar.text.contains(['@', '?', '='])
+        {
+            self.report.hide(node.span);
         }
     }
 }
@@ -354,6 +446,9 @@ pub(crate) fn describe_kind(kind: OptionKind) -> String {
     match kind {
         OptionKind::Text => "a text".to_owned(),
         OptionKind::Path => "a path".to_owned(),
+        OptionKind::PathList => "a path or a list of paths".to_owned(),
+        OptionKind::Secret => SecretRef::EXPECTED.to_owned(),
+        OptionKind::Url => "a URL".to_owned(),
         OptionKind::Bool => "true or false".to_owned(),
         OptionKind::Integer { min, max: i64::MAX } => format!("an integer from {min}"),
         OptionKind::Integer { min, max } if min == max => format!("{min}"),
@@ -376,7 +471,7 @@ fn read_value(node: &Node, kind: OptionKind) -> Result<OptionValue, Option<Strin
     let Value::Scalar(scalar) = &node.value else { return Err(None) };
     let plain = scalar.style == Style::Plain;
     match kind {
-        OptionKind::Text | OptionKind::Path => text_of(node).map(OptionValue::Text),
+        OptionKind::Text => text_of(node).map(OptionValue::Text),
         OptionKind::TextList => text_of(node).map(|text| OptionValue::List(vec![text])),
         OptionKind::Choice(choices) => match choices.contains(&scalar.text.as_str()) {
             true => Ok(OptionValue::Text(scalar.text.clone())),
@@ -419,7 +514,12 @@ fn read_value(node: &Node, kind: OptionKind) -> Result<OptionValue, Option<Strin
             (Ok(bytes), _) => Ok(OptionValue::Size(bytes)),
             (Err(_), _) => Err(spelled_size(&scalar.text).map(|text| format!("write {text}"))),
         },
-        OptionKind::Sections(_) => Err(None),
+        // Read by `Section::value`, which knows what may be named.
+        OptionKind::Sections(_)
+        | OptionKind::Path
+        | OptionKind::PathList
+        | OptionKind::Secret
+        | OptionKind::Url => Err(None),
     }
 }
 

@@ -5,6 +5,7 @@ mod keyed;
 mod overrides;
 mod plugins;
 mod queries;
+mod reach;
 mod schema;
 mod state;
 mod streams;
@@ -12,6 +13,7 @@ mod structure;
 mod values;
 
 use expect_test::Expect;
+use thalweg_connect::Reach;
 
 use crate::operator::Operators;
 
@@ -44,7 +46,12 @@ sinks:
 ";
 
 fn options() -> CheckOptions {
-    CheckOptions { registry: plugins::registry(), operators: Operators::builtin(), workers: 2 }
+    CheckOptions {
+        registry: plugins::registry(),
+        operators: Operators::builtin(),
+        workers: 2,
+        reach: Reach::anything(),
+    }
 }
 
 fn read(text: &str, overrides: &[&str]) -> Result<CheckedJob, String> {

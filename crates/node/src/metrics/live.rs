@@ -20,6 +20,8 @@ use thalweg_types::{
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{Draft, Query};
 
+use crate::drop_query::DropQuery;
+
 use super::{MetricsSpec, StageChoice, StageCommand, bind_query, choose_stage, refuse_name};
 
 /// A task that does not answer a command within this time is stuck behind something.
@@ -65,7 +67,21 @@ pub struct LiveQueries {
     changing: Mutex<()>,
     /// Held for moments.
     queries: Mutex<Vec<Live>>,
+    /// Held for moments.
+    dropped: Mutex<Vec<DroppedQuery>>,
 }
+
+/// A query that failed, and was dropped for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedQuery {
+    pub name: String,
+    pub text: String,
+    /// What failed.
+    pub said: String,
+}
+
+/// Most dropped queries that are remembered for the live graph; the oldest is forgotten for another.
+const MOST_DROPPED: usize = 32;
 
 /// A query that was added to a running job or dropped from it, as order log and commit records hold it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -86,6 +102,20 @@ impl QueryChange {
         let Some(dropped) = &self.dropped else { return self.text.is_none() };
         let fingerprint = |text: &str| Query::parse(text).map(|query| query.fingerprint()).ok();
         dropped == text || fingerprint(dropped) == fingerprint(text)
+    }
+
+    /// What is left of the change in a start without some queries: nothing of one that was added, but that another was
+    /// dropped for it.
+    pub(crate) fn without(&self, dropped: &[DropQuery]) -> Option<Self> {
+        if self.text.is_none() || !dropped.iter().any(|dropped| dropped.is(&self.operator, &self.query)) {
+            return Some(self.clone());
+        }
+        tracing::warn!(
+            operator = self.operator.as_str(),
+            query = self.query.as_str(),
+            "dropped a query that was added"
+        );
+        self.dropped.is_some().then(|| Self { text: None, ..self.clone() })
     }
 
     fn record(&self) -> bytes::Bytes {
@@ -109,6 +139,7 @@ struct Live {
     text: String,
     stage: usize,
     planned: PlannedQuery,
+    is_added: bool,
 }
 
 impl MetricsSpec {
@@ -144,11 +175,13 @@ impl LiveQueries {
             queries.queries.iter().map(move |query| {
                 let planned = PlannedQuery::bind(&query.name, &query.query, &spec.input)
                     .expect("queries of a checked job are bound");
-                Live { name: query.name.clone(), text: query.text.clone(), stage, planned }
+                let (name, text, is_added) = (query.name.clone(), query.text.clone(), query.is_added);
+                Live { name, text, stage, planned, is_added }
             })
         });
         let queries = Mutex::new(queries.collect());
-        Self { spec: Arc::clone(spec), partitions, changing: Mutex::default(), queries }
+        let (changing, dropped) = (Mutex::default(), Mutex::default());
+        Self { spec: Arc::clone(spec), partitions, changing, queries, dropped }
     }
 
     /// Names and texts of the queries that run now.
@@ -189,7 +222,8 @@ impl LiveQueries {
         for _ in 0..self.tasks(stage) {
             receive(&replies)??;
         }
-        self.queries().push(Live { name: name.to_owned(), text: sql.to_owned(), stage, planned });
+        let (name, text) = (name.to_owned(), sql.to_owned());
+        self.queries().push(Live { name, text, stage, planned, is_added: true });
         Ok(())
     }
 
@@ -208,12 +242,15 @@ impl LiveQueries {
                         "query {name:?} was added to operator {:?} while the job ran, and does not fit it any more",
                         change.operator
                     ))
-                    .with_hint("change the job file back, or begin anew with another name")
+                    .with_hint(format!(
+                        "change the job file back, or start without the query: --drop-query {}/{name}",
+                        change.operator
+                    ))
                 };
                 let (query, _) = Draft::read(text).bind(&self.spec.input).map_err(|_| unfit())?;
                 let planned = PlannedQuery::bind(&name, &query, &self.spec.input).map_err(|_| unfit())?;
                 let stage = self.spec.stage_for(&planned).map_err(|_| unfit())?;
-                let live = Live { name: name.clone(), text: text.clone(), stage, planned };
+                let live = Live { name: name.clone(), text: text.clone(), stage, planned, is_added: true };
                 self.queries().push(live);
                 (stage, StageCommand::Add { name, query: Box::new(query), reply: mpsc::channel().0 })
             }
@@ -236,7 +273,43 @@ impl LiveQueries {
     /// Where there is none of that name.
     pub fn drop(&self, job: &Job, name: &str) -> Result<(), QueryError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Live { stage, text, .. } = self.find(name)?;
+        let live = self.find(name)?;
+        self.drop_live(job, live)
+    }
+
+    /// Drops a query that was added and fails, where the name is still that query's.
+    ///
+    /// # Errors
+    /// Where the job does not take the command.
+    pub(super) fn drop_failed(
+        &self,
+        job: &Job,
+        name: &str,
+        text: &str,
+        said: &str,
+    ) -> Result<(), QueryError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = match self.find(name) {
+            Ok(live) if live.is_added && live.text == text => live,
+            _ => return Ok(()),
+        };
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.retain(|other| other.name != name);
+        if dropped.len() >= MOST_DROPPED {
+            dropped.remove(0);
+        }
+        dropped.push(DroppedQuery { name: name.to_owned(), text: text.to_owned(), said: said.to_owned() });
+        std::mem::drop(dropped);
+        self.drop_live(job, live)
+    }
+
+    /// Queries that failed and were dropped by themselves since the start, the latest last.
+    pub fn dropped(&self) -> Vec<DroppedQuery> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn drop_live(&self, job: &Job, Live { name, stage, text, .. }: Live) -> Result<(), QueryError> {
+        let name = name.as_str();
         let change = QueryChange {
             operator: self.spec.name.to_string(),
             query: name.to_owned(),

@@ -4,6 +4,7 @@
 //! record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
 //! link, so a stage copies only what its queries read.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
@@ -14,6 +15,7 @@ use thalweg_types::{Batch, DataType, Error, Field, Micros, Seqs};
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, CacheStats, Present, Stage};
 
+use super::FailingQueries;
 use super::durable::DurableStage;
 use super::plan_query;
 
@@ -44,6 +46,32 @@ pub enum StageCommand {
     Read { name: String, task: u32, key: Vec<(usize, ArrayRef)>, reply: mpsc::Sender<Result<Present, Error>> },
 }
 
+/// The queries of a task that were added while the job ran, and who is told when one of them fails.
+pub(super) struct Added {
+    operator: Arc<str>,
+    failing: FailingQueries,
+    /// By name, the text.
+    texts: BTreeMap<String, String>,
+}
+
+impl Added {
+    pub(super) fn new(operator: &Arc<str>, failing: &FailingQueries) -> Self {
+        Self { operator: Arc::clone(operator), failing: failing.clone(), texts: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, name: &str, text: &str) {
+        self.texts.insert(name.to_owned(), text.to_owned());
+    }
+
+    fn report(&self, failed: &[(String, String)]) {
+        for (name, said) in failed {
+            if let Some(text) = self.texts.get(name) {
+                self.failing.report(&self.operator, name, text, said);
+            }
+        }
+    }
+}
+
 pub(super) struct StageOperator {
     pub(super) stage: Stage,
     pub(super) task: u32,
@@ -53,11 +81,18 @@ pub(super) struct StageOperator {
     /// `None` where the job does not outlive its process.
     durable: Option<DurableStage>,
     judged: JudgedCounts,
+    added: Added,
 }
 
 impl StageOperator {
-    pub(super) fn new(stage: Stage, task: u32, tasks: u32, durable: Option<DurableStage>) -> Self {
-        Self { stage, task, tasks, schema: None, durable, judged: JudgedCounts::default() }
+    /// `task` is the task's number and how many there are.
+    pub(super) fn new(
+        stage: Stage,
+        (task, tasks): (u32, u32),
+        added: Added,
+        durable: Option<DurableStage>,
+    ) -> Self {
+        Self { stage, task, tasks, schema: None, durable, judged: JudgedCounts::default(), added }
     }
 
     fn schema(&mut self) -> SchemaRef {
@@ -118,11 +153,16 @@ impl StageOperator {
             StageCommand::Add { name, query, reply } => {
                 let outcome = plan_query(&mut self.stage, name, query)
                     .and_then(|planned| self.stage.add_queries(&[planned]));
+                if outcome.is_ok() {
+                    self.stage.guard_query(name);
+                    self.added.add(name, &query.text);
+                }
                 self.schema = None;
                 let _ = reply.send(outcome);
             }
             StageCommand::Drop { name, reply } => {
                 let had = self.stage.drop_query(name);
+                self.added.texts.remove(name);
                 self.schema = None;
                 let _ = reply.send(Ok(had));
             }
@@ -170,6 +210,7 @@ impl Operator for StageOperator {
         let answers = self.stage.answer(&batch)?;
         self.judged.late += answers.late.len() as u64;
         self.judged.duplicates += answers.duplicate.len() as u64;
+        self.added.report(&answers.failed);
         let answers = self.message(answers, &batch);
         out.emit(0, answers);
         match &mut self.durable {
@@ -208,6 +249,10 @@ impl Operator for StageOperator {
             self.obey(command);
         }
         Ok(())
+    }
+
+    fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        self.stage.rows_at_once(batch)
     }
 
     fn task_time(&self) -> Option<Micros> {

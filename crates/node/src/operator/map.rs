@@ -65,9 +65,14 @@ impl OperatorPlugin for Map {
         let schema = Schema::new(fields);
         let columns: Arc<[Column]> = columns.into();
         let outputs = vec![NamedOutput { name: "records".to_owned(), schema: schema.clone() }];
-        Some(Prepared::one(1, outputs, Tasks::Declared, move |_| {
-            Ok(Box::new(MapOperator { schema: schema.clone(), columns: Arc::clone(&columns) }))
-        }))
+        let makes_texts = |column: &Column| matches!(column, Column::Computed(value) if value.makes_texts());
+        let apart = columns.iter().any(makes_texts);
+        let name = Arc::clone(check.name());
+        let prepared = Prepared::one(1, outputs, Tasks::Declared, move |_| {
+            let (name, schema, columns) = (Arc::clone(&name), schema.clone(), Arc::clone(&columns));
+            Ok(Box::new(MapOperator { name, schema, columns, apart, misfits: 0 }))
+        });
+        Some(Prepared { apart, ..prepared })
     }
 }
 
@@ -98,22 +103,51 @@ enum Column {
     Computed(Bound),
 }
 
+/// Bytes of texts that one call makes at most, where more than a record is given.
+const MADE_AT_ONCE: usize = 16 << 20;
+
 struct MapOperator {
+    name: Arc<str>,
     schema: Schema,
     columns: Arc<[Column]>,
+    /// Some texts may be much longer than what they are made of.
+    apart: bool,
+    /// Values that went beyond a bound so far.
+    misfits: u64,
+}
+
+impl MapOperator {
+    /// Says that values are null: for the first one, and then each time there are twice as many.
+    fn tell_misfits(&mut self, expression: &str, count: usize) {
+        let before = self.misfits;
+        self.misfits += count as u64;
+        if self.misfits.checked_ilog2() != before.checked_ilog2() {
+            tracing::warn!(
+                operator = &*self.name,
+                expression,
+                values = self.misfits,
+                "values of an expression went beyond its bounds and are null"
+            );
+        }
+    }
 }
 
 impl Operator for MapOperator {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
         let batch = batch.compact();
-        let columns = self
-            .columns
-            .iter()
-            .map(|column| match column {
-                Column::Kept(place) => Ok(Arc::clone(batch.column(*place))),
-                Column::Computed(expression) => expression.evaluate(batch.records()).map_err(Error::from),
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for column in Arc::clone(&self.columns).iter() {
+            columns.push(match column {
+                Column::Kept(place) => Arc::clone(batch.column(*place)),
+                Column::Computed(expression) => {
+                    let values = expression.values(batch.records()).map_err(Error::from)?;
+                    if !values.misfits.is_empty() {
+                        self.tell_misfits(expression.fingerprint(), values.misfits.len());
+                    }
+                    values.array
+                }
+            });
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
         let records = RecordBatch::try_new_with_options(Arc::clone(self.schema.arrow()), columns, &options)
             .map_err(|error| {
@@ -121,5 +155,17 @@ impl Operator for MapOperator {
         })?;
         out.emit(0, batch.with_records(records));
         Ok(())
+    }
+
+    fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        if !self.apart {
+            return batch.len();
+        }
+        let most = |column: &Column| match column {
+            Column::Kept(_) => 0,
+            Column::Computed(expression) => expression.most_text(batch.records()),
+        };
+        let bytes = self.columns.iter().map(most).fold(0, usize::saturating_add);
+        (MADE_AT_ONCE / bytes.max(1)).clamp(1, batch.len().max(1))
     }
 }

@@ -96,6 +96,7 @@ impl OperatorPlugin for Metrics {
             judges: true,
             later: None,
             takes_partitions: false,
+            apart: false,
         })
     }
 }
@@ -226,6 +227,7 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
                 text: scalar.text.clone(),
                 query,
                 bound: Arc::new(bound),
+                is_added: false,
             }),
             Err(errors) => {
                 fine = false;

@@ -34,7 +34,7 @@ use crate::job_file::check::source::read_schema;
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Report, Section, is_name};
 use crate::job_file::tree::{Node, Value};
-use crate::metrics::{AnswerCounts, MetricsSpec};
+use crate::metrics::{AnswerCounts, FailingQueries, MetricsSpec};
 
 pub use element::{Aggregate, Changes, Count, ElementPlan, Join};
 pub use filter::Filter;
@@ -135,6 +135,8 @@ pub struct Services {
     pub backends: Backends,
     /// What the `metrics` operators of the job have answered.
     pub answers: AnswerCounts,
+    /// Told which queries fail that were added to the job.
+    pub failing: FailingQueries,
 }
 
 /// One output that others can read as `operator.name`; the first is what `operator` alone means.
@@ -199,6 +201,8 @@ pub struct Prepared {
     pub later: Option<Later>,
     /// It has no key, and as many tasks as `partitions` says, over which its inputs are spread as declared.
     pub takes_partitions: bool,
+    /// It may emit much more than it is given: its tasks are its own, and say how many records they want at once.
+    pub apart: bool,
 }
 
 /// What is emitted once the time of its task has passed.
@@ -267,6 +271,7 @@ impl Prepared {
             judges: false,
             later: None,
             takes_partitions: false,
+            apart: false,
         }
     }
 

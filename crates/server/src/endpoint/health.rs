@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::app::{App, Effect, json_response};
-use crate::control::Readiness;
+use crate::control::{FailedJob, Readiness};
 use crate::error::{ApiError, Code};
 use crate::metrics;
 use crate::openapi;
@@ -19,10 +19,16 @@ pub(super) fn health() -> Result<Response, ApiError> {
     json_response(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// The node takes records.
+/// The node takes records, and so does each of its jobs.
 pub(super) fn ready(app: &App) -> Result<Response, ApiError> {
     match app.readiness() {
-        Readiness::Ready => json_response(StatusCode::OK, &json!({ "status": "ready" })),
+        Readiness::Ready => {
+            let failed = app.control.failed();
+            if !failed.is_empty() {
+                return Err(not_ready(&failed));
+            }
+            json_response(StatusCode::OK, &json!({ "status": "ready" }))
+        }
         Readiness::Starting => Err(ApiError::new(Code::Starting, "the node is starting")),
         Readiness::Draining => {
             Err(ApiError::new(Code::Draining, "the node is draining and takes nothing new"))
@@ -30,9 +36,27 @@ pub(super) fn ready(app: &App) -> Result<Response, ApiError> {
     }
 }
 
+/// Jobs that are named in a message; all are in the detail.
+const NAMED: usize = 5;
+
+fn not_ready(failed: &[FailedJob]) -> ApiError {
+    let state = |job: &FailedJob| if job.is_read_only { "read_only" } else { "failed" };
+    let named = failed.iter().take(NAMED).map(|job| {
+        let how = if job.is_read_only { "is only read" } else { "has failed" };
+        format!("job {:?} {how}: {}", job.name, job.why)
+    });
+    let more = if failed.len() > NAMED { "; and others" } else { "" };
+    let jobs = failed.iter().map(|job| json!({ "job": job.name, "state": state(job), "why": job.why }));
+    ApiError::new(Code::NotReady, named.collect::<Vec<_>>().join("; ") + more)
+        .detail(json!({ "jobs": jobs.collect::<Vec<_>>() }))
+        .hint("see to the cause, then start the job again with POST /v1/jobs/{job}; DELETE takes it off the list")
+}
+
 pub(super) async fn metrics(app: &App) -> Result<Response, ApiError> {
     let jobs = app.call(Effect::Reads, app.options.control_timeout, |control| control.jobs()).await?;
-    let text = metrics::render(&app.telemetry, &jobs, app.readiness());
+    let is_ready = app.readiness() == Readiness::Ready && app.control.failed().is_empty();
+    let text =
+        metrics::render(&app.telemetry, app.places.evicted(), &jobs, app.options.sql.as_deref(), is_ready);
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

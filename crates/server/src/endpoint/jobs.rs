@@ -44,9 +44,7 @@ pub(super) async fn start(
     let is_json = media_type(&parts.headers) == "application/json" || file.trim_start().starts_with('{');
     let format = if is_json { FileFormat::Json } else { FileFormat::Yaml };
     let job = app
-        .call(Effect::JobChanges, app.options.stop_timeout, move |control| {
-            control.start(&name, &file, format)
-        })
+        .call(Effect::Starts, app.options.stop_timeout, move |control| control.start(&name, &file, format))
         .await??;
     let mut response = json_response(StatusCode::CREATED, &shown(app, &job))?;
     if let Ok(location) = HeaderValue::from_str(parts.uri.path()) {
@@ -59,9 +57,8 @@ pub(super) async fn stop(app: &App, params: &PathParams, parts: &Parts) -> Resul
     let name = param(params, "job")?.to_owned();
     let how = how_to_stop(parts.uri.query())?;
     let job = name.clone();
-    let summary = app
-        .call(Effect::JobChanges, app.options.stop_timeout, move |control| control.stop(&name, how))
-        .await??;
+    let summary =
+        app.call(Effect::Stops, app.options.stop_timeout, move |control| control.stop(&name, how)).await??;
     json_response(StatusCode::OK, &wire::Summary::new(job, &summary))
 }
 

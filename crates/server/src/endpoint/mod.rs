@@ -1,5 +1,6 @@
 //! What each route does.
 
+mod answers;
 mod health;
 mod jobs;
 mod queries;

@@ -1,25 +1,26 @@
 //! `POST /v1/jobs/{job}/sources/{source}`: records in, answers out.
 //!
-//! The way of every record, so nothing on it blocks or changes threads: the body goes to the source's door as it came,
-//! and the reply is assembled in one buffer.
+//! The way of every record, so nothing on it blocks or changes threads: the body goes to the source's door as it came. A
+//! reply that is small and all there is one buffer with its length; any other leaves as it comes, in chunks (`answers`).
 
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::json;
-use thalweg_connect::Reply;
-use tokio::sync::oneshot::Receiver;
+use thalweg_connect::{Begun, Replies};
 use tokio::time::timeout;
+
+use super::answers::{Answers, UNKNOWN_HINT, overdue, stopped};
 
 use super::param;
 use crate::app::{App, PathParams, json_response};
 use crate::body::expect_text;
-use crate::error::{ApiError, Code, write_reply};
+use crate::error::{ApiError, Code};
 use crate::params::wants_reply;
 
-const UNKNOWN_HINT: &str = "repeating the request is safe only if the source has `id`: a record with an id that was seen \
-                            before is answered, but not counted again";
+/// The longest reply that is sent as one piece.
+const ONE_PIECE: usize = 64 << 10;
 
 pub(super) async fn post(
     app: &App,
@@ -36,53 +37,44 @@ pub(super) async fn post(
     let replies = door.submit(held.bytes.clone(), wants_reply)?;
     // The source's own queue holds the body from here on, within its own bound.
     drop(held);
-    let replies = match replies {
-        Some(replies) => wait_for(app, job, replies).await?,
-        None => Vec::new(),
-    };
-    if wants_reply {
-        Ok(answers(&replies))
-    } else {
-        json_response(StatusCode::ACCEPTED, &json!({ "accepted": count }))
-    }
+    let Some(mut replies) = replies else { return accepted(count) };
+    let begun = wait_for(app, job, &mut replies).await?;
+    if wants_reply { answers(app, job, replies, begun).await } else { accepted(count) }
 }
 
-async fn wait_for(app: &App, job: &str, replies: Receiver<Vec<Reply>>) -> Result<Vec<Reply>, ApiError> {
+fn accepted(count: usize) -> Result<Response, ApiError> {
+    json_response(StatusCode::ACCEPTED, &json!({ "accepted": count }))
+}
+
+async fn wait_for(app: &App, job: &str, replies: &mut Replies) -> Result<Begun, ApiError> {
     let limit = app.options.answer_timeout;
-    let error = match timeout(limit, replies).await {
-        Ok(Ok(replies)) => return Ok(replies),
+    let error = match timeout(limit, replies.begin()).await {
+        Ok(Ok(begun)) => return Ok(begun),
         Ok(Err(_)) => {
             // A job says why it has failed before it lets go of its requests.
             let failure = app.control.job(job).ok().and_then(|job| job.failure);
             let why = failure.map(|failure| format!(" ({})", failure.message)).unwrap_or_default();
-            let what =
-                format!("the job stopped before it answered{why}; whether the records count is not known");
-            ApiError::new(Code::JobStopped, what)
+            ApiError::new(Code::JobStopped, stopped(&why))
         }
-        Err(_) => ApiError::new(
-            Code::Timeout,
-            format!("no answer within {limit:?}; the outcome is unknown: the records may count or not"),
-        ),
+        Err(_) => ApiError::new(Code::Timeout, overdue(limit)),
     };
     Err(error.hint(UNKNOWN_HINT))
 }
 
-fn answers(replies: &[Reply]) -> Response {
-    let is_any_accepted = replies.iter().any(|reply| matches!(reply, Reply::Answer(_)));
-    let length = replies.iter().map(|reply| match reply {
-        Reply::Answer(line) => line.len() + 1,
-        Reply::Rejected { .. } => 256,
-    });
-    let mut text = Vec::with_capacity(length.sum());
-    for reply in replies {
-        write_reply(reply, &mut text);
-    }
-    let mut response = Response::new(Body::from(text));
-    if !is_any_accepted {
+async fn answers(app: &App, job: &str, mut replies: Replies, begun: Begun) -> Result<Response, ApiError> {
+    let body = match begun.whole {
+        Some(length) if length <= ONE_PIECE => match replies.all().await {
+            Ok(text) => Body::from(text),
+            Err(_) => return Err(ApiError::new(Code::JobStopped, stopped("")).hint(UNKNOWN_HINT)),
+        },
+        _ => Body::new(Answers::new(replies, app.options.answer_timeout, job)),
+    };
+    let mut response = Response::new(body);
+    if !begun.is_any_accepted {
         *response.status_mut() = StatusCode::BAD_REQUEST;
     }
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response
+    Ok(response)
 }
 
 /// How many records a body holds: its objects where it is nothing but JSON objects, else its lines that are not blank.

@@ -18,7 +18,7 @@ use crate::error::{ApiError, Code};
 use crate::params;
 
 pub(super) async fn post(app: &App, parts: &Parts, body: &mut Body) -> Result<Response, ApiError> {
-    let engine = app.options.sql.as_ref().ok_or_else(|| {
+    let tables = app.options.sql.as_ref().ok_or_else(|| {
         ApiError::new(Code::NotFound, "this node answers no SQL")
             .hint("start it with tables: a job with a sink of type `table`")
     })?;
@@ -35,8 +35,8 @@ pub(super) async fn post(app: &App, parts: &Parts, body: &mut Body) -> Result<Re
     };
     drop(held);
 
-    let reply = engine.query(&sql).await.map_err(failed)?;
-    let mut response = Response::new(Body::from_stream(reply.encode(format)));
+    let chunks = tables.ask(&sql, format).await.map_err(failed)?;
+    let mut response = Response::new(Body::from_stream(chunks));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     Ok(response)
 }

@@ -70,7 +70,7 @@ impl Telemetry {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(super) fn write(&self, text: &mut Text) {
+    pub(super) fn write(&self, evicted: u64, text: &mut Text) {
         let labelled = || {
             let names = ROUTES.iter().map(|route| (route.method.as_str(), route.path)).chain([("", "none")]);
             self.routes.iter().zip(names)
@@ -120,6 +120,12 @@ impl Telemetry {
         text.series(&[], self.connections.load(Ordering::Relaxed));
         text.family("thalweg_http_connections_accepted_total", "counter", "Connections accepted.");
         text.series(&[], self.accepted.load(Ordering::Relaxed));
+        text.family(
+            "thalweg_http_connections_evicted_total",
+            "counter",
+            "Connections that waited for a request and were closed, as all places were taken and others wanted in.",
+        );
+        text.series(&[], evicted);
     }
 }
 

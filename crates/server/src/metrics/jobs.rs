@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_flow::{AgentCounts, CacheCounts, JudgedCounts, LatencyCounts, TableCounts};
 
 use super::text::Text;
@@ -55,8 +56,11 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
             text.series(&[("job", &job.name), ("state", state.as_str())], u8::from(job.state == state));
         }
     }
-    let families: [Family<JobSnapshot>; 6] = [
+    let families: [Family<JobSnapshot>; 9] = [
         ("thalweg_answers_total", "counter", "Answers that left the job.", |job| job.answers as f64),
+        ("thalweg_rejects_removed_bytes_total", "counter", "Rejects that made room for newer ones.", |job| {
+            job.rejects_removed as f64
+        }),
         ("thalweg_cycles_total", "counter", "Number of the last cycle.", |job| job.last_cycle as f64),
         ("thalweg_committed_cycle", "gauge", "The last cycle that was committed.", |job| {
             commits(job).cycle as f64
@@ -67,6 +71,18 @@ fn per_job(jobs: &[&JobSnapshot], text: &mut Text) {
         ("thalweg_cycles_held_back_total", "counter", "Cycles that grew for a slow disk.", |job| {
             commits(job).held_back as f64
         }),
+        (
+            "thalweg_job_clock_offset_seconds",
+            "gauge",
+            "How far the job's clock is ahead of the machine's; negative: behind.",
+            |job| job.clock.ahead as f64 / 1e6,
+        ),
+        (
+            "thalweg_job_clock_jumps_total",
+            "counter",
+            "How often the machine's clock was set by more than a second.",
+            |job| job.clock.jumps as f64,
+        ),
         ("thalweg_job_uptime_seconds", "gauge", "Since the start of the job.", |job| {
             job.uptime.as_secs_f64()
         }),
@@ -110,12 +126,41 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_source_lag_seconds",
         "gauge",
-        "The newest event time given is so far behind the clock.",
+        "The newest event time given is so far behind the job's clock.",
     );
     for (job, source) in sources() {
         if let Some(lag) = source.lag {
             text.series(&[("job", &job.name), ("source", &source.name)], lag.as_secs_f64());
         }
+    }
+    let connections =
+        || sources().filter_map(|(job, source)| Some((job, source, source.connections.as_ref()?)));
+    text.family("thalweg_source_connections", "gauge", "Open connections of a source.");
+    for (job, source, counts) in connections() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.open());
+    }
+    text.family(
+        "thalweg_source_connections_accepted_total",
+        "counter",
+        "Connections that a source has taken.",
+    );
+    for (job, source, counts) in connections() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.accepted());
+    }
+    text.family(
+        "thalweg_source_connections_closed_total",
+        "counter",
+        "Connections that a source has closed by itself: silent for too long, or while others wanted in, or with the \
+         largest of too many unfinished records.",
+    );
+    for (job, source, counts) in connections() {
+        for (reason, count) in ConnectionCounts::REASONS.into_iter().zip(counts.closed()) {
+            text.series(&[("job", &job.name), ("source", &source.name), ("reason", reason)], count);
+        }
+    }
+    text.family("thalweg_source_unfinished_bytes", "gauge", "What waits for the end of its record.");
+    for (job, source, counts) in connections() {
+        text.series(&[("job", &job.name), ("source", &source.name)], counts.unfinished_bytes());
     }
     let datagrams =
         || sources().filter_map(|(job, source)| Some((job, source, &source.datagrams.as_ref()?.total)));
@@ -331,7 +376,7 @@ fn per_operator_times(jobs: &[&JobSnapshot], text: &mut Text) {
     text.family(
         "thalweg_operator_lag_seconds",
         "gauge",
-        "The newest event time taken is so far behind the clock.",
+        "The newest event time taken is so far behind the job's clock.",
     );
     for (job, operator) in operators() {
         if let Some(lag) = operator.lag {

@@ -2,26 +2,38 @@
 //!
 //! * `http`: what this server counts itself.
 //! * `jobs`: what jobs count.
+//! * `sql`: what queries did to their processes.
 //! * `text`: how a family of series is written.
 
 mod http;
 mod jobs;
+mod sql;
 mod text;
 
-use crate::control::Readiness;
+use thalweg_sql::Sql;
+
 use crate::snapshot::JobSnapshot;
 
 pub(crate) use http::Telemetry;
 
 use text::Text;
 
-pub(crate) fn render(telemetry: &Telemetry, jobs: &[JobSnapshot], readiness: Readiness) -> String {
+pub(crate) fn render(
+    telemetry: &Telemetry,
+    evicted: u64,
+    jobs: &[JobSnapshot],
+    queries: Option<&Sql>,
+    is_ready: bool,
+) -> String {
     let mut text = Text::default();
     text.family("thalweg_build_info", "gauge", "Always 1; the version is the label.");
     text.series(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.family("thalweg_ready_info", "gauge", "1 while the node takes records.");
-    text.series(&[], u8::from(readiness == Readiness::Ready));
+    text.series(&[], u8::from(is_ready));
     jobs::write(jobs, &mut text);
-    telemetry.write(&mut text);
+    telemetry.write(evicted, &mut text);
+    if let Some(queries) = queries {
+        sql::write(queries, &mut text);
+    }
     text.finish()
 }

@@ -8,12 +8,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
-use thalweg_server::{Options, Running, Server};
+use thalweg_server::{AdminToken, Options, Running, Server};
 
 use crate::fake::FakeNode;
 
 /// How long a test waits for what has to come.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The token of all servers under test.
+pub(crate) fn admin() -> &'static AdminToken {
+    static TOKEN: OnceLock<AdminToken> = OnceLock::new();
+    TOKEN.get_or_init(|| AdminToken::of(tempfile::tempdir().unwrap().path()).unwrap())
+}
+
+pub(crate) fn options() -> Options {
+    Options { admin: Some(admin().clone()), ..Options::default() }
+}
 
 pub(crate) struct Site {
     pub(crate) node: Arc<FakeNode>,
@@ -27,7 +37,7 @@ impl Site {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
-        let mut options = Options::default();
+        let mut options = options();
         change(&mut options);
         let node = Arc::new(FakeNode::default());
         let server = Server::bind("127.0.0.1:0", Arc::clone(&node) as Arc<_>, options).unwrap();
@@ -60,8 +70,14 @@ impl Site {
         self.call("POST", path, &format!("Content-Type: {content_type}\r\n"), body.as_bytes())
     }
 
-    /// A request with further header lines, on a connection of its own.
+    /// A request of somebody who has the admin token, with further header lines, on a connection of its own.
     pub(crate) fn call(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+        let token = format!("Authorization: Bearer {}\r\n{headers}", admin().reveal());
+        self.call_as_anyone(method, path, &token, body)
+    }
+
+    /// The same of somebody who need not have it.
+    pub(crate) fn call_as_anyone(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
         let mut connection = self.connect();
         connection.send(method, path, headers, body);
         let reply = connection.reply(method == "HEAD");

@@ -1,12 +1,14 @@
 //! The server before a real node: job files in, records in, answers out.
 
 use std::net::UdpSocket;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use thalweg_connect::{BuiltSource, OptionSpec, SourceContext, SourcePlugin};
 use thalweg_node::Node;
-use thalweg_server::{NodeControl, Options, Readiness, Server};
+use thalweg_server::{NodeControl, Readiness, Server};
+use thalweg_types::Error;
 
 use crate::client::Site;
 use crate::schema::check;
@@ -39,7 +41,7 @@ fn site() -> Site {
 fn site_of(node: &Arc<Node>) -> Site {
     let control = NodeControl::new(Arc::clone(node));
     control.set_readiness(Readiness::Ready);
-    let server = Server::bind("127.0.0.1:0", Arc::new(control), Options::default()).unwrap();
+    let server = Server::bind("127.0.0.1:0", Arc::new(control), crate::client::options()).unwrap();
     Site::of(server)
 }
 
@@ -355,4 +357,128 @@ fn a_job_that_is_not_drained_is_aborted() {
     check("Summary", &summary);
     assert_eq!((&summary["state"], &summary["records"]), (&json!("aborted"), &json!(1)));
     assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201, "and may start again");
+}
+
+/// A source that cannot be opened before the test says so.
+struct Stuck(Arc<(Mutex<bool>, Condvar)>);
+
+impl SourcePlugin for Stuck {
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn doc(&self) -> &'static str {
+        "for tests"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        Some("ndjson")
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    fn build(&self, _: SourceContext) -> Result<BuiltSource, Error> {
+        let (is_open, changed) = &*self.0;
+        drop(changed.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        Err(Error::external("it came too late"))
+    }
+}
+
+#[test]
+fn jobs_that_are_not_opened_hold_up_no_other_and_can_be_given_up() {
+    const MANY: usize = 24;
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let node = Node::builder().workers(1).source(Stuck(Arc::clone(&gate))).open().unwrap();
+    let node = Arc::new(node);
+    let site = site_of(&node);
+    let file = |name: &str| {
+        format!(
+            "name: {name}\nsources: {{ s: {{ type: stuck, schema: {{ n: int64 }} }} }}\nsinks: {{ o: {{ type: 'null', input: s }} }}\n"
+        )
+    };
+    std::thread::scope(|scope| {
+        let names: Vec<String> = (0..MANY).map(|number| format!("stuck{number}")).collect();
+        let starts: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let (site, path, file) = (&site, format!("/v1/jobs/{name}"), file(name));
+                scope.spawn(move || site.post(&path, &file))
+            })
+            .collect();
+        let until = Instant::now() + Duration::from_secs(20);
+        for name in &names {
+            while site.get(&format!("/v1/jobs/{name}")).status != 409 {
+                assert!(Instant::now() < until, "{name} is not being started");
+            }
+        }
+        site.post("/v1/jobs/stuck0", &file("stuck0")).expect_error(400, "invalid_request");
+        // Others start, work and stop beside them.
+        assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+        assert_eq!(site.post(RECORDS, &payment(1_000, "c1", 2.5)).status, 200);
+        assert_eq!(site.get("/readyz").status, 200);
+        assert_eq!(site.delete("/v1/jobs/payments").status, 200);
+        for name in &names {
+            assert_eq!(site.delete(&format!("/v1/jobs/{name}")).json()["state"], "aborted");
+        }
+        for start in starts {
+            let error = start.join().unwrap().expect_error(400, "invalid_request");
+            assert!(error["message"].as_str().unwrap().contains("given up"), "{error}");
+        }
+        site.delete("/v1/jobs/stuck0").expect_error(404, "not_found");
+    });
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+}
+
+#[test]
+fn a_large_body_is_answered_line_by_line_and_one_of_mistakes_is_not_taken() {
+    let site = site();
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    // More than any buffer between here and there holds.
+    const COUNT: usize = 40_000;
+    let body = payment(1_000, "c1", 2.5).repeat(COUNT - 1) + "nonsense\n";
+    let reply = site.post(RECORDS, &body);
+    assert_eq!((reply.status, reply.is_whole), (200, true));
+    assert_eq!(reply.header("transfer-encoding"), Some("chunked"));
+    let lines = reply.lines();
+    assert_eq!(lines.len(), COUNT);
+    let counts = lines[..COUNT - 1].iter().map(|line| line["card_1h"]["n"].as_u64().unwrap());
+    assert!(counts.eq(1..COUNT as u64));
+    assert_eq!(lines[COUNT - 1]["error"]["code"], "parse");
+
+    let reply = site.post(RECORDS, &"0\n".repeat(1 << 20));
+    assert_eq!(reply.status, 400);
+    assert!(reply.body.len() < 1 << 20, "{} bytes", reply.body.len());
+    assert_eq!(reply.lines().last().unwrap()["error"]["code"], "none_accepted");
+    let job = site.get("/v1/jobs/payments").json();
+    assert_eq!((&job["records"], &job["rejects"]), (&json!(COUNT + 4_096), &json!(4_097)));
+    let silent = site.post(&format!("{RECORDS}?reply=none"), &"0\n".repeat(1 << 20));
+    assert_eq!((silent.status, silent.json()["accepted"].as_u64()), (202, Some(1 << 20)));
+}
+
+#[test]
+fn a_node_with_a_failed_job_is_not_ready_until_the_job_is_gone() {
+    let site = site();
+    let file = FILE.replace("time: ts\n", "time: ts\n    reject_limit: 0\n");
+    assert_eq!(site.post("/v1/jobs/payments", &file).status, 201);
+    assert_eq!(site.get("/readyz").status, 200);
+    site.post(RECORDS, "nonsense");
+    let until = Instant::now() + Duration::from_secs(20);
+    let error = loop {
+        let reply = site.get("/readyz");
+        if reply.status == 503 {
+            break reply.expect_error(503, "not_ready");
+        }
+        assert!(Instant::now() < until, "it stays ready");
+    };
+    assert_eq!(error["detail"]["jobs"][0]["job"], "payments");
+    assert!(error["message"].as_str().unwrap().contains("reject_limit"), "{error}");
+    assert_eq!(site.delete("/v1/jobs/payments").status, 200);
+    assert_eq!(site.get("/readyz").status, 200);
 }

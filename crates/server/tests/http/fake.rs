@@ -5,21 +5,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use thalweg_connect::{Ingress, Reply, SubmitError};
+use thalweg_connect::{Answering, Ingress, Replies, SubmitError, write_error};
 use thalweg_flow::{
-    AgentCounts, AgentStats, CacheCounts, DatagramCounts, DatagramStats, JudgedCounts, LatencyCounts,
-    TableCounts,
+    AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
+    LatencyCounts, TableCounts,
 };
 use thalweg_server::control::{
-    Control, ControlError, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness, Stop,
-    StopSummary, TextKind,
+    Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Mistake, Present, QueryPath, Readiness,
+    Stop, StopSummary, TextKind,
 };
 use thalweg_server::snapshot::{
     Commits, Failure, JobSnapshot, LinkSnapshot, OperatorSnapshot, QuerySnapshot, SourceSnapshot, State,
     TaskSnapshot,
 };
 use thalweg_types::Error;
-use tokio::sync::oneshot::{Receiver, Sender, channel};
 
 /// What the source does with a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,10 +46,14 @@ struct Shared {
     changed: Condvar,
 }
 
+/// Lines, and how many of them are answers.
+type Lines = (Vec<u8>, u64);
+
 struct Inner {
     mode: Mode,
     readiness: Readiness,
-    held: Vec<(Sender<Vec<Reply>>, Vec<Reply>)>,
+    failed: Vec<FailedJob>,
+    held: Vec<(Answering, Lines)>,
     jobs: Vec<String>,
     queries: Vec<String>,
     snapshot: JobSnapshot,
@@ -64,6 +67,7 @@ impl Default for Inner {
         Self {
             mode: Mode::Answer,
             readiness: Readiness::Ready,
+            failed: Vec::new(),
             held: Vec::new(),
             jobs: vec!["payments".to_owned()],
             queries: vec!["card_1h".to_owned()],
@@ -86,6 +90,10 @@ impl FakeNode {
 
     pub(crate) fn set_readiness(&self, readiness: Readiness) {
         self.change(|inner| inner.readiness = readiness);
+    }
+
+    pub(crate) fn set_failed(&self, failed: Vec<FailedJob>) {
+        self.change(|inner| inner.failed = failed);
     }
 
     pub(crate) fn set_snapshot(&self, snapshot: impl FnOnce(&mut JobSnapshot)) {
@@ -116,8 +124,8 @@ impl FakeNode {
 
     pub(crate) fn release(&self) {
         let held = std::mem::take(&mut self.shared.state.lock().unwrap().held);
-        for (sender, replies) in held {
-            let _ = sender.send(replies);
+        for (answering, (lines, accepted)) in held {
+            answering.answer(lines, accepted);
         }
     }
 }
@@ -125,7 +133,7 @@ impl FakeNode {
 struct Door(Arc<Shared>);
 
 impl Ingress for Door {
-    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Receiver<Vec<Reply>>>, SubmitError> {
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Replies>, SubmitError> {
         let source_name = || "payments".to_owned();
         let mut inner = self.0.state.lock().unwrap();
         match inner.mode {
@@ -145,33 +153,36 @@ impl Ingress for Door {
         if lines.is_empty() {
             return Err(SubmitError::Empty);
         }
-        let answers = match (reply, inner.mode) {
-            (false, Mode::Answer) => return Ok(None),
-            (false, _) => Vec::new(),
-            (true, _) => lines.iter().enumerate().map(|(number, line)| answer(number, line)).collect(),
-        };
-        let (sender, receiver) = channel();
+        if (reply, inner.mode) == (false, Mode::Answer) {
+            return Ok(None);
+        }
+        let mut answers = (Vec::new(), 0);
+        for (number, line) in lines.iter().enumerate().filter(|_| reply) {
+            answers.1 += u64::from(answer(number, line, &mut answers.0));
+        }
+        let (answering, replies) = Answering::new(lines.len() as u64);
         match inner.mode {
-            Mode::Answer => drop(sender.send(answers)),
-            Mode::Hold => inner.held.push((sender, answers)),
-            _ => drop(sender),
+            Mode::Answer => answering.answer(answers.0, answers.1),
+            Mode::Hold => inner.held.push((answering, answers)),
+            _ => drop(answering),
         }
         self.0.changed.notify_all();
-        Ok(Some(receiver))
+        Ok(Some(replies))
     }
 }
 
-fn answer(number: usize, line: &str) -> Reply {
+/// Appends the line of a record; whether it was accepted.
+fn answer(number: usize, line: &str, out: &mut Vec<u8>) -> bool {
     match serde_json::from_str::<Value>(line) {
         Ok(Value::Object(mut record)) => {
             record.insert("card_1h".to_owned(), json!({ "n": number + 1 }));
-            Reply::Answer(Value::Object(record).to_string().into())
+            out.extend_from_slice(format!("{}\n", Value::Object(record)).as_bytes());
+            true
         }
-        _ => Reply::Rejected {
-            code: "parse".to_owned(),
-            message: format!("{line:?} is no JSON object"),
-            hint: Some("quote names".to_owned()),
-        },
+        _ => {
+            write_error("parse", &format!("{line:?} is no JSON object"), Some("quote names"), out);
+            false
+        }
     }
 }
 
@@ -208,6 +219,10 @@ impl FakeNode {
 }
 
 impl Control for FakeNode {
+    fn failed(&self) -> Vec<FailedJob> {
+        self.shared.state.lock().unwrap().failed.clone()
+    }
+
     fn readiness(&self) -> Readiness {
         self.shared.state.lock().unwrap().readiness
     }
@@ -382,9 +397,11 @@ fn payments() -> JobSnapshot {
         records: 1_000,
         answers: 990,
         rejects: 10,
+        rejects_removed: 0,
         last_cycle: 9,
         commits: Some(Commits { cycle: 8, took: Duration::from_millis(12), ..Commits::default() }),
         tick: Some(1_700_000_000_000_000),
+        clock: ClockStats { ahead: -2_500_000, jumps: 3 },
         sources: vec![SourceSnapshot {
             name: "payments".to_owned(),
             kind: "http".to_owned(),
@@ -397,6 +414,7 @@ fn payments() -> JobSnapshot {
             has_door: true,
             address: None,
             lag: Some(Duration::from_millis(1_500)),
+            connections: None,
             datagrams: Some(DatagramStats {
                 total: datagrams,
                 senders: 2,
@@ -415,6 +433,7 @@ fn payments() -> JobSnapshot {
             kind: "metrics".to_owned(),
             is_sink: false,
             queries: vec![QuerySnapshot { name: "card_1h".to_owned(), text: "SELECT …".to_owned() }],
+            dropped: Vec::new(),
             task_time: Some(1_700_000_000_000_000),
             lag: Some(Duration::from_millis(2_500)),
             latency,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::json;
-use thalweg_server::control::Readiness;
+use thalweg_server::control::{FailedJob, Readiness};
 
 use crate::client::Site;
 
@@ -43,6 +43,35 @@ fn a_node_that_is_not_ready_takes_nothing_new() {
     assert_eq!(site.get(QUERY).status, 200);
     assert_eq!(site.get("/v1/jobs/payments").status, 200);
     assert_eq!(site.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_node_with_a_job_that_takes_nothing_is_not_ready_and_names_it() {
+    let site = Site::new();
+    let failed = |name: &str, is_read_only, why: &str| FailedJob {
+        name: name.to_owned(),
+        is_read_only,
+        why: why.to_owned(),
+    };
+    site.node.set_failed(vec![
+        failed("payments", true, "write \"d/x\": no space left on device"),
+        failed("flows", false, "operator \"f\" panicked"),
+    ]);
+    let reply = site.get("/readyz");
+    assert_eq!(reply.header("retry-after"), Some("5"));
+    let error = reply.expect_error(503, "not_ready");
+    let message = error["message"].as_str().unwrap();
+    for part in ["job \"payments\" is only read: write", "no space", "job \"flows\" has failed: operator"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let states: Vec<_> =
+        error["detail"]["jobs"].as_array().unwrap().iter().map(|job| &job["state"]).collect();
+    assert_eq!(states, ["read_only", "failed"]);
+    assert_eq!(site.get("/healthz").status, 200, "the process answers all the same");
+    assert_eq!(site.post(RECORDS, "{\"a\":1}").status, 200, "others work on");
+    assert!(site.get("/metrics").body.contains("\nthalweg_ready_info 0\n"));
+    site.node.set_failed(Vec::new());
+    assert_eq!(site.get("/readyz").status, 200);
 }
 
 /// Series by name and labels, as written. Panics over anything that is not the text format.

@@ -1,7 +1,9 @@
 //! The server from outside: real sockets, a node that does as the test says, or (`engine`) a real one.
 
+mod access;
 mod bind;
 mod client;
+mod crowd;
 mod engine;
 mod fake;
 mod health;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thalweg_server::{Finish, Options, Server};
+use thalweg_server::{Finish, Server};
 use tokio::sync::oneshot;
 
 use crate::client::Site;
@@ -80,7 +80,7 @@ fn a_call_that_hangs_does_not_hold_up_the_end() {
 #[test]
 fn a_signal_ends_it() {
     let node = Arc::new(FakeNode::default());
-    let server = Server::bind("127.0.0.1:0", node, Options::default()).unwrap();
+    let server = Server::bind("127.0.0.1:0", node, crate::client::options()).unwrap();
     let address = server.local_addr();
     let (sender, receiver) = oneshot::channel::<()>();
     let running = thread::spawn(move || {

@@ -51,7 +51,7 @@ impl Catalog for Tables {
 
 fn site(limits: Limits) -> Site {
     let engine = Engine::new(Arc::new(Tables), limits).expect("an engine");
-    Site::with(|options| options.sql = Some(Arc::new(engine)))
+    Site::with(|options| options.sql = Some(Arc::new(engine.into())))
 }
 
 #[test]

@@ -22,10 +22,50 @@ pub struct Chunks {
     done: bool,
 }
 
-enum Piece {
+/// What comes through the queue. A queue that ends without [`Piece::End`] was torn.
+pub(crate) enum Piece {
     Bytes(Bytes),
     Failed(Error),
     End,
+}
+
+impl Chunks {
+    /// Pieces as they come out of a queue.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn new(pieces: mpsc::Receiver<Piece>) -> Self {
+        Self { pieces, done: false }
+    }
+
+    /// The bytes for a thread that may block until they are there; not to be used on a thread of an async runtime.
+    pub fn blocking(mut self) -> impl Iterator<Item = Result<Bytes, Error>> {
+        std::iter::from_fn(move || {
+            if self.done {
+                return None;
+            }
+            let piece = self.pieces.blocking_recv();
+            self.item(piece)
+        })
+    }
+
+    fn item(&mut self, piece: Option<Piece>) -> Option<Result<Bytes, Error>> {
+        match piece {
+            Some(Piece::Bytes(bytes)) => Some(Ok(bytes)),
+            last => {
+                self.done = true;
+                match last {
+                    Some(Piece::Failed(error)) => Some(Err(error)),
+                    None => Some(Err(torn())),
+                    _ => None,
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chunks").field("done", &self.done).finish_non_exhaustive()
+    }
 }
 
 impl Reply {
@@ -73,16 +113,6 @@ impl Stream for Chunks {
         if self.done {
             return Poll::Ready(None);
         }
-        self.pieces.poll_recv(context).map(|piece| match piece {
-            Some(Piece::Bytes(bytes)) => Some(Ok(bytes)),
-            last => {
-                self.done = true;
-                match last {
-                    Some(Piece::Failed(error)) => Some(Err(error)),
-                    None => Some(Err(torn())),
-                    _ => None,
-                }
-            }
-        })
+        self.pieces.poll_recv(context).map(|piece| self.item(piece))
     }
 }

@@ -14,18 +14,21 @@ use std::io::Write;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use serde::{Deserialize, Serialize};
 use thalweg_types::Error;
 
 use crate::reply::Reply;
 
 pub(crate) use cell::address;
 pub use chunks::Chunks;
+#[cfg(target_os = "linux")]
+pub(crate) use chunks::Piece;
 
 /// How a reply is written.
 ///
 /// Addresses are written as addresses, times as ISO 8601 in UTC with `Z`, bytes as hexadecimal digits; except in
 /// [`Format::Arrow`], which keeps the types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// Columns that line up, with a head.
     Table,

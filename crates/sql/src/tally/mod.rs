@@ -43,6 +43,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use self::plan::Tally;
 use self::spare::Spare;
 
+#[cfg(target_os = "linux")]
+pub(crate) use self::spare::KEPT;
+
 /// Keys or texts whose places are looked at together.
 const TOGETHER: usize = 64;
 

@@ -16,6 +16,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use tempfile::TempDir;
 use thalweg_sql::{Engine, Format, Limits, Reply};
+use thalweg_table::sums::FileSum;
 use thalweg_table::{Catalog, ROW_GROUP, Rollup, Snapshot, StoredFile, TableName};
 use thalweg_types::Error;
 
@@ -98,6 +99,7 @@ pub(crate) fn file(path: &Path, batch: &RecordBatch) -> Arc<StoredFile> {
         bytes: path.metadata().expect("a size").len(),
         first: times.values().iter().copied().min().expect("rows"),
         last: times.values().iter().copied().max().expect("rows"),
+        sum: FileSum::of_whole(&std::fs::read(path).expect("what was written")),
     })
 }
 

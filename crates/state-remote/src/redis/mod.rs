@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, Connection, Script, ToRedisArgs};
 use thalweg_state::StateError;
+use thalweg_types::HashKey;
 
 use self::client::Pool;
 use crate::settings::Settings;
@@ -183,7 +184,7 @@ impl Store for RedisSpace {
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {
-        Box::new(RedisRows { space: self, cursor: Some(0), seen: HashSet::new() })
+        Box::new(RedisRows { space: self, cursor: Some(0), seen: HashSet::new(), hash_key: HashKey::draw() })
     }
 
     fn remove(&self) -> Outcome<()> {
@@ -197,6 +198,8 @@ struct RedisRows<'a> {
     /// `None` behind the last step.
     cursor: Option<u64>,
     seen: HashSet<u128>,
+    /// Of these hashes, so that nobody can choose two keys of which a scan brings one.
+    hash_key: HashKey,
 }
 
 impl Rows for RedisRows<'_> {
@@ -207,10 +210,8 @@ impl Rows for RedisRows<'_> {
             .space
             .with(|to| redis::cmd("HSCAN").arg(rows).arg(cursor).arg("COUNT").arg(PAGE).query(to))?;
         self.cursor = (next != 0).then_some(next);
-        let seen = &mut self.seen;
-        Ok(Some(
-            fields.into_iter().filter(|(key, _)| seen.insert(xxhash_rust::xxh3::xxh3_128(key))).collect(),
-        ))
+        let Self { seen, hash_key, .. } = self;
+        Ok(Some(fields.into_iter().filter(|(key, _)| seen.insert(hash_key.hash128(key))).collect()))
     }
 }
 

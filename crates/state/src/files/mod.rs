@@ -6,7 +6,8 @@
 //! newer is committed. The version is the cycle, with number and digest of the names that count: a file that is
 //! missing is found on opening.
 //!
-//! Names are kept in memory, values are not. Damage in a file is found when it is read.
+//! Names are kept in memory, values are not. Damage in a file is found when it is read. Files with names of earlier
+//! builds, which do not tell their keys from others, are read on opening for their keys.
 
 mod name;
 
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_storage::{Fs, OpenMode};
+use thalweg_storage::{Fs, OpenMode, make_dir};
 
 use self::name::Stem;
 use crate::cycles::Cycles;
@@ -23,7 +24,8 @@ use crate::{Backend, BackendStats, Change, Changes, StateError, Version, Visit};
 
 const MAGIC: [u8; 8] = *b"\xf7ThStFi\n";
 const FORMAT: u16 = 1;
-const VERSION_FORMAT: u16 = 1;
+/// Format 1 was the same, and named long keys by another hash.
+const VERSION_FORMAT: u16 = 2;
 const HEADER: usize = 40;
 /// Where the checksum stands.
 const CHECKSUM: usize = 36;
@@ -43,6 +45,8 @@ pub struct Files {
 struct Item {
     cycle: u64,
     is_tombstone: bool,
+    /// Its name is one of those in [`State::early`].
+    is_early: bool,
     /// Bytes of the file.
     len: u64,
 }
@@ -51,6 +55,8 @@ struct Item {
 struct State {
     /// Versions of each key, oldest first.
     keys: BTreeMap<Stem, Vec<Item>>,
+    /// What earlier builds named keys by.
+    early: BTreeMap<Stem, Stem>,
     /// Of the newest versions.
     census: Census,
     /// Files that are not synced.
@@ -74,25 +80,34 @@ struct Census {
 }
 
 impl Census {
-    /// Takes a key's newest version in; a tombstone is none.
-    fn add(&mut self, stem: &Stem, item: Item) {
+    /// Takes a key's newest version in, by the name of its file; a tombstone is none.
+    fn add(&mut self, name: &str, item: Item) {
         if !item.is_tombstone {
             self.count += 1;
-            self.digest ^= digest(stem, item);
+            self.digest ^= digest(name);
         }
     }
 
     /// Leaves out what was taken in.
-    fn remove(&mut self, stem: &Stem, item: Item) {
+    fn remove(&mut self, name: &str, item: Item) {
         if !item.is_tombstone {
             self.count -= 1;
-            self.digest ^= digest(stem, item);
+            self.digest ^= digest(name);
         }
     }
 }
 
-fn digest(stem: &Stem, item: Item) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(stem.file_name(item.cycle, false).as_bytes())
+/// Finds files that are missing, and stands for no key.
+fn digest(name: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(name.as_bytes())
+}
+
+impl State {
+    /// The name of the file of a version of a key.
+    fn name_of(&self, stem: &Stem, item: Item) -> String {
+        let stem = if item.is_early { self.early.get(stem).unwrap_or(stem) } else { stem };
+        stem.file_name(item.cycle, item.is_tombstone)
+    }
 }
 
 impl Files {
@@ -106,10 +121,7 @@ impl Files {
         identity: u64,
         version: Option<&Version>,
     ) -> Result<Self, StateError> {
-        fs.create_dir_all(dir).map_err(StateError::io("create", dir))?;
-        if let Some(parent) = dir.parent() {
-            fs.sync_dir(parent).map_err(StateError::io("sync", parent))?;
-        }
+        make_dir(fs.as_ref(), dir).map_err(StateError::io("create", dir))?;
         let named = version.map(|version| decode_version(version, dir)).transpose()?;
         let mut state = State { cycles: Cycles::at(named.map(|named| named.0)), ..State::default() };
         for file_name in fs.list(dir).map_err(StateError::io("list", dir))? {
@@ -122,25 +134,45 @@ impl Files {
             let file = fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
             let len = file.len().map_err(StateError::io("measure", &path))?;
             let items = state.keys.entry(stem.clone()).or_default();
-            items.push(Item { cycle, is_tombstone, len });
+            items.push(Item { cycle, is_tombstone, is_early: stem.is_early(), len });
+        }
+        let files = Self { fs, dir: dir.to_owned(), identity, state: Mutex::default() };
+        files.know_early(&mut state)?;
+        let mut found = Census::default();
+        for (stem, items) in &mut state.keys {
             items.sort_by_key(|item| item.cycle);
-            if items.len() > 1 || is_tombstone {
-                state.changed.insert(stem);
+            if items.len() > 1 || items.iter().any(|item| item.is_tombstone) {
+                state.changed.insert(stem.clone());
             }
         }
         for (stem, items) in &state.keys {
             if let Some(newest) = items.last() {
-                state.census.add(stem, *newest);
+                found.add(&state.name_of(stem, *newest), *newest);
             }
         }
-        let found = state.census;
+        state.census = found;
         if let Some((_, census)) = named
             && census != found
         {
             let text = |census: Census| format!("{} with digest {:016x}", census.count, census.digest);
             return Err(StateError::corrupt(dir, 0, "files of live keys", text(census), text(found)));
         }
-        Ok(Self { fs, dir: dir.to_owned(), identity, state: Mutex::new(state) })
+        Ok(Self { state: Mutex::new(state), ..files })
+    }
+
+    /// Puts files with names of earlier builds to their keys, which they hold.
+    fn know_early(&self, state: &mut State) -> Result<(), StateError> {
+        let early: Vec<Stem> = state.keys.keys().filter(|stem| stem.is_early()).cloned().collect();
+        for stem in early {
+            let Some(items) = state.keys.remove(&stem) else { continue };
+            // Two keys that an earlier build took for one are one here: the newest.
+            let Some(newest) = items.iter().max_by_key(|item| item.cycle).copied() else { continue };
+            let path = self.dir.join(stem.file_name(newest.cycle, newest.is_tombstone));
+            let now = Stem::of(&self.read_file(&path, newest.cycle)?.0);
+            state.keys.entry(now.clone()).or_default().extend(items);
+            state.early.insert(now, stem);
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -167,23 +199,25 @@ impl Files {
         let stem = Stem::of(change.key);
         let is_tombstone = change.value.is_none();
         let bytes = encode(self.identity, cycle, change);
-        let path = self.dir.join(stem.file_name(cycle, is_tombstone));
+        let item = Item { cycle, is_tombstone, is_early: false, len: bytes.len() as u64 };
+        let name = state.name_of(&stem, item);
+        let path = self.dir.join(&name);
         let other = self.dir.join(stem.file_name(cycle, !is_tombstone));
         let file = self.fs.open(&path, OpenMode::Create).map_err(StateError::io("create", &path))?;
         file.write_all_at(&bytes, 0).map_err(StateError::io("write", &path))?;
-        let items = state.keys.entry(stem.clone()).or_default();
-        if let Some(before) = items.last() {
-            state.census.remove(&stem, *before);
+        if let Some(before) = state.keys.get(&stem).and_then(|items| items.last()).copied() {
+            let name = state.name_of(&stem, before);
+            state.census.remove(&name, before);
         }
+        let items = state.keys.entry(stem.clone()).or_default();
         if let Some(before) = items.pop_if(|item| item.cycle == cycle)
             && before.is_tombstone != is_tombstone
         {
             self.fs.remove(&other).map_err(StateError::io("remove", &other))?;
             state.dirty.remove(&other);
         }
-        let item = Item { cycle, is_tombstone, len: bytes.len() as u64 };
         items.push(item);
-        state.census.add(&stem, item);
+        state.census.add(&name, item);
         state.dirty.insert(path);
         state.changed.insert(stem);
         Ok(())
@@ -213,34 +247,48 @@ impl Files {
         for stem in std::mem::take(&mut state.changed) {
             let Some(items) = state.keys.get_mut(&stem) else { continue };
             let newest = items.iter().rposition(|item| item.cycle <= cycle).unwrap_or(0);
-            for item in items.drain(..newest) {
-                remove(&self.dir.join(stem.file_name(item.cycle, item.is_tombstone)))?;
+            let older: Vec<Item> = items.drain(..newest).collect();
+            let (first, count) = (items[0], items.len());
+            for item in older {
+                remove(&self.dir.join(state.name_of(&stem, item)))?;
             }
-            if items.len() > 1 || items[0].cycle > cycle {
+            if count > 1 || first.cycle > cycle {
                 waiting.insert(stem);
-            } else if items[0].is_tombstone {
-                state.hiding.push(self.dir.join(stem.file_name(items[0].cycle, true)));
+                continue;
+            }
+            if first.is_tombstone {
+                state.hiding.push(self.dir.join(state.name_of(&stem, first)));
                 state.keys.remove(&stem);
+            }
+            if first.is_tombstone || !first.is_early {
+                state.early.remove(&stem);
             }
         }
         state.changed = waiting;
         Ok(())
     }
 
-    fn read(&self, stem: &Stem, item: Item, key: Option<&[u8]>) -> Result<(Vec<u8>, Vec<u8>), StateError> {
-        let path = self.dir.join(stem.file_name(item.cycle, false));
-        let file = self.fs.open(&path, OpenMode::Read).map_err(StateError::io("open", &path))?;
-        let len = file.len().map_err(StateError::io("measure", &path))?;
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-        file.read_exact_at(&mut bytes, 0).map_err(StateError::io("read", &path))?;
-        let key_len = check(&path, &bytes, self.identity, item.cycle)?;
-        let value = bytes.split_off(HEADER + key_len);
-        let found = bytes.split_off(HEADER);
-        if key.is_some_and(|key| key != found) || Stem::of(&found) != *stem {
+    /// Key and value of a version of a key, which is the one that the name stands for.
+    fn read(&self, state: &State, stem: &Stem, item: Item) -> Result<(Vec<u8>, Vec<u8>), StateError> {
+        let path = self.dir.join(state.name_of(stem, item));
+        let (found, value) = self.read_file(&path, item.cycle)?;
+        if Stem::of(&found) != *stem {
             let what = "key of the file";
             return Err(StateError::corrupt(&path, HEADER as u64, what, stem, Stem::of(&found)));
         }
         Ok((found, value))
+    }
+
+    /// Key and value of a file.
+    fn read_file(&self, path: &Path, cycle: u64) -> Result<(Vec<u8>, Vec<u8>), StateError> {
+        let file = self.fs.open(path, OpenMode::Read).map_err(StateError::io("open", path))?;
+        let len = file.len().map_err(StateError::io("measure", path))?;
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, 0).map_err(StateError::io("read", path))?;
+        let key_len = check(path, &bytes, self.identity, cycle)?;
+        let value = bytes.split_off(HEADER + key_len);
+        let key = bytes.split_off(HEADER);
+        Ok((key, value))
     }
 }
 
@@ -282,12 +330,6 @@ fn checksum(bytes: &[u8]) -> u32 {
 fn check(path: &Path, bytes: &[u8], identity: u64, cycle: u64) -> Result<usize, StateError> {
     let mut fields = Fields::new(bytes);
     let (magic, format) = (fields.bytes(8), fields.u16());
-    if magic == Some(&MAGIC)
-        && let Some(found) = format.filter(|format| *format > FORMAT)
-    {
-        let what = "a file of one key";
-        return Err(StateError::NewerFormat { path: path.to_owned(), what, found, newest: FORMAT });
-    }
     let mut head =
         || Some((fields.u16()?, fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u32()?));
     let Some((_, found_identity, found_cycle, key_len, value_len, crc)) = head() else {
@@ -303,6 +345,13 @@ fn check(path: &Path, bytes: &[u8], identity: u64, cycle: u64) -> Result<usize, 
     if crc != actual {
         let (expected, got) = (format!("{crc:#010x}"), format!("{actual:#010x}"));
         return Err(StateError::corrupt(path, CHECKSUM as u64, "checksum", expected, got));
+    }
+    // Every version has its checksum there, so that a newer one is told from damage.
+    if magic == Some(&MAGIC)
+        && let Some(found) = format.filter(|format| *format > FORMAT)
+    {
+        let what = "a file of one key";
+        return Err(StateError::NewerFormat { path: path.to_owned(), what, found, newest: FORMAT });
     }
     let (expected, got) =
         ((MAGIC.as_slice(), identity, cycle), (magic.unwrap_or_default(), found_identity, found_cycle));
@@ -337,7 +386,7 @@ fn decode_version(version: &Version, dir: &Path) -> Result<(u64, Census), StateE
     }
     let decoded = wire::checked(bytes).ok().and_then(|content| {
         let mut fields = Fields::new(content);
-        fields.u16().filter(|format| *format == VERSION_FORMAT)?;
+        fields.u16().filter(|format| (1..=VERSION_FORMAT).contains(format))?;
         let named = (fields.u64()?, Census { count: fields.u64()?, digest: fields.u64()? });
         fields.rest().is_empty().then_some(named)
     });
@@ -355,7 +404,7 @@ impl Backend for Files {
         state.reads += 1;
         let stem = Stem::of(key);
         match state.keys.get(&stem).and_then(|items| items.last()).copied() {
-            Some(item) if !item.is_tombstone => Ok(Some(self.read(&stem, item, Some(key))?.1)),
+            Some(item) if !item.is_tombstone => Ok(Some(self.read(&state, &stem, item)?.1)),
             _ => Ok(None),
         }
     }
@@ -399,7 +448,7 @@ impl Backend for Files {
             let read = {
                 let state = self.well()?;
                 match state.keys.get(&stem).and_then(|items| items.last()).copied() {
-                    Some(item) if !item.is_tombstone => self.read(&stem, item, None)?,
+                    Some(item) if !item.is_tombstone => self.read(&state, &stem, item)?,
                     _ => continue,
                 }
             };

@@ -1,10 +1,19 @@
-//! Names of files: `k` and the key in hexadecimal, or for long keys `h` and their hash; then the cycle, then `gone`
+//! Names of files: `k` and the key in hexadecimal, or for long keys `h` and their SHA-256; then the cycle, then `gone`
 //! for a tombstone. A key from outside never becomes a part of a path as it is.
+//!
+//! A name stands for its key, so it is a hash for which nobody can find two keys, and which needs no secret that could be
+//! lost. Earlier builds took XXH3, for which anybody can: 32 digits instead of 64. Such names are read, and never given.
 
 use std::fmt;
 
+use sha2::{Digest, Sha256};
+
 /// Bytes of a key that stand in a name: 200 digits of the 255 bytes that file systems take.
 const MAX_PLAIN: usize = 100;
+
+/// Length of a long key's stem: 128 bits of XXH3, and SHA-256.
+const EARLY_LEN: usize = 33;
+const LONG_LEN: usize = 65;
 
 /// What names a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +25,7 @@ impl Stem {
         let (kind, bytes) = if key.len() <= MAX_PLAIN {
             ('k', key)
         } else {
-            hash = xxhash_rust::xxh3::xxh3_128(key).to_be_bytes();
+            hash = Sha256::digest(key);
             ('h', hash.as_slice())
         };
         let mut text = String::with_capacity(1 + 2 * bytes.len());
@@ -27,6 +36,11 @@ impl Stem {
             }
         }
         Self(text.into())
+    }
+
+    /// Whether an earlier build gave the name: it does not tell the key from others.
+    pub(super) fn is_early(&self) -> bool {
+        self.0.len() == EARLY_LEN && self.0.starts_with('h')
     }
 
     pub(super) fn file_name(&self, cycle: u64, is_tombstone: bool) -> String {
@@ -42,7 +56,8 @@ impl Stem {
         let (stem, digits) = rest.split_once('.')?;
         let hex = stem.strip_prefix(['k', 'h'])?;
         let plain = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if !plain || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let is_hash = !stem.starts_with('h') || [EARLY_LEN, LONG_LEN].contains(&stem.len());
+        if !plain || !is_hash || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
         Some((Self(stem.into()), digits.parse().ok()?, is_tombstone))
@@ -76,7 +91,17 @@ mod tests {
                 assert_eq!(Stem::parse(&name), Some((stem, cycle, is_tombstone)));
             }
         }
-        for name in ["k6a", "k6a.12", "x6a.00000000000000000012", "k6g.00000000000000000012", "k.tmp"] {
+        let early = "h0123456789abcdef0123456789abcdef.00000000000000000012";
+        assert!(Stem::parse(early).is_some_and(|(stem, ..)| stem.is_early()));
+        assert!(!Stem::of(&[7; 101]).is_early());
+        for name in [
+            "k6a",
+            "h6a.00000000000000000012",
+            "k6a.12",
+            "x6a.00000000000000000012",
+            "k6g.00000000000000000012",
+            "k.tmp",
+        ] {
             assert_eq!(Stem::parse(name), None, "{name}");
         }
     }

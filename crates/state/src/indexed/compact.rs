@@ -127,7 +127,7 @@ impl Writer {
                 let is_tombstone = entry.value.is_none();
                 let start = payload.pos + at as u64;
                 let here = Location::new(slot, start, entry.stored_len(), is_tombstone);
-                let address = Address::of(entry.key);
+                let address = Address::of(&shared.hash_key, entry.key);
                 if places.index.get(address) == Some(here) {
                     if is_tombstone { tombstones.push(address) } else { live.push(entry) }
                 }

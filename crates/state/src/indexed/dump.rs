@@ -2,8 +2,9 @@
 //! place has to be read again.
 //!
 //! Layout (little-endian): magic 8, format 2, zero 2, identity 8, place (segment number 8, length 8, checksum of its
-//! last frame 4), number of segments 4, per segment slot 2 and number 8, then the table ([`super::table`]),
-//! the numbered keys ([`super::numbers`]), checksum 4. The name holds the place too, so files sort by it.
+//! last frame 4), key of the hash 16, number of segments 4, per segment slot 2 and number 8, then the table
+//! ([`super::table`]), the numbered keys ([`super::numbers`]), checksum 4. The name holds the place too, so files sort by
+//! it. Formats below 3 had no key, as their fingerprints were hashes that anybody can make.
 //!
 //! It is derived: one that is torn, damaged, of another format or not there is left out, and the index comes from
 //! the segments. Locations of segments that are gone are left out as well: a segment goes only when nothing in it
@@ -13,17 +14,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use thalweg_storage::{Fs, OpenMode, publish};
+use thalweg_types::HashKey;
 
 use super::Kind;
 use super::index::Index;
 use super::list::extent;
+use super::location::Location;
 use super::place::Places;
 use super::segment::Extent;
 use crate::StateError;
 use crate::wire::{self, Fields};
 
 const MAGIC: [u8; 8] = *b"\xf7ThStIx\n";
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 
 pub(super) const PREFIX: &str = "index-";
 const SUFFIX: &str = ".thx";
@@ -55,6 +58,7 @@ pub(super) fn write(
     bytes.extend_from_slice(&active.number.to_le_bytes());
     bytes.extend_from_slice(&active.len.to_le_bytes());
     bytes.extend_from_slice(&active.chain.to_le_bytes());
+    bytes.extend_from_slice(&places.index.hash_key().to_bytes());
     bytes.extend_from_slice(&(places.segments().count() as u32).to_le_bytes());
     for (slot, segment) in places.segments() {
         bytes.extend_from_slice(&slot.to_le_bytes());
@@ -90,8 +94,12 @@ pub(super) fn read(
         }
     };
     let mut fields = Fields::new(content);
-    if (fields.bytes(8), fields.u16()) != (Some(&MAGIC), Some(FORMAT)) {
-        return useless("another format");
+    match (fields.bytes(8) == Some(&MAGIC), fields.u16()) {
+        (true, Some(FORMAT)) => {}
+        (true, Some(format)) if format < FORMAT => {
+            return useless("an earlier format, whose hash has no key");
+        }
+        _ => return useless("another format"),
     }
     match load(fields, identity, places) {
         Some((extent, index)) if (extent.number, extent.len) == reach => Ok(Some((extent, index))),
@@ -106,7 +114,7 @@ pub(super) fn read(
 pub(super) fn check(fs: &dyn Fs, path: &Path, identity: u64) -> Result<(), StateError> {
     let file = fs.open(path, OpenMode::Read).map_err(StateError::io("open", path))?;
     let bytes = super::read_all(file.as_ref(), path)?;
-    let kind = Kind { magic: MAGIC, what: "an index file", checksum: "checksum", newest: FORMAT };
+    let kind = Kind { magic: MAGIC, what: "an index file", checksum: "checksum", oldest: 1, newest: FORMAT };
     let content = super::check_head(path, &bytes, kind)?;
     let mut fields = Fields::new(&content[12..]);
     let (task, place) = (fields.u64().unwrap_or_default(), extent(&mut fields));
@@ -125,6 +133,7 @@ fn load(mut fields: Fields<'_>, identity: u64, places: &Places) -> Option<(Exten
         return None;
     }
     let place = extent(&mut fields)?;
+    let hash_key = HashKey::from_bytes(fields.bytes(HashKey::LEN)?.try_into().ok()?);
     let mut now = HashMap::new();
     for _ in 0..fields.u32()? {
         let (then, number) = (fields.u16()?, fields.u64()?);
@@ -136,6 +145,7 @@ fn load(mut fields: Fields<'_>, identity: u64, places: &Places) -> Option<(Exten
         slots[usize::from(then)] = slot;
     }
     let find = |slot: u16| slots.get(usize::from(slot)).copied().flatten();
-    let index = Index::load(fields.rest(), |location| Some(location.with_slot(find(location.slot())?)))?;
+    let place_now = |location: Location| Some(location.with_slot(find(location.slot())?));
+    let index = Index::load(hash_key, fields.rest(), place_now)?;
     Some((place, index))
 }

@@ -65,14 +65,14 @@ impl Handles {
 mod tests {
     use std::path::Path;
 
-    use thalweg_storage::MemFs;
+    use thalweg_storage::{MemFs, make_dir};
 
     use super::*;
 
     #[test]
     fn no_more_files_are_open_than_allowed_and_the_least_used_goes_first() {
         let (fs, dir) = (MemFs::new(), Path::new("/d"));
-        fs.create_dir_all(dir).unwrap();
+        make_dir(&fs, dir).unwrap();
         for number in 1..=5 {
             fs.open(&segment::path(dir, number), OpenMode::CreateNew).unwrap();
         }

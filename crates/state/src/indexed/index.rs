@@ -1,4 +1,9 @@
 //! Key to the place of its newest entry: numbered keys by number, all others by fingerprint.
+//!
+//! Fingerprints are hashes under a key that is drawn for each index and stored in its index file. An index that comes from
+//! the segments alone has a new one, as they hold the keys themselves: nothing is lost with it.
+
+use thalweg_types::HashKey;
 
 use super::location::Location;
 use super::numbers::{Number, Numbers};
@@ -15,11 +20,12 @@ pub(super) enum Address {
 }
 
 impl Address {
+    /// That of a key in an index whose fingerprints are hashed with `hash_key`.
     #[inline]
-    pub(super) fn of(key: &[u8]) -> Self {
+    pub(super) fn of(hash_key: &HashKey, key: &[u8]) -> Self {
         match Number::of(key) {
             Some(number) => Self::Number(number),
-            None => Self::Fingerprint(Fingerprint::of(key)),
+            None => Self::Fingerprint(Fingerprint::of(hash_key, key)),
         }
     }
 }
@@ -27,13 +33,20 @@ impl Address {
 /// The place of every key's newest entry.
 #[derive(Debug)]
 pub(super) struct Index {
+    hash_key: HashKey,
     table: Table,
     numbers: Numbers,
 }
 
 impl Index {
     pub(super) fn new() -> Self {
-        Self { table: Table::new(), numbers: Numbers::default() }
+        Self { hash_key: HashKey::draw(), table: Table::new(), numbers: Numbers::default() }
+    }
+
+    /// What its fingerprints are hashed with; addresses of another index mean nothing here.
+    #[inline]
+    pub(super) fn hash_key(&self) -> HashKey {
+        self.hash_key
     }
 
     /// Makes room in an empty index for about so many keys that are not numbered.
@@ -116,10 +129,14 @@ impl Index {
         self.numbers.dump(out);
     }
 
-    /// Reads what [`dump`](Self::dump) wrote. `place` says where a location is now; one that is gone is left out.
+    /// Reads what [`dump`](Self::dump) of an index with this `hash_key` wrote. `place` says where a location is now; one that is gone is left out.
     /// `None` where the bytes are no dump.
-    pub(super) fn load(bytes: &[u8], place: impl Fn(Location) -> Option<Location>) -> Option<Self> {
+    pub(super) fn load(
+        hash_key: HashKey,
+        bytes: &[u8],
+        place: impl Fn(Location) -> Option<Location>,
+    ) -> Option<Self> {
         let (table, rest) = Table::load(bytes, &place)?;
-        Some(Self { table, numbers: Numbers::load(rest, place)? })
+        Some(Self { hash_key, table, numbers: Numbers::load(rest, place)? })
     }
 }

@@ -77,7 +77,13 @@ pub(super) fn read(fs: &dyn Fs, dir: &Path, identity: u64, id: ListId) -> Result
     let path = path(dir, id.number);
     let file = fs.open(&path, OpenMode::Read).map_err(StateError::io_of_named("open", &path))?;
     let bytes = super::read_all(file.as_ref(), &path)?;
-    let kind = Kind { magic: MAGIC, what: "a list of segments", checksum: "checksum", newest: LIST_FORMAT };
+    let kind = Kind {
+        magic: MAGIC,
+        what: "a list of segments",
+        checksum: "checksum",
+        oldest: 1,
+        newest: LIST_FORMAT,
+    };
     let content = super::check_head(&path, &bytes, kind)?;
     let hex = |crc: u32| format!("{crc:#010x}");
     let actual = crc32fast::hash(content);
@@ -211,14 +217,14 @@ impl Named {
 
 #[cfg(test)]
 mod tests {
-    use thalweg_storage::{MemFs, publish};
+    use thalweg_storage::{MemFs, make_dir, publish};
 
     use super::*;
 
     #[test]
     fn lists_come_back_and_every_flipped_bit_and_cut_is_found() {
         let (fs, dir) = (MemFs::new(), Path::new("/d"));
-        fs.create_dir_all(dir).unwrap();
+        make_dir(&fs, dir).unwrap();
         let sealed = [Extent { number: 3, len: 40, chain: 7 }, Extent { number: 9, len: 50, chain: 8 }];
         let (bytes, id) = encode(11, 2, &sealed);
         let path = path(dir, 2);

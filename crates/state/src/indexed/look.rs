@@ -306,6 +306,7 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         let slot = self.places.add_segment(number, extent.len)?;
+        let hash_key = self.places.index.hash_key();
         let seed = segment::seed(identity, number);
         let start = segment::empty(identity, number);
         let mut walk = Walk::new(file, path, identity, start, extent);
@@ -320,7 +321,7 @@ impl<'a> Look<'a> {
                 let (first, last) = self.summary.cycles.unwrap_or((entry.cycle, entry.cycle));
                 self.summary.cycles = Some((first.min(entry.cycle), last.max(entry.cycle)));
                 let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
-                self.places.put(Address::of(entry.key), location);
+                self.places.put(Address::of(&hash_key, entry.key), location);
             }
         }
         self.summary.segments.push(found);

@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thalweg_storage::{File, Fs};
+use thalweg_types::HashKey;
 
 pub use self::look::{
     SegmentSummary, StateSummary, StateTail, describe, inspect, is_empty, is_state_folder, version_in,
@@ -90,6 +91,8 @@ struct Shared {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     identity: u64,
+    /// That of the index: addresses are made without a lock.
+    hash_key: HashKey,
     options: IndexedOptions,
     places: RwLock<Places>,
     handles: Handles,
@@ -141,17 +144,21 @@ impl Indexed {
         version: Option<&Version>,
     ) -> Result<Self, StateError> {
         let options = IndexedOptions { segment_bytes: options.segment_bytes.clamp(1, 256 << 20), ..options };
-        let shared = Shared {
+        let places = Places::new();
+        let mut shared = Shared {
             handles: Handles::new(Arc::clone(&fs), dir.to_owned(), options.open_segments),
             fs,
             dir: dir.to_owned(),
             identity,
             options,
-            places: RwLock::new(Places::new()),
+            hash_key: places.index.hash_key(),
+            places: RwLock::new(places),
             health: Health::new(dir),
             counters: Counters::default(),
         };
         let writer = open::open(&shared, version)?;
+        let hash_key = shared.places().index.hash_key();
+        shared.hash_key = hash_key;
         Ok(Self { shared, writer: Mutex::new(writer) })
     }
 
@@ -248,13 +255,14 @@ struct Kind {
     what: &'static str,
     /// The same of the checksum.
     checksum: &'static str,
+    oldest: u16,
     newest: u16,
 }
 
 /// Checks magic, checksum and format of a file or its head, in this order, as a format that changed is not a newer one;
 /// gives back what stands before the checksum.
 fn check_head<'a>(path: &Path, bytes: &'a [u8], kind: Kind) -> Result<&'a [u8], StateError> {
-    let Kind { magic, what, checksum, newest } = kind;
+    let Kind { magic, what, checksum, oldest, newest } = kind;
     let mut fields = Fields::new(bytes);
     let found = fields.bytes(8);
     if found != Some(&magic) {
@@ -268,7 +276,7 @@ fn check_head<'a>(path: &Path, bytes: &'a [u8], kind: Kind) -> Result<&'a [u8], 
         Some(format) if format > newest => {
             Err(StateError::NewerFormat { path: path.to_owned(), what, found: format, newest })
         }
-        Some(format) if format == newest => Ok(content),
+        Some(format) if (oldest..=newest).contains(&format) => Ok(content),
         other => Err(StateError::corrupt(path, 8, "format", newest, other.unwrap_or_default())),
     }
 }

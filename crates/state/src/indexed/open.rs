@@ -7,7 +7,8 @@
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use thalweg_storage::OpenMode;
+use thalweg_storage::{OpenMode, make_dir};
+use thalweg_types::HashKey;
 
 use super::Shared;
 use super::dump;
@@ -31,10 +32,7 @@ type Placed = Vec<(Address, Location)>;
 
 pub(super) fn open(shared: &Shared, version: Option<&Version>) -> Result<Writer, StateError> {
     let (fs, dir) = (shared.fs.as_ref(), shared.dir.as_path());
-    fs.create_dir_all(dir).map_err(StateError::io("create", dir))?;
-    if let Some(parent) = dir.parent() {
-        fs.sync_dir(parent).map_err(StateError::io("sync", parent))?;
-    }
+    make_dir(fs, dir).map_err(StateError::io("create", dir))?;
     let named = version.map(|version| Named::decode(version, dir)).transpose()?;
     let mut writer = Writer::new(named.as_ref().map(|named| named.cycle));
     if let Some(named) = named {
@@ -158,8 +156,9 @@ fn put_tail(
     tail: &[(Extent, Extent)],
     bytes: u64,
 ) -> Result<(), StateError> {
+    let hash_key = index.hash_key();
     let read = |take: &mut dyn FnMut(Placed)| {
-        tail.iter().try_for_each(|(start, end)| replay(shared, places, *start, *end, take))
+        tail.iter().try_for_each(|range| replay(shared, places, &hash_key, *range, take))
     };
     std::thread::scope(|scope| {
         let (send, frames) = mpsc::sync_channel(AHEAD);
@@ -210,8 +209,8 @@ fn fingerprints_in(bytes: u64, first: &[(Address, Location)]) -> usize {
 fn replay(
     shared: &Shared,
     places: &Places,
-    start: Extent,
-    end: Extent,
+    hash_key: &HashKey,
+    (start, end): (Extent, Extent),
     take: &mut dyn FnMut(Placed),
 ) -> Result<(), StateError> {
     let Some(slot) = places.slot_of(end.number) else { return Ok(()) };
@@ -224,7 +223,7 @@ fn replay(
             let (at, entry) = entry.map_err(|(at, fault)| walk.entry_damage(&payload, at, fault))?;
             let start = payload.pos + at as u64;
             let location = Location::new(slot, start, entry.stored_len(), entry.value.is_none());
-            placed.push((Address::of(entry.key), location));
+            placed.push((Address::of(hash_key, entry.key), location));
         }
         take(placed);
     }

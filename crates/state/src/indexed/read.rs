@@ -24,7 +24,7 @@ impl Shared {
 
 pub(super) fn get(shared: &Shared, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
     Counters::add(&shared.counters.reads, 1);
-    let address = Address::of(key);
+    let address = Address::of(&shared.hash_key, key);
     let Some(mut found) = shared.find(address) else { return Ok(None) };
     loop {
         let error = match read(shared, key, found) {
@@ -42,7 +42,7 @@ pub(super) fn get(shared: &Shared, key: &[u8]) -> Result<Option<Vec<u8>>, StateE
 
 pub(super) fn get_many(shared: &Shared, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StateError> {
     let mut order: Vec<(Found, usize)> = {
-        let find = |(at, key): (usize, &&[u8])| Some((shared.find(Address::of(key))?, at));
+        let find = |(at, key): (usize, &&[u8])| Some((shared.find(Address::of(&shared.hash_key, key))?, at));
         keys.iter().enumerate().filter_map(find).collect()
     };
     order.sort_unstable_by_key(|(found, _)| (found.number, found.location.start()));
@@ -119,7 +119,7 @@ pub(super) fn scan(shared: &Shared, extents: &[Extent], visit: &mut Visit<'_>) -
                     let Some(value) = entry.value else { continue };
                     let start = payload.pos + at as u64;
                     let here = Location::new(slot, start, entry.stored_len(), false);
-                    if places.index.get(Address::of(entry.key)) == Some(here) {
+                    if places.index.get(Address::of(&shared.hash_key, entry.key)) == Some(here) {
                         live.push((entry.key, value));
                     }
                 }

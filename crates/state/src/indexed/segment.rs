@@ -81,7 +81,8 @@ pub(super) fn check(file: &dyn File, path: &Path, identity: u64, extent: Extent)
     let mut bytes = [0; HEADER as usize];
     file.read_exact_at(&mut bytes, 0).map_err(StateError::io("read", path))?;
     let checksum = "checksum of the header";
-    super::check_head(path, &bytes, Kind { magic: MAGIC, what: "a segment", checksum, newest: FORMAT })?;
+    let kind = Kind { magic: MAGIC, what: "a segment", checksum, oldest: FORMAT, newest: FORMAT };
+    super::check_head(path, &bytes, kind)?;
     let mut fields = Fields::new(&bytes[12..]);
     let found = (fields.u64(), fields.u64());
     if found != (Some(identity), Some(extent.number)) {

@@ -1,9 +1,10 @@
 //! The index of keys that are not numbered: fingerprint of a key to the place of its newest entry, 16 bytes a slot.
 //!
-//! A key has a fingerprint of 128 bits. Six choose a shard, 64 (the *tag*) the home in it, eight more are compared:
-//! 78 bits tell keys apart. Among 10 M keys two agree with a chance of 2e-10, less than for the checksums; a read
-//! compares the key on disk and says so, it never answers with another key's value. Keys in memory would cost
-//! several times the index, and reading the old entry at each write would cost the sequence.
+//! A key has a fingerprint of 128 bits, by a hash whose own key nobody outside has ([`HashKey`]). Six choose a shard, 64
+//! (the *tag*) the home in it, eight more are compared: 78 bits tell keys apart. Among 10 M keys two agree with a chance
+//! of 2e-10, less than for the checksums, and nobody can choose two that do; a read compares the key on disk and says so,
+//! it never answers with another key's value. Keys in memory would cost several times the index, and reading the old
+//! entry at each write would cost the sequence.
 //!
 //! A shard is an array in order of tags, with gaps: the home of a tag is its share of the array (tag × homes / 2^64),
 //! and slots are pushed right until there is room (linear probing in the manner of Robin Hood). So growing and
@@ -13,6 +14,8 @@
 //! Shards grow one at a time, by a fifth when seven eighths are full: 18 to 22 bytes a key, and little more while
 //! growing.
 
+use thalweg_types::HashKey;
+
 use super::location::{LOCATION_BITS, Location};
 
 const SHARD_BITS: u32 = 6;
@@ -21,7 +24,7 @@ pub(super) const SHARDS: usize = 1 << SHARD_BITS;
 /// Slots behind the last home.
 const SLACK: usize = 16;
 
-/// What stands for a key. Persisted in index files, do not change.
+/// What stands for a key. Persisted in index files with the key of the hash, do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub(super) shard: u8,
@@ -31,8 +34,8 @@ pub(super) struct Fingerprint {
 
 impl Fingerprint {
     #[inline]
-    pub(super) fn of(key: &[u8]) -> Self {
-        let hash = xxhash_rust::xxh3::xxh3_128(key);
+    pub(super) fn of(hash_key: &HashKey, key: &[u8]) -> Self {
+        let hash = hash_key.hash128(key);
         let high = (hash >> 64) as u64;
         Self { shard: (high >> (64 - SHARD_BITS)) as u8, extra: high as u8, tag: hash as u64 }
     }
@@ -366,10 +369,10 @@ mod tests {
 
     #[test]
     fn a_key_costs_at_most_twenty_four_bytes_at_any_size() {
-        let mut table = Table::new();
+        let (mut table, hash_key) = (Table::new(), HashKey::draw());
         let (mut most, mut sum, mut samples) = (0.0_f64, 0.0, 0);
         for key in 0..300_000_u64 {
-            table.put(Fingerprint::of(&key.to_le_bytes()), location(key));
+            table.put(Fingerprint::of(&hash_key, &key.to_le_bytes()), location(key));
             if key > 50_000 && key.is_multiple_of(1000) {
                 let each = table.bytes() as f64 / (key + 1) as f64;
                 most = most.max(each);
@@ -383,9 +386,9 @@ mod tests {
 
     #[test]
     fn fingerprints_never_change() {
-        let fingerprint = Fingerprint::of(b"a key");
+        let fingerprint = Fingerprint::of(&HashKey::from_bytes(*b"sixteen bytes .."), b"a key");
         assert_eq!((fingerprint.shard, fingerprint.extra, fingerprint.tag), GOLDEN, "they are on disk");
     }
 
-    const GOLDEN: (u8, u8, u64) = (15, 38, 9_271_554_547_069_668_080);
+    const GOLDEN: (u8, u8, u64) = (51, 183, 1_628_292_036_507_661_490);
 }

@@ -83,7 +83,7 @@ impl Active {
         }
         self.laid = until;
         match self.file.preallocate(until) {
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
+            Err(error) if thalweg_storage::is_full(&error) => Ok(()),
             outcome => outcome,
         }
     }
@@ -236,7 +236,7 @@ impl Writer {
             {
                 let start = base + payload.len() as u64;
                 let location = Location::new(active.slot, start, entry.stored_len(), entry.value.is_none());
-                placed.push((Address::of(entry.key), location));
+                placed.push((Address::of(&shared.hash_key, entry.key), location));
                 entry.encode(active.seed, start, payload);
             }
             frame.clear();

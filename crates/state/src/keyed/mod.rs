@@ -232,7 +232,7 @@ impl<C: Codec> Keyed<C> {
         }
         let mut missing: Vec<u32> = Vec::new();
         for key in keys {
-            let hash = slots::hash(key);
+            let hash = self.slots.hash(key);
             if self.slots.find(hash, key).is_none() {
                 missing.push(self.slots.add(hash, key, self.stamp));
             }
@@ -328,7 +328,7 @@ impl<C: Codec> Keyed<C> {
     /// If the bytes are no value.
     pub fn fill(&mut self, key: &[u8], bytes: &[u8]) -> Result<bool, Error> {
         let Some(fill) = &self.fill else { return Ok(false) };
-        let hash = slots::hash(key);
+        let hash = self.slots.hash(key);
         if fill.left.find(hash, |left| *left == hash).is_some() || self.slots.find(hash, key).is_some() {
             return Ok(true);
         }
@@ -371,7 +371,7 @@ impl<C: Codec> Keyed<C> {
 
     /// The slot of a key, from the back end if need be, as the one that was used last.
     fn find_or_read(&mut self, key: &[u8]) -> Result<u32, Error> {
-        let hash = slots::hash(key);
+        let hash = self.slots.hash(key);
         if let Some(slot) = self.slots.find(hash, key) {
             self.stats.hits += 1;
             if self.hand == slot {

@@ -1,21 +1,34 @@
 //! Keys and values in memory: a slab, a table that finds slots by key, and a list of them in order of use.
 //!
 //! The slab grows by pieces, so that no key has to wait for all others to be moved.
+//!
+//! The table's hash has a seed of its own, so that nobody can send keys that share one. Whole keys are compared, and what
+//! comes first is a question of use alone: no seed shows in anything.
 
+use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};
 
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Slots of one piece, as a power of two.
 const PIECE: u32 = 10;
 
+#[cfg(test)]
+thread_local! {
+    /// Slots that look-ups have looked at, as tests count them.
+    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// A look-up looks at a slot.
+#[inline(always)]
+fn note_look() {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
+}
+
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
-
-pub(super) fn hash(key: &[u8]) -> u64 {
-    xxh3_64(key)
-}
 
 pub(super) struct Slot<V> {
     pub(super) key: Box<[u8]>,
@@ -36,6 +49,7 @@ pub(super) struct Slot<V> {
 }
 
 pub(super) struct Slots<V> {
+    hasher: RandomState,
     table: HashTable<u32>,
     slots: Slab<V>,
     free: Vec<u32>,
@@ -47,6 +61,7 @@ pub(super) struct Slots<V> {
 impl<V> Slots<V> {
     pub(super) fn new() -> Self {
         Self {
+            hasher: RandomState::default(),
             table: HashTable::new(),
             slots: Slab(Vec::new()),
             free: Vec::new(),
@@ -54,6 +69,11 @@ impl<V> Slots<V> {
             oldest: NONE,
             bytes: 0,
         }
+    }
+
+    /// The hash of a key in this table.
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -69,7 +89,12 @@ impl<V> Slots<V> {
     }
 
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        self.table.find(hash, |slot| *self.slots[*slot].key == *key).copied()
+        self.table
+            .find(hash, |slot| {
+                note_look();
+                *self.slots[*slot].key == *key
+            })
+            .copied()
     }
 
     /// Adds a key that is not there, without a value, as the newest.

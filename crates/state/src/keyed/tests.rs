@@ -439,3 +439,18 @@ fn without_a_back_end_all_stays_and_what_is_removed_goes() {
     assert!(keyed.get(&[3]).unwrap().is_none() && keyed.get(&[200]).unwrap().is_none());
     assert_eq!(keyed.stats().keys, 99);
 }
+
+/// Anybody can make such keys; that they are many must not make each of them slow.
+#[test]
+fn keys_of_one_public_hash_are_found_with_few_looks() {
+    let keys: Vec<Vec<u8>> = (0..20_000).map(crate::testing::twin).collect();
+    let mut keyed = Keyed::in_memory(Texts);
+    let before = super::slots::LOOKS.get();
+    for _ in 0..2 {
+        for key in &keys {
+            keyed.change(key, |value| *value = Some("there".to_owned())).unwrap();
+        }
+    }
+    let looks = super::slots::LOOKS.get() - before;
+    assert!(looks < 4 * keys.len() as u64, "{looks} looks at {} keys", keys.len());
+}

@@ -4,6 +4,7 @@ mod beside;
 mod damage;
 mod faults;
 mod harness;
+mod keys;
 mod look;
 mod model;
 mod space;

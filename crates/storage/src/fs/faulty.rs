@@ -20,6 +20,8 @@ pub enum FaultKind {
     Eio,
     /// No space left on device; a write leaves its first half behind.
     Enospc,
+    /// As `Enospc`, of a share of the disk.
+    Edquot,
     /// A write takes only its first half and says so; other calls work.
     ShortWrite,
     /// A read returns one flipped bit; other calls work.
@@ -86,6 +88,7 @@ impl FaultKind {
     fn error(self) -> io::Error {
         match self {
             FaultKind::Enospc => io::ErrorKind::StorageFull.into(),
+            FaultKind::Edquot => io::ErrorKind::QuotaExceeded.into(),
             _ => io::Error::from_raw_os_error(5),
         }
     }
@@ -98,7 +101,7 @@ impl Layer for Faults {
 
     /// These calls either work or do not.
     fn before(&self) -> io::Result<()> {
-        match self.strike(|kind| matches!(kind, FaultKind::Eio | FaultKind::Enospc)) {
+        match self.strike(|kind| matches!(kind, FaultKind::Eio | FaultKind::Enospc | FaultKind::Edquot)) {
             Some(kind) => Err(kind.error()),
             None => Ok(()),
         }
@@ -123,9 +126,9 @@ impl Layer for Faults {
     fn write_at(&self, _path: &Path, file: &dyn File, bytes: &[u8], position: u64) -> io::Result<usize> {
         match self.strike(|kind| kind != FaultKind::BitFlip) {
             Some(FaultKind::ShortWrite) => file.write_at(&bytes[..bytes.len().div_ceil(2)], position),
-            Some(FaultKind::Enospc) => {
+            Some(kind @ (FaultKind::Enospc | FaultKind::Edquot)) => {
                 file.write_all_at(&bytes[..bytes.len() / 2], position)?;
-                Err(FaultKind::Enospc.error())
+                Err(kind.error())
             }
             Some(kind) => Err(kind.error()),
             None => file.write_at(bytes, position),

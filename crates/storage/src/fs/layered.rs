@@ -75,9 +75,14 @@ impl<L: Layer> Fs for Layered<L> {
         Ok(Arc::new(LayeredFile { layer: Arc::clone(&self.0), path: path.to_owned(), inner }))
     }
 
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+    fn is_dir(&self, path: &Path) -> io::Result<bool> {
         self.0.before()?;
-        self.0.inner().create_dir_all(path)
+        self.0.inner().is_dir(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.before()?;
+        self.0.inner().create_dir(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

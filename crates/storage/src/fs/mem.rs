@@ -2,11 +2,12 @@
 //!
 //! Each name points to a node, each node holds its bytes. Of both there are two versions: what a reader sees
 //! now, and what a crash leaves. `sync_data` makes a node's bytes the latter, `sync_dir` a directory's names.
-//! Directories themselves are durable at once: who loses one has lost the test's whole subject.
+//! A directory's own name is one of those in the directory above it: a crash takes one that was not synced, with all that
+//! is in it. The root and the working directory are there.
 //!
 //! Invariant: handles from before a crash fail afterwards, as those of a dead process do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,8 @@ struct Disk {
     next_node: u64,
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
-    dirs: std::collections::BTreeSet<PathBuf>,
+    dirs: BTreeSet<PathBuf>,
+    durable_dirs: BTreeSet<PathBuf>,
     nodes: BTreeMap<u64, Node>,
 }
 
@@ -159,7 +161,16 @@ impl Random {
     }
 }
 
+/// Directories that nobody makes.
+fn is_root(path: &Path) -> bool {
+    path.as_os_str().is_empty() || path.parent().is_none()
+}
+
 impl Disk {
+    fn has_dir(&self, path: &Path) -> bool {
+        is_root(path) || self.dirs.contains(path)
+    }
+
     fn find(&self, path: &Path) -> io::Result<u64> {
         self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -167,13 +178,25 @@ impl Disk {
     /// `arrived` decides for each unsynced name and sector whether it had reached the disk.
     fn crash(&mut self, mut arrived: impl FnMut(usize) -> bool) {
         self.generation += 1;
-        let all: std::collections::BTreeSet<PathBuf> =
-            self.names.keys().chain(self.durable_names.keys()).cloned().collect();
+        // In order, so that a directory comes before those in it.
+        let mut dirs = BTreeSet::new();
+        for path in self.dirs.union(&self.durable_dirs) {
+            let (is_now, is_durable) = (self.dirs.contains(path), self.durable_dirs.contains(path));
+            let survives = if is_now != is_durable && arrived(0) { is_now } else { is_durable };
+            if survives && path.parent().is_none_or(|above| is_root(above) || dirs.contains(above)) {
+                dirs.insert(path.clone());
+            }
+        }
+        self.dirs.clone_from(&dirs);
+        self.durable_dirs = dirs;
+        let all: BTreeSet<PathBuf> = self.names.keys().chain(self.durable_names.keys()).cloned().collect();
         let mut left = BTreeMap::new();
         for path in all {
             let (now, durable) = (self.names.get(&path), self.durable_names.get(&path));
             let survivor = if now != durable && arrived(0) { now } else { durable };
-            if let Some(node) = survivor {
+            if let Some(node) = survivor
+                && path.parent().is_none_or(|above| is_root(above) || self.dirs.contains(above))
+            {
                 left.insert(path, *node);
             }
         }
@@ -212,8 +235,7 @@ impl Fs for MemFs {
             (Some(node), OpenMode::Read | OpenMode::Write) => node,
             (_, OpenMode::Create | OpenMode::CreateNew) => {
                 if let Some(parent) = path.parent()
-                    && !parent.as_os_str().is_empty()
-                    && !disk.dirs.contains(parent)
+                    && !disk.has_dir(parent)
                 {
                     return Err(io::ErrorKind::NotFound.into());
                 }
@@ -229,15 +251,25 @@ impl Fs for MemFs {
         Ok(Arc::new(MemFile { disk: Arc::clone(&self.0), generation, node, writable }))
     }
 
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+    fn is_dir(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.lock().has_dir(path))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.lock();
-        disk.dirs.extend(path.ancestors().map(Path::to_owned));
+        if disk.has_dir(path) || disk.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if path.parent().is_some_and(|above| !disk.has_dir(above)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        disk.dirs.insert(path.to_owned());
         Ok(())
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let disk = self.lock();
-        if !disk.dirs.contains(dir) {
+        if !disk.has_dir(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(disk
@@ -250,7 +282,7 @@ impl Fs for MemFs {
 
     fn list_dirs(&self, dir: &Path) -> io::Result<Vec<String>> {
         let disk = self.lock();
-        if !disk.dirs.contains(dir) {
+        if !disk.has_dir(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let below = disk.dirs.iter().filter(|path| path.parent() == Some(dir));
@@ -282,13 +314,15 @@ impl Fs for MemFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let disk = &mut *self.lock();
-        if !disk.dirs.contains(dir) {
+        if !disk.has_dir(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
         disk.durable_names.retain(|path, _| path.parent() != Some(dir));
         for (path, node) in disk.names.iter().filter(|(path, _)| path.parent() == Some(dir)) {
             disk.durable_names.insert(path.clone(), *node);
         }
+        disk.durable_dirs.retain(|path| path.parent() != Some(dir));
+        disk.durable_dirs.extend(disk.dirs.iter().filter(|path| path.parent() == Some(dir)).cloned());
         Ok(())
     }
 }

@@ -38,11 +38,21 @@ pub enum OpenMode {
     Create,
 }
 
+/// Whether there is no room: the disk is full, or what its owner may have of it.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// A tree of files.
 pub trait Fs: Send + Sync + fmt::Debug {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
 
-    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Whether there is a directory of this name.
+    fn is_dir(&self, path: &Path) -> io::Result<bool>;
+
+    /// Makes one directory, in one that exists; `AlreadyExists` where the name is taken. Its own name is durable once the
+    /// directory that it is in was synced: [`make_dir`] sees to that.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Names of the files in a directory, sorted; directories below it are left out.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
@@ -132,6 +142,37 @@ pub trait File: Send + Sync + fmt::Debug {
             }
         }
         Ok(())
+    }
+}
+
+/// Makes a directory and what is missing above it; on return their names survive a power cut.
+///
+/// A directory's name is synced before anything is made in it. So of a tree that a process has left half made, as it was
+/// killed, only the last directory can have a name that is not synced: that of the first one which is there is synced
+/// again, and nothing above it has to be.
+///
+/// # Errors
+/// What the file system says.
+pub fn make_dir(fs: &dyn Fs, dir: &Path) -> io::Result<()> {
+    let above = dir.parent();
+    if !fs.is_dir(dir)? {
+        if let Some(above) = above {
+            make_dir(fs, above)?;
+        }
+        match fs.create_dir(dir) {
+            // Another thread was quicker.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs.is_dir(dir)? => {}
+            made => made?,
+        }
+    }
+    let Some(above) = above else { return Ok(()) };
+    match fs.sync_dir(above) {
+        // One that we may not read is nobody's but its owner's.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(dir = %above.display(), "not synced, as this user may not read it");
+            Ok(())
+        }
+        outcome => outcome,
     }
 }
 

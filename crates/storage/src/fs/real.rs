@@ -14,6 +14,7 @@ use bytes::Bytes;
 use memmap2::MmapOptions;
 
 use super::{File, Fs, OpenMode, release};
+use crate::handles::patiently;
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,11 +56,21 @@ impl Fs for RealFs {
             OpenMode::CreateNew => options.write(true).create_new(true),
             OpenMode::Create => options.write(true).create(true).truncate(true),
         };
-        Ok(Arc::new(RealFile { file: options.open(path)?, path: path.to_owned() }))
+        let file = patiently(path.display(), || options.open(path))?;
+        Ok(Arc::new(RealFile { file, path: path.to_owned() }))
     }
 
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+    fn is_dir(&self, path: &Path) -> io::Result<bool> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match fs::metadata(path) {
+            Ok(found) => Ok(found.is_dir()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -89,14 +100,16 @@ impl Fs for RealFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        note_sync(dir, fs::File::open(dir)?.sync_all())
+        // A lack of handles is no failed sync.
+        let opened = patiently(dir.display(), || fs::File::open(dir))?;
+        note_sync(dir, opened.sync_all())
     }
 }
 
 /// Names in a directory, sorted: those of directories, or of everything else.
 fn names(dir: &Path, are_dirs: bool) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(dir)? {
+    for entry in patiently(dir.display(), || fs::read_dir(dir))? {
         let entry = entry?;
         if entry.file_type()?.is_dir() == are_dirs {
             names.push(entry.file_name().to_string_lossy().into_owned());

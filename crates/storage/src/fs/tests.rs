@@ -6,7 +6,7 @@ use super::*;
 
 fn mem() -> MemFs {
     let fs = MemFs::new();
-    fs.create_dir_all(Path::new("/d")).unwrap();
+    make_dir(&fs, Path::new("/d")).unwrap();
     fs
 }
 
@@ -104,7 +104,7 @@ fn torn_crash_keeps_some_sectors() {
 fn real_files_read_write_cut_and_list() {
     let dir = std::env::temp_dir().join(format!("thalweg-fs-{}", std::process::id()));
     let fs = RealFs;
-    fs.create_dir_all(&dir).unwrap();
+    make_dir(&fs, &dir).unwrap();
     let path = dir.join("a");
     publish(&fs, &path, b"hello").unwrap();
     let file = fs.open(&path, OpenMode::Write).unwrap();
@@ -127,11 +127,57 @@ fn files_and_folders_are_listed_apart() {
     let systems: [(Box<dyn Fs>, &Path); 2] =
         [(Box::new(RealFs), real.path()), (Box::new(mem()), Path::new("/d"))];
     for (fs, dir) in systems {
-        fs.create_dir_all(&dir.join("b/below")).unwrap();
-        fs.create_dir_all(&dir.join("a")).unwrap();
+        make_dir(fs.as_ref(), &dir.join("b/below")).unwrap();
+        make_dir(fs.as_ref(), &dir.join("a")).unwrap();
         fs.open(&dir.join("file"), OpenMode::CreateNew).unwrap();
         assert_eq!(fs.list_dirs(dir).unwrap(), ["a", "b"], "{fs:?}");
         assert_eq!(fs.list(dir).unwrap(), ["file"]);
         assert!(fs.list_dirs(&dir.join("none")).is_err());
     }
+}
+
+#[test]
+fn a_folder_that_was_made_is_there_after_a_crash_at_every_failing_call_and_before_it() {
+    let (dir, file) = (Path::new("/new/a/D/tasks/m"), Path::new("/new/a/D/tasks/m/file"));
+    let whole = FaultyFs::new(Arc::new(MemFs::new()), None);
+    make_dir(&whole, dir).unwrap();
+    for call in 1..=whole.calls() {
+        let disk = MemFs::new();
+        let fault = Fault { call, kind: FaultKind::Eio, stays: true };
+        // As a process that is killed there, whose successor finds what it has left.
+        let killed = FaultyFs::new(Arc::new(disk.clone()), Some(fault));
+        assert!(make_dir(&killed, dir).is_err(), "call {call}");
+        make_dir(&disk, dir).unwrap();
+        disk.open(file, OpenMode::CreateNew).unwrap().sync_data().unwrap();
+        disk.sync_dir(dir).unwrap();
+        disk.crash();
+        assert_eq!(disk.list(dir).unwrap(), ["file"], "call {call}");
+    }
+}
+
+#[test]
+fn a_folder_whose_name_was_not_synced_is_lost_with_all_that_is_in_it() {
+    let disk = mem();
+    for dir in ["/d/a", "/d/a/b"] {
+        disk.create_dir(Path::new(dir)).unwrap();
+    }
+    disk.open(Path::new("/d/a/b/file"), OpenMode::CreateNew).unwrap().sync_data().unwrap();
+    for dir in ["/d/a/b", "/d/a"] {
+        disk.sync_dir(Path::new(dir)).unwrap();
+    }
+    disk.crash();
+    assert!(disk.list(Path::new("/d/a/b")).is_err() && disk.list_dirs(Path::new("/d")).unwrap().is_empty());
+}
+
+#[test]
+fn a_real_folder_is_made_whole_or_found() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("new/a/D");
+    for _ in 0..2 {
+        make_dir(&RealFs, &dir).unwrap();
+        assert!(dir.is_dir());
+    }
+    std::fs::write(root.path().join("file"), "").unwrap();
+    assert!(make_dir(&RealFs, &root.path().join("file/below")).is_err());
+    make_dir(&RealFs, Path::new(".")).unwrap();
 }

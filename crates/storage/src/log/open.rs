@@ -12,7 +12,7 @@ use super::survey::Survey;
 use super::writer::{self, Active};
 use super::{Log, LogError, LogOptions, LogPosition, LogSummary, TornTail};
 use crate::fs::write_again;
-use crate::{Fs, OpenMode, Writeback};
+use crate::{Fs, OpenMode, Writeback, make_dir};
 
 /// A log that was opened.
 #[derive(Debug)]
@@ -55,10 +55,7 @@ impl Log {
         if !segment::is_name(&options.name) {
             return Err(LogError::Name { name: options.name });
         }
-        fs.create_dir_all(&dir).map_err(LogError::io("create", &dir))?;
-        if let Some(parent) = dir.parent() {
-            fs.sync_dir(parent).map_err(LogError::io("sync", parent))?;
-        }
+        make_dir(fs.as_ref(), &dir).map_err(LogError::io("create", &dir))?;
         let survey = look(fs.as_ref(), &dir, &options)?;
         if survey.summary.torn.is_some() {
             // Cutting is for good, so it must not be for a bit that flipped on the way.

@@ -14,7 +14,7 @@ use super::group::GroupBuffer;
 use super::segment::{self, HEADER, Header};
 use super::{Log, LogError, LogPosition, SegmentSummary};
 use crate::frame::Chain;
-use crate::{File, OpenMode};
+use crate::{File, OpenMode, is_full};
 
 /// Zeros are laid out ahead only of syncs of less than this share of them: larger ones gain less than the zeros cost.
 /// No fewer zeros than this share are laid out at once.
@@ -208,7 +208,7 @@ impl Log {
         active.laid = until;
         match active.file.preallocate(until) {
             // What is written fits, and that is what was asked for.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+            Err(error) if is_full(&error) => Ok(()),
             outcome => {
                 let outcome = outcome.map_err(LogError::io("extend", &active.path));
                 outcome.map_err(|error| self.poison(error))
@@ -242,7 +242,7 @@ impl Log {
         match create(self.fs.as_ref(), &self.dir, path.clone(), header) {
             Ok(active) => Ok(active),
             Err((action, error)) => {
-                if error.kind() == io::ErrorKind::StorageFull {
+                if is_full(&error) {
                     // Its bytes are free again; opening would do the same.
                     let _ = self.fs.remove(&path);
                     return Err(LogError::Full { path, wanted: HEADER });
@@ -254,7 +254,7 @@ impl Log {
 
     fn failed_write(&mut self, action: &'static str, error: io::Error, wanted: u64) -> LogError {
         let path = self.active.path.clone();
-        if error.kind() == io::ErrorKind::StorageFull {
+        if is_full(&error) {
             // Gives back what the disk took. Where that fails, too, the bytes lie behind the end and count for
             // nothing.
             if self.active.file.truncate(self.active.end).is_ok() {

@@ -12,7 +12,7 @@ use super::writer::{Active, Writer, unlink};
 use super::{ChunkMeta, ChunkStoreOptions};
 use crate::chunk::ChunkHead;
 use crate::schemas::{self, SchemaFile};
-use crate::{ChunkError, ChunkId, Fs, OpenMode, SchemaRegistry};
+use crate::{ChunkError, ChunkId, Fs, OpenMode, SchemaRegistry, make_dir};
 
 pub(super) struct Recovered {
     pub(super) writer: Writer,
@@ -27,10 +27,7 @@ pub(super) fn open(
     dir: PathBuf,
     options: &ChunkStoreOptions,
 ) -> Result<Recovered, ChunkError> {
-    fs.create_dir_all(&dir).map_err(ChunkError::io("create", &dir))?;
-    if let Some(parent) = dir.parent() {
-        fs.sync_dir(parent).map_err(ChunkError::io("sync", parent))?;
-    }
+    make_dir(fs.as_ref(), &dir).map_err(ChunkError::io("create", &dir))?;
     let names = fs.list(&dir).map_err(ChunkError::io("list", &dir))?;
     let mut files: Vec<ChunkId> = names.iter().filter_map(|name| file::first_of(name)).collect();
     files.sort_unstable();

@@ -13,7 +13,7 @@ use arrow_array::*;
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use super::*;
-use crate::{FaultyFs, MemFs};
+use crate::{FaultyFs, MemFs, make_dir};
 
 const DIR: &str = "/data/tasks/card/0";
 
@@ -22,7 +22,7 @@ const FILE_BYTES: u64 = 1_400;
 
 fn disk() -> MemFs {
     let fs = MemFs::new();
-    fs.create_dir_all(Path::new("/data/tasks/card")).unwrap();
+    make_dir(&fs, Path::new("/data/tasks/card")).unwrap();
     fs.sync_dir(Path::new("/data/tasks/card")).unwrap();
     fs
 }

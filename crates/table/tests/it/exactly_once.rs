@@ -251,7 +251,7 @@ fn a_manifest_that_is_short_of_what_was_committed_is_refused_and_nothing_removed
         let read = read_committed(&name(), &folder(root.path()), position).err().unwrap();
         [opened, read]
     };
-    for (left, byte) in [(Some(16), 16), (None, 0)] {
+    for (left, byte) in [(Some(24), 24), (None, 0)] {
         match left {
             Some(bytes) => std::fs::write(&manifest, &whole[..bytes]).unwrap(),
             None => std::fs::remove_file(&manifest).unwrap(),
@@ -371,8 +371,25 @@ fn a_format_version_that_changed_is_damage_to_who_looks() {
     let path = folder(root.path()).join("fresh").join("00000000.frames");
     let mut bytes = std::fs::read(&path).unwrap();
     let fs: std::sync::Arc<dyn thalweg_storage::Fs> = std::sync::Arc::new(thalweg_storage::RealFs);
-    for (version, class) in [(0, thalweg_types::Class::Corrupt), (3, thalweg_types::Class::User)] {
+    use thalweg_types::Class::{Corrupt, User};
+    // A changed bit, a newer build, and one of an older build, which has no checksum there.
+    let sealed = |bytes: &[u8]| crc32fast::hash(&bytes[..44]).to_le_bytes();
+    for (version, seal, class) in
+        [(0, 0, Corrupt), (3, 0, Corrupt), (3, 1, User), (3, 2, User), (1, 1, Corrupt)]
+    {
         bytes[8] = version;
+        match seal {
+            0 => {}
+            1 => {
+                let crc = sealed(&bytes);
+                bytes[44..48].copy_from_slice(&crc);
+            }
+            _ => bytes[44..48].fill(0),
+        }
+        if version == 1 {
+            // A bit of what is zero.
+            bytes[20] ^= 1;
+        }
         std::fs::write(&path, &bytes).unwrap();
         let looked = thalweg_table::inspect(&fs, &folder(root.path()), resume.position.as_deref(), false);
         assert_eq!(looked.unwrap().damage.len(), 1);

@@ -14,16 +14,18 @@
 
 use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
-use thalweg_types::Micros;
+use thalweg_types::{HashKey, Micros};
 
-use super::{Dense, Entry, FREE, NO_GROUP, TAG_BLOCK, spread, stable_tag};
+use super::{Dense, Entry, FREE, NO_GROUP, TAG_BLOCK, note_look, spread, stable_tag};
 use crate::image::{Malformed, Reader};
 use crate::key::{Key, KeyRef, for_each_block, for_each_key};
 use crate::slots::{cut, grow};
 
 pub(crate) struct Cached {
+    /// Of the tags.
+    hash_key: HashKey,
     /// Numbers of all live groups, by their tags.
     index: HashTable<u32>,
     /// By number; those of free numbers mean nothing.
@@ -32,7 +34,7 @@ pub(crate) struct Cached {
     live: Vec<u64>,
     free: Vec<u32>,
     /// Slots of groups in memory, by number.
-    slots: HashMap<u32, u32, FixedState>,
+    slots: HashMap<u32, u32, RandomState>,
     held: Vec<Held>,
     /// Free slots below `limit`.
     free_slots: Vec<u32>,
@@ -61,13 +63,14 @@ struct Held {
 }
 
 impl Cached {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(hash_key: HashKey) -> Self {
         Self {
+            hash_key,
             index: HashTable::new(),
             tags: Vec::new(),
             live: Vec::new(),
             free: Vec::new(),
-            slots: HashMap::with_hasher(FixedState::with_seed(0)),
+            slots: HashMap::default(),
             held: Vec::new(),
             free_slots: Vec::new(),
             limit: u32::MAX,
@@ -84,14 +87,14 @@ impl Cached {
 
     /// Takes over all groups; each stays in the slot that is its number.
     pub(super) fn of_dense(table: Dense) -> Self {
-        let mut cached = Self::new();
+        let mut cached = Self::new(table.hash_key());
         let (groups, free) = table.into_parts();
         for (number, (key, newest)) in groups.into_iter().enumerate() {
             let number = number as u32;
             if newest == FREE {
                 cached.free_slots.push(number);
             } else {
-                cached.add(number, stable_tag(key.as_ref()));
+                cached.add(number, cached.tag_of(key.as_ref()));
                 cached.slots.insert(number, number);
                 cached.key_heap += key.heap_bytes();
             }
@@ -102,6 +105,16 @@ impl Cached {
         cached.recent.resize(count.div_ceil(64), 0);
         cached.free = free;
         cached
+    }
+
+    pub(crate) fn hash_key(&self) -> HashKey {
+        self.hash_key
+    }
+
+    /// The tag of a key.
+    #[inline]
+    pub(crate) fn tag_of(&self, key: KeyRef<'_>) -> u32 {
+        stable_tag(&self.hash_key, key)
     }
 
     pub(crate) fn numbers(&self) -> usize {
@@ -173,8 +186,11 @@ impl Cached {
     /// Adds cold groups with the tags of the rows' keys to `wanted`.
     pub(crate) fn wanted(&self, columns: &[ArrayRef], rows: usize, wanted: &mut Vec<u32>) {
         for_each_key(columns, rows, |_, key| {
-            let tag = stable_tag(key);
-            let same = self.index.iter_hash(spread(tag)).filter(|number| self.tags[**number as usize] == tag);
+            let tag = self.tag_of(key);
+            let same = self.index.iter_hash(spread(tag)).filter(|number| {
+                note_look();
+                self.tags[**number as usize] == tag
+            });
             wanted.extend(same.copied().filter(|number| !self.slots.contains_key(number)));
         });
     }
@@ -189,7 +205,7 @@ impl Cached {
         let mut numbers = Vec::with_capacity(times.len());
         for_each_key(columns, times.len(), |row, key| {
             let is_accepted = accepted.is_none_or(|accepted| accepted[row]);
-            let tag = stable_tag(key);
+            let tag = self.tag_of(key);
             let number = match self.look_up(tag, key) {
                 Some(number) => number,
                 None if is_accepted => {
@@ -211,12 +227,13 @@ impl Cached {
 
     pub(super) fn find(&self, columns: &[ArrayRef]) -> Option<u32> {
         let mut found = None;
-        for_each_block(columns, 1, |_, keys| found = self.look_up(stable_tag(keys[0]), keys[0]));
+        for_each_block(columns, 1, |_, keys| found = self.look_up(self.tag_of(keys[0]), keys[0]));
         found
     }
 
     fn look_up(&self, tag: u32, key: KeyRef<'_>) -> Option<u32> {
         let is_it = |number: &u32| {
+            note_look();
             self.tags[*number as usize] == tag
                 && self.entry(*number).is_some_and(|(other, _)| other.as_ref() == key)
         };

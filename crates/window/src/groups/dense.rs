@@ -1,20 +1,26 @@
 //! Every group in memory, in the slot that is its number.
 //!
+//! The table's hash has a seed of its own: whoever knows the code cannot send keys that lie in one place of it. Which
+//! number a group gets is a matter of the order of keys alone.
+//!
 //! Not here: groups that are out of memory (`cached`).
 
 use arrow_array::ArrayRef;
 use arrow_buffer::ScalarBuffer;
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use thalweg_types::{Micros, hash_bytes};
+use thalweg_types::{HashKey, Micros};
 
-use super::{Entry, FREE, NO_GROUP, spread};
+use super::{Entry, FREE, NO_GROUP, note_look, spread};
 use crate::image::{Malformed, Reader};
 use crate::key::{BLOCK, Key, KeyRef, for_each_block};
 use crate::slots::grow;
 use crate::warm::warm;
 
 pub(crate) struct Dense {
+    /// Of the tags that a checkpoint has; those of this table are others.
+    hash_key: HashKey,
+    hasher: RandomState,
     table: HashTable<Slot>,
     groups: Vec<Group>,
     free: Vec<u32>,
@@ -38,12 +44,13 @@ struct Slot {
     group: u32,
 }
 
-fn tag(key: KeyRef<'_>) -> u32 {
+#[inline]
+fn tag(hasher: &RandomState, key: KeyRef<'_>) -> u32 {
     use std::hash::BuildHasher;
     let hash = match key {
         KeyRef::Null => 0x5bd1_e995,
-        KeyRef::Short(word) => FixedState::with_seed(0).hash_one(word),
-        KeyRef::Long(bytes) => hash_bytes(bytes),
+        KeyRef::Short(word) => hasher.hash_one(word),
+        KeyRef::Long(bytes) => hasher.hash_one(bytes),
     };
     (hash ^ hash >> 32) as u32
 }
@@ -52,8 +59,20 @@ impl Dense {
     /// Bytes that a group takes here, a short key included.
     pub(crate) const BYTES_PER_GROUP: usize = size_of::<Group>() + size_of::<Slot>() + 1;
 
-    pub(crate) fn new() -> Self {
-        Self { table: HashTable::new(), groups: Vec::new(), free: Vec::new(), hand: 0, key_heap: 0 }
+    pub(crate) fn new(hash_key: HashKey) -> Self {
+        Self {
+            hash_key,
+            hasher: RandomState::default(),
+            table: HashTable::new(),
+            groups: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            key_heap: 0,
+        }
+    }
+
+    pub(crate) fn hash_key(&self) -> HashKey {
+        self.hash_key
     }
 
     /// One past the largest number ever given.
@@ -92,11 +111,14 @@ impl Dense {
         for_each_block(columns, times.len(), |first, keys| {
             let mut slots = [Slot { tag: 0, group: NO_GROUP }; BLOCK];
             for (slot, key) in slots.iter_mut().zip(keys) {
-                slot.tag = tag(*key);
+                slot.tag = tag(&self.hasher, *key);
             }
             let slots = &mut slots[..keys.len()];
             for slot in slots.iter_mut() {
-                let found = self.table.find(spread(slot.tag), |other| other.tag == slot.tag);
+                let found = self.table.find(spread(slot.tag), |other| {
+                    note_look();
+                    other.tag == slot.tag
+                });
                 slot.group = found.map_or(NO_GROUP, |found| found.group);
             }
             warm(slots.iter().filter(|slot| slot.group != NO_GROUP).map(|slot| {
@@ -133,12 +155,15 @@ impl Dense {
     /// The number of one key, if it has one.
     pub(crate) fn find(&self, columns: &[ArrayRef]) -> Option<u32> {
         let mut found = None;
-        for_each_block(columns, 1, |_, keys| found = self.look_up(tag(keys[0]), keys[0]));
+        for_each_block(columns, 1, |_, keys| found = self.look_up(tag(&self.hasher, keys[0]), keys[0]));
         found
     }
 
     fn look_up(&self, tag: u32, key: KeyRef<'_>) -> Option<u32> {
-        let is_it = |slot: &Slot| slot.tag == tag && self.groups[slot.group as usize].key.as_ref() == key;
+        let is_it = |slot: &Slot| {
+            note_look();
+            slot.tag == tag && self.groups[slot.group as usize].key.as_ref() == key
+        };
         self.table.find(spread(tag), is_it).map(|slot| slot.group)
     }
 
@@ -182,7 +207,7 @@ impl Dense {
         if group == NO_GROUP || self.entry(group).is_some() {
             return Err(image.malformed("number of a group", "one that is free", group));
         }
-        let tag = tag(key.as_ref());
+        let tag = tag(&self.hasher, key.as_ref());
         if let Some(other) = self.look_up(tag, key.as_ref()) {
             return Err(image.malformed(
                 "key of a group",
@@ -195,6 +220,12 @@ impl Dense {
         self.groups[group as usize] = Group { key, newest };
         self.table.insert_unique(spread(tag), Slot { tag, group }, |slot| spread(slot.tag));
         Ok(())
+    }
+
+    /// Tags of some groups, by number.
+    #[cfg(test)]
+    pub(super) fn first_tags(&self) -> Vec<u32> {
+        self.groups.iter().take(8).map(|group| tag(&self.hasher, group.key.as_ref())).collect()
     }
 
     /// All groups are loaded: what numbers they left are free.
@@ -221,7 +252,12 @@ impl Dense {
             let newest = std::mem::replace(&mut group.newest, FREE);
             self.key_heap -= key.heap_bytes();
             let number = self.hand as u32;
-            if let Ok(entry) = self.table.find_entry(spread(tag(key.as_ref())), |slot| slot.group == number) {
+            let tag = tag(&self.hasher, key.as_ref());
+            let is_it = |slot: &Slot| {
+                note_look();
+                slot.group == number
+            };
+            if let Ok(entry) = self.table.find_entry(spread(tag), is_it) {
                 entry.remove();
             }
             self.free.push(number);
@@ -244,7 +280,7 @@ mod tests {
 
     #[test]
     fn equal_keys_share_a_number_and_refused_rows_make_none() {
-        let mut groups = Dense::new();
+        let mut groups = Dense::new(HashKey::draw());
         let long = "a key longer than twelve bytes";
         let numbers = groups.number(&texts(&["a", long, "a", long, "b"]), &[1, 2, 3, 4, 5], None, |_, _| {});
         assert_eq!(*numbers, [0, 1, 0, 1, 2]);
@@ -257,12 +293,14 @@ mod tests {
     #[test]
     fn keys_with_the_same_tag_are_different_groups() {
         let keys: Vec<String> = (0..400_000).map(|n| format!("k{n}")).collect();
-        let mut tags: Vec<u32> = keys.iter().map(|key| tag_of(key)).collect();
+        let column: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from_iter_values(&keys))];
+        let mut groups = Dense::new(HashKey::draw());
+        let mut tags = Vec::new();
+        for_each_block(&column, keys.len(), |_, keys| {
+            tags.extend(keys.iter().map(|key| tag(&groups.hasher, *key)));
+        });
         tags.sort_unstable();
         assert!(tags.windows(2).any(|pair| pair[0] == pair[1]), "without a collision this shows nothing");
-
-        let column: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from_iter_values(&keys))];
-        let mut groups = Dense::new();
         let first = groups.number(&column, &vec![1; keys.len()], None, |_, _| {});
         assert!(first.iter().enumerate().all(|(row, group)| row == *group as usize));
         assert_eq!(groups.number(&column, &vec![2; keys.len()], None, |_, _| {}), first);
@@ -271,15 +309,9 @@ mod tests {
         assert_eq!((freed, groups.live()), (keys.len(), 0));
     }
 
-    fn tag_of(key: &str) -> u32 {
-        let mut found = 0;
-        for_each_block(&texts(&[key]), 1, |_, keys| found = tag(keys[0]));
-        found
-    }
-
     #[test]
     fn a_sweep_frees_what_no_window_holds_and_reuses_the_number() {
-        let mut groups = Dense::new();
+        let mut groups = Dense::new(HashKey::draw());
         groups.number(&texts(&["a", "b", "a"]), &[10, 20, 30], None, |_, _| {});
         let mut freed = Vec::new();
         groups.sweep(10, 20, |group, _| freed.push(group));

@@ -34,6 +34,8 @@ pub(super) struct Leaf {
     pub(super) args: Vec<usize>,
     /// Whether an aggregate goes by the order of elements.
     pub(super) is_ordered: bool,
+    /// Bytes of the longest text or blob that came in.
+    pub(super) longest: usize,
     pub(super) aggregates: Vec<Box<dyn Aggregate>>,
     /// For `TUMBLING`: the window that each group's state is of.
     stamps: Vec<i64>,
@@ -60,7 +62,7 @@ impl Leaf {
         let rows =
             if let WindowKind::Rows(limit) = kind { Some(RowsRing::new(limit, arg_types)) } else { None };
         let is_ordered = is_ordered(kind, &calls);
-        Ok(Self { kind, calls, args, is_ordered, aggregates, stamps: Vec::new(), rows, slots: 0 })
+        Ok(Self { kind, calls, args, is_ordered, longest: 0, aggregates, stamps: Vec::new(), rows, slots: 0 })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -158,10 +160,11 @@ impl Leaf {
         for aggregate in &mut self.aggregates {
             aggregate.load(group, image)?;
         }
-        match &mut self.rows {
-            Some(rows) => rows.load(group, image),
-            None => Ok(()),
+        if let Some(rows) = &mut self.rows {
+            rows.load(group, image)?;
         }
+        self.longest = self.longest.max(image.longest());
+        Ok(())
     }
 
     /// The present values of a group, one column per call. `head` is task time less the window's delay.

@@ -6,14 +6,14 @@
 //!
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists behind their
 //! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
-//! queries.
+//! queries, version 2 with the bound of late records.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
 use std::ops::Range;
 
 use thalweg_storage::ChunkId;
-use thalweg_types::{Error, Micros};
+use thalweg_types::{Error, HashKey, Micros};
 
 use super::Stage;
 use crate::agg::Function;
@@ -25,7 +25,7 @@ use crate::reservoir::FrozenRows;
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
 
 /// Version of the layout. Persisted.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,9 @@ pub struct Manifest {
     pub(super) next_arrival: u64,
     /// Records below it are late for good, whatever `lateness` becomes. Not in version 1.
     pub(super) bound: Option<Micros>,
+    /// What the tags of groups are hashed with. `None` in versions 1 and 2, whose tags anybody can make: they are told
+    /// apart by nothing but their count, and made anew.
+    pub(super) tag_key: Option<HashKey>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -150,15 +153,22 @@ impl Manifest {
             self.write_first(out);
             put(out, self.next_arrival);
             put_option(out, self.bound.as_ref(), |out, bound| put_signed(out, *bound));
+            put_option(out, self.tag_key.as_ref(), |out, key| out.extend_from_slice(&key.to_bytes()));
         });
         out
     }
 
-    /// As a build of the first version wrote it.
+    /// As a build of the first or the second version wrote it.
     #[cfg(test)]
-    pub(super) fn to_bytes_of_version_1(&self) -> Vec<u8> {
+    pub(super) fn to_bytes_of_version(&self, version: u8) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        image::seal(&MAGIC, &mut out, |out| self.write_first(out));
+        image::seal_as(version, &MAGIC, &mut out, |out| {
+            self.write_first(out);
+            if version > 1 {
+                put(out, self.next_arrival);
+                put_option(out, self.bound.as_ref(), |out, bound| put_signed(out, *bound));
+            }
+        });
         out
     }
 
@@ -289,6 +299,10 @@ impl Manifest {
             next_arrival = from.number("next arrival")?;
             bound = option(from, |from| from.signed("bound of late records"))?;
         }
+        let mut tag_key = None;
+        if version > 2 {
+            tag_key = option(from, |from| Ok(HashKey::from_bytes(from.array("key of the tags")?)))?;
+        }
         Ok(Self {
             cycle,
             chunks,
@@ -309,6 +323,7 @@ impl Manifest {
             queries,
             next_arrival,
             bound,
+            tag_key,
         })
     }
 }
@@ -514,6 +529,7 @@ impl Stage {
                 .collect(),
             next_arrival: self.next_arrival,
             bound: self.judge.bound(),
+            tag_key: Some(self.options.tag_key),
         }
     }
 }

@@ -22,6 +22,7 @@ mod changes;
 mod checkpoint;
 mod dirty;
 mod explain;
+mod guard;
 mod ids;
 mod layout;
 mod leaf;
@@ -39,16 +40,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, UInt32Array, UInt64Array};
-use arrow_buffer::{BooleanBuffer, ScalarBuffer};
+use arrow_buffer::ScalarBuffer;
 use arrow_select::take::take;
 use thalweg_storage::{ChunkStats, ChunkStore};
-use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema};
+use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, Schema};
 
 use crate::judge::{Judge, Verdicts, id_keys};
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
 use cache::Cache;
 use checkpoint::{Checkpoint, save_group};
 use dirty::Dirty;
+use guard::Evaluated;
 use leaf::Turn;
 use nodes::{Arg, Filter, Grouping, LeafNode, Window};
 use queries::QueryState;
@@ -76,6 +78,9 @@ pub struct StageOptions {
     pub chunk_rows: usize,
     /// Keep records in the reservoir for at least this long, though no cursor needs them.
     pub retention: Option<Micros>,
+    /// Hashes keys of groups for checkpoints; changes no answer. A stage that is restored goes on with the key of its
+    /// checkpoint.
+    pub tag_key: HashKey,
 }
 
 impl Default for StageOptions {
@@ -86,6 +91,7 @@ impl Default for StageOptions {
             dedup: None,
             chunk_rows: CHUNK_ROWS,
             retention: None,
+            tag_key: HashKey::draw(),
         }
     }
 }
@@ -103,8 +109,11 @@ pub struct Answers {
     pub late_refused: bool,
     /// Records refused as duplicates.
     pub duplicate: Vec<u32>,
-    /// (record, query, output) whose value did not fit its type.
+    /// (record, query, output) whose value did not fit its type, or that needed something that went beyond a bound of
+    /// expressions.
     pub misfits: Vec<(u32, u32, u32)>,
+    /// Guarded queries ([`Stage::guard_query`]) of which an expression failed at some record, and what was said.
+    pub failed: Vec<(String, String)>,
 }
 
 /// Windows of one keyed task.
@@ -211,6 +220,7 @@ impl Stage {
     pub fn answer(&mut self, batch: &Batch) -> Result<Answers, Error> {
         let count = batch.len();
         let input = self.project(batch);
+        let evaluated = self.evaluate(&input)?;
         let times: ScalarBuffer<Micros> = match batch.selection() {
             None if batch.is_empty() => ScalarBuffer::from(Vec::new()),
             None => batch.times().slice(batch.row(0) as usize, count),
@@ -223,7 +233,7 @@ impl Stage {
         self.records += count as u64;
 
         let groups = self.number_groups(&input, &verdicts)?;
-        let columns = self.layout_columns(batch, &input, &verdicts, &groups)?;
+        let columns = self.layout_columns(batch, &evaluated, &verdicts, &groups);
 
         let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
         let width = columns.len();
@@ -237,7 +247,7 @@ impl Stage {
         self.note_changes(&streams, &groups, count);
         let slots = self.translate(&mut streams, groups);
         let values = self.run_leaves(&streams, &verdicts, &slots, count);
-        let answers = self.assemble(values, &verdicts, count);
+        let answers = self.assemble(values, &evaluated, &verdicts, count);
         self.sweep(count);
         self.visit_cold(count)?;
         self.keep_within_memory(count);
@@ -305,10 +315,10 @@ impl Stage {
     fn layout_columns(
         &mut self,
         batch: &Batch,
-        input: &RecordBatch,
+        evaluated: &Evaluated,
         verdicts: &Verdicts,
         groups: &[ScalarBuffer<u32>],
-    ) -> Result<Arc<[ArrayRef]>, Error> {
+    ) -> Arc<[ArrayRef]> {
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.layout.len()];
         columns[stream::TIME] = Some(Arc::new(Int64Array::new(verdicts.times.clone(), None)));
         if let Some(seq) = self.seq {
@@ -318,26 +328,21 @@ impl Stage {
             let Some(grouping) = grouping else { continue };
             columns[grouping.layout] = Some(Arc::new(UInt32Array::new(numbers.clone(), None)));
         }
-        for filter in self.filters.iter().flatten() {
-            let bits = match &filter.condition {
-                Some(condition) => condition.evaluate_filter(input).map_err(|error| failed(&error))?,
-                None => BooleanBuffer::new_set(input.num_rows()),
-            };
-            columns[filter.layout] = Some(Arc::new(BooleanArray::new(bits, None)));
+        for (layout, bits) in &evaluated.filters {
+            columns[*layout] = Some(Arc::new(BooleanArray::new(bits.clone(), None)));
         }
-        for arg in &self.args {
-            let Some(value) = &arg.value else { continue };
-            columns[arg.layout] = Some(value.evaluate(input).map_err(|error| failed(&error))?);
+        for (layout, column) in &evaluated.columns {
+            columns[*layout] = Some(Arc::clone(column));
         }
-        Ok(columns
+        columns
             .into_iter()
             .enumerate()
             .map(|(index, column)| {
                 // A dropped query's column stays in the layout, empty: until another takes its place, or while records
                 // that have it are in windows of others.
-                column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, input.num_rows()))
+                column.unwrap_or_else(|| arrow_array::new_null_array(&self.layout[index].1, batch.len()))
             })
-            .collect())
+            .collect()
     }
 
     /// Puts accepted rows into the reservoir and moves every cursor on, record by record where they are out of order.
@@ -432,7 +437,13 @@ impl Stage {
         values
     }
 
-    fn assemble(&self, values: Vec<Vec<crate::agg::Column>>, verdicts: &Verdicts, count: usize) -> Answers {
+    fn assemble(
+        &self,
+        values: Vec<Vec<crate::agg::Column>>,
+        evaluated: &Evaluated,
+        verdicts: &Verdicts,
+        count: usize,
+    ) -> Answers {
         let mut misfits = Vec::new();
         let columns = self
             .queries
@@ -451,7 +462,9 @@ impl Stage {
                 Arc::new(object) as ArrayRef
             })
             .collect();
+        self.name_misfits(evaluated, verdicts, &mut misfits);
         misfits.sort_unstable();
+        misfits.dedup();
         Answers {
             values: columns,
             late: verdicts.late.clone(),
@@ -459,6 +472,7 @@ impl Stage {
             late_refused: self.options.late == LatePolicy::Reject,
             duplicate: verdicts.duplicate.clone(),
             misfits,
+            failed: self.failed_queries(evaluated),
         }
     }
 }
@@ -478,8 +492,4 @@ fn dense(batch: &Batch, column: usize) -> ArrayRef {
 
 fn store_failed(error: thalweg_storage::ChunkError) -> Error {
     Error::from(error).context("keep records in the reservoir")
-}
-
-fn failed(error: &thalweg_expr::SqlError) -> Error {
-    Error::user(format!("evaluate an expression: {error}"))
 }

@@ -1,7 +1,7 @@
 //! What a stage's plan is made of. Queries with a part of their plans in common share its node.
 
 use thalweg_expr::Bound;
-use thalweg_types::{DataType, Micros};
+use thalweg_types::{DataType, HashKey, Micros};
 
 use super::dirty::Dirty;
 use super::leaf::Leaf;
@@ -20,8 +20,9 @@ pub(super) struct Grouping {
 }
 
 impl Grouping {
-    pub(super) fn new(id: u32, columns: Vec<usize>, layout: usize) -> Self {
-        let (table, dirty, tags) = (Groups::new(), Dirty::default(), Tags::default());
+    /// Without groups; `hash_key` is that of their tags.
+    pub(super) fn new(id: u32, columns: Vec<usize>, layout: usize, hash_key: HashKey) -> Self {
+        let (table, dirty, tags) = (Groups::new(hash_key), Dirty::default(), Tags::default());
         Self { id, columns, table, layout, dirty, tags }
     }
 
@@ -34,6 +35,8 @@ pub(super) struct Filter {
     pub(super) fingerprint: String,
     /// `None`: every record that came after the query was added.
     pub(super) condition: Option<Bound>,
+    /// All queries that have it are guarded.
+    pub(super) is_guarded: bool,
     pub(super) layout: usize,
 }
 
@@ -42,6 +45,8 @@ pub(super) struct Arg {
     pub(super) data_type: DataType,
     /// `None` where no query has it any more, but for records that are there.
     pub(super) value: Option<Bound>,
+    /// All queries that have it are guarded.
+    pub(super) is_guarded: bool,
     pub(super) layout: usize,
 }
 

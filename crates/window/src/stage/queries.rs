@@ -27,6 +27,8 @@ pub(super) struct QueryState {
     pub(super) data_type: DataType,
     /// Task time when it was added to a running stage, and how long until its window has filled (`None`: never).
     pub(super) since: Option<(Micros, Option<Micros>)>,
+    /// What its expressions cannot compute is null, and does not fail the stage.
+    pub(super) is_guarded: bool,
 }
 
 impl Stage {
@@ -124,6 +126,7 @@ impl Stage {
             state.leaf = places[place];
             state
         }));
+        self.set_guards();
         Ok(())
     }
 
@@ -132,11 +135,11 @@ impl Stage {
         let Some(place) = self.queries.iter().position(|query| query.name == name) else { return false };
         self.save_frozen_groups();
         let leaf = self.queries.remove(place).leaf;
-        if self.queries.iter().any(|query| query.leaf == leaf) {
-            return true;
+        if !self.queries.iter().any(|query| query.leaf == leaf) {
+            self.leaves[leaf] = None;
+            self.drop_unread();
         }
-        self.leaves[leaf] = None;
-        self.drop_unread();
+        self.set_guards();
         true
     }
 
@@ -205,6 +208,7 @@ impl Stage {
             fields: arrow,
             data_type: DataType::Struct(fields),
             since,
+            is_guarded: false,
         }
     }
 
@@ -251,7 +255,10 @@ impl Stage {
             return Some(place);
         }
         let layout = self.add_column(filter_column(&fingerprint), arrow_schema::DataType::Boolean);
-        Some(put(&mut self.filters, Filter { fingerprint, condition: condition.cloned(), layout }))
+        Some(put(
+            &mut self.filters,
+            Filter { fingerprint, condition: condition.cloned(), is_guarded: false, layout },
+        ))
     }
 
     fn arg(&mut self, value: &Bound) -> usize {
@@ -264,6 +271,7 @@ impl Stage {
             fingerprint: value.fingerprint().to_owned(),
             data_type: value.data_type().clone(),
             value: Some(value.clone()),
+            is_guarded: false,
             layout,
         });
         layout
@@ -285,7 +293,7 @@ impl Stage {
         }
         let id = self.take_id();
         let layout = self.add_column(self.group_column(&sorted), arrow_schema::DataType::UInt32);
-        put(&mut self.groupings, Grouping::new(id, sorted, layout))
+        put(&mut self.groupings, Grouping::new(id, sorted, layout, self.options.tag_key))
     }
 
     /// Name of the reservoir's column of group numbers by these columns.

@@ -8,7 +8,8 @@
 //! again. Group numbers are, since rows name them.
 //!
 //! Groups come all at once, as many as memory takes, or one by one on their first use (*lazily*): then only the tags of
-//! their keys are read.
+//! their keys are read. Tags of an earlier build's checkpoint are of a hash that anybody can make: then all groups are
+//! read once, and the next cycle has their tags anew.
 //!
 //! Not here: what is written when (`checkpoint`), which bytes a back end has for the manifest's cycle.
 
@@ -21,7 +22,7 @@ use thalweg_expr::Bound;
 use thalweg_storage::ChunkStore;
 use thalweg_types::{DataType, Error, Schema};
 
-use super::cache::{self, GroupReader, load_parts};
+use super::cache::{self, FETCH, GroupReader, load_parts, missing};
 use super::changes::Key;
 use super::checkpoint::Checkpoint;
 use super::ids::{ComingIds, FRAMES};
@@ -31,7 +32,7 @@ use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
 use super::queries::{QueryState, filter_column};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
-use crate::groups::{Groups, TAG_BLOCK, read_tags, stable_tag};
+use crate::groups::{Groups, TAG_BLOCK, read_tags};
 use crate::image::{self, Malformed, Reader};
 use crate::key;
 use crate::plan::PlannedQuery;
@@ -55,6 +56,8 @@ pub struct Restoring {
     ids: ComingIds,
     /// Groups that blocks of tags tell of, by the id of their GROUP BY.
     tagged: BTreeMap<u32, usize>,
+    /// The same groups, by id and number, where their tags are of no use.
+    numbers: Vec<(u32, u32)>,
     /// Whether groups stay where they are, and only their tags are taken over.
     is_lazy: bool,
     /// Groups that came since memory was last looked at.
@@ -83,7 +86,8 @@ impl Stage {
             ))
             .with_hint("open the chunk store with the manifest's chunks as the committed ones"));
         }
-        let mut stage = Stage::new(schema, options, store);
+        let tag_key = manifest.tag_key.unwrap_or(options.tag_key);
+        let mut stage = Stage::new(schema, StageOptions { tag_key, ..options }, store);
         let mut planned = Vec::new();
         for (place, (name, query)) in queries.iter().enumerate() {
             if queries[..place].iter().any(|(other, _)| other == name) {
@@ -109,6 +113,7 @@ impl Stage {
             rows,
             ids,
             tagged,
+            numbers: Vec::new(),
             is_lazy: false,
             unchecked: 0,
         })
@@ -181,7 +186,7 @@ impl Stage {
             filters.push(if is_used {
                 layout.take(saved.layout, filter_column(&saved.fingerprint), ArrowType::Boolean)?;
                 let fingerprint = saved.fingerprint.clone();
-                Some(Filter { fingerprint, condition, layout: saved.layout })
+                Some(Filter { fingerprint, condition, is_guarded: false, layout: saved.layout })
             } else {
                 None
             });
@@ -204,7 +209,7 @@ impl Stage {
                 .flat_map(|(query, _)| query.outputs.iter().filter_map(|output| output.arg.as_ref()));
             let value = bounds.find(|bound| bound.fingerprint() == saved.fingerprint).cloned();
             let fingerprint = saved.fingerprint.clone();
-            self.args.push(Arg { fingerprint, data_type, value, layout: saved.layout });
+            self.args.push(Arg { fingerprint, data_type, value, is_guarded: false, layout: saved.layout });
         }
         for (place, saved) in manifest.leaves.iter().enumerate() {
             let node = if is_read(place) { Some(self.restore_leaf(manifest, saved)?) } else { None };
@@ -234,7 +239,7 @@ impl Stage {
             .collect::<Option<Vec<usize>>>()
             .ok_or_else(|| contradiction(&"a GROUP BY of which queries know not all fields"))?;
         layout.take(saved.layout, self.group_column(&columns), ArrowType::UInt32)?;
-        Ok(Grouping::new(saved.id, columns, saved.layout))
+        Ok(Grouping::new(saved.id, columns, saved.layout, self.options.tag_key))
     }
 
     fn restore_leaf(&mut self, manifest: &Manifest, saved: &SavedLeaf) -> Result<LeafNode, Error> {
@@ -290,7 +295,7 @@ impl Restoring {
             return Err(Error::internal("restore a stage lazily: expected a reader of its groups, got none"));
         };
         let reader = cache.reader();
-        self.is_lazy = true;
+        self.is_lazy = self.manifest.tag_key.is_some();
         let manifest = &self.manifest;
         let mut keys: Vec<Key> = manifest.frames.iter().map(|(number, _)| Key::Rows(*number)).collect();
         keys.extend(manifest.has_whole.then_some(Key::Group { grouping: 0, group: 0 }));
@@ -298,7 +303,7 @@ impl Restoring {
             let blocks = 0..(saved.slots as u32).div_ceil(TAG_BLOCK);
             keys.extend(blocks.map(|block| Key::Tags { grouping: saved.id, block }));
         }
-        for place in self.groupings.iter().flatten() {
+        for place in self.groupings.iter().flatten().filter(|_| self.is_lazy) {
             if let Some(grouping) = self.stage.groupings[*place].as_mut() {
                 grouping.table.make_cached();
             }
@@ -308,6 +313,22 @@ impl Restoring {
         for keys in std::iter::once(&keys[..]).chain(frames.chunks(FRAMES)) {
             cache::read(reader.as_ref(), keys, |_, key, value| {
                 value.map_or(Ok(()), |value| self.load(key, value))
+            })?;
+        }
+        if !self.is_lazy { self.load_tagged(reader.as_ref()) } else { Ok(()) }
+    }
+
+    /// Takes over the groups that blocks of tags have told of, whose tags are of no use.
+    fn load_tagged(&mut self, reader: &dyn GroupReader) -> Result<(), Error> {
+        let numbers = std::mem::take(&mut self.numbers);
+        tracing::info!(groups = numbers.len(), "reads groups once, as an earlier build hashed their keys");
+        for numbers in numbers.chunks(FETCH) {
+            let keys: Vec<Key> = numbers
+                .iter()
+                .map(|(grouping, group)| Key::Group { grouping: *grouping, group: *group })
+                .collect();
+            cache::read(reader, &keys, |place, key, value| {
+                self.load(key, value.ok_or_else(|| missing(place))?)
             })?;
         }
         Ok(())
@@ -372,7 +393,7 @@ impl Restoring {
                         return Err(image.malformed("number of a group", "one that is free", group));
                     }
                     let (key, newest) = entry;
-                    table.add(group, stable_tag(key.as_ref()));
+                    table.add(group, table.tag_of(key.as_ref()));
                     if is_full {
                         return Ok(());
                     }
@@ -409,7 +430,11 @@ impl Restoring {
         };
         let tags = read_tags(block, self.manifest.groupings[known].slots, image)?;
         *self.tagged.entry(grouping).or_default() += tags.len();
-        let place = self.groupings[known].filter(|_| self.is_lazy);
+        let place = self.groupings[known];
+        if place.is_some() && self.manifest.tag_key.is_none() {
+            self.numbers.extend(tags.iter().map(|(number, _)| (grouping, *number)));
+        }
+        let place = place.filter(|_| self.is_lazy);
         if let Some(Grouping { table: Groups::Cached(table), .. }) =
             place.and_then(|place| self.stage.groupings[place].as_mut())
         {
@@ -468,6 +493,9 @@ impl Restoring {
                 )));
             }
             grouping.table.loaded();
+            if manifest.tag_key.is_none() {
+                grouping.tags.are_anew(saved.slots);
+            }
         }
         stage.checkpoint = Some(checkpoint);
         stage.hold_chunks();

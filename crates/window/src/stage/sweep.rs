@@ -85,6 +85,7 @@ impl Stage {
             let leaves = &mut self.leaves;
             let Grouping { id, table, dirty, tags, .. } = grouping;
             dirty.grow(table.numbers());
+            let hash_key = table.hash_key();
             table.sweep(records * SWEEP_PER_RECORD, bound, |group, slot, (key, newest)| {
                 if self.checkpoint.is_some() {
                     if dirty.claim(group) {
@@ -92,7 +93,7 @@ impl Stage {
                         save_group(&mut self.checkpoint, (*id, group), entry, Some(index), leaves);
                     }
                     dirty.mark(&[group]);
-                    tags.went(group, stable_tag(key.as_ref()));
+                    tags.went(group, stable_tag(&hash_key, key.as_ref()));
                 }
                 for node in leaves.iter_mut().flatten().filter(|node| node.grouping == Some(index)) {
                     node.leaf.forget(slot);

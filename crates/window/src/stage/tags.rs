@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 use super::changes::{Key, Sealed};
 use super::dirty::Dirty;
@@ -20,7 +20,7 @@ const GROUPS_PER_BLOCK: usize = 64;
 pub(super) struct Tags {
     blocks: Dirty,
     /// Tags that numbers had at the marker, of those that came or went since; only while blocks of it are left.
-    before: HashMap<u32, Option<u32>, FixedState>,
+    before: HashMap<u32, Option<u32>, RandomState>,
 }
 
 impl Tags {
@@ -56,6 +56,11 @@ impl Tags {
         }
         self.before.clear();
         self.blocks.freeze();
+    }
+
+    /// All blocks are to be written with the next marker: what a checkpoint has of them is of another hash.
+    pub(super) fn are_anew(&mut self, numbers: usize) {
+        self.blocks.mark_all(numbers.div_ceil(TAG_BLOCK as usize));
     }
 
     fn tag(&self, groups: &Groups, number: u32) -> Option<u32> {

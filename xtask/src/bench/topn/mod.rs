@@ -5,6 +5,7 @@
 //! median counts. Answers have to be equal.
 
 mod ask;
+mod processes;
 mod smoke;
 mod stored;
 
@@ -35,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Only these parts
-    #[arg(long, value_delimiter = ',', value_parser = ["sizes", "day", "codecs", "clients"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["sizes", "day", "codecs", "clients", "processes"])]
     only: Vec<String>,
 }
 
@@ -93,6 +94,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if options.wants("clients") {
         bench.clients(options, &mut report)?;
+    }
+    if options.wants("processes") {
+        bench.processes(options, &mut report)?;
     }
     report.finish(options.quick)
 }

@@ -401,13 +401,17 @@ fn unescape(inner: &[u8]) -> Vec<u8> {
     text
 }
 
+/// Columns that a header may name: a million empty names would take far more than their bytes.
+const MOST_COLUMNS: usize = 1 << 16;
+
 /// The names in a header line.
 ///
 /// # Errors
 /// Where it is no text, or its quotes are wrong.
 pub(super) fn header_names(line: &[u8], delimiter: u8) -> Result<Vec<String>, Error> {
     let wrong = |what: &str| {
-        Error::user(format!("read the CSV header {:?}: {what}", super::super::column::shorten(line)))
+        Error::user(format!("read the CSV header: {what}"))
+            .with_private(format!(", got {:?}", super::super::column::shorten(line)))
     };
     let delimiter = Delimiter { byte: delimiter, splat: splat(delimiter) };
     let mut names = Vec::new();
@@ -424,6 +428,9 @@ pub(super) fn header_names(line: &[u8], delimiter: u8) -> Result<Vec<String>, Er
             let stop = memchr::memchr(delimiter.byte, &line[at..]).map_or(line.len(), |found| at + found);
             (line[at..stop].to_vec(), stop)
         };
+        if names.len() == MOST_COLUMNS {
+            return Err(wrong("it has more than 65536 columns"));
+        }
         names.push(String::from_utf8(name).map_err(|_| wrong("it is not UTF-8"))?.trim().to_owned());
         if stop >= line.len() {
             return Ok(names);

@@ -112,6 +112,10 @@ impl RecordFormat for CsvFormat {
     fn max_record(&self) -> usize {
         self.max_record
     }
+
+    fn block_records(&self) -> u32 {
+        super::block_records(&self.schema)
+    }
 }
 
 impl Default for CsvFormat {
@@ -143,6 +147,7 @@ impl Layout {
         for (place, name) in names.iter().enumerate() {
             let field = schema.field(name).map(|(index, _)| index);
             if field.is_some() && names[..place].contains(name) {
+                // The name is a field's, so it is no news.
                 return Err(Error::user(format!("the CSV header names column {name:?} twice")));
             }
             fields.push(field);
@@ -157,15 +162,26 @@ impl Layout {
             .collect();
         if !missing.is_empty() {
             return Err(Error::user(format!(
-                "the CSV header lacks {} {}: it has {}",
+                "the CSV header lacks {} {}",
                 if missing.len() == 1 { "field" } else { "fields" },
-                missing.join(", "),
-                names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+                missing.join(", ")
+            ))
+            .with_private(format!(
+                ": it has {}",
+                listed(names)
             ))
             .with_hint("name the fields as the header does, mark them nullable with `?`, or set header: false if the file has none"));
         }
         Ok(Self { fields, absent, exact: true })
     }
+}
+
+/// The first names of a header, for messages.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names.iter().take(SHOWN).map(|name| format!("{:?}", super::shorten(name.as_bytes())));
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    shown.collect::<Vec<_>>().join(", ") + more
 }
 
 /// End of the record that begins at `at`: the place after its line end. `None` if the data ends first.

@@ -8,6 +8,9 @@ use super::super::{Preamble, Split, Splitter, mark_len, scan};
 use super::decode::header_names;
 use super::{CsvFormat, Layout, blank_line, record_end, trim_line_end};
 
+/// Bytes of a header at most: a journal keeps it with each block, however few records are in it.
+const MOST_HEADER: usize = 256 << 10;
+
 pub(super) struct CsvSplitter {
     schema: Schema,
     delimiter: u8,
@@ -31,6 +34,10 @@ impl CsvSplitter {
         }
     }
 
+    fn most_header(&self) -> usize {
+        self.max_record.min(MOST_HEADER)
+    }
+
     /// The header's place, or `None` if it is not all there.
     fn header(&mut self, data: &[u8], at: usize, at_end: bool) -> Result<Option<usize>, Error> {
         let mut at = at;
@@ -43,10 +50,12 @@ impl CsvSplitter {
         let end = match record_end(data, at, self.delimiter) {
             Some(end) => end,
             None if at_end && at < data.len() => data.len(),
+            // More than it may have with its line end: the rest is not waited for.
+            None if data.len() - at > self.most_header() + 2 => data.len(),
             None => return Ok(None),
         };
-        if trim_line_end(&data[at..end]).len() > self.max_record {
-            let limit = format_size(self.max_record as u64);
+        if trim_line_end(&data[at..end]).len() > self.most_header() {
+            let limit = format_size(self.most_header() as u64);
             return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
         }
         let names = header_names(trim_line_end(&data[at..end]), self.delimiter)?;

@@ -226,4 +226,8 @@ impl RecordFormat for LineProtocolFormat {
     fn max_record(&self) -> usize {
         self.max_record
     }
+
+    fn block_records(&self) -> u32 {
+        super::block_records(&self.schema)
+    }
 }

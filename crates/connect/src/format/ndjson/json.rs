@@ -178,18 +178,17 @@ pub(super) fn expect(line: &[u8], at: usize, byte: u8, expected: &'static str) -
     if line.get(at) == Some(&byte) { Ok(at + 1) } else { Err(JsonError { at, expected }) }
 }
 
-/// Where each of the objects in `text` ends, if it is nothing but objects with blanks between them. They may
-/// take several lines each.
-pub(crate) fn object_ends(text: &[u8]) -> Option<Vec<usize>> {
-    let mut ends = Vec::new();
+/// Calls with the end of each of the objects in `text`, if it is nothing but objects with blanks between them; they may
+/// take several lines each. `false` where it is not, after some calls.
+pub(crate) fn for_each_object(text: &[u8], mut call: impl FnMut(usize)) -> bool {
     let mut at = skip_blanks(text, 0);
     while at < text.len() {
         if text[at] != b'{' {
-            return None;
+            return false;
         }
-        let end = value_end(text, at, 0).ok()?;
-        ends.push(end);
+        let Ok(end) = value_end(text, at, 0) else { return false };
+        call(end);
         at = skip_blanks(text, end);
     }
-    Some(ends)
+    true
 }

@@ -25,7 +25,7 @@ use super::cells::{Key, KeysOfBatch, record_cells, write_record};
 use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
 use crate::{FormatPlugin, OptionSpec, Options};
 
-pub(crate) use self::json::object_ends;
+pub(crate) use self::json::for_each_object;
 
 /// The plug-in.
 pub struct Ndjson;
@@ -76,6 +76,10 @@ impl RecordFormat for NdjsonFormat {
 
     fn max_record(&self) -> usize {
         self.max_record
+    }
+
+    fn block_records(&self) -> u32 {
+        super::block_records(&self.schema)
     }
 }
 

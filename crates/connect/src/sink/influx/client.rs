@@ -58,7 +58,7 @@ impl Target {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(unusable("expected none of ? and # in it"));
         }
-        let given = |key: &str| options.text(key).is_some();
+        let given = |key: &str| options.get(key).is_some();
         if given("bucket") && given("database") {
             return Err(Error::user("expected one of bucket and database, got both"));
         }
@@ -87,7 +87,7 @@ impl Target {
     /// As [`Target::check`], and where a secret cannot be looked up.
     pub(super) fn new(options: &Options) -> Result<Self, Error> {
         let secret =
-            |key: &str| options.text(key).map(|reference| Secret::look_up(key, reference)).transpose();
+            |key: &str| options.secret(key).map(|reference| Secret::look_up(key, reference)).transpose();
         let credentials = match (secret("token")?, options.text("user")) {
             (Some(token), _) => Credentials::Token(token),
             (None, Some(user)) => Credentials::User(user.to_owned(), secret("password")?),
@@ -174,38 +174,42 @@ impl Client {
     fn judge(&self, status: StatusCode, said: &[u8], wait: Option<Duration>, points: &[u8]) -> Trouble {
         let said: String = String::from_utf8_lossy(said).trim().chars().take(600).collect();
         let place = self.target.place();
-        let error = |what: &str| format!("{place} {what} ({}): {said}", status.as_u16());
+        let error = |what: &str| format!("{place} {what} ({})", status.as_u16());
+        // What it says may be about points.
+        let said = format!(": {said}");
         match status.as_u16() {
             408 | 429 | 500..=599 => Trouble::Passing {
-                error: Error::external(error("cannot take points now")),
+                error: Error::external(error("cannot take points now")).with_private(said),
                 // Who is told to come back later has not been heard.
                 unknown: !matches!(status.as_u16(), 429 | 503),
                 wait,
             },
             401 | 403 => Trouble::Lasting(
                 Error::user(error("does not let the sink write"))
+                    .with_private(said)
                     .with_hint("look at token, or user and password, and at what they may write to"),
             ),
             404 => Trouble::Lasting(
                 Error::user(error("is not there"))
+                    .with_private(said)
                     .with_hint("look at url, and at database or bucket, which have to exist"),
             ),
             413 => Trouble::Lasting(
                 Error::user(error("takes no request of this size"))
+                    .with_private(said)
                     .with_hint("write a smaller batch: 256KiB"),
             ),
             300..=399 => Trouble::Lasting(
-                Error::user(error("leads elsewhere")).with_hint("write the URL that it leads to"),
+                Error::user(error("leads elsewhere"))
+                    .with_private(said)
+                    .with_hint("write the URL that it leads to"),
             ),
             _ => {
                 let lines = memchr::memchr_iter(b'\n', points).count();
                 let first = points.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 Trouble::Lasting(
-                    Error::external(format!(
-                        "{}; it was given {lines} points, of which the first is {:?}",
-                        error("refuses points"),
-                        shorten(first)
-                    ))
+                    Error::external(format!("{}; it was given {lines} points", error("refuses points")))
+                        .with_private(format!(", of which the first is {:?}{said}", shorten(first)))
                     .with_hint(
                         "a field that has another type there than here is the usual reason: mend the table or the job, then start it again",
                     ),

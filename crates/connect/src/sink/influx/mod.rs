@@ -25,9 +25,7 @@ use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
 use super::unwritable::Refusals;
 use crate::format::line_protocol::{LineEncoder, MEASUREMENT, NonFinite, PRECISION, TAGS, TIMESTAMP};
-use crate::{
-    FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport, secret,
-};
+use crate::{FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport};
 
 /// Bytes that gather in the operator while something is under way.
 const GATHER: usize = 64 << 10;
@@ -52,10 +50,14 @@ const fn text(key: &'static str, doc: &'static str) -> OptionSpec {
     OptionSpec { key, kind: OptionKind::Text, required: false, default: None, doc }
 }
 
+const fn secret(key: &'static str, doc: &'static str) -> OptionSpec {
+    OptionSpec { kind: OptionKind::Secret, ..text(key, doc) }
+}
+
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         key: "url",
-        kind: OptionKind::Text,
+        kind: OptionKind::Url,
         required: true,
         default: None,
         doc: "where the database listens, such as http://127.0.0.1:8086",
@@ -63,9 +65,9 @@ const OPTIONS: &[OptionSpec] = &[
     text("database", "the database to write to (InfluxDB 1)"),
     text("bucket", "the bucket to write to (InfluxDB 2 and later)"),
     text("org", "the organisation of the bucket"),
-    text("token", "env:NAME or file:PATH of the token that is sent"),
+    secret("token", "env:NAME or file:PATH of the token that is sent"),
     text("user", "the user that is sent where there is no token"),
-    text("password", "env:NAME or file:PATH of the user's password"),
+    secret("password", "env:NAME or file:PATH of the user's password"),
     MEASUREMENT,
     TAGS,
     TIMESTAMP,
@@ -112,13 +114,6 @@ impl SinkPlugin for InfluxPlugin {
         }
         if let Err(error) = Target::check(options) {
             mistakes.push(Mistake::new("url", error));
-        }
-        for key in ["token", "password"] {
-            if let Some(reference) = options.text(key)
-                && let Err(error) = secret::check(key, reference)
-            {
-                mistakes.push(Mistake::new(key, error));
-            }
         }
         mistakes.extend(zeros(options, &[&TIMEOUT, &RETRY_WAIT]));
         mistakes

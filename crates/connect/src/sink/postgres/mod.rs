@@ -38,7 +38,7 @@ use self::writer::Writer;
 use super::only_task;
 use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
-use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport, secret};
+use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport};
 
 /// Bytes that gather in the operator while something is under way.
 const GATHER: usize = 64 << 10;
@@ -46,14 +46,14 @@ const GATHER: usize = 64 << 10;
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         key: "url",
-        kind: OptionKind::Text,
+        kind: OptionKind::Url,
         required: true,
         default: None,
         doc: "where the database is, such as postgres://me@127.0.0.1:5432/shop; without the password",
     },
     OptionSpec {
         key: "password",
-        kind: OptionKind::Text,
+        kind: OptionKind::Secret,
         required: false,
         default: None,
         doc: "env:NAME or file:PATH of the password",
@@ -116,11 +116,6 @@ impl SinkPlugin for PostgresPlugin {
         }
         if let Err(error) = RowEncoder::new(schema) {
             mistakes.push(Mistake::new("type", error));
-        }
-        if let Some(reference) = options.text("password")
-            && let Err(error) = secret::check("password", reference)
-        {
-            mistakes.push(Mistake::new("password", error));
         }
         for key in ["table", "cycles_table"] {
             if let Some(name) = options.text(key)

@@ -65,7 +65,7 @@ impl Target {
     pub(super) fn new(context: &SinkContext, columns: &[String]) -> Result<Self, Error> {
         let options = &context.options;
         let mut config = Self::check(options)?;
-        if let Some(reference) = options.text("password") {
+        if let Some(reference) = options.secret("password") {
             config.password(Secret::look_up("password", reference)?.reveal());
         }
         config
@@ -267,15 +267,17 @@ impl Session {
 fn judge(target: &Target, doing: &str, error: tokio_postgres::Error, unknown: bool) -> Trouble {
     let what = format!("{doing} {}", target.place);
     if let Some(said) = error.as_db_error() {
-        let mut text = format!("{what}: {} ({})", said.message(), said.code().code());
+        let what = format!("{what}: refused with SQLSTATE {}", said.code().code());
+        // What it says may be about rows.
+        let mut text = format!(": {}", said.message());
         for more in [said.detail(), said.where_()].into_iter().flatten() {
             text.push_str(": ");
             text.extend(more.chars().take(300));
         }
         return if may_pass(said) {
-            Trouble::Passing { error: Error::external(text), unknown, wait: None }
+            Trouble::Passing { error: Error::external(what).with_private(text), unknown, wait: None }
         } else {
-            let error = Error::user(text);
+            let error = Error::user(what).with_private(text);
             Trouble::Lasting(match said.hint() {
                 Some(hint) => error.with_hint(hint),
                 None => error.with_hint(

@@ -62,7 +62,7 @@ impl Case {
     fn context(&self, durable: Option<SinkResume>, more: &[(&str, OptionValue)]) -> SinkContext {
         let mut entries = vec![
             ("url", text(&format!("postgres://postgres@{}/postgres", self.address))),
-            ("password", text(&format!("env:{PASSWORD}"))),
+            ("password", secret(&format!("env:{PASSWORD}"))),
             ("table", text(&format!("public.{}", self.name))),
             ("retry_wait", OptionValue::Duration(10_000)),
         ];
@@ -381,7 +381,7 @@ fn what_will_not_pass_stops_the_job_and_tells_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("password");
     std::fs::write(&path, canary).unwrap();
-    let wrong = ("password", text(&format!("file:{}", path.display())));
+    let wrong = ("password", secret(&format!("file:{}", path.display())));
     let _ = thalweg_testing::logs::all();
     let failure = |durable: bool, more: &[(&str, OptionValue)], rows: u64| {
         let resume = durable.then(SinkResume::default);

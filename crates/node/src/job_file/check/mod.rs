@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_connect::sink::rejects::DEFAULT_MAX_BYTES;
 use thalweg_flow::CycleSettings;
 use thalweg_types::Micros;
 
@@ -41,6 +42,8 @@ pub struct CheckedJob {
     pub name: Arc<str>,
     pub cycle: CycleSettings,
     pub state: StateSettings,
+    /// Bytes that files of rejects may have together.
+    pub rejects: u64,
     pub sources: Vec<CheckedSource>,
     /// Each after those that it reads.
     pub operators: Vec<CheckedOperator>,
@@ -99,7 +102,7 @@ impl Context<'_> {
 }
 
 pub(super) fn check(texts: Texts, root: &Node, options: &CheckOptions) -> Result<CheckedJob, Diagnostics> {
-    let report = Report::new(texts);
+    let report = Report::new(texts, options.reach.clone());
     let checked = check_root(&report, root, options);
     let (mistakes, warnings) = report.finish();
     match checked {
@@ -124,6 +127,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
     }
     let cycle = check_cycle(&top);
     let state = state::check(&top);
+    let rejects = subsection(&top, "rejects", keys::REJECTS).and_then(|section| section.size("max_bytes"));
 
     let mut context = Context {
         report,
@@ -162,6 +166,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
         name: name?.0.into(),
         cycle,
         state,
+        rejects: rejects.unwrap_or(DEFAULT_MAX_BYTES),
         sources,
         operators,
         sinks,

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg_connect::{OptionKind, OptionSpec, Options};
+use thalweg_connect::{OptionSpec, Options};
 
 use super::{CheckedSink, CheckedSource, Named};
 use crate::job_file::section::{Report, Section};
@@ -40,8 +40,11 @@ fn files<'a>(
     specs: &'static [OptionSpec],
     options: &'a Options,
 ) -> impl Iterator<Item = (&'static str, PathBuf)> + 'a {
-    let paths = specs.iter().filter(|spec| spec.kind == OptionKind::Path);
-    paths.filter_map(|spec| Some((spec.key, identity(Path::new(options.text(spec.key)?))?)))
+    let paths = specs.iter().flat_map(|spec| {
+        let one = options.path(spec.key).into_iter();
+        one.chain(options.paths(spec.key).unwrap_or_default()).map(|path| (spec.key, path))
+    });
+    paths.filter_map(|(key, path)| Some((key, identity(path.as_path())?)))
 }
 
 /// What two names of one file have in common, whether it is there or not; `None` for what is no file.

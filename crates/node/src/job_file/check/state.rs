@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use thalweg_connect::{OptionKind, OptionValue};
+use thalweg_connect::{OptionKind, OptionValue, SecretRef};
 use thalweg_state_remote::Kind;
 use thalweg_types::Micros;
 
@@ -12,7 +12,7 @@ use super::{subsection, to_duration};
 use crate::backends;
 
 /// `state:` of the job file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StateSettings {
     pub backend: String,
     /// Where `backend` is on another machine.
@@ -34,13 +34,13 @@ pub enum Recovery {
 }
 
 /// A store on another machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RemoteSettings {
     pub kind: Kind,
     pub url: String,
     pub user: Option<String>,
-    /// `env:NAME` or `file:PATH`: a reference, never the password.
-    pub password: Option<String>,
+    /// A reference, never the password.
+    pub password: Option<SecretRef>,
     pub table: Option<String>,
     pub timeout: Option<Duration>,
 }
@@ -96,9 +96,15 @@ fn check_store(section: &Section<'_>, backend: &str) -> Option<RemoteSettings> {
     };
     let remote = RemoteSettings {
         kind,
-        url: text("url")?,
+        url: match section.value("url", OptionKind::Url)? {
+            OptionValue::Text(url) => url,
+            _ => return None,
+        },
         user: text("user"),
-        password: text("password"),
+        password: match section.value("password", OptionKind::Secret) {
+            Some(OptionValue::Secret(reference)) => Some(reference),
+            _ => None,
+        },
         table: text("table").filter(|_| kind == Kind::Hbase),
         timeout: section.duration("timeout").map(to_duration),
     };

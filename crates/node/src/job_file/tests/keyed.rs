@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_connect::Registry;
+use thalweg_connect::{Reach, Registry};
 use thalweg_flow::{Emit, Partitioner, RecordOperator, Row};
 use thalweg_types::{Batch, Error, Schema};
 
@@ -80,7 +80,8 @@ fn told(lines: &str) -> String {
         "name: keyed\nsources:\n  a: {source}\n  b: {source}\noperators:\n  op:\n    {lines}\n\
          sinks:\n  nowhere: {{ type: null, input: [op, b] }}\n"
     );
-    let options = CheckOptions { registry: Registry::builtin(), operators, workers: 2 };
+    let options =
+        CheckOptions { registry: Registry::builtin(), operators, workers: 2, reach: Reach::anything() };
     match JobFile::parse("job.yaml", &text, &[]).and_then(|file| file.check(&options)) {
         Ok(_) => "fine".to_owned(),
         Err(mistakes) => {

@@ -16,7 +16,10 @@ fn values_of_the_run_replace_those_of_the_file() {
         ],
     )
     .unwrap();
-    assert_eq!(job.sources[0].options.text("path"), Some("other=file.csv"));
+    assert_eq!(
+        job.sources[0].options.path("path").map(|path| path.as_path()),
+        Some(std::path::Path::new("other=file.csv"))
+    );
     assert_eq!(job.operators[0].partitions, 7);
     assert_eq!(job.cycle.records, Some(1000));
     assert_eq!(&*job.name, "again");
@@ -138,7 +141,10 @@ fn a_shortcut_sets_what_the_file_says() {
     assert_eq!(job.sources[0].options.integer("count"), Some(7));
     let job = read(SHORTENED, &["file=some file.csv"]).unwrap();
     assert_eq!((job.sources[0].plugin.name(), &*job.name), ("file", "from-file"));
-    assert_eq!(job.sources[0].options.text("path"), Some("some file.csv"));
+    assert_eq!(
+        job.sources[0].options.path("path").map(|path| path.as_path()),
+        Some(std::path::Path::new("some file.csv"))
+    );
     // What is no shortcut is a path still, and a shortcut's value is checked as if it stood there.
     assert_eq!(&*read(SHORTENED, &["name=other"]).unwrap().name, "other");
     assert!(read(SHORTENED, &["rows=many"]).err().unwrap().contains("count"));

@@ -108,7 +108,7 @@ impl SinkPlugin for TestSink {
     }
 
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
-        let path = options.text("path").unwrap_or_default();
+        let path = options.path("path").and_then(|path| path.to_str()).unwrap_or_default();
         let unknown = |name: &&str| schema.field(name.trim_matches(&['{', '}'][..])).is_none();
         let mistake = |name: &str| {
             let error = Error::user(format!("there is no field to fill in for {name:?}"));

@@ -115,25 +115,26 @@ fn secrets_are_references_and_are_not_repeated() {
         STATE,
         "backend: redis, url: \"redis://h\", password: \"hunter2\"",
         expect![[r#"
-        error: "password" of "state" of the job file: password: expected env:NAME or file:PATH, got something else
-         --> job.yaml:4:54
-          |
-        4 | state: { backend: redis, url: "redis://h", password: "hunter2", memory: 512MiB }     # optional; also chunk_memory, retention of reservoirs
-          |                                                      ^^^^^^^^^
-          = hint: job files are kept and shown: put the secret into the environment or a file and refer to it
-    "#]],
+            error: "password" of "state" of the job file is no reference to a secret
+             --> job.yaml:4:54
+              |
+            4 | state: { backend: redis, url: "redis://h", password: *********, memory: 512MiB }     # optional; also chunk_memory, retention of reservoirs
+              |                                                      ^^^^^^^^^
+              = expected: env:NAME or file:PATH
+              = hint: job files are kept and shown: put the secret into the environment or a file and refer to it
+        "#]],
     );
     check_example(
         STATE,
         "backend: redis, url: \"redis://:hunter2@h\"",
         expect![[r#"
-        error: "url" of "state" of the job file: expected no user in it, got one
-         --> job.yaml:4:31
-          |
-        4 | state: { backend: redis, url: "redis://:hunter2@h", memory: 512MiB }     # optional; also chunk_memory, retention of reservoirs
-          |                               ^^^^^^^^^^^^^^^^^^^^
-          = hint: write user: NAME and password: env:NAME instead
-    "#]],
+            error: "url" of "state" of the job file: expected no user in it, got one
+             --> job.yaml:4:31
+              |
+            4 | state: { backend: redis, url: ********************, memory: 512MiB }     # optional; also chunk_memory, retention of reservoirs
+              |                               ^^^^^^^^^^^^^^^^^^^^
+              = hint: write user: NAME and password: env:NAME instead
+        "#]],
     );
     check_example(
         STATE,

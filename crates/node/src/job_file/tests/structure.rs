@@ -39,7 +39,7 @@ sinks:
               |
             1 | naem: payments
               | ^^^^
-              = expected: version, name, shortcuts, cycle, state, sources, operators or sinks
+              = expected: version, name, shortcuts, cycle, state, rejects, sources, operators or sinks
               = hint: did you mean "name"?
 
             error: the job file lacks "name"

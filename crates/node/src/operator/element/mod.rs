@@ -266,6 +266,7 @@ impl Prepared {
             judges: true,
             later: None,
             takes_partitions,
+            apart: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use thalweg_connect::format::ndjson::Ndjson;
-use thalweg_connect::{FormatPlugin, Options, Registry};
+use thalweg_connect::{FormatPlugin, Options, Reach, Registry};
 use thalweg_flow::{InputId, Operator, Output, TaskInfo, collect_with_parts};
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::{ChunkBudget, Fs, IoPool, MemFs};
@@ -34,7 +34,12 @@ sinks:
   out: {{ type: \"null\", input: op }}
 "
     );
-    let options = CheckOptions { registry: Registry::builtin(), operators: Operators::builtin(), workers: 2 };
+    let options = CheckOptions {
+        registry: Registry::builtin(),
+        operators: Operators::builtin(),
+        workers: 2,
+        reach: Reach::anything(),
+    };
     JobFile::parse("job.yaml", &text, &[])
         .and_then(|file| file.check(&options))
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
@@ -88,6 +93,7 @@ impl<'a> Task<'a> {
             stage_memory: None,
             element_memory: 16 << 20,
             answers: AnswerCounts::default(),
+            failing: Default::default(),
         };
         let context = TaskContext {
             info: &info,

@@ -2,16 +2,16 @@
 //!
 //! An address that the table has without a name gives the empty text, one that it does not have gives null.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_connect::OptionKind;
 use thalweg_enrich::join::{JoinShape, JoinTable, Key};
 use thalweg_enrich::lookup::{BuildOptions, CsvOptions, LookupJoin, OpenOptions, TableBuilder};
-use thalweg_flow::{Clock, SystemClock};
+use thalweg_flow::SystemClock;
 use thalweg_types::{DataType, Error, Field};
 
-use super::{ON, Plan, prepare};
+use super::{ON, Plan, path_of, prepare};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::is_name;
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
@@ -68,19 +68,21 @@ impl OperatorPlugin for LookupJoinPlugin {
             keys: vec![Key { name: "address".to_owned(), data_type: DataType::Ip }],
             values: vec![Field::new(value, DataType::String).nullable()],
         };
-        let path = PathBuf::from(check.options().text("table").unwrap_or_default());
+        let path = path_of(check, "table");
         let mut options = OpenOptions::default();
         if let Some(bytes) = check.options().size("page_cache") {
             options.resident = bytes;
         }
-        let csv = check.options().text("csv").map(PathBuf::from);
+        let csv = check.options().path("csv").cloned();
         let name = check.name().to_string();
         let open = move || {
+            path.recheck()?;
             if let Some(csv) = &csv {
+                csv.recheck()?;
                 build(&path, csv)
                     .map_err(|error| error.context(format!("build the table of operator {name:?}")))?;
             }
-            let table = LookupJoin::open(&name, path.clone(), options, SystemClock.now())?;
+            let table = LookupJoin::open(&name, path.to_path_buf(), options, SystemClock::now())?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
         };
         prepare(check, Plan { shape, open: Box::new(open) })

@@ -1,15 +1,14 @@
 //! `member_join`: the values of the row with the same keys, such as who of an exchange is behind a MAC address on a VLAN.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_connect::OptionKind;
 use thalweg_enrich::join::{JoinShape, JoinTable, Key};
 use thalweg_enrich::member::MemberJoin;
-use thalweg_flow::{Clock, SystemClock};
+use thalweg_flow::SystemClock;
 use thalweg_types::DataType;
 
-use super::{ON, Plan, SCHEMA, TAKE, prepare, split_columns};
+use super::{ON, Plan, SCHEMA, TAKE, path_of, prepare, split_columns};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 
@@ -52,10 +51,11 @@ impl OperatorPlugin for MemberJoinPlugin {
         }
         let keys = keys.into_iter().map(|field| Key { name: field.name, data_type: field.data_type });
         let shape = JoinShape { keys: keys.collect(), values };
-        let path = PathBuf::from(check.options().text("table").unwrap_or_default());
+        let path = path_of(check, "table");
         let (name, opened) = (check.name().to_string(), shape.clone());
         let open = move || {
-            let table = MemberJoin::open(&name, path.clone(), opened.clone(), SystemClock.now())?;
+            path.recheck()?;
+            let table = MemberJoin::open(&name, path.to_path_buf(), opened.clone(), SystemClock::now())?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
         };
         prepare(check, Plan { shape, open: Box::new(open) })

@@ -15,6 +15,7 @@ mod range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use thalweg_connect::JobPath;
 use thalweg_enrich::join::{Found, JoinShape, JoinTable};
 use thalweg_flow::{InputId, Operator, Output, TableCounts};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema};
@@ -56,6 +57,11 @@ struct Plan {
 struct Side {
     /// Places of the key fields.
     keys: Vec<usize>,
+}
+
+/// The path behind a key that is required.
+fn path_of(check: &OperatorCheck<'_>, key: &str) -> JobPath {
+    check.options().path(key).cloned().unwrap_or_default()
 }
 
 /// Checks `on`, and makes the operator.

@@ -3,22 +3,27 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_connect::OptionKind;
+use thalweg_connect::{JobPath, OptionKind};
 use thalweg_enrich::join::{JoinShape, JoinTable, Key};
 use thalweg_enrich::range::{Column, Delimited, Layout, RangeColumns, RangeJoin, RangeOptions, ValueColumn};
-use thalweg_flow::{Clock, SystemClock};
+use thalweg_flow::SystemClock;
 use thalweg_types::{DataType, Schema};
 
 use super::{ON, Plan, SCHEMA, TAKE, prepare, split_columns};
 use crate::job_file::keys::{KeySpec, Shape};
-use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
+use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
 
 pub(in crate::operator) struct RangeJoinPlugin;
 
 const TEXT: Shape = Shape::Option(OptionKind::Text);
 
 const OPTIONS: &[KeySpec] = &[
-    KeySpec::new("table", TEXTS, "the files of the table: CSV or TSV, plain or gzip, or MMDB").required(),
+    KeySpec::new(
+        "table",
+        Shape::Option(OptionKind::PathList),
+        "the files of the table: CSV or TSV, plain or gzip, or MMDB",
+    )
+    .required(),
     SCHEMA,
     ON,
     TAKE,
@@ -53,8 +58,8 @@ impl OperatorPlugin for RangeJoinPlugin {
 
     fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared> {
         let columns = check.fields("schema");
-        let files: Vec<PathBuf> =
-            check.options().list("table").unwrap_or_default().iter().map(PathBuf::from).collect();
+        let paths = check.options().paths("table").unwrap_or_default().to_vec();
+        let files: Vec<PathBuf> = paths.iter().map(|path| path.as_path().to_owned()).collect();
         let columns = columns?;
         let (layout, shape) = if files.iter().all(|file| is_mmdb(file)) && !files.is_empty() {
             let (_, values) = split_columns(check, &columns, &[])?;
@@ -79,7 +84,8 @@ impl OperatorPlugin for RangeJoinPlugin {
         };
         let name = check.name().to_string();
         let open = move || {
-            let table = RangeJoin::open(&name, options.clone(), SystemClock.now())?;
+            paths.iter().try_for_each(JobPath::recheck)?;
+            let table = RangeJoin::open(&name, options.clone(), SystemClock::now())?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
         };
         prepare(check, Plan { shape, open: Box::new(open) })

@@ -39,7 +39,8 @@ pub(super) fn run(shared: &Shared, gather: Duration) {
     if let Some(failure) = failure {
         let _ = shared.failure.set(failure);
     }
-    let channels = shared.channels().clone();
+    // Taken out: channels know the thread's side, and would keep it, and their files open, for good.
+    let channels = std::mem::take(&mut *shared.channels());
     for channel in channels {
         // Whatever a callback does, the others must hear of the end.
         if catch_unwind(AssertUnwindSafe(|| channel.end())).is_err() {
@@ -114,6 +115,19 @@ mod tests {
 
     const SMALL: Committed =
         Committed { bytes: SMALL_ROUND - 1, records: FAST_RECORDS, may_sync: false, is_awaited: false };
+
+    #[test]
+    fn a_log_is_let_go_with_its_thread_and_its_handles() {
+        let fs = std::sync::Arc::new(MemFs::new());
+        let group = GroupCommit::start(Duration::ZERO).unwrap();
+        let log = Log::open(fs, "log", LogOptions::new("log", 1)).unwrap().log;
+        let handle = group.register(log, Registration::new(Durability::Written)).unwrap();
+        let shared = std::sync::Arc::downgrade(&group.shared);
+        drop(group);
+        assert!(shared.upgrade().is_some(), "the handle has it");
+        drop(handle);
+        assert!(shared.upgrade().is_none());
+    }
 
     /// Longer than any test takes.
     const LONG: Duration = Duration::from_secs(20);

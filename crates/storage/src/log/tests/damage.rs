@@ -1,7 +1,7 @@
 //! Truncated, flipped, zeroed, doubled and swapped bytes, and files in the wrong place.
 
 use super::*;
-use crate::OpenMode;
+use crate::{OpenMode, make_dir};
 
 /// A closed log of `count` records, each synced with its own group.
 fn log_of(count: u64, segment_bytes: u64) -> MemFs {
@@ -27,7 +27,7 @@ fn examine(fs: &MemFs, promised: u64) -> Result<u64, LogError> {
 /// A copy whose disk can be damaged on its own.
 fn copy(fs: &MemFs) -> MemFs {
     let copy = MemFs::new();
-    copy.create_dir_all(Path::new(DIR)).unwrap();
+    make_dir(&copy, Path::new(DIR)).unwrap();
     for path in segments(fs) {
         copy.open(&path, OpenMode::CreateNew).unwrap();
         copy.set_bytes(&path, fs.bytes(&path).unwrap()).unwrap();

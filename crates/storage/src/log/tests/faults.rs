@@ -96,9 +96,15 @@ fn open_with(disk: &MemFs, call: u64, kind: FaultKind) -> (Log, FaultyFs) {
 
 #[test]
 fn a_full_disk_says_so_keeps_what_waits_and_goes_on_when_there_is_room() {
+    for kind in [FaultKind::Enospc, FaultKind::Edquot] {
+        full_disk(kind);
+    }
+}
+
+fn full_disk(kind: FaultKind) {
     let disk = MemFs::new();
     open(&disk).unwrap().log.close().unwrap();
-    let (mut log, faulty) = open_with(&disk, calls_to_open(&disk) + 1, FaultKind::Enospc);
+    let (mut log, faulty) = open_with(&disk, calls_to_open(&disk) + 1, kind);
     append(&mut log, 5);
     let error = log.flush().unwrap_err();
     assert_eq!(faulty.hits(), 1);

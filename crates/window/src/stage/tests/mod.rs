@@ -4,6 +4,8 @@
 mod bounded;
 mod cases;
 mod crash;
+mod guard;
+mod hashes;
 mod live;
 mod naive;
 mod oracle;

@@ -77,6 +77,7 @@ pub(super) fn options() -> impl Strategy<Value = StageOptions> {
             dedup: dedup.map(|span| (ID, span)),
             chunk_rows,
             retention: None,
+            ..StageOptions::default()
         },
     )
 }

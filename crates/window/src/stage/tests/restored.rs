@@ -317,7 +317,7 @@ fn a_manifest_of_the_first_version_goes_on_and_has_what_was_sealed_as_its_bound(
         let commit = world.commit.as_mut().unwrap();
         let manifest = Manifest::parse(&commit.manifest).unwrap();
         assert_eq!((manifest.bound, manifest.to_bytes()), (Some(46 * SECOND), commit.manifest.clone()));
-        commit.manifest = manifest.to_bytes_of_version_1();
+        commit.manifest = manifest.to_bytes_of_version(1);
         world.options.lateness = lateness * SECOND;
         world.crash().unwrap();
         assert_eq!(world.stage.judge.bound(), Some(bound * SECOND));

@@ -1,0 +1,88 @@
+//! Rejects by source and code: what the summary, the live graph and `reject_limit` go by.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Rejects by source and code, shared with whoever shows them.
+#[derive(Clone, Debug, Default)]
+pub struct RejectCounts(Arc<Mutex<Counts>>);
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    by_source: BTreeMap<String, SourceRejects>,
+    removed: Removed,
+}
+
+/// Rejects that are counted, and not kept any more: their files made room for newer ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Removed {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct SourceRejects {
+    by_code: BTreeMap<String, u64>,
+    /// Place and reason of the first one.
+    first: String,
+}
+
+impl RejectCounts {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was removed to make room.
+    pub fn removed(&self) -> Removed {
+        self.lock().removed
+    }
+
+    pub(super) fn add_removed(&self, bytes: u64) {
+        let removed = &mut self.lock().removed;
+        removed.files += 1;
+        removed.bytes += bytes;
+    }
+
+    /// For the commit record.
+    pub(super) fn all(&self) -> (BTreeMap<String, SourceRejects>, Removed) {
+        let counts = self.lock();
+        (counts.by_source.clone(), counts.removed)
+    }
+
+    pub(super) fn set(&self, by_source: BTreeMap<String, SourceRejects>, removed: Removed) {
+        *self.lock() = Counts { by_source, removed };
+    }
+
+    /// Counts by source, then by code.
+    pub fn by_source(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
+        let counts = self.lock();
+        counts.by_source.iter().map(|(source, rejects)| (source.clone(), rejects.by_code.clone())).collect()
+    }
+
+    /// Place and reason of the first reject of a source: `line 2: field "n": expected int64, got "x"`.
+    pub fn first_of(&self, source: &str) -> Option<String> {
+        self.lock().by_source.get(source).map(|rejects| rejects.first.clone())
+    }
+
+    pub fn total(&self) -> u64 {
+        self.by_source().values().flat_map(BTreeMap::values).sum()
+    }
+
+    /// Counts one, and returns how many the source has now. `describe` says what the first one is about.
+    pub(super) fn add(&self, source: &str, code: &str, describe: impl FnOnce() -> String) -> u64 {
+        let mut counts = self.lock();
+        let sources = &mut counts.by_source;
+        let by_code = match sources.get_mut(source) {
+            Some(rejects) => &mut rejects.by_code,
+            None => {
+                let rejects = SourceRejects { by_code: BTreeMap::new(), first: describe() };
+                &mut sources.entry(source.to_owned()).or_insert(rejects).by_code
+            }
+        };
+        match by_code.get_mut(code) {
+            Some(count) => *count += 1,
+            None => drop(by_code.insert(code.to_owned(), 1)),
+        }
+        by_code.values().sum()
+    }
+}

@@ -1,0 +1,192 @@
+//! Records over TCP: any number of connections, each a stream of its own (with a header of its own, where the
+//! format has one).
+//!
+//! A last line without a line end counts when the connection closes, and is a reject when it breaks off. There is no
+//! acknowledgement. Drained, the source accepts no connection any more and reads what has already arrived.
+//!
+//! What is bounded, and what happens then (`peers` keeps the books):
+//! * The queue, in bytes. Records that wait and records that are not finished yet count. When it is full connections are not
+//!   read, so their senders wait. When unfinished records take nearly all of it, the connection with the largest is closed.
+//! * Connections. When all places are taken the one that has been silent longest makes room for a new one.
+//! * Silence. A connection that says nothing for `idle`, or for a minute in the middle of a record, is closed.
+//!
+//! An unfinished record of a connection that is closed is a reject (`unfinished`).
+
+mod accept;
+mod peers;
+mod read;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_flow::{Poll, Source, Waker};
+use thalweg_types::{Error, Micros};
+use tracing::info;
+
+use self::peers::{Peers, Settings};
+use super::connections::ConnectionCounts;
+use super::handover::{DEFAULT_QUEUE, Filler, Handover, Intake, io_runtime};
+use super::{BlockCodec, LISTEN, QUEUE, check_listen, decoders_of, reader_of};
+use crate::format::RecordFormat;
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
+
+const DEFAULT_CONNECTIONS: usize = 1024;
+
+/// What the kernel keeps for us while we are busy.
+const BACKLOG: i32 = 1_024;
+
+const DEFAULT_IDLE: Duration = Duration::from_secs(3_600);
+
+/// The plug-in.
+pub struct TcpPlugin;
+
+impl SourcePlugin for TcpPlugin {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn doc(&self) -> &'static str {
+        "records over TCP connections"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        &[
+            LISTEN,
+            QUEUE,
+            OptionSpec {
+                key: "connections",
+                kind: OptionKind::Integer { min: 1, max: 65_536 },
+                required: false,
+                default: Some("1024"),
+                doc: "connections at a time; when all are taken the one that has been silent longest makes room. All such sources together have a quarter of the process's open files, or more where these are many",
+            },
+            OptionSpec {
+                key: "idle",
+                kind: OptionKind::Duration,
+                required: false,
+                default: Some("1h"),
+                doc: "a connection that says nothing for so long is closed; in the middle of a record after a minute",
+            },
+        ]
+    }
+
+    fn default_format(&self) -> Option<&'static str> {
+        Some("ndjson")
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn check(&self, options: &Options) -> Vec<Mistake> {
+        check_listen(options).into_iter().collect()
+    }
+
+    fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
+        let format = reader_of(&context)?;
+        let listen = context.options.text("listen").unwrap_or_default();
+        let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
+        let connections = context.options.integer("connections").map_or(DEFAULT_CONNECTIONS, |n| n as usize);
+        let idle = context.options.duration("idle").map_or(DEFAULT_IDLE, |micros| {
+            Duration::from_micros(micros.unsigned_abs()).max(Duration::from_millis(1))
+        });
+        let settings = Settings { connections, idle };
+        let source = TcpSource::bind(listen, Arc::clone(&format), queue, settings)
+            .map_err(|error| error.context(format!("source {:?}", context.name)))?;
+        let address = source.address();
+        let counts = Arc::clone(&source.counts);
+        info!(source = %context.name, %address, "listening on tcp");
+        let kept = Arc::clone(&format);
+        Ok(BuiltSource {
+            source: Box::new(source),
+            decoder: decoders_of(&context, format),
+            schema: context.schema,
+            ingress: None,
+            address: Some(address),
+            connections: Some(counts),
+            replay: Replay::Journal(BlockCodec::new(Some(kept))),
+        })
+    }
+}
+
+/// Listens on one address.
+pub struct TcpSource {
+    listener: Option<TcpListener>,
+    address: SocketAddr,
+    format: Arc<dyn RecordFormat>,
+    intake: Intake<()>,
+    settings: Settings,
+    counts: Arc<ConnectionCounts>,
+    filler: Filler,
+}
+
+impl TcpSource {
+    /// # Errors
+    /// Where the address cannot be bound.
+    pub fn bind(
+        listen: &str,
+        format: Arc<dyn RecordFormat>,
+        queue: usize,
+        settings: Settings,
+    ) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| {
+            Error::external(format!("listen on tcp {listen:?}"))
+                .with_hint("choose an address of this machine and a port that nobody else listens on")
+                .with_source(error)
+        };
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        // More than the usual: a crowd must not fill it while those before it make room.
+        socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener: Some(listener),
+            address,
+            intake: Intake::new(Arc::new(Handover::new(queue).of_records(format.block_records()))),
+            format,
+            settings,
+            counts: Arc::default(),
+            filler: Filler::new(),
+        })
+    }
+
+    /// Where it listens, with the port that it really got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Source for TcpSource {
+    fn start(&mut self, waker: Waker) -> Result<(), Error> {
+        self.intake.handover().set_waker(waker);
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        let runtime = io_runtime()?;
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)
+                .map_err(|error| Error::external("hand a socket to the I/O runtime").with_source(error))?
+        };
+        let handover = Arc::clone(self.intake.handover());
+        let peers = Arc::new(Peers::new(
+            Arc::clone(&self.format),
+            Arc::clone(&handover),
+            self.settings,
+            Arc::clone(&self.counts),
+        ));
+        // Connections are in the task's own set and end with it.
+        self.filler.start(runtime, |drain| async move {
+            accept::accept(listener, peers, drain).await;
+            handover.close();
+        });
+        Ok(())
+    }
+
+    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
+        self.intake.poll(max_bytes).map(|(poll, _)| poll)
+    }
+
+    fn drain(&mut self) {
+        self.filler.drain(self.intake.handover());
+    }
+}

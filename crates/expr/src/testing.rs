@@ -1,0 +1,8 @@
+//! A mistake for tests of what stands above: what happens when an expression panics.
+
+/// `LENGTH` of this text panics.
+pub const TRIPWIRE: &str = "a text whose length panics";
+
+pub(crate) fn trip(text: &str) {
+    assert_ne!(text, TRIPWIRE, "a planted panic");
+}

@@ -1,0 +1,178 @@
+//! One query by one worker: asked, answered, and the worker idle again or gone.
+//!
+//! The clock of the query runs while the node waits for its worker, and not while the worker waits for a reader. Who is over
+//! time is killed: a function may compute for hours between two looks at a flag.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use thalweg_table::Catalog;
+use thalweg_types::Error;
+use tokio::time::{Instant, timeout};
+
+use super::counts::Stopped;
+use super::lend::Loan;
+use super::outlet::{Outlet, Shut, late};
+use super::pool::Pool;
+use super::process::{Said, Worker};
+use crate::limits::Exceeded;
+use crate::output::Format;
+use crate::wire::error::Told;
+use crate::wire::message::{FromWorker, Lent, Query, ToWorker};
+
+/// How long a query may take to stop when it is over or nobody waits for it; then its worker is killed.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// A query, and what it may take.
+pub(super) struct Call<'a> {
+    pub(super) pool: &'a Arc<Pool>,
+    pub(super) catalog: &'a Arc<dyn Catalog>,
+    pub(super) sql: &'a str,
+    pub(super) format: Format,
+    /// To compute, and as long again for a reader of each piece.
+    pub(super) time: Duration,
+    pub(super) patience: Duration,
+    /// Where its time is up it begins anew later, so that nothing is wrong with it.
+    pub(super) is_try: bool,
+}
+
+/// How it ended. The outlet has been told nothing of it.
+pub(super) enum Ended {
+    /// The reply is whole.
+    Whole,
+    /// The worker says what is wrong with the query.
+    Failed(Error),
+    /// The worker has ended over it, or has been killed.
+    Stopped(Error),
+    /// Nobody waits for the rest.
+    Left,
+    /// It takes more than a short try has.
+    NeedsMore,
+}
+
+/// What a worker comes up with.
+enum Step {
+    Piece(Bytes),
+    End,
+    Failed(Told),
+}
+
+impl Call<'_> {
+    /// Runs the query. Its worker comes back where there still is one, to be [settled](Self::settle).
+    pub(super) async fn run(&self, mut worker: Worker, outlet: &mut Outlet<'_>) -> (Ended, Option<Worker>) {
+        let mut loan = Loan::new(Arc::clone(self.catalog));
+        let mut left = self.time;
+        let mut is_asked = false;
+        loop {
+            let begun = Instant::now();
+            let step = async {
+                if !std::mem::replace(&mut is_asked, true) {
+                    self.ask(&mut worker, &mut loan).await?;
+                }
+                step(&mut worker, &mut loan).await
+            };
+            let step = tokio::select! {
+                step = timeout(left, step) => step,
+                () = outlet.closed() => return (Ended::Left, Some(cancelled(worker).await)),
+            };
+            left = left.saturating_sub(begun.elapsed());
+            let piece = match step {
+                Ok(Ok(Step::Piece(piece))) => piece,
+                Ok(Ok(Step::End)) => return (Ended::Whole, Some(worker)),
+                Ok(Ok(Step::Failed(told))) => return (Ended::Failed(told.into()), Some(worker)),
+                Ok(Err(error)) => return (Ended::Stopped(self.bury(worker, error).await), None),
+                Err(_) if self.is_try => return (Ended::NeedsMore, Some(cancelled(worker).await)),
+                Err(_) => {
+                    self.kill(worker, Stopped::Time).await;
+                    return (Ended::Stopped(Exceeded::Time { limit: self.time }.into_error()), None);
+                }
+            };
+            let ended = match outlet.put(piece, self.patience).await {
+                Ok(()) => continue,
+                Err(Shut::Gone) => Ended::Left,
+                Err(Shut::Late) => Ended::Failed(late(self.patience)),
+                Err(Shut::Full) => Ended::NeedsMore,
+            };
+            return (ended, Some(cancelled(worker).await));
+        }
+    }
+
+    async fn ask(&self, worker: &mut Worker, loan: &mut Loan) -> io::Result<()> {
+        let tables = loan.tables().await;
+        let keep = worker.sent.forget_gone();
+        let query = Query { sql: self.sql.to_owned(), format: self.format, tables, keep };
+        worker.say(&ToWorker::Query(query)).await
+    }
+
+    /// Waits until nothing of a query computes any more, and has its worker wait for the next one. A worker that takes long
+    /// is killed, for this reason.
+    pub(super) async fn settle(&self, mut worker: Worker, why: Stopped) {
+        let kind = worker.kind;
+        let idle = async {
+            loop {
+                match worker.hear().await? {
+                    Said::Message(FromWorker::Idle { is_spent }) => return io::Result::Ok(is_spent),
+                    // The query is over: it gets no answer that could make it go on.
+                    Said::Message(FromWorker::Ask(_)) => worker.say(&Lent::Snapshot(Ok(None))).await?,
+                    _ => {}
+                }
+            }
+        };
+        match timeout(QUIET, idle).await {
+            Ok(Ok(false)) => self.pool.shelve(worker),
+            Ok(Ok(true)) => {
+                worker.end().await;
+                self.pool.stock(kind);
+            }
+            Ok(Err(_)) | Err(_) => self.kill(worker, why).await,
+        }
+    }
+
+    async fn kill(&self, worker: Worker, why: Stopped) {
+        let (kind, pid) = (worker.kind, worker.pid());
+        worker.end().await;
+        tracing::debug!(pid, ?why, "a worker for SQL was killed");
+        self.pool.tallies.stopped(why);
+        self.pool.stock(kind);
+    }
+
+    /// The error for a query whose worker is no more, or does not make sense.
+    async fn bury(&self, worker: Worker, error: io::Error) -> Error {
+        let kind = worker.kind;
+        let ending = worker.end().await;
+        self.pool.stock(kind);
+        let is_gone = matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        );
+        let (why, told) = match is_gone {
+            true => ending.told(self.pool.memory(kind)),
+            false => (Stopped::Other, Error::external("talk with a process for SQL").with_source(error)),
+        };
+        self.pool.tallies.stopped(why);
+        told
+    }
+}
+
+/// Tells a worker that nobody waits for its query.
+async fn cancelled(mut worker: Worker) -> Worker {
+    // Where that fails it is found to be gone soon.
+    let _ = worker.say(&ToWorker::Cancel).await;
+    worker
+}
+
+async fn step(worker: &mut Worker, loan: &mut Loan) -> io::Result<Step> {
+    loop {
+        match worker.hear().await? {
+            Said::Piece(piece) => return Ok(Step::Piece(piece)),
+            Said::Message(FromWorker::Ask(name)) => loan.answer(worker, name).await?,
+            Said::Message(FromWorker::End) => return Ok(Step::End),
+            Said::Message(FromWorker::Failed(told)) => return Ok(Step::Failed(told)),
+            Said::Message(FromWorker::Ready | FromWorker::Idle { .. }) => {
+                return Err(io::Error::new(ErrorKind::InvalidData, "it says what nobody asked"));
+            }
+        }
+    }
+}

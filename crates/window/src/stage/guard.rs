@@ -1,0 +1,254 @@
+//! What filters and arguments give for a batch: columns, which rows went beyond a bound, and what failed.
+//!
+//! Expressions are evaluated before anything else is done with a batch. A row that went beyond a bound of expressions is
+//! null, and its answer names every output that needed it. A mistake of ours in an expression, an error or a panic, ends
+//! the stage, but for queries that are *guarded*: for those it is as if the row had gone beyond a bound, and the caller
+//! hears which query it was. Whether a row fails hangs on the row alone, so answers are a function of the records still.
+//!
+//! Not here: who takes a query that fails out of the plan (the node, by a command in the job's order).
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::BooleanBuffer;
+use thalweg_expr::{Bound, SqlError, Values};
+use thalweg_types::{Batch, DataType, Error};
+
+use super::{Arg, Filter, Stage};
+use crate::judge::Verdicts;
+
+/// Bytes of text and blobs that the arguments and answers of one call may have, as far as that can be told before: a
+/// batch that would have more is to be given in pieces.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// Filters and arguments of a batch, by their place in the layout.
+#[derive(Default)]
+pub(super) struct Evaluated {
+    pub(super) columns: BTreeMap<usize, ArrayRef>,
+    pub(super) filters: BTreeMap<usize, BooleanBuffer>,
+    /// Rows without a value, where there are some.
+    misfits: BTreeMap<usize, Vec<u32>>,
+    failed: BTreeMap<usize, SqlError>,
+}
+
+impl Evaluated {
+    fn values(
+        &mut self,
+        place: usize,
+        bound: &Bound,
+        is_guarded: bool,
+        input: &RecordBatch,
+    ) -> Result<Values, Error> {
+        let mut values = match is_guarded {
+            true => bound.values_or_nulls(input),
+            false => bound.values(input).map_err(|error| failed(&error))?,
+        };
+        if !values.misfits.is_empty() {
+            self.misfits.insert(place, std::mem::take(&mut values.misfits));
+        }
+        if let Some(error) = values.failure.take() {
+            self.failed.insert(place, error);
+        }
+        Ok(values)
+    }
+}
+
+fn failed(error: &SqlError) -> Error {
+    Error::user(format!("evaluate an expression: {error}"))
+}
+
+impl Stage {
+    /// Guards a query: what its expressions cannot compute because of a mistake of ours is null and named, and the query is
+    /// in [`super::Answers::failed`]. Without this it ends the stage.
+    pub fn guard_query(&mut self, name: &str) {
+        for query in self.queries.iter_mut().filter(|query| query.name == name) {
+            query.is_guarded = true;
+        }
+        self.set_guards();
+    }
+
+    /// Says of filters and arguments whether only guarded queries have them.
+    pub(super) fn set_guards(&mut self) {
+        let mut open: Vec<usize> = Vec::new();
+        for place in 0..self.queries.len() {
+            if !self.queries[place].is_guarded {
+                open.extend(self.filter_of(place));
+                open.extend(self.args_of(place).into_iter().map(|(_, arg)| arg));
+            }
+        }
+        for filter in self.filters.iter_mut().flatten() {
+            filter.is_guarded = !open.contains(&filter.layout);
+        }
+        for arg in &mut self.args {
+            arg.is_guarded = !open.contains(&arg.layout);
+        }
+    }
+
+    /// Layout column of a query's filter.
+    fn filter_of(&self, query: usize) -> Option<usize> {
+        let filter = self.leaves[self.queries[query].leaf].as_ref()?.filter?;
+        self.filters[filter].as_ref().map(|filter| filter.layout)
+    }
+
+    /// Outputs of a query that have an argument, with its layout column.
+    fn args_of(&self, query: usize) -> Vec<(u32, usize)> {
+        let query = &self.queries[query];
+        let Some(node) = &self.leaves[query.leaf] else { return Vec::new() };
+        let arg = |call: usize| node.leaf.calls[call].arg_index.map(|arg| node.leaf.args[arg]);
+        let outputs = query.outputs.iter().enumerate();
+        outputs.filter_map(|(output, call)| Some((output as u32, arg(*call)?))).collect()
+    }
+
+    /// Evaluates every filter and argument over the columns that the plan reads.
+    pub(super) fn evaluate(&mut self, input: &RecordBatch) -> Result<Evaluated, Error> {
+        let mut evaluated = Evaluated::default();
+        for filter in self.filters.iter().flatten() {
+            let Filter { condition, is_guarded, layout, .. } = filter;
+            let bits = match condition {
+                Some(condition) => {
+                    let values =
+                        naming(self, *layout, || evaluated.values(*layout, condition, *is_guarded, input))?;
+                    values.conditions().map_err(|error| failed(&error))?
+                }
+                None => BooleanBuffer::new_set(input.num_rows()),
+            };
+            evaluated.filters.insert(*layout, bits);
+        }
+        for arg in &self.args {
+            let Arg { value: Some(value), is_guarded, layout, .. } = arg else { continue };
+            let values = naming(self, *layout, || evaluated.values(*layout, value, *is_guarded, input))?;
+            evaluated.columns.insert(*layout, values.array);
+        }
+        self.note_texts(&evaluated);
+        Ok(evaluated)
+    }
+
+    /// Keeps the length of the longest text that each leaf has been given.
+    fn note_texts(&mut self, evaluated: &Evaluated) {
+        for (layout, column) in &evaluated.columns {
+            let longest = longest_of(column);
+            if longest > 0 {
+                let leaves = self.leaves.iter_mut().flatten().map(|node| &mut node.leaf);
+                leaves.filter(|leaf| leaf.args.contains(layout)).for_each(|leaf| {
+                    leaf.longest = leaf.longest.max(longest);
+                });
+            }
+        }
+    }
+
+    /// Adds what went beyond a bound to `misfits`, for records that were added to the query or would have been.
+    pub(super) fn name_misfits(
+        &self,
+        evaluated: &Evaluated,
+        verdicts: &Verdicts,
+        misfits: &mut Vec<(u32, u32, u32)>,
+    ) {
+        if evaluated.misfits.is_empty() {
+            return;
+        }
+        let of = |layout: usize| evaluated.misfits.get(&layout).map_or(&[][..], Vec::as_slice);
+        let accepted =
+            |row: &&u32| verdicts.accepted.as_ref().is_none_or(|accepted| accepted[**row as usize]);
+        for place in 0..self.queries.len() {
+            let filter = self.filter_of(place);
+            for row in filter.map_or(&[][..], of).iter().filter(accepted) {
+                misfits.extend(
+                    (0..self.queries[place].outputs.len()).map(|output| (*row, place as u32, output as u32)),
+                );
+            }
+            let passes = filter.and_then(|filter| evaluated.filters.get(&filter));
+            let passes = |row: &&u32| passes.is_none_or(|bits| bits.value(**row as usize));
+            for (output, arg) in self.args_of(place) {
+                let rows = of(arg).iter().filter(accepted).filter(passes);
+                misfits.extend(rows.map(|row| (*row, place as u32, output)));
+            }
+        }
+    }
+
+    /// Guarded queries that failed, and what was said.
+    pub(super) fn failed_queries(&self, evaluated: &Evaluated) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for (layout, error) in &evaluated.failed {
+            for place in 0..self.queries.len() {
+                let has = self.filter_of(place) == Some(*layout)
+                    || self.args_of(place).iter().any(|(_, arg)| arg == layout);
+                if has {
+                    all.push((self.queries[place].name.clone(), error.to_string()));
+                }
+            }
+        }
+        all
+    }
+
+    /// Names of the queries that have a filter or an argument.
+    fn having(&self, layout: usize) -> Vec<String> {
+        let has = |place: &usize| {
+            self.filter_of(*place) == Some(layout)
+                || self.args_of(*place).iter().any(|(_, arg)| *arg == layout)
+        };
+        (0..self.queries.len()).filter(has).map(|place| self.queries[place].name.clone()).collect()
+    }
+
+    /// How many records of a batch, from its first, are to be answered at once, so that long texts that are made, or that
+    /// answers have, do not pile up: all of them where no argument is a text.
+    pub fn rows_at_once(&self, batch: &Batch) -> usize {
+        let is_text = |data_type: &DataType| matches!(data_type, DataType::String | DataType::Bytes);
+        if !self.args.iter().any(|arg| is_text(&arg.data_type)) {
+            return batch.len().max(1);
+        }
+        let columns: Vec<ArrayRef> = self.input.iter().map(|column| batch.column(*column).clone()).collect();
+        let schema = self.schema_of_input();
+        let Ok(records) = RecordBatch::try_new(schema.arrow().clone(), columns) else {
+            return batch.len().max(1);
+        };
+        // Texts that are made to be counted or kept are there for all rows, as those are that are answered.
+        let made =
+            self.args.iter().filter_map(|arg| Some((arg.layout, arg.value.as_ref()?.most_text(&records))));
+        let made: BTreeMap<usize, usize> = made.collect();
+        let mut bytes = made.values().fold(0, |sum: usize, most| sum.saturating_add(*most));
+        for (place, query) in self.queries.iter().enumerate() {
+            let DataType::Struct(fields) = &query.data_type else { continue };
+            let known = self.leaves[query.leaf].as_ref().map_or(0, |node| node.leaf.longest);
+            for (output, layout) in self.args_of(place) {
+                if is_text(&fields[output as usize].data_type) {
+                    let most = made.get(&layout).copied().unwrap_or(0);
+                    bytes = bytes.saturating_add(most.max(known));
+                }
+            }
+        }
+        (ANSWER_BYTES / bytes.max(1)).clamp(1, batch.len().max(1))
+    }
+}
+
+/// Has a panic say which queries it is about, and how the job starts without them.
+fn naming<T>(stage: &Stage, layout: usize, evaluate: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let says = |what: &str| {
+        let names =
+            stage.having(layout).iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        format!("query {names}: {what}")
+    };
+    match catch_unwind(AssertUnwindSafe(evaluate)) {
+        Ok(outcome) => outcome.map_err(|error| error.context(says("its expressions"))),
+        Err(payload) => {
+            let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+            match text {
+                Some(text) => resume_unwind(Box::new(says(&text))),
+                None => resume_unwind(payload),
+            }
+        }
+    }
+}
+
+/// The longest text or blob of a column.
+fn longest_of(column: &ArrayRef) -> usize {
+    // The length stands in the first bytes of a view.
+    let most = |views: &[u128]| views.iter().map(|view| *view as u32).max().unwrap_or(0) as usize;
+    if let Some(texts) = column.as_string_view_opt() {
+        most(texts.views())
+    } else {
+        column.as_binary_view_opt().map_or(0, |blobs| most(blobs.views()))
+    }
+}
