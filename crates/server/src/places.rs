@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 pub(crate) const RESERVE: usize = 32;
 
 const WAITED: Duration = Duration::from_secs(1);
-const WAITED_IN_RESERVE: Duration = Duration::from_millis(100);
+const WAITED_IN_RESERVE: Duration = Duration::from_millis(30);
 
 /// How often one without a place looks for one.
 const LOOK: Duration = Duration::from_millis(20);
