@@ -163,7 +163,7 @@ fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<Che
 /// Waits for all jobs, draining them at the first signal and ending them at the second, or as soon as a sync has failed.
 ///
 /// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal. So does
-/// one with a job that is read-only.
+/// one with a job that is read-only, or with one that is being opened, such as a read-only one that is started again.
 fn wait(
     node: &Node,
     running: &mut Vec<Arc<RunningJob>>,
@@ -177,9 +177,18 @@ fn wait(
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
     let mut is_told = vec![false; running.len()];
     loop {
+        // Looked at first: what is opened by then is in the list.
+        let is_opening = node.is_opening();
         if door.is_some() {
             for job in node.list() {
                 if !running.iter().any(|known| Arc::ptr_eq(known, &job)) {
+                    // One that was being opened when the signal came.
+                    if asked > 0 {
+                        job.drain();
+                    }
+                    if asked > 1 {
+                        job.abort();
+                    }
                     running.push(job);
                     ends.push(None);
                     is_told.push(false);
@@ -188,7 +197,9 @@ fn wait(
         }
         match ends.iter().position(Option::is_none) {
             Some(next) => ends[next] = running[next].wait_timeout(LOOK),
-            None if is_idle_node && asked == 0 && failed_sync().is_none() => std::thread::sleep(LOOK),
+            None if (is_idle_node || is_opening) && asked == 0 && failed_sync().is_none() => {
+                std::thread::sleep(LOOK);
+            }
             None => break,
         }
         // Told when it happens: other jobs may run for long.

@@ -343,6 +343,11 @@ impl Node {
         self.jobs().values().cloned().collect()
     }
 
+    /// Whether a job is being opened; it is in the list when this says no again.
+    pub fn is_opening(&self) -> bool {
+        !self.opening.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub fn job(&self, name: &str) -> Option<Arc<RunningJob>> {
         self.jobs().get(name).cloned()
     }

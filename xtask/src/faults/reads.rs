@@ -143,7 +143,7 @@ pub(super) fn full(bench: &Bench) -> Result<()> {
     let text = serde_json::to_vec(&job())?;
     let (status, reply) = client.connection.post(JOB, &[&text])?;
     ensure!(status == 201, "started again: {status} {}", String::from_utf8_lossy(reply));
-    let again = client.read().context("started again")?;
+    let again = client.read().with_context(|| format!("started again: {}", engine.said()))?;
     ensure!(again.iter().zip(&values).all(|(now, before)| now <= before), "{again:?} after {values:?}");
     for _ in 0..CARDS {
         let (status, error) = client.post()?;

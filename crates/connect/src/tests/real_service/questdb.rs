@@ -54,5 +54,6 @@ fn points_are_rows_and_types_that_do_not_fit_stop_the_job() {
     sink.give_batch(batch(&other, vec![Arc::clone(&column), column])).unwrap();
     let error = sink.failure();
     assert!(error.message().contains("refuses points (400)"), "{error}");
-    assert!(error.message().contains("cast error") && error.message().contains("column: n"), "{error}");
+    let said = error.chain();
+    assert!(said.contains("cast error") && said.contains("column: n"), "{said}");
 }
