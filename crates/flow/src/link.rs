@@ -272,7 +272,8 @@ impl Outlet {
         Ok(self.send())
     }
 
-    /// Packs several batches into few items. Where an item ends and the next begins, order numbers differ.
+    /// Packs several batches into few items. Where an item ends and the next begins, order numbers differ; batches of
+    /// other columns never share one.
     fn pack(
         &mut self,
         range: SeqRange,
@@ -288,7 +289,9 @@ impl Outlet {
             let cut = match (bounds(&self.pending[index]), next.and_then(bounds)) {
                 (Some((_, last)), Some((first, _))) => {
                     let small = rows < SMALL || next.is_some_and(|next| next.len() < SMALL / 4);
-                    (last < first && !small).then_some(first)
+                    // Answers of a query that was added say `since` or not, by the partition that they come from.
+                    let alike = next.is_none_or(|next| are_alike(&self.pending[index], next));
+                    (last < first && !(small && alike)).then_some(first)
                 }
                 _ => None,
             };
@@ -358,4 +361,10 @@ fn spread_by_key(batch: &Batch, columns: &[usize], lists: &mut [Vec<u32>]) -> Re
         }
     }
     Ok(())
+}
+
+/// Whether two batches have the same columns, so that one can be made of them.
+fn are_alike(batch: &Batch, other: &Batch) -> bool {
+    let (one, other) = (batch.records().schema_ref(), other.records().schema_ref());
+    Arc::ptr_eq(one, other) || one.fields() == other.fields()
 }

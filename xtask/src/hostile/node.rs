@@ -204,7 +204,7 @@ fn mud(tcp: SocketAddr) -> Value {
             "h": { "type": "http", "queue": "8MiB", "schema": { "ts": "timestamp(ms)", "k": "string", "v": "int64" }, "time": "ts", "lateness": "2h" },
             "l": { "type": "tcp", "listen": tcp.to_string(), "format": "ndjson", "queue": "8MiB", "schema": { "k": "string" } },
         },
-        "operators": { "m": { "type": "metrics", "input": "h", "partition_by": ["k"], "partitions": 1, "queries": {
+        "operators": { "m": { "type": "metrics", "input": "h", "partition_by": ["k"], "queries": {
             "n": "SELECT count(*) AS n FROM h GROUP BY k OVER INFINITE",
         } } },
         "sinks": {

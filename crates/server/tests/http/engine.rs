@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use thalweg_connect::{BuiltSource, OptionSpec, SourceContext, SourcePlugin};
+use thalweg_connect::{BuiltSource, OptionSpec, Reach, SourceContext, SourcePlugin};
 use thalweg_node::Node;
 use thalweg_server::{NodeControl, Readiness, Server};
 use thalweg_types::Error;
@@ -39,7 +39,10 @@ fn site() -> Site {
 }
 
 fn site_of(node: &Arc<Node>) -> Site {
-    let control = NodeControl::new(Arc::clone(node));
+    site_with(NodeControl::new(Arc::clone(node)))
+}
+
+fn site_with(control: NodeControl) -> Site {
     control.set_readiness(Readiness::Ready);
     let server = Server::bind("127.0.0.1:0", Arc::new(control), crate::client::options()).unwrap();
     Site::of(server)
@@ -123,6 +126,39 @@ fn queries_come_and_go_while_a_job_runs() {
     assert_eq!(site.delete(&path).status, 204);
     site.get(&format!("{path}?card=c1")).expect_error(404, "not_found");
     assert_eq!(site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines()[0].get("largest"), None);
+}
+
+#[test]
+fn answers_with_and_without_since_leave_together() {
+    let control = NodeControl::new(Arc::new(Node::builder().workers(1).open().unwrap()));
+    let site = site_with(control.with_reach(Reach::anything()));
+    let folder = tempfile::tempdir().unwrap();
+    let written = folder.path().join("answers.ndjson");
+    let answers = format!(
+        "answers: {{ type: file, path: {}, format: ndjson, input: {{ from: features, flush: 50ms }} }}",
+        json!(written)
+    );
+    let file = FILE
+        .replace("    partition_by: card\n", "    partition_by: card\n    partitions: 2\n")
+        .replace("answers: { type: 'null', input: features }", &answers);
+    assert_eq!(site.post("/v1/jobs/payments", &file).status, 201);
+    // One partition has a record, so that its answers say from when a later query counts; the other's need not.
+    assert_eq!(site.post(RECORDS, &payment(1_000, "c1", 2.5)).status, 200);
+    let count = "SELECT count(*) AS n FROM payments GROUP BY card OVER INFINITE";
+    assert_eq!(site.post(&format!("{QUERIES}/n"), count).status, 201);
+    const ROUNDS: usize = 20;
+    for round in 1..=ROUNDS {
+        for card in ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"] {
+            let reply = site.post(RECORDS, &payment(2_000, card, 1.0));
+            assert_eq!(reply.lines()[0]["n"]["n"], round, "{reply:?}");
+        }
+    }
+    assert_eq!(site.delete("/v1/jobs/payments").json()["state"], "done");
+    let lines = std::fs::read_to_string(written).unwrap();
+    let (with, without): (Vec<&str>, Vec<&str>) =
+        lines.lines().skip(1).partition(|line| line.contains("\"since\""));
+    assert!(!with.is_empty() && !without.is_empty(), "{lines}");
+    assert_eq!(with.len() + without.len(), 8 * ROUNDS, "{lines}");
 }
 
 const TOTAL: &str = "SELECT count(*) AS n FROM payments OVER INFINITE";
