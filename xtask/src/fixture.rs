@@ -5,19 +5,16 @@
 //! The tests of the program go on from there (`crates/cli/tests/it/formats.rs`).
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::crash::sys;
 use crate::http::Connection;
 use crate::project::{self, Profile};
+use crate::serving::{self, Serving};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -121,8 +118,8 @@ fn tick(number: u64) -> Value {
 /// Runs the job into a kill.
 fn leave(binary: &Path, folder: &Path, job: &Path, back_end: &str, requests: &[Value]) -> Result<()> {
     std::fs::create_dir(folder.join("out"))?;
-    let mut node = Node::start(binary, folder, job, back_end)?;
-    let mut connection = Connection::open(node.address)?;
+    let mut node = start(binary, folder, job, back_end)?;
+    let mut connection = Connection::open(node.address())?;
     // A program that knows no token has none.
     if folder.join("D/admin.token").exists() {
         connection = connection.with_token_of(&folder.join("D"))?;
@@ -134,12 +131,11 @@ fn leave(binary: &Path, folder: &Path, job: &Path, back_end: &str, requests: &[V
         }
         send(&mut connection, request)?;
     }
-    node.wait_for_commit(&mut connection)?;
+    wait_for_commit(&mut node, &mut connection)?;
     for request in last {
         send(&mut connection, request)?;
     }
-    sys::kill(&node.child);
-    node.child.wait()?;
+    node.kill()?;
     Ok(())
 }
 
@@ -166,71 +162,25 @@ fn add_query(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-struct Node {
-    child: Child,
-    address: SocketAddr,
-    log: PathBuf,
+fn start(binary: &Path, folder: &Path, job: &Path, back_end: &str) -> Result<Serving> {
+    let address = serving::free_address()?;
+    let mut command = Command::new(binary);
+    command.current_dir(folder).arg("run").arg(job);
+    command.args(["--data-dir", "D", "--listen", &address.to_string()]);
+    command.args(["--set", &format!("state.backend={back_end}")]);
+    let mut node = Serving::start(command, address, folder.join("stderr"), PATIENCE)?;
+    node.wait_until_ready()?;
+    Ok(node)
 }
 
-impl Node {
-    fn start(binary: &Path, folder: &Path, job: &Path, back_end: &str) -> Result<Self> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let log = folder.join("stderr");
-        let mut command = Command::new(binary);
-        command.current_dir(folder).arg("run").arg(job).args([
-            "--data-dir",
-            "D",
-            "--listen",
-            &address.to_string(),
-        ]);
-        command.args(["--set", &format!("state.backend={back_end}")]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
-        sys::tie(&mut command);
-        let mut node = Self { child: command.spawn().context("start the program")?, address, log };
-        let ready = |node: &Self| {
-            Connection::open(node.address)
-                .and_then(|mut connection| Ok(connection.get("/readyz")?.0 == 200))
-                .unwrap_or(false)
-        };
-        node.wait("ready", ready)?;
-        Ok(node)
-    }
-
-    /// Waits for two commits from now on: the first may have begun before.
-    fn wait_for_commit(&mut self, connection: &mut Connection) -> Result<()> {
-        let mut cycle = || -> Result<u64> {
-            let (_, body) = connection.get("/v1/jobs/all")?;
-            let job: Value = serde_json::from_slice(body)?;
-            let cycle = job["last_cycle"].as_u64().or_else(|| job["commits"]["last"].as_u64());
-            cycle.with_context(|| format!("no cycle in {job}"))
-        };
-        let until = cycle()? + 2;
-        let mut last = Ok(0);
-        self.wait("committed", |_| {
-            last = cycle();
-            last.as_ref().map_or(true, |cycle| *cycle >= until)
-        })?;
-        last.map(drop)
-    }
-
-    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Result<()> {
-        let started = Instant::now();
-        while !is_so(self) {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("it ended with {status}\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
-            }
-            ensure!(started.elapsed() < PATIENCE, "not {what} within {PATIENCE:?}");
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            sys::kill(&self.child);
-        }
-        let _ = self.child.wait();
-    }
+/// Waits for two commits from now on: the first may have begun before.
+fn wait_for_commit(node: &mut Serving, connection: &mut Connection) -> Result<()> {
+    let mut cycle = || -> Result<u64> {
+        let (_, body) = connection.get("/v1/jobs/all")?;
+        let job: Value = serde_json::from_slice(body)?;
+        let cycle = job["last_cycle"].as_u64().or_else(|| job["commits"]["last"].as_u64());
+        cycle.with_context(|| format!("no cycle in {job}"))
+    };
+    let until = cycle()? + 2;
+    node.wait("committed", || Ok(cycle()? >= until))
 }

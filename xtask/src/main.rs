@@ -12,6 +12,7 @@ mod hostile;
 mod http;
 mod project;
 mod random;
+mod serving;
 mod test;
 
 use std::process::ExitCode;

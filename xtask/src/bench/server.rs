@@ -1,25 +1,21 @@
 //! A node in a process of its own that runs one job over HTTP, in a fresh folder.
 
-use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::usage;
-use crate::http::Connection;
 use crate::project;
+use crate::serving::{self, Serving};
 
-/// No job takes longer to be ready, whatever it reads first.
+/// No job takes longer to be ready, or to end, whatever it reads first.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) struct Server {
-    child: Child,
-    address: SocketAddr,
+    serving: Serving,
     binary: PathBuf,
     folder: tempfile::TempDir,
 }
@@ -33,102 +29,59 @@ impl Server {
     /// The same with a data directory in this folder.
     pub(super) fn start_in(parent: &Path, binary: &Path, job: &Value) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("server").tempdir_in(parent)?;
-        write_job(folder.path(), job)?;
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let child = spawn(binary, folder.path(), address)?;
-        let mut server = Self { child, address, binary: binary.to_owned(), folder };
+        let address = serving::free_address()?;
+        let serving = spawn(binary, folder.path(), job, address)?;
+        let mut server = Self { serving, binary: binary.to_owned(), folder };
         server.wait_until_ready()?;
         Ok(server)
     }
 
     /// Kills the process at once, and waits until it is gone.
     pub(super) fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
+        self.serving.kill()?;
         Ok(())
     }
 
     /// Starts the job again in the same data directory. It may not take records yet.
     pub(super) fn start_again(&mut self, job: &Value) -> Result<()> {
-        write_job(self.folder.path(), job)?;
-        self.child = spawn(&self.binary, self.folder.path(), self.address)?;
+        self.serving = spawn(&self.binary, self.folder.path(), job, self.serving.address())?;
         Ok(())
     }
 
     pub(super) fn address(&self) -> SocketAddr {
-        self.address
+        self.serving.address()
     }
 
     /// An error with what the server said, if it has ended.
     pub(super) fn check_running(&mut self) -> Result<()> {
-        match self.child.try_wait()? {
-            Some(status) => bail!("the server ended with {status}\n{}", self.log()),
-            None => Ok(()),
-        }
+        self.serving.check_running()
     }
 
     pub(super) fn wait_until_ready(&mut self) -> Result<()> {
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            let ready = Connection::open(self.address)
-                .and_then(|mut connection| connection.get("/readyz").map(|(status, _)| status == 200));
-            if ready.unwrap_or(false) {
-                return Ok(());
-            }
-            self.check_running()?;
-            thread::sleep(Duration::from_millis(20));
-        }
-        bail!("the server was not ready within {PATIENCE:?}\n{}", self.log())
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
+        self.serving.wait_until_ready()
     }
 
     /// Memory that is resident now.
     pub(super) fn resident_bytes(&self) -> u64 {
-        self.status("VmRSS:")
+        self.serving.status_bytes("VmRSS:")
     }
 
     /// The most memory that was resident at once.
     pub(super) fn peak_bytes(&self) -> u64 {
-        self.status("VmHWM:")
-    }
-
-    fn status(&self, line: &str) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = text.lines().find_map(|other| other.strip_prefix(line));
-        let kib =
-            line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse::<u64>().ok());
-        kib.unwrap_or(0) * 1024
+        self.serving.status_bytes("VmHWM:")
     }
 
     /// Asks it to drain and end, and waits for that.
     pub(super) fn stop(mut self) -> Result<()> {
-        usage::terminate(&self.child);
-        let status = self.child.wait()?;
-        ensure!(status.success(), "the server ended with {status}\n{}", self.log());
-        Ok(())
+        self.serving.stop()
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // After `stop` it is gone already, and this does nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn write_job(folder: &Path, job: &Value) -> Result<()> {
-    std::fs::write(folder.join("job.json"), format!("{job:#}\n")).context("write the job file")
-}
-
-fn spawn(binary: &Path, folder: &Path, address: SocketAddr) -> Result<Child> {
-    let log = File::create(folder.join("stderr"))?;
+fn spawn(binary: &Path, folder: &Path, job: &Value, address: SocketAddr) -> Result<Serving> {
+    let file = folder.join("job.json");
+    serving::write_job(&file, job)?;
     let mut command = Command::new(binary);
-    command.arg("run").arg(folder.join("job.json")).args(["--listen", &address.to_string()]);
+    command.arg("run").arg(file).args(["--listen", &address.to_string()]);
     command.arg("--data-dir").arg(folder.join("data"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    command.spawn().context("start the server")
+    Serving::start(command, address, folder.join("stderr"), PATIENCE)
 }

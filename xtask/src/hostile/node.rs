@@ -1,19 +1,16 @@
 //! The node under attack: one process with 256 file handles and a limit on its memory, and two jobs.
 
-use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::crash::sys;
-use crate::http::Connection;
 use crate::project;
+use crate::serving::{self, Serving};
 
 /// Open files of the node.
 const HANDLES: u64 = 256;
@@ -31,9 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Node {
     binary: PathBuf,
     folder: TempDir,
-    address: SocketAddr,
     tcp: SocketAddr,
-    child: Child,
+    serving: Serving,
     peak: u64,
 }
 
@@ -42,28 +38,23 @@ impl Node {
         let folder = tempfile::Builder::new().prefix("node").tempdir_in(project::scratch("hostile")?)?;
         // Both are held until both are known, so that they differ.
         let (http, tcp) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-        let (address, tcp) = (http.local_addr()?, {
-            let address = tcp.local_addr()?;
-            drop(tcp);
-            address
-        });
-        drop(http);
-        for (name, job) in [("live", live()), ("mud", mud(tcp))] {
-            std::fs::write(folder.path().join(format!("{name}.json")), format!("{job:#}\n"))?;
+        let (address, port) = (http.local_addr()?, tcp.local_addr()?);
+        drop((http, tcp));
+        for (name, job) in [("live", live()), ("mud", mud(port))] {
+            serving::write_job(&folder.path().join(format!("{name}.json")), &job)?;
         }
-        let child = spawn(binary, folder.path(), address)?;
-        let mut node = Self { binary: binary.to_owned(), folder, address, tcp, child, peak: 0 };
-        node.wait_until_ready()?;
-        Ok(node)
+        let mut serving = spawn(binary, folder.path(), address)?;
+        serving.wait_until_ready()?;
+        Ok(Self { binary: binary.to_owned(), folder, tcp: port, serving, peak: 0 })
     }
 
     pub(super) fn start_again(&mut self) -> Result<()> {
-        self.child = spawn(&self.binary, self.folder.path(), self.address)?;
-        self.wait_until_ready()
+        self.serving = spawn(&self.binary, self.folder.path(), self.serving.address())?;
+        self.serving.wait_until_ready()
     }
 
     pub(super) fn address(&self) -> SocketAddr {
-        self.address
+        self.serving.address()
     }
 
     /// Where the job `mud` takes lines.
@@ -80,44 +71,17 @@ impl Node {
 
     /// An error with what the node said last, if it has ended.
     pub(super) fn check_running(&mut self) -> Result<()> {
-        match self.child.try_wait()? {
-            Some(status) => bail!("the node ended with {status}\n{}", self.log()),
-            None => Ok(()),
-        }
-    }
-
-    fn wait_until_ready(&mut self) -> Result<()> {
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            let ready = Connection::open(self.address)
-                .and_then(|mut connection| connection.get("/readyz").map(|reply| reply.0));
-            if ready.is_ok_and(|status| status == 200) {
-                return Ok(());
-            }
-            self.check_running()?;
-            thread::sleep(Duration::from_millis(20));
-        }
-        bail!("the node was not ready within {PATIENCE:?}\n{}", self.log())
-    }
-
-    fn log(&self) -> String {
-        let text = std::fs::read(self.folder.path().join("stderr")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().rev().take(15).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+        self.serving.check_running()
     }
 
     /// The most memory that was resident at once.
     pub(super) fn peak_bytes(&mut self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-        let kib: u64 = line.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-        self.peak = self.peak.max(kib << 10);
+        self.peak = self.peak.max(self.serving.status_bytes("VmHWM:"));
         self.peak
     }
 
     pub(super) fn handles(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+        std::fs::read_dir(format!("/proc/{}/fd", self.serving.id())).map_or(0, Iterator::count)
     }
 
     pub(super) fn within_memory(&mut self) -> Result<()> {
@@ -129,20 +93,7 @@ impl Node {
 
     /// Asks it to drain and end, and waits for that.
     pub(super) fn stop(&mut self) -> Result<()> {
-        if self.child.try_wait()?.is_none() {
-            sys::terminate(&self.child);
-        }
-        let started = Instant::now();
-        loop {
-            match self.child.try_wait()? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("the node ended with {status}\n{}", self.log()),
-                None if started.elapsed() > PATIENCE => {
-                    bail!("the node did not end within {PATIENCE:?}\n{}", self.log())
-                }
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        }
+        self.serving.stop()
     }
 
     /// Checks every byte of the data directory of a node that has ended.
@@ -155,18 +106,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        // Gone already where all went well.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            sys::kill(&self.child);
-        }
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(binary: &Path, folder: &Path, address: SocketAddr) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(folder.join("stderr"))?;
+fn spawn(binary: &Path, folder: &Path, address: SocketAddr) -> Result<Serving> {
     let mut command = Command::new("prlimit");
     command.args([
         format!("--nofile={HANDLES}:{HANDLES}"),
@@ -176,9 +116,7 @@ fn spawn(binary: &Path, folder: &Path, address: SocketAddr) -> Result<Child> {
     command.arg(binary).arg("run");
     command.args([folder.join("live.json"), folder.join("mud.json")]);
     command.arg("--data-dir").arg(folder.join("D")).args(["--listen", &address.to_string()]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    sys::tie(&mut command);
-    command.spawn().context("start the node")
+    Serving::start(command, address, folder.join("stderr"), PATIENCE)
 }
 
 fn live() -> Value {
