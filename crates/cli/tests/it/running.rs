@@ -352,3 +352,47 @@ sinks:
     assert_eq!(place.read("counts.csv"), "id,count\nk,1\nk,2\nk,3\n");
     assert!(place.read("answers.ndjson").contains("\"n\":3"), "{}", place.read("answers.ndjson"));
 }
+
+/// `split` gives each piece the other fields: what a record makes of itself is bounded by what it says.
+#[test]
+fn a_record_that_would_be_too_many_goes_to_rejects() {
+    const JOB: &str = "\
+name: pieces
+sources:
+  texts: { type: file, path: texts.ndjson, format: ndjson, schema: { id: string, line: string, about: string } }
+operators:
+  words: { type: split, input: texts, field: line, into: word }
+  kept: { type: map, input: words, select: { id: id, word: word } }
+sinks:
+  out: { type: file, input: kept, path: out.ndjson }
+";
+    let line = |id: &str, pieces: usize, about: usize| {
+        format!(
+            "{{\"id\":\"{id}\",\"line\":\"{}\",\"about\":\"{}\"}}\n",
+            "a ".repeat(pieces),
+            "x".repeat(about)
+        )
+    };
+    // 100 GB, a million pieces and one more, 256 MiB and a little more; and others.
+    let texts = [
+        line("first", 2, 10),
+        line("wide", 100_000, 1_000_000),
+        line("many", (1 << 20) + 1, 0),
+        line("few", 1, 1_000_000),
+        line("both", 17 << 10, 16 << 10),
+        line("last", 3, 0),
+    ];
+    let place = Place::with(&[("texts.ndjson", &texts.concat()), ("job.yaml", JOB)]);
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(0);
+    let out = place.read("out.ndjson");
+    let ids: Vec<&str> = out.lines().filter_map(|line| line.split('"').nth(3)).collect();
+    assert_eq!(ids, ["first", "first", "few", "last", "last", "last"]);
+    assert_eq!(ended.counts().2, 3, "{}", ended.stderr);
+    let folder = place.path().join("data/jobs/pieces/rejects");
+    let rejects: String = std::fs::read_dir(folder)
+        .expect("a rejects folder")
+        .map(|file| std::fs::read_to_string(file.expect("an entry").path()).expect("text"))
+        .collect();
+    assert_eq!(rejects.matches("\"code\":\"too_many_pieces\"").count(), 3);
+    assert!(rejects.contains("got 100000 with 1000004 bytes each"));
+}

@@ -21,6 +21,7 @@ use thalweg_flow::{InputId, Operator, Output, TaskFactory};
 use thalweg_types::{Batch, Class, Error, Micros};
 
 use super::lineage::Lineage;
+use super::parts::parts;
 use super::position::{FileIdentity, FilePosition, place_of};
 use super::stream::{Stream, StreamSink};
 use super::tail::{KnownBy, Tail};
@@ -257,9 +258,14 @@ impl FileSink {
 
 impl Operator for FileSink {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let written = self.refusals.encode(&batch, &mut *self.encoder, &mut self.buffer, out);
-        self.report.add_records(written);
-        if self.buffer.len() >= BUFFER { self.flush(out) } else { Ok(()) }
+        for part in parts(batch) {
+            let written = self.refusals.encode(&part, &mut *self.encoder, &mut self.buffer, out);
+            self.report.add_records(written);
+            if self.buffer.len() >= BUFFER {
+                self.flush(out)?;
+            }
+        }
+        Ok(())
     }
 
     fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {

@@ -6,6 +6,7 @@ pub mod influx;
 mod lineage;
 pub mod null;
 mod outbox;
+mod parts;
 pub mod position;
 pub mod postgres;
 pub mod rejects;

@@ -16,6 +16,7 @@ use thalweg_types::{Batch, Error, Micros};
 
 use super::file::BUFFER;
 use super::outbox::{Courier, Outbox, stopped};
+use super::parts::parts;
 use super::unwritable::Refusals;
 use crate::format::Encoder;
 use crate::{SinkContext, SinkReport};
@@ -101,9 +102,14 @@ impl Operator for StreamSink {
             self.report.add_records(batch.len() as u64);
             return Ok(());
         }
-        let written = self.refusals.encode(&batch, &mut *self.encoder, &mut self.buffer, out);
-        self.report.add_records(written);
-        if self.buffer.len() >= BUFFER { self.hand_over(out) } else { Ok(()) }
+        for part in parts(batch) {
+            let written = self.refusals.encode(&part, &mut *self.encoder, &mut self.buffer, out);
+            self.report.add_records(written);
+            if self.buffer.len() >= BUFFER {
+                self.hand_over(out)?;
+            }
+        }
+        Ok(())
     }
 
     fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {

@@ -59,6 +59,9 @@ struct Views {
     full: Vec<Buffer>,
     /// The buffer that long texts go to now.
     open: Vec<u8>,
+    /// Address and length of the text that was copied last, and the view of the copy. Texts that are copied stand in
+    /// batches which live until the column is finished, so an address is one text's until then.
+    copied: Option<((usize, usize), u128)>,
 }
 
 impl Views {
@@ -75,7 +78,20 @@ impl Views {
         self.views.push(make_view(text, buffer, start));
     }
 
+    /// The same for a text of a record that is copied: many records that are made of one share the bytes of its texts.
+    fn push_copy(&mut self, text: &[u8]) {
+        let stands = (text.as_ptr() as usize, text.len());
+        match self.copied {
+            Some((same, view)) if same == stands => self.views.push(view),
+            _ => {
+                self.push(text);
+                self.copied = self.views.last().map(|view| (stands, *view));
+            }
+        }
+    }
+
     fn take(&mut self) -> (ScalarBuffer<u128>, Vec<Buffer>) {
+        self.copied = None;
         let mut buffers = std::mem::take(&mut self.full);
         if !self.open.is_empty() {
             buffers.push(taken(&mut self.open).into());
@@ -136,6 +152,12 @@ impl Builder {
 
     /// Takes back what was appended after `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
+        if self.len() > rows
+            && let Cells::String(views) | Cells::Bytes(views) = &mut self.cells
+        {
+            // It may be of a batch that is gone.
+            views.copied = None;
+        }
         each_cells!(&mut self.cells, values => values.truncate(rows), octets => octets.truncate(rows * 16));
         while self.nulls.last().is_some_and(|row| *row as usize >= rows) {
             self.nulls.pop();
@@ -280,8 +302,8 @@ impl Builder {
             (Cells::Float64(values), Values::Float64(from)) => values.push(from[row]),
             (Cells::Decimal128(values, _), Values::Decimal128(from, _)) => values.push(from[row]),
             (Cells::Decimal256(values, _), Values::Decimal256(from, _)) => values.push(from[row]),
-            (Cells::String(views), Values::String(from)) => views.push(from.value(row).as_bytes()),
-            (Cells::Bytes(views), Values::Bytes(from)) => views.push(from.value(row)),
+            (Cells::String(views), Values::String(from)) => views.push_copy(from.value(row).as_bytes()),
+            (Cells::Bytes(views), Values::Bytes(from)) => views.push_copy(from.value(row)),
             (Cells::Time(values, _), Values::Time(from, _)) => values.push(from[row]),
             (Cells::Ip(octets), Values::Ip(from)) => octets.extend_from_slice(from.value(row)),
             (Cells::Nested(values), Values::Nested) => {

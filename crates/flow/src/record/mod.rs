@@ -81,6 +81,11 @@ pub trait RecordOperator: Send {
         Ok(())
     }
 
+    /// How many records of a batch, from its first, it wants at once; as [`Operator::rows_at_once`].
+    fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        batch.len()
+    }
+
     /// Heap bytes that the task's state holds, for the live graph.
     fn state_bytes(&self) -> usize {
         0
@@ -140,6 +145,10 @@ impl<O: RecordOperator> Operator for PerRecord<O> {
 
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         self.between(out, |operator, emit| operator.finish(emit))
+    }
+
+    fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        self.operator.rows_at_once(batch)
     }
 
     fn state_bytes(&self) -> usize {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrow_array::builder::FixedSizeBinaryBuilder;
+use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Decimal128Type, Decimal256Type};
 use arrow_array::{
     ArrayRef, BinaryViewArray, BooleanArray, Float64Array, Int64Array, PrimitiveArray, RecordBatch,
@@ -395,6 +396,39 @@ fn much_of_one_record_leaves_in_several_batches() {
     assert_eq!(batches.iter().map(|(_, batch)| batch.len()).sum::<usize>(), 2 * count + 2);
     assert!(batches.iter().all(|(_, batch)| batch.len() <= 1 << 16));
     assert!(crate::merge::ascend(&batches.into_iter().map(|(_, batch)| batch).collect::<Vec<_>>()));
+}
+
+#[test]
+fn what_is_made_of_one_record_shares_its_texts() {
+    struct Many;
+    impl RecordOperator for Many {
+        fn process(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
+            // Of one that is given up the next shares nothing.
+            let _given_up = out.record(0).copy(record);
+            (0..1_000).try_for_each(|_| out.record(0).copy(record).send())
+        }
+    }
+    let schema = Schema::new(vec![Field::new("t", DataType::String), Field::new("b", DataType::Bytes)]);
+    let texts = ["x".repeat(100_000), "y".repeat(100_000)];
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringViewArray::from_iter_values(&texts)),
+        Arc::new(BinaryViewArray::from_iter_values(texts.iter().map(|text| text.as_bytes()))),
+    ];
+    let records = RecordBatch::try_new(Arc::clone(schema.arrow()), columns).unwrap();
+    let range = SeqRange::new(0, 2);
+    let input = Batch::new(range, records, vec![0, 0].into(), Seqs::Dense(0));
+    let mut operator = PerRecord::new(Many, [schema.clone()], [schema]);
+    let emitted = collect(|out| operator.process(InputId { port: 0, task: 0 }, input, out)).unwrap();
+    let [(0, made)] = emitted.as_slice() else { panic!("{} batches", emitted.len()) };
+    let (text, blob) = (made.column(0).as_string_view(), made.column(1).as_binary_view());
+    for row in 0..2_000 {
+        let whole = &texts[row / 1_000];
+        assert!(text.value(row) == whole && blob.value(row) == whole.as_bytes(), "row {row}");
+    }
+    for buffers in [text.data_buffers(), blob.data_buffers()] {
+        let held: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        assert!(held <= 400_000, "{held} bytes");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod element;
 mod filter;
 mod map;
 mod metrics;
+mod reject;
 mod relay;
 mod split;
 mod table_join;

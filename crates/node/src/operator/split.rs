@@ -2,14 +2,37 @@
 //!
 //! Pieces stand between runs of white space, or between occurrences of `separator`; empty ones are left out. Null has
 //! no pieces.
+//!
+//! What goes with each piece is as long as the sender makes it, and so is the number of pieces: a record of a megabyte
+//! would be one of a terabyte. A record of more than [`MOST_PIECES`], or whose pieces would have more than [`MOST_COPIED`] of
+//! other texts between them, goes to rejects, and few records are worked on at once where each makes much.
 
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef};
 use thalweg_connect::OptionKind;
 use thalweg_flow::{Emit, Get, RecordOperator, Row, Set};
-use thalweg_types::{DataType, Error, Field, Schema};
+use thalweg_types::{Batch, DataType, Error, Field, Schema, rejects_schema};
 
+use super::reject::RejectLines;
+use super::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
 use crate::job_file::keys::{KeySpec, Shape};
 
-use super::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
+/// Pieces that a record may have.
+const MOST_PIECES: usize = 1 << 20;
+
+/// Bytes that the other texts of a record may have in all its pieces together.
+const MOST_COPIED: usize = 256 << 20;
+
+/// Bytes that the pieces of a call have, where it is given more than a record.
+const AT_ONCE: usize = 16 << 20;
+
+/// What a piece takes beside texts: a view, a time and a number.
+const PIECE: usize = 32;
+
+/// The output for rejects.
+const REJECTS: usize = 1;
 
 pub struct Split;
 
@@ -71,10 +94,49 @@ impl OperatorPlugin for Split {
         if check.failed.get() {
             return None;
         }
-        let outputs = vec![NamedOutput { name: "pieces".to_owned(), schema }];
-        Some(Prepared::per_record(check, outputs, Tasks::Declared, move |_| {
-            Ok(Splitter { text, piece, separator: separator.clone(), lower })
-        }))
+        let outputs = vec![
+            NamedOutput { name: "pieces".to_owned(), schema },
+            NamedOutput { name: "rejects".to_owned(), schema: rejects_schema() },
+        ];
+        let others = others(input, text.place()).ok()?;
+        let (input, from) = (input.clone(), Arc::clone(check.name()));
+        let prepared = Prepared::per_record(check, outputs, Tasks::Declared, move |_| {
+            let rejects = RejectLines::new(Arc::clone(&from), REJECTS, vec![input.clone()])?;
+            Ok(Splitter { text, piece, separator: separator.clone(), lower, others: others.clone(), rejects })
+        });
+        Some(Prepared { apart: true, rejects: Some(REJECTS), ..prepared })
+    }
+}
+
+/// The texts that go with each piece.
+#[derive(Clone, Default)]
+struct Others {
+    texts: Vec<Get<Option<String>>>,
+    blobs: Vec<Get<Option<Vec<u8>>>>,
+}
+
+fn others(input: &Schema, text: usize) -> Result<Others, Error> {
+    let mut others = Others::default();
+    for (_, field) in input.fields().iter().enumerate().filter(|(place, _)| *place != text) {
+        match field.data_type {
+            DataType::String => others.texts.push(Get::of(input, &field.name)?),
+            DataType::Bytes => others.blobs.push(Get::of(input, &field.name)?),
+            _ => {}
+        }
+    }
+    Ok(others)
+}
+
+impl Others {
+    fn bytes(&self, record: Row<'_>) -> usize {
+        let texts = self.texts.iter().filter_map(|text| record.get(*text)).map(str::len);
+        texts.chain(self.blobs.iter().filter_map(|blob| record.get(*blob)).map(<[u8]>::len)).sum()
+    }
+
+    fn columns<'a>(&self, batch: &'a Batch) -> Vec<&'a ArrayRef> {
+        let places =
+            self.texts.iter().map(|text| text.place()).chain(self.blobs.iter().map(|blob| blob.place()));
+        places.map(|place| batch.column(place)).collect()
     }
 }
 
@@ -83,27 +145,75 @@ struct Splitter {
     piece: Set<String>,
     separator: Option<String>,
     lower: bool,
+    others: Others,
+    rejects: RejectLines,
 }
 
 impl RecordOperator for Splitter {
     fn process(&mut self, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
         let Some(text) = record.get(self.text) else { return Ok(()) };
-        match &self.separator {
-            None => text.split_whitespace().try_for_each(|piece| self.send(piece, record, out)),
-            Some(separator) => text
-                .split(separator.as_str())
-                .filter(|piece| !piece.is_empty())
-                .try_for_each(|piece| self.send(piece, record, out)),
+        let others = self.others.bytes(record);
+        let is_too_much = |pieces: usize| pieces > MOST_PIECES || pieces.saturating_mul(others) > MOST_COPIED;
+        if is_too_much(most_pieces(text.len())) {
+            let mut pieces = 0_usize;
+            self.each(text, |_| {
+                pieces += 1;
+                Ok(())
+            })?;
+            if is_too_much(pieces) {
+                let reason = format!(
+                    "expected at most {MOST_PIECES} pieces, and {MOST_COPIED} bytes of other texts in all of them together, got {pieces} with {others} bytes each"
+                );
+                return self.rejects.write(record, "too_many_pieces", &reason, out);
+            }
         }
+        self.each(text, |piece| {
+            let sent = out.record(0).copy(record);
+            match self.lower {
+                true => sent.set(self.piece, &piece.to_lowercase()).send(),
+                false => sent.set(self.piece, piece).send(),
+            }
+        })
+    }
+
+    fn rows_at_once(&mut self, batch: &Batch) -> usize {
+        let texts = batch.column(self.text.place());
+        let others = self.others.columns(batch);
+        let mut bytes = 0_usize;
+        for (index, row) in batch.row_numbers().enumerate() {
+            let other: usize = others.iter().map(|column| length(column, row)).sum();
+            bytes = bytes.saturating_add(most_pieces(length(texts, row)).saturating_mul(PIECE + other));
+            if bytes > AT_ONCE {
+                return index.max(1);
+            }
+        }
+        batch.len()
     }
 }
 
+/// How many pieces a text may have.
+fn most_pieces(bytes: usize) -> usize {
+    bytes.div_ceil(2)
+}
+
+/// Bytes of a text; 0 where there is none.
+fn length(column: &ArrayRef, row: u32) -> usize {
+    let row = row as usize;
+    let views = column
+        .as_string_view_opt()
+        .map(|texts| texts.views())
+        .or_else(|| column.as_binary_view_opt().map(|blobs| blobs.views()));
+    // The lower half of a view is the length.
+    views.filter(|_| column.is_valid(row)).map_or(0, |views| views[row] as u32 as usize)
+}
+
 impl Splitter {
-    fn send(&self, piece: &str, record: Row<'_>, out: &mut Emit<'_>) -> Result<(), Error> {
-        let sent = out.record(0).copy(record);
-        match self.lower {
-            true => sent.set(self.piece, &piece.to_lowercase()).send(),
-            false => sent.set(self.piece, piece).send(),
+    fn each<'a>(&self, text: &'a str, send: impl FnMut(&'a str) -> Result<(), Error>) -> Result<(), Error> {
+        match &self.separator {
+            None => text.split_whitespace().try_for_each(send),
+            Some(separator) => {
+                text.split(separator.as_str()).filter(|piece| !piece.is_empty()).try_for_each(send)
+            }
         }
     }
 }

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use arrow_array::Array;
-use thalweg_connect::format::Encoder;
-use thalweg_connect::format::ndjson::Ndjson;
-use thalweg_connect::{FormatPlugin, Options};
-use thalweg_flow::{Emit, InputRules, LateRecords, Row, Set};
-use thalweg_types::{Batch, Error, Schema, SeqRange, Seqs, rejects_schema};
+use thalweg_flow::{Emit, InputRules, LateRecords, Row};
+use thalweg_types::{Error, Schema};
 
+use super::super::reject::RejectLines;
 use crate::metrics::late_reason;
 
 /// What the lines of an operator's tasks have in common.
@@ -26,47 +24,25 @@ pub(super) struct LateLines {
 
 impl LateLines {
     pub(super) fn writer(self: &Arc<Self>) -> Result<Box<dyn LateRecords>, Error> {
-        let encoders = self.inputs.iter().map(|input| Ndjson.encoder(input, &Options::default()));
-        let schema = rejects_schema();
-        Ok(Box::new(Writer {
-            encoders: encoders.collect::<Result<_, _>>()?,
-            source: Set::of(&schema, "source")?,
-            offset: Set::of(&schema, "offset")?,
-            code: Set::of(&schema, "code")?,
-            reason: Set::of(&schema, "reason")?,
-            raw: Set::of(&schema, "raw")?,
-            lines: Arc::clone(self),
-        }))
+        let lines = RejectLines::new(Arc::clone(&self.from), self.output, self.inputs.clone())?;
+        Ok(Box::new(Writer { lines, late: Arc::clone(self) }))
     }
 }
 
 struct Writer {
-    lines: Arc<LateLines>,
-    /// Of the raw text, by input.
-    encoders: Vec<Box<dyn Encoder>>,
-    source: Set<String>,
-    offset: Set<u64>,
-    code: Set<String>,
-    reason: Set<String>,
-    raw: Set<Vec<u8>>,
+    lines: RejectLines,
+    late: Arc<LateLines>,
 }
 
 impl LateRecords for Writer {
     fn refuse(&mut self, record: Row<'_>, is_closed: bool, emit: &mut Emit<'_>) -> Result<(), Error> {
-        let (lines, port) = (&self.lines, record.port());
-        let alone = record.alone(&lines.inputs[port])?;
-        if lines.told[port].is_some_and(|place| alone.column(place).is_valid(0)) {
+        let (late, port) = (&self.late, record.port());
+        if let Some(place) = late.told[port]
+            && record.alone(&late.inputs[port])?.column(place).is_valid(0)
+        {
             return Ok(());
         }
-        let seq = record.seq();
-        let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&lines.from), seq));
-        let reason = late_reason(lines.rules[port].lateness, is_closed, record.time(), &lines.operator);
-        let alone =
-            Batch::new(SeqRange::new(seq, seq + 1), alone, vec![record.time()].into(), Seqs::Dense(seq));
-        let mut raw = Vec::new();
-        self.encoders[port].encode_row(&alone, 0, &mut raw);
-        let line = emit.record(lines.output).set(self.source, &source).set(self.offset, offset);
-        let line = line.set(self.code, "late").set(self.reason, &reason);
-        line.set(self.raw, raw.trim_ascii_end()).send()
+        let reason = late_reason(late.rules[port].lateness, is_closed, record.time(), &late.operator);
+        self.lines.write(record, "late", &reason, emit)
     }
 }
