@@ -16,10 +16,10 @@ use tokio::time::{sleep, timeout};
 pub(crate) const RESERVE: usize = 32;
 
 const WAITED: Duration = Duration::from_secs(1);
-const WAITED_IN_RESERVE: Duration = Duration::from_millis(30);
+const WAITED_IN_RESERVE: Duration = Duration::from_millis(10);
 
 /// How often one without a place looks for one.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How long one that was told to go may take before another way is looked for.
 const GOING: Duration = Duration::from_millis(200);

@@ -33,8 +33,9 @@ use crate::rates::INTERVAL;
 use crate::seated::Seated;
 use crate::stall::Stall;
 
-/// What the kernel keeps for us while we are busy.
-const BACKLOG: u32 = 1_024;
+/// What the kernel keeps for us while we are busy, or as much of it as the machine allows. Who finds it full is let in no
+/// sooner than when its system tries again, after one second, then two more, then four.
+const BACKLOG: u32 = 16_384;
 
 /// How much of a connection's input is read ahead. Bodies go through in pieces of this size.
 const READ_AHEAD: usize = 64 << 10;
