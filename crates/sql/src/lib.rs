@@ -43,6 +43,7 @@ mod table_function;
 mod tally;
 mod verified;
 mod view;
+mod whole;
 #[cfg(target_os = "linux")]
 mod wire;
 #[cfg(target_os = "linux")]

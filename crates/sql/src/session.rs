@@ -32,6 +32,7 @@ use crate::names::{CATALOG, DEFAULT_SCHEMA, Jobs, Names};
 use crate::rollup::RollupRule;
 use crate::table_function;
 use crate::tally::TallyRule;
+use crate::whole::{WholeNumbers, exact_sum};
 
 /// Consumers of memory that are named when it is used up.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
@@ -53,8 +54,9 @@ pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
         .with_target_partitions(limits.threads.max(1));
     // Errors name line and column.
     config.options_mut().sql_parser.collect_spans = true;
-    // Addresses before the rules that look at types, rollups after all that brings conditions to the scans.
-    let mut analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(AddressLiterals)];
+    // Addresses and whole numbers before the rules that look at types, rollups after all that brings conditions to the scans.
+    let mut analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(AddressLiterals), Arc::new(WholeNumbers)];
     analyzer.extend(Analyzer::new().rules);
     let mut optimizer = Optimizer::new().rules;
     optimizer.push(Arc::new(RollupRule));
@@ -69,6 +71,7 @@ pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
     let registered = state.register_expr_planner(Arc::new(AddressPlanner)).and_then(|()| {
         function::all().into_iter().try_for_each(|function| state.register_udf(function).map(drop))
     });
+    let registered = registered.and_then(|()| state.register_udaf(exact_sum()).map(drop));
     registered.map_err(|error| fault::of(&error, limits.memory))?;
     Ok(state)
 }

@@ -91,8 +91,8 @@ pub struct RollupSpec {
 /// A rollup at one moment.
 ///
 /// Its columns: the table's time column (start of the interval, rounded down to the column's unit), `by`, `sum` (integers of
-/// the table's type, null where all were null; sums wrap around as SQL's do), and [`Rollup::COUNT`], the number of rows
-/// (int64). Several rows may have the same keys and add up.
+/// the table's type, null where all were null), and [`Rollup::COUNT`], the number of rows (int64). Several rows may have the
+/// same keys and add up: a sum that its type does not hold stands in parts.
 #[derive(Clone, Debug)]
 pub struct Rollup {
     pub spec: RollupSpec,

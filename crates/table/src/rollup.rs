@@ -7,11 +7,10 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use arrow_array::builder::BooleanBufferBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt64Array};
-use arrow_buffer::{NullBuffer, ScalarBuffer};
+use arrow_buffer::ScalarBuffer;
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{
     ArrowError, DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef,
@@ -102,8 +101,8 @@ pub(crate) struct Roller<'a> {
 
 #[derive(Default)]
 struct Sum {
-    /// Signed ones as their bits: wrapping sums are the same.
-    values: Vec<u64>,
+    /// No number of rows fills 128 bits.
+    values: Vec<i128>,
     has_value: Vec<bool>,
 }
 
@@ -174,47 +173,97 @@ impl<'a> Roller<'a> {
         Ok(self.plan.unit.column(starts.collect(), None))
     }
 
-    /// One row per interval and keys, in their order.
+    /// Rows in the order of interval and keys. Equal ones stand once, but where a sum is more than its column holds: then it
+    /// stands in parts, in as many rows, of which the first has the number of all.
     pub(crate) fn finish(self) -> Result<RecordBatch, Error> {
         let mut order: Vec<usize> = (0..self.counts.len()).collect();
         order.sort_unstable_by(|a, b| self.keys.row(*a).data().cmp(self.keys.row(*b).data()));
-        let keys = order.iter().map(|group| self.keys.row(*group));
-        let mut columns = self.converter.convert_rows(keys).map_err(rolling)?;
         let first = 1 + self.plan.spec.by.len();
-        for (place, sum) in self.sums.iter().enumerate() {
-            columns.push(sum.column(&order, self.plan.schema.field(first + place).data_type()));
+        let ranges: Vec<Range> =
+            (0..self.sums.len()).map(|place| Range::of(self.plan.schema.field(first + place))).collect();
+        // Group, and which row of it.
+        let mut rows: Vec<(usize, usize)> = Vec::with_capacity(order.len());
+        for group in order {
+            let sums = self.sums.iter().zip(&ranges);
+            let parts = sums.map(|(sum, range)| range.parts(sum.values[group])).max().unwrap_or(1);
+            rows.extend((0..parts).map(|part| (group, part)));
         }
-        let counts: Vec<i64> = order.iter().map(|group| self.counts[*group]).collect();
-        columns.push(Arc::new(Int64Array::from(counts)));
+        let keys = rows.iter().map(|(group, _)| self.keys.row(*group));
+        let mut columns = self.converter.convert_rows(keys).map_err(rolling)?;
+        for (sum, range) in self.sums.iter().zip(&ranges) {
+            columns.push(sum.column(&rows, *range));
+        }
+        let counts = rows.iter().map(|(group, part)| if *part == 0 { self.counts[*group] } else { 0 });
+        columns.push(Arc::new(counts.collect::<Int64Array>()));
         RecordBatch::try_new(Arc::clone(&self.plan.schema), columns).map_err(rolling)
+    }
+}
+
+/// What a column of sums holds.
+#[derive(Clone, Copy)]
+struct Range {
+    least: i128,
+    most: i128,
+}
+
+impl Range {
+    fn of(field: &ArrowField) -> Self {
+        match field.data_type() {
+            ArrowType::Int64 => Self { least: i64::MIN.into(), most: i64::MAX.into() },
+            _ => Self { least: 0, most: u64::MAX.into() },
+        }
+    }
+
+    fn is_signed(self) -> bool {
+        self.least < 0
+    }
+
+    /// How many rows a sum takes. One of unsigned numbers is never below zero.
+    fn parts(self, sum: i128) -> usize {
+        let whole = if sum < 0 { sum / self.least } else { sum / self.most };
+        let rest = if sum < 0 { sum % self.least } else { sum % self.most };
+        (usize::try_from(whole).unwrap_or(usize::MAX) + usize::from(rest != 0)).max(1)
+    }
+
+    /// The part of a sum that stands in one of its rows.
+    fn part(self, sum: i128, part: usize) -> i128 {
+        let most = if sum < 0 { self.least } else { self.most };
+        let before = most * part as i128;
+        (sum - before).clamp(most.min(0), most.max(0))
     }
 }
 
 impl Sum {
     fn add(&mut self, column: &ArrayRef, groups: &[u32]) {
-        let bits: ScalarBuffer<u64> = match column.data_type() {
-            ArrowType::Int64 => column.as_primitive::<Int64Type>().values().inner().clone().into(),
-            _ => column.as_primitive::<UInt64Type>().values().clone(),
-        };
+        match column.data_type() {
+            ArrowType::Int64 => self.add_each(column, column.as_primitive::<Int64Type>().values(), groups),
+            _ => self.add_each(column, column.as_primitive::<UInt64Type>().values(), groups),
+        }
+    }
+
+    fn add_each<T: Copy + Into<i128>>(&mut self, column: &ArrayRef, numbers: &[T], groups: &[u32]) {
         for (row, group) in groups.iter().enumerate() {
             if column.is_valid(row) {
                 let group = *group as usize;
-                self.values[group] = self.values[group].wrapping_add(bits[row]);
+                self.values[group] += numbers[row].into();
                 self.has_value[group] = true;
             }
         }
     }
 
-    fn column(&self, order: &[usize], data_type: &ArrowType) -> ArrayRef {
-        let mut valid = BooleanBufferBuilder::new(order.len());
-        order.iter().for_each(|group| valid.append(self.has_value[*group]));
-        let nulls = Some(NullBuffer::new(valid.finish()));
-        let values = order.iter().map(|group| self.values[*group]);
-        match data_type {
-            ArrowType::Int64 => {
-                Arc::new(Int64Array::new(values.map(u64::cast_signed).collect(), nulls)) as ArrayRef
+    /// A column for these groups, part by part.
+    fn column(&self, rows: &[(usize, usize)], range: Range) -> ArrayRef {
+        let parts = rows.iter().map(|(group, part)| {
+            let sum = self.values[*group];
+            // Rows behind the last part of this sum are there for another one.
+            let is_there = self.has_value[*group] && *part < range.parts(sum);
+            is_there.then(|| range.part(sum, *part))
+        });
+        match range.is_signed() {
+            true => {
+                Arc::new(parts.map(|part| part.map(|part| part as i64)).collect::<Int64Array>()) as ArrayRef
             }
-            _ => Arc::new(UInt64Array::new(values.collect(), nulls)),
+            false => Arc::new(parts.map(|part| part.map(|part| part as u64)).collect::<UInt64Array>()),
         }
     }
 }
@@ -235,4 +284,99 @@ pub(crate) fn micros(times: &ArrayRef) -> Option<impl Iterator<Item = Micros>> {
 
 fn rolling(error: ArrowError) -> Error {
     Error::internal("sum rows up").with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use thalweg_types::Field;
+
+    use super::*;
+
+    fn plan() -> RollupPlan {
+        let schema = Schema::new(vec![
+            Field::new("ts", DataType::Timestamp(TimeUnit::Micro)),
+            Field::new("k", DataType::Int64),
+            Field::new("i", DataType::Int64),
+            Field::new("u", DataType::UInt64),
+        ]);
+        let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let spec = RollupSpec {
+            name: "hour".to_owned(),
+            every: 3_600_000_000,
+            by: texts(&["k"]),
+            sum: texts(&["i", "u"]),
+            retention: None,
+        };
+        RollupPlan::new(&spec, &schema, 0).unwrap()
+    }
+
+    type Row = (i64, Option<i64>, Option<u64>);
+
+    fn batch(rows: &[Row]) -> RecordBatch {
+        RecordBatch::try_from_iter([
+            ("ts", TimeUnit::Micro.column(rows.iter().map(|_| 7).collect(), None)),
+            ("k", Arc::new(rows.iter().map(|row| Some(row.0)).collect::<Int64Array>()) as ArrayRef),
+            ("i", Arc::new(rows.iter().map(|row| row.1).collect::<Int64Array>())),
+            ("u", Arc::new(rows.iter().map(|row| row.2).collect::<UInt64Array>())),
+        ])
+        .unwrap()
+    }
+
+    fn rolled(plan: &RollupPlan, batches: &[RecordBatch]) -> RecordBatch {
+        let mut roller = Roller::new(plan).unwrap();
+        batches.iter().for_each(|batch| roller.add(batch).unwrap());
+        roller.finish().unwrap()
+    }
+
+    /// By key: the sums with 128 bits, null where there is none, and the number of rows.
+    fn totals(
+        rows: impl Iterator<Item = (i64, Option<i64>, Option<u64>, i64)>,
+    ) -> Vec<(i64, [Option<i128>; 3])> {
+        let mut totals = std::collections::BTreeMap::<i64, [Option<i128>; 3]>::new();
+        for (key, signed, unsigned, count) in rows {
+            let total = totals.entry(key).or_default();
+            let more = [signed.map(i128::from), unsigned.map(i128::from), Some(count.into())];
+            for (total, more) in total.iter_mut().zip(more) {
+                *total = more.map_or(*total, |more| Some(total.unwrap_or(0) + more));
+            }
+        }
+        totals.into_iter().collect()
+    }
+
+    fn totals_of(rollup: &RecordBatch) -> Vec<(i64, [Option<i128>; 3])> {
+        let signed = |name: &str| rollup.column_by_name(name).unwrap().as_primitive::<Int64Type>().clone();
+        let (keys, sums, counts) = (signed("k"), signed("i"), signed(Rollup::COUNT));
+        let unsigned = rollup.column_by_name("u").unwrap().as_primitive::<UInt64Type>();
+        let value = |column: &Int64Array, row: usize| column.is_valid(row).then(|| column.value(row));
+        totals((0..rollup.num_rows()).map(|row| {
+            let unsigned = unsigned.is_valid(row).then(|| unsigned.value(row));
+            (keys.value(row), value(&sums, row), unsigned, counts.value(row))
+        }))
+    }
+
+    proptest! {
+        #[test]
+        fn sums_beyond_their_type_stand_in_parts_and_add_up(
+            rows in prop::collection::vec(
+                (
+                    0..3_i64,
+                    prop::option::of(prop_oneof![-5..5_i64, Just(i64::MAX), Just(i64::MIN)]),
+                    prop::option::of(prop_oneof![0..5_u64, Just(u64::MAX), Just(1 << 63)]),
+                ),
+                1..40,
+            ),
+            cut in 0..40_usize,
+        ) {
+            let plan = plan();
+            let exact = totals(rows.iter().map(|(key, signed, unsigned)| (*key, *signed, *unsigned, 1)));
+            let at_once = rolled(&plan, &[batch(&rows)]);
+            prop_assert_eq!(totals_of(&at_once), exact.clone());
+            // Of parts, as files are merged, and once more.
+            let (one, other) = rows.split_at(cut.min(rows.len()));
+            let merged = rolled(&plan, &[rolled(&plan, &[batch(one)]), rolled(&plan, &[batch(other)])]);
+            prop_assert_eq!(&merged, &at_once);
+            prop_assert_eq!(rolled(&plan, std::slice::from_ref(&at_once)), at_once);
+        }
+    }
 }

@@ -8,7 +8,7 @@
 //!
 //! The bounds are divided (`cover`): whole intervals for the coarsest such rollup, edges for finer ones and for the rows
 //! of files. Rows that are in no file are always taken as they are. All these are united and summed once more: sums of
-//! integers wrap around, so they come out the same in whatever order and grouping; a count is a sum of counts, and 0 where
+//! integers are exact, so they come out the same in whatever order and grouping; a count is a sum of counts, and 0 where
 //! there is none.
 //!
 //! `EXPLAIN` shows the parts as `TABLE[ROLLUP]`, `TABLE[files]` and `TABLE[fresh]`. They are not looked at again, so the

@@ -7,7 +7,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DataFusionError, ScalarValue, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::functions::core::expr_fn::coalesce;
-use datafusion::functions_aggregate::expr_fn::sum;
 use datafusion::logical_expr::{
     Aggregate, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Union, lit, when,
 };
@@ -17,6 +16,7 @@ use super::cover::Piece;
 use super::{Asked, Kind};
 use crate::bounds::{Bounds, nanos};
 use crate::stored::{Part, StoredTable};
+use crate::whole::sum;
 
 /// Builds the plan; its columns are those of the aggregate, with their names and types.
 pub(super) fn rewrite(
@@ -44,7 +44,10 @@ pub(super) fn rewrite(
         _ => Arc::new(LogicalPlan::Union(Union::try_new(inputs)?)),
     };
     let groups = (0..asked.groups.len()).map(|place| column(&group_name(place))).collect();
-    let sums = (0..asked.values.len()).map(|place| sum(column(&value_name(place)))).collect();
+    // A sum that is out of range is told under the name that it was asked by.
+    let name = |place: usize| aggregate.schema.field(asked.groups.len() + place).name().clone();
+    let sums =
+        (0..asked.values.len()).map(|place| sum(column(&value_name(place))).alias(name(place))).collect();
     let summed = LogicalPlan::Aggregate(Aggregate::try_new(united, groups, sums)?);
     let columns: Vec<Column> = summed.schema().columns();
     let out = columns.into_iter().enumerate().map(|(place, column)| {

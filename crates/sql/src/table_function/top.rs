@@ -15,7 +15,6 @@ use datafusion::common::{
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::execution::session_state::SessionState;
 use datafusion::functions::datetime::expr_fn::date_bin;
-use datafusion::functions_aggregate::expr_fn::sum;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::sqlparser::tokenizer::Token;
 use datafusion::logical_expr::{
@@ -27,6 +26,7 @@ use super::{rows, span, table, text};
 use crate::names::Names;
 use crate::stored::StoredTable;
 use crate::view::ordered;
+use crate::whole::sum;
 
 const USAGE: &str = "top(table, by, value, n [, where [, every]])";
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array as _, Int64Array, UInt64Array};
 use arrow_buffer::NullBuffer;
+use datafusion::arrow::compute::{max, min};
 use foldhash::quality::RandomState;
 
 use super::TOGETHER;
@@ -37,11 +38,26 @@ const LEAST: usize = 1 << 7;
 /// What a sum adds for each row.
 pub(super) enum Addend {
     One,
-    /// Numbers, which wrap around.
+    /// Numbers; [`Addend::most`] tells whether sums of them may wrap around.
     Signed(Int64Array),
     Unsigned(UInt64Array),
     /// One for each row that has a value.
     Present(NullBuffer),
+}
+
+impl Addend {
+    /// What no sum of rows of this batch is beyond, above or below zero; without a bound where that is certain anyway.
+    pub(super) fn most(&self) -> u128 {
+        match self {
+            Self::One | Self::Present(_) => 0,
+            Self::Signed(numbers) => {
+                let ends = [min(numbers), max(numbers)].into_iter().flatten();
+                let largest = ends.map(i64::unsigned_abs).max().unwrap_or(0);
+                u128::from(largest) * numbers.len() as u128
+            }
+            Self::Unsigned(numbers) => u128::from(max(numbers).unwrap_or(0)) * numbers.len() as u128,
+        }
+    }
 }
 
 /// Words that a record may have. Code is made for each, so that records are moved and compared without loops.

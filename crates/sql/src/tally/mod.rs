@@ -2,7 +2,10 @@
 //!
 //! With hundreds of thousands of groups a row costs what the cache misses cost, so `groups` keeps a group in one place and
 //! `texts` gives texts numbers. [`TallyRule`] puts [`plan::Tally`] where a grouping has only columns and sums that it
-//! knows; all others stay as they are. Answers are the same: sums of integers wrap around, and nulls are a group.
+//! knows; all others stay as they are. Answers are the same, and nulls are a group.
+//!
+//! Sums have 64 bits here. Where the largest numbers of all batches, as often as there are rows, are more than these hold,
+//! the grouping is done once more as DataFusion does it, with 128 bits (`whole`).
 //!
 //! One operator stands for all stages of a grouping: a worker for each partition of its input (`work`), which keeps the groups
 //! that it has met lately (`recent`), tables that the groups of all come together in (`parts`), and what is given out of
@@ -129,8 +132,7 @@ impl TallyRule {
         let any: &dyn Any = plan.as_ref();
         let grouping = any.downcast_ref::<AggregateExec>();
         let is_free = is_free || plan.output_partitioning().partition_count() == 1;
-        let tally = |grouping| Tally::of(grouping, wanted, self.sizes, &self.spare);
-        if is_free && let Some(tally) = grouping.and_then(tally) {
+        if is_free && let Some(tally) = Tally::of(&plan, wanted, self.sizes, &self.spare) {
             let input = self.changed(tally.input(), true, None)?;
             return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input)))));
         }

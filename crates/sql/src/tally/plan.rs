@@ -76,17 +76,21 @@ pub(super) struct Tally {
     grouping: Arc<Grouping>,
     properties: Arc<PlanProperties>,
     runs: Runs,
+    /// What it stands in place of, for sums that may be more than 64 bits hold.
+    wide: Arc<dyn ExecutionPlan>,
 }
 
 impl Tally {
     /// In place of the last stage of one of DataFusion's and all that is before it; `None` where that does what is not
     /// known here.
     pub(super) fn of(
-        last: &AggregateExec,
+        plan: &Arc<dyn ExecutionPlan>,
         wanted: Option<Wanted>,
         sizes: Sizes,
         spare: &Arc<Spare>,
     ) -> Option<Self> {
+        let any: &dyn Any = plan.as_ref();
+        let last = any.downcast_ref::<AggregateExec>()?;
         let first = match last.mode() {
             AggregateMode::Single | AggregateMode::SinglePartitioned => last,
             AggregateMode::Final | AggregateMode::FinalPartitioned => first_stage(last.input())?,
@@ -113,6 +117,7 @@ impl Tally {
                     .with_partitioning(Partitioning::UnknownPartitioning(outputs)),
             ),
             runs: Runs::new(sizes, Arc::clone(spare)),
+            wide: Arc::clone(plan),
         })
     }
 
@@ -232,6 +237,7 @@ impl ExecutionPlan for Tally {
                 grouping: Arc::clone(&self.grouping),
                 properties: Arc::clone(&self.properties),
                 runs: self.runs.anew(),
+                wide: Arc::clone(&self.wide),
             })),
             _ => internal_err!("a tally has one input"),
         }
@@ -251,7 +257,7 @@ impl ExecutionPlan for Tally {
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
         let outputs = self.properties.output_partitioning().partition_count();
         let output = Output { partition, of: outputs };
-        let batches = self.runs.join(output, &self.grouping, &self.input, &context)?;
+        let batches = self.runs.join(output, (&self.grouping, &self.wide), &self.input, &context)?;
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }
 }

@@ -18,6 +18,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties as _};
 use futures_util::future::{BoxFuture, FutureExt as _, Shared};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
@@ -49,7 +50,15 @@ pub(super) struct Output {
     pub(super) of: usize,
 }
 
-type Done = Shared<BoxFuture<'static, Result<Arc<Answer>, Arc<DataFusionError>>>>;
+type Done = Shared<BoxFuture<'static, Result<Outcome, Arc<DataFusionError>>>>;
+
+/// What has come of a run.
+#[derive(Clone)]
+enum Outcome {
+    Groups(Arc<Answer>),
+    /// Sums may have wrapped around: this plan answers, whose sums do not.
+    Wide(Arc<dyn ExecutionPlan>),
+}
 
 /// Runs that somebody has not taken all outputs of, beside the memory for them. All outputs that an execution of the plan
 /// takes have to be of one run: another may divide the groups otherwise.
@@ -85,7 +94,7 @@ impl Runs {
     pub(super) fn join(
         &self,
         output: Output,
-        grouping: &Arc<Grouping>,
+        (grouping, wide): (&Arc<Grouping>, &Arc<dyn ExecutionPlan>),
         input: &Arc<dyn ExecutionPlan>,
         context: &Arc<TaskContext>,
     ) -> Result<impl Stream<Item = Result<RecordBatch, DataFusionError>> + use<>, DataFusionError> {
@@ -93,7 +102,7 @@ impl Runs {
         let at = match runs.iter().position(|run| !run.taken[output.partition]) {
             Some(at) => at,
             None => {
-                let done = begin(output.of, grouping, input, context, self)?.boxed().shared();
+                let done = begin(output.of, (grouping, wide), input, context, self)?.boxed().shared();
                 runs.push(Run { done, taken: vec![false; output.of] });
                 runs.len() - 1
             }
@@ -102,9 +111,14 @@ impl Runs {
         let done = runs[at].done.clone();
         runs.retain(|run| run.taken.contains(&false));
         let (grouping, rows) = (Arc::clone(grouping), context.session_config().batch_size());
+        let context = Arc::clone(context);
         let batches = async move {
-            let answer = done.await.map_err(DataFusionError::Shared)?;
-            Part::new(answer, output.partition, grouping, rows).map(Part::batches)
+            Ok::<_, DataFusionError>(match done.await.map_err(DataFusionError::Shared)? {
+                Outcome::Groups(answer) => {
+                    Part::new(answer, output.partition, grouping, rows)?.batches().left_stream()
+                }
+                Outcome::Wide(plan) => plan.execute(output.partition, context)?.right_stream(),
+            })
         };
         Ok(stream::once(batches).try_flatten())
     }
@@ -113,11 +127,11 @@ impl Runs {
 /// All work up to where the outputs can be read.
 fn begin(
     outputs: usize,
-    grouping: &Arc<Grouping>,
+    (grouping, wide): (&Arc<Grouping>, &Arc<dyn ExecutionPlan>),
     input: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
     Runs { sizes, spare, .. }: &Runs,
-) -> Result<impl Future<Output = Result<Arc<Answer>, Arc<DataFusionError>>> + use<>, DataFusionError> {
+) -> Result<impl Future<Output = Result<Outcome, Arc<DataFusionError>>> + use<>, DataFusionError> {
     let inputs = input.output_partitioning().partition_count();
     let pool = context.memory_pool();
     let memory = || MemoryConsumer::new("groups").register(pool);
@@ -146,21 +160,29 @@ fn begin(
             nulls: Vec::new(),
             memory: memory(),
             share,
+            most: vec![0; grouping.sums.len()],
             meeting: Arc::clone(&meeting),
         };
         workers.push((worker, input.execute(number, Arc::clone(context))?));
     }
+    let (wide, limits) = (Arc::clone(wide), grouping.limits());
     let done = async move {
         // They run from here on, and end with this.
         let workers: Vec<_> =
             workers.into_iter().map(|(worker, input)| SpawnedTask::spawn(worker.run(input))).collect();
+        let mut most = vec![0; limits.len()];
         for worker in workers {
-            worker.join_unwind().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+            let of_worker =
+                worker.join_unwind().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+            most.iter_mut().zip(of_worker).for_each(|(most, of_worker): (&mut u128, _)| *most += of_worker);
+        }
+        if most.iter().zip(&limits).any(|(most, limit)| *most > u128::from(*limit)) {
+            return Ok(Outcome::Wide(reset_plan_states(wide)?));
         }
         let Some(meeting) = Arc::into_inner(meeting) else {
             return internal_err!("a worker of a tally goes on after its end");
         };
-        Ok(Arc::new(Answer::new(meeting, outputs)))
+        Ok(Outcome::Groups(Arc::new(Answer::new(meeting, outputs))))
     };
     Ok(done.map(|done| done.map_err(Arc::new)))
 }
@@ -193,11 +215,14 @@ struct Worker {
     memory: MemoryReservation,
     /// Bytes that it may have before it brings what it has.
     share: usize,
+    /// What no sum of its rows is beyond.
+    most: Vec<u128>,
     meeting: Arc<Meeting>,
 }
 
 impl Worker {
-    async fn run(mut self, mut input: SendableRecordBatchStream) -> Result<(), DataFusionError> {
+    /// Takes all rows, and says what no sum of them is beyond.
+    async fn run(mut self, mut input: SendableRecordBatchStream) -> Result<Vec<u128>, DataFusionError> {
         while let Some(batch) = input.next().await {
             let batch = batch?;
             self.take(&batch)?;
@@ -205,7 +230,8 @@ impl Worker {
                 self.bring()?;
             }
         }
-        self.bring()
+        self.bring()?;
+        Ok(self.most)
     }
 
     fn take(&mut self, batch: &RecordBatch) -> Result<(), DataFusionError> {
@@ -228,6 +254,7 @@ impl Worker {
         }
         let addends =
             self.grouping.sums.iter().map(|sum| sum.addend(batch)).collect::<Result<Vec<_>, _>>()?;
+        self.most.iter_mut().zip(&addends).for_each(|(most, addend)| *most += addend.most());
         self.layout.complete(&mut self.records, &self.nulls, &addends);
         let parts = &self.meeting.parts;
         let Some(recent) = &mut self.recent else {
@@ -270,6 +297,12 @@ impl Worker {
 }
 
 impl Grouping {
+    /// What the type of each sum holds.
+    fn limits(&self) -> Vec<u64> {
+        let types = self.schema.fields().iter().skip(self.keys.len()).map(|field| field.data_type());
+        types.map(|kind| if *kind == DataType::UInt64 { u64::MAX } else { i64::MAX.unsigned_abs() }).collect()
+    }
+
     /// The columns of a key, and how many words they have.
     pub(super) fn columns(&self) -> Result<(Vec<KeyColumn>, usize), DataFusionError> {
         let types = self.schema.fields().iter().take(self.keys.len()).map(|field| field.data_type());

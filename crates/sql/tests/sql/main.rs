@@ -7,3 +7,4 @@ mod limits;
 mod outputs;
 mod rollups;
 mod tops;
+mod whole;

@@ -27,8 +27,10 @@ const SPECS: [(&str, i64, &[&str], &[&str]); 3] = [
 type Keys = (i64, Option<u64>, Option<u64>, Option<&'static str>);
 type Sums = (Option<u64>, Option<i64>, i64);
 
-fn sums(rows: &[Flow], every: i64, by: &[&str]) -> BTreeMap<Keys, Sums> {
+/// Keys may come several times: a sum that its type does not hold stands in parts.
+fn sums(rows: &[Flow], every: i64, by: &[&str]) -> Vec<(Keys, Sums)> {
     let mut sums: BTreeMap<Keys, Sums> = BTreeMap::new();
+    let mut full: Vec<(Keys, Sums)> = Vec::new();
     for row in rows {
         let keys = (
             row.time.div_euclid(every) * every,
@@ -36,16 +38,24 @@ fn sums(rows: &[Flow], every: i64, by: &[&str]) -> BTreeMap<Keys, Sums> {
             row.dst_as.filter(|_| by.contains(&"dst_as")),
             row.src_addr.filter(|_| by.contains(&"src_addr")),
         );
-        let (bytes, packets, count) = sums.entry(keys).or_default();
+        let sum = sums.entry(keys).or_default();
+        let is_full = sum.0.unwrap_or(0).checked_add(row.bytes.unwrap_or(0)).is_none()
+            || sum.1.unwrap_or(0).checked_add(row.packets.unwrap_or(0)).is_none();
+        if is_full {
+            full.push((keys, std::mem::take(sum)));
+        }
+        let (bytes, packets, count) = sum;
         if let Some(more) = row.bytes {
-            *bytes = Some(bytes.unwrap_or(0).wrapping_add(more));
+            *bytes = Some(bytes.unwrap_or(0) + more);
         }
         if let Some(more) = row.packets {
-            *packets = Some(packets.unwrap_or(0).wrapping_add(more));
+            *packets = Some(packets.unwrap_or(0) + more);
         }
         *count += 1;
     }
-    sums
+    full.extend(sums);
+    full.sort();
+    full
 }
 
 fn rollup_batch(rows: &[(Keys, Sums)], by: &[&str], sum: &[&str]) -> RecordBatch {
@@ -88,8 +98,7 @@ fn rollups(folder: &Path, parts: &[&[Flow]]) -> Vec<Rollup> {
         let mut files = Vec::new();
         let mut schema = rollup_batch(&[], by, sum).schema();
         for (place, rows) in parts.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            let rows: Vec<(Keys, Sums)> = sums(rows, every, by).into_iter().collect();
-            let batch = rollup_batch(&rows, by, sum);
+            let batch = rollup_batch(&sums(rows, every, by), by, sum);
             schema = batch.schema();
             files.push(fake::file(&folder.join(format!("{name} {place}.parquet")), &batch));
         }
@@ -127,11 +136,15 @@ fn of_rows(world: &World) -> Engine {
 }
 
 fn sorted(engine: &Engine, sql: &str) -> Vec<String> {
-    let reply = engine.query_blocking(sql).unwrap_or_else(|error| panic!("{sql}: {}", error.chain()));
+    sorted_or_error(engine, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// The rows, or what is wrong with one of them.
+fn sorted_or_error(engine: &Engine, sql: &str) -> Result<Vec<String>, String> {
     let mut out = Vec::new();
-    thalweg_sql::write(reply, Format::Csv, &mut out)
-        .unwrap_or_else(|error| panic!("{sql}: {}", error.chain()));
+    let reply = engine.query_blocking(sql).and_then(|reply| thalweg_sql::write(reply, Format::Csv, &mut out));
+    reply.map_err(|error| error.chain())?;
     let mut lines: Vec<String> = String::from_utf8(out).unwrap().lines().map(str::to_owned).collect();
     lines[1..].sort();
-    lines
+    Ok(lines)
 }
