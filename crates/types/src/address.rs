@@ -37,9 +37,82 @@ pub fn ip_network(octets: [u8; 16], ipv4: u32, ipv6: u32) -> [u8; 16] {
     ip_prefix(octets, if is_ipv4(&octets) { IPV4_FROM + ipv4 } else { ipv6 })
 }
 
+/// Addresses of one version with the same first bits.
+///
+/// An address is in no network of the other version, not even in `::/0`, whatever its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpNetwork {
+    /// Host bits are cleared.
+    octets: [u8; 16],
+    /// Leading bits that count, of all 128.
+    bits: u32,
+    is_ipv4: bool,
+}
+
+impl IpNetwork {
+    /// Reads `10.0.0.0/8`, `fe80::/10`, or an address, which is a network of itself. A network in `::ffff:0:0/96` is one of
+    /// version 4. Host bits may be set, and do not count.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (host, length) = match text.split_once('/') {
+            Some((host, length)) => (host, Some(length.trim().parse::<u32>().ok()?)),
+            None => (text, None),
+        };
+        let host: IpAddr = host.trim().parse().ok()?;
+        let octets = ip_octets(host);
+        let width = if host.is_ipv4() { 32 } else { 128 };
+        let length = length.unwrap_or(width);
+        if length > width {
+            return None;
+        }
+        let bits = length + 128 - width;
+        let is_ipv4 = bits >= IPV4_FROM && is_ipv4(&octets);
+        Some(Self { octets: ip_prefix(octets, bits), bits, is_ipv4 })
+    }
+
+    #[inline]
+    pub fn contains(&self, octets: [u8; 16]) -> bool {
+        is_ipv4(&octets) == self.is_ipv4 && ip_prefix(octets, self.bits) == self.octets
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_in_networks_of_its_version() {
+        for (network, address, is_in) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.1.2.3/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.0", false),
+            ("10.0.0.0/8", "::ffff:10.1.1.1", true),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.4", false),
+            ("0.0.0.0/0", "255.1.1.1", true),
+            ("0.0.0.0/0", "2001:db8::", false),
+            ("0.0.0.0/0", "::", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "::1", true),
+            ("::/0", "10.0.0.1", false),
+            ("::/64", "10.0.0.1", false),
+            ("::/80", "::fffe:a00:1", true),
+            ("::ffff:0:0/95", "10.0.0.1", false),
+            ("::ffff:0:0/95", "::fffe:0:1", true),
+            ("::ffff:0:0/96", "10.0.0.1", true),
+            ("::ffff:10.0.0.0/104", "10.9.9.9", true),
+            ("::ffff:10.0.0.0/104", "11.9.9.9", false),
+            ("fe80::/10", "febf::1", true),
+            ("fe80::/10", "fec0::1", false),
+            (" 2001:db8::/32 ", "2001:db8:ffff::1", true),
+        ] {
+            let network = IpNetwork::parse(network).unwrap();
+            assert_eq!(network.contains(parse_ip(address).unwrap()), is_in, "{network:?} {address}");
+        }
+        for text in ["", "10.0.0.0/33", "::/129", "10/8", "10.0.0.0/x", "a/8", "10.0.0.0/-1", "10.0.0.0/8/8"]
+        {
+            assert_eq!(IpNetwork::parse(text), None, "{text}");
+        }
+    }
 
     fn network(text: &str, ipv4: u32, ipv6: u32) -> [u8; 16] {
         ip_network(parse_ip(text).unwrap(), ipv4, ipv6)

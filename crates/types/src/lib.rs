@@ -23,7 +23,7 @@ mod size;
 mod time;
 mod value;
 
-pub use address::{IPV4_FROM, ip_network, ip_octets, ip_prefix, is_ipv4, parse_ip};
+pub use address::{IPV4_FROM, IpNetwork, ip_network, ip_octets, ip_prefix, is_ipv4, parse_ip};
 pub use batch::{Batch, Rows, Seqs};
 pub use data_type::{DataType, ParseTypeError, TimeUnit};
 pub use error::{Class, Error, Retry};

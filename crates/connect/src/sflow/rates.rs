@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use thalweg_types::Error;
+use thalweg_types::{Error, IpNetwork};
 
 use super::xdr::Address;
-use crate::source::udp::Network;
+use crate::source::udp::network;
 
 /// Rates by agent; the first entry that an agent is in counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rates(Arc<[(Network, u64)]>);
+pub(crate) struct Rates(Arc<[(IpNetwork, u64)]>);
 
 impl Rates {
     /// Reads `AGENT=RATE` texts, where the agent is an address or a network.
@@ -21,7 +21,7 @@ impl Rates {
             let wrong = || Error::user(format!("expected AGENT=RATE such as 192.0.2.1=4096, got {text:?}"));
             let (agent, rate) = text.split_once('=').ok_or_else(wrong)?;
             let rate = rate.trim().parse().ok().filter(|rate| (1..=u64::from(u32::MAX)).contains(rate));
-            Ok((Network::parse(agent.trim())?, rate.ok_or_else(wrong)?))
+            Ok((network(agent.trim())?, rate.ok_or_else(wrong)?))
         };
         texts.iter().map(parse).collect::<Result<Vec<_>, Error>>().map(|rates| Self(rates.into()))
     }
@@ -30,7 +30,6 @@ impl Rates {
         if self.0.is_empty() {
             return None;
         }
-        let agent = std::net::Ipv6Addr::from(agent).into();
         self.0.iter().find(|(network, _)| network.contains(agent)).map(|(_, rate)| *rate)
     }
 }

@@ -18,12 +18,12 @@ use nix::sys::socket::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use thalweg_flow::{DatagramView, Poll, Source, SystemClock, Waker};
-use thalweg_types::{Error, Micros, format_size};
+use thalweg_types::{Error, IpNetwork, Micros, format_size};
 use tracing::{info, warn};
 
 use super::cut::Cut;
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, Joint};
-use super::udp::{ALLOW, Network, UdpCounters, check_allow};
+use super::udp::{ALLOW, UdpCounters, check_allow, may_send, networks};
 use super::{BlockCodec, LISTEN, QUEUE, check_listen};
 use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
@@ -112,7 +112,7 @@ impl SourcePlugin for SflowPlugin {
         let in_source = |error: Error| error.context(format!("source {:?}", context.name));
         let options = &context.options;
         let settings = settings(&context).map_err(in_source)?;
-        let allow = options.list("allow").map(Network::parse_all).transpose().map_err(in_source)?;
+        let allow = options.list("allow").map(networks).transpose().map_err(in_source)?;
         let listening = Listening {
             address: options.text("listen").unwrap_or_default(),
             sockets: options.integer("sockets").map_or(1, |count| count as usize),
@@ -141,7 +141,7 @@ struct Listening<'a> {
     sockets: usize,
     receive_buffer: usize,
     queue: usize,
-    allow: Option<Vec<Network>>,
+    allow: Option<Vec<IpNetwork>>,
 }
 
 struct SflowSource {
@@ -321,7 +321,7 @@ impl Drop for SflowSource {
 /// One socket and its thread.
 struct Receiver {
     socket: UdpSocket,
-    allow: Option<Vec<Network>>,
+    allow: Option<Vec<IpNetwork>>,
     shared: Arc<Shared>,
     /// What the kernel has dropped at this socket, as far as it is counted.
     kernel_drops: u32,
@@ -334,7 +334,7 @@ struct Received {
 }
 
 impl Receiver {
-    fn new(socket: UdpSocket, allow: Option<Vec<Network>>, shared: Arc<Shared>) -> Self {
+    fn new(socket: UdpSocket, allow: Option<Vec<IpNetwork>>, shared: Arc<Shared>) -> Self {
         Self { socket, allow, shared, kernel_drops: 0 }
     }
 
@@ -422,7 +422,7 @@ impl Receiver {
         let mut block = Vec::with_capacity(received.iter().map(|datagram| datagram.bytes + 64).sum());
         let mut taken = Vec::with_capacity(received.len());
         for (buffer, Received { bytes, sender }) in buffers.iter().zip(received) {
-            if !Network::may_send(self.allow.as_deref(), *sender) {
+            if !may_send(self.allow.as_deref(), *sender) {
                 shared.counters.refused(*sender);
                 continue;
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_flow::{DatagramCounts, DatagramStats, DatagramView, Poll, Source, Waker};
-use thalweg_types::{Error, Micros, ip_octets};
+use thalweg_types::{Error, IpNetwork, Micros, ip_octets};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -47,7 +47,7 @@ pub(crate) const ALLOW: OptionSpec = OptionSpec {
 /// Mistakes in `allow`.
 pub(crate) fn check_allow(options: &Options) -> impl Iterator<Item = Mistake> {
     let allow = options.list("allow").into_iter().flatten();
-    allow.filter_map(|text| Network::parse(text).err()).map(|error| Mistake::new("allow", error))
+    allow.filter_map(|text| network(text).err()).map(|error| Mistake::new("allow", error))
 }
 
 /// The plug-in.
@@ -83,7 +83,7 @@ impl SourcePlugin for UdpPlugin {
         let format = reader_of(&context)?;
         let listen = context.options.text("listen").unwrap_or_default();
         let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
-        let allow = context.options.list("allow").map(Network::parse_all).transpose().map_err(in_source)?;
+        let allow = context.options.list("allow").map(networks).transpose().map_err(in_source)?;
         let source = UdpSource::bind(listen, Arc::clone(&format), queue, allow).map_err(in_source)?;
         let address = source.address();
         info!(source = %context.name, %address, "listening on udp");
@@ -177,52 +177,23 @@ impl UdpCounters {
     }
 }
 
-/// Addresses with the same first bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: u128,
-    /// Leading bits that count, of the address as IPv6.
-    bits: u32,
+/// Reads `10.1.2.3`, `10.0.0.0/8`, `fe80::/10`.
+///
+/// # Errors
+/// A sentence with the text and what was expected.
+pub(crate) fn network(text: &str) -> Result<IpNetwork, Error> {
+    IpNetwork::parse(text).ok_or_else(|| {
+        Error::user(format!("expected an address or a network such as 10.0.0.0/8, got {text:?}"))
+    })
 }
 
-impl Network {
-    /// Parses `10.1.2.3`, `10.0.0.0/8`, `fe80::/10`.
-    ///
-    /// # Errors
-    /// A sentence with the text and what was expected.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let wrong =
-            || Error::user(format!("expected an address or a network such as 10.0.0.0/8, got {text:?}"));
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| wrong())?)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let width = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.unwrap_or(width);
-        if bits > width {
-            return Err(wrong());
-        }
-        Ok(Self { address: as_v6(address), bits: bits + 128 - width })
-    }
-
-    pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, Error> {
-        texts.iter().map(|text| Self::parse(text)).collect()
-    }
-
-    /// Whether a sender is in one of these; without them all may send.
-    pub(super) fn may_send(allow: Option<&[Self]>, sender: IpAddr) -> bool {
-        allow.is_none_or(|allow| allow.iter().any(|network| network.contains(sender)))
-    }
-
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let differing = as_v6(address) ^ self.address;
-        differing.leading_zeros() >= self.bits
-    }
+pub(crate) fn networks(texts: &[String]) -> Result<Vec<IpNetwork>, Error> {
+    texts.iter().map(|text| network(text)).collect()
 }
 
-fn as_v6(address: IpAddr) -> u128 {
-    u128::from_be_bytes(ip_octets(address))
+/// Whether a sender is in one of these; without them all may send.
+pub(super) fn may_send(allow: Option<&[IpNetwork]>, sender: IpAddr) -> bool {
+    allow.is_none_or(|allow| allow.iter().any(|network| network.contains(ip_octets(sender))))
 }
 
 /// Listens on one address.
@@ -242,7 +213,7 @@ impl UdpSource {
         listen: &str,
         format: Arc<dyn RecordFormat>,
         queue: usize,
-        allow: Option<Vec<Network>>,
+        allow: Option<Vec<IpNetwork>>,
     ) -> Result<Self, Error> {
         if format.has_preamble() {
             return Err(Error::user("a datagram has no header").with_hint("set header: false"));
@@ -382,12 +353,12 @@ struct Receiver {
     splitter: Box<dyn Splitter>,
     handover: Arc<Handover<()>>,
     counters: UdpCounters,
-    allow: Option<Vec<Network>>,
+    allow: Option<Vec<IpNetwork>>,
 }
 
 impl Receiver {
     fn take(&mut self, datagram: &[u8], sender: IpAddr) {
-        if !Network::may_send(self.allow.as_deref(), sender) {
+        if !may_send(self.allow.as_deref(), sender) {
             self.counters.refused(sender);
             return;
         }

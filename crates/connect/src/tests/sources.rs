@@ -11,7 +11,7 @@ use super::*;
 use crate::BuiltSource;
 use crate::source::connections::ConnectionCounts;
 use crate::source::stdin::ReaderSource;
-use crate::source::udp::{Network, UdpSource};
+use crate::source::udp::{UdpSource, network};
 
 fn numbers() -> Schema {
     schema("n: int64; name: string?")
@@ -400,7 +400,7 @@ fn addresses_in_use_are_reported_when_built() {
     assert!(error.chain().contains("listen on udp \"nowhere\""));
 }
 
-fn udp(queue: usize, allow: Option<Vec<Network>>) -> (UdpSource, UdpSocket) {
+fn udp(queue: usize, allow: Option<Vec<thalweg_types::IpNetwork>>) -> (UdpSource, UdpSocket) {
     let format = spec("ndjson", &[]).reader(&numbers()).unwrap();
     let mut source = UdpSource::bind("127.0.0.1:0", format, queue, allow).unwrap();
     source.start(Waker::new(|| {})).unwrap();
@@ -454,7 +454,7 @@ fn datagrams_that_find_the_queue_full_are_counted_for_their_sender() {
 
 #[test]
 fn only_allowed_senders_are_heard() {
-    let networks = vec![Network::parse("10.0.0.0/8").unwrap()];
+    let networks = vec![network("10.0.0.0/8").unwrap()];
     let (mut source, socket) = udp(1 << 20, Some(networks));
     socket.send(b"{\"n\":1}").unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -464,23 +464,8 @@ fn only_allowed_senders_are_heard() {
     }
     source.drain();
     assert_eq!(poll_to_end(&mut source), 0);
-    for (network, address, is_in) in [
-        ("10.0.0.0/8", "10.200.1.1", true),
-        ("10.0.0.0/8", "11.0.0.1", false),
-        ("10.0.0.0/8", "::ffff:10.1.1.1", true),
-        ("127.0.0.1", "127.0.0.1", true),
-        ("127.0.0.1", "127.0.0.2", false),
-        ("fe80::/10", "febf::1", true),
-        ("fe80::/10", "fec0::1", false),
-        ("0.0.0.0/0", "8.8.8.8", true),
-        ("0.0.0.0/0", "2001:db8::1", false),
-        ("::/0", "8.8.8.8", true),
-    ] {
-        let network = Network::parse(network).unwrap();
-        assert_eq!(network.contains(address.parse().unwrap()), is_in, "{network:?} {address}");
-    }
     for text in ["", "10.0.0.0/33", "ten", "10.0.0.0/x"] {
-        assert!(Network::parse(text).is_err(), "{text}");
+        assert!(network(text).is_err(), "{text}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use thalweg_types::{IPV4_FROM, ip_network, ip_prefix, is_ipv4, parse_ip};
+use thalweg_types::{ip_network, is_ipv4, parse_ip};
 
 use crate::output::address;
 
@@ -42,54 +42,9 @@ impl Lengths {
     }
 }
 
-/// A network that addresses are in or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Network {
-    octets: [u8; 16],
-    bits: u32,
-}
-
-impl Network {
-    /// Reads `10.0.0.0/8`, or an address alone.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let (host, bits) = match text.split_once('/') {
-            Some((host, bits)) => (host, Some(bits.trim().parse::<u32>().ok()?)),
-            None => (text, None),
-        };
-        let octets = parse(host)?;
-        let (before, most) = if is_ipv4(&octets) { (IPV4_FROM, 32) } else { (0, 128) };
-        let bits = before + bits.unwrap_or(most);
-        (bits <= 128).then(|| Self { octets: ip_prefix(octets, bits), bits })
-    }
-
-    pub(super) fn holds(&self, octets: [u8; 16]) -> bool {
-        ip_prefix(octets, self.bits) == self.octets
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn networks_of_both_versions() {
-        for (network, inside, outside) in [
-            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
-            ("10.1.2.3/8", "10.255.0.1", "11.0.0.0"),
-            ("10.1.2.3", "10.1.2.3", "10.1.2.4"),
-            ("0.0.0.0/0", "255.1.1.1", "2001:db8::"),
-            ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
-            ("::/0", "1.2.3.4", ""),
-            ("::1", "::1", "::2"),
-        ] {
-            let network = Network::parse(network).unwrap();
-            assert!(network.holds(parse(inside).unwrap()), "{network:?}");
-            assert!(!parse(outside).is_some_and(|outside| network.holds(outside)), "{network:?}");
-        }
-        for text in ["", "10.0.0.0/33", "::/129", "10/8", "10.0.0.0/x", "a/8"] {
-            assert_eq!(Network::parse(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn lengths_are_checked() {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arrow_array::builder::{BooleanBuilder, FixedSizeBinaryBuilder, StringViewBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, Int64Array};
 use datafusion::common::{DataFusionError, ScalarValue, exec_datafusion_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+use thalweg_types::{IpNetwork, is_ipv4};
 
-use super::address::{Lengths, Network, parse};
+use super::address::{Lengths, parse};
 use super::{ADDRESS, Kind, LEN6};
 use crate::output::address;
 
@@ -42,6 +43,10 @@ pub(super) fn apply(kind: Kind, args: &ScalarFunctionArgs) -> Result<ColumnarVal
             Ok(Some(lengths.network(octets)))
         })?,
         Kind::InNetwork => within(first, rest, rows)?,
+        Kind::Family => {
+            let family = |octets: [u8; 16]| if is_ipv4(&octets) { 4 } else { 6 };
+            Arc::new((0..rows).map(|row| read(first, row).map(family)).collect::<Int64Array>())
+        }
     };
     Ok(if one {
         ColumnarValue::Scalar(ScalarValue::try_from_array(&out, 0)?)
@@ -77,7 +82,7 @@ fn within(column: &ArrayRef, rest: &[ArrayRef], rows: usize) -> Result<ArrayRef,
     let mut out = BooleanBuilder::with_capacity(rows);
     let networks = rest.first().map(|column| column.as_string_view());
     // Nearly always all rows have the same.
-    let mut known: Option<(&str, Network)> = None;
+    let mut known: Option<(&str, IpNetwork)> = None;
     for row in 0..rows {
         let network = networks.filter(|networks| networks.is_valid(row)).map(|networks| networks.value(row));
         let (Some(octets), Some(text)) = (read(column, row), network) else {
@@ -86,12 +91,12 @@ fn within(column: &ArrayRef, rest: &[ArrayRef], rows: usize) -> Result<ArrayRef,
         };
         let network = match known {
             Some((same, network)) if same == text => network,
-            _ => Network::parse(text).ok_or_else(|| {
+            _ => IpNetwork::parse(text).ok_or_else(|| {
                 exec_datafusion_err!("in_network: expected a network such as 10.0.0.0/8, got {text:?}")
             })?,
         };
         known = Some((text, network));
-        out.append_value(network.holds(octets));
+        out.append_value(network.contains(octets));
     }
     Ok(Arc::new(out.finish()))
 }

@@ -6,7 +6,8 @@
 //! | `ip_text(address)` | `10.1.2.3`, `2001:db8::1` |
 //! | `prefix(address, len4 [, len6])` | `10.1.0.0/16`; `len6` is 48 unless given |
 //! | `network(address, len4 [, len6])` | the address with its host bits cleared |
-//! | `in_network(address, '10.0.0.0/8')` | whether it is in it |
+//! | `in_network(address, '10.0.0.0/8')` | whether it is in it; no address is in a network of the other version |
+//! | `family(address)` | 4 or 6 |
 //!
 //! An address is FixedSizeBinary(16), of version 4 as `::ffff:a.b.c.d`; a text is taken for the address that it is.
 
@@ -32,9 +33,19 @@ const LEN6: i64 = 48;
 
 /// All of them, to be registered.
 pub(crate) fn all() -> Vec<Arc<ScalarUDF>> {
-    [Kind::Ip, Kind::IpText, Kind::Prefix, Kind::Network, Kind::InNetwork]
+    [Kind::Ip, Kind::IpText, Kind::Prefix, Kind::Network, Kind::InNetwork, Kind::Family]
         .map(|kind| Arc::new(ScalarUDF::from(Function::new(kind))))
         .to_vec()
+}
+
+/// `ip_text(address)` as an expression.
+fn ip_text(address: Expr) -> Expr {
+    ScalarUDF::from(Function::new(Kind::IpText)).call(vec![address])
+}
+
+/// `family(address)` as an expression.
+fn family(address: Expr) -> Expr {
+    ScalarUDF::from(Function::new(Kind::Family)).call(vec![address])
 }
 
 /// `prefix(address, len4, len6)` as an expression.
@@ -50,6 +61,7 @@ enum Kind {
     Prefix,
     Network,
     InNetwork,
+    Family,
 }
 
 /// One of the functions.
@@ -72,6 +84,7 @@ impl Function {
             Kind::Prefix => "prefix(address, len4 [, len6])",
             Kind::Network => "network(address, len4 [, len6])",
             Kind::InNetwork => "in_network(address, '10.0.0.0/8')",
+            Kind::Family => "family(address)",
         }
     }
 }
@@ -94,13 +107,14 @@ impl ScalarUDFImpl for Function {
             Kind::Ip | Kind::Network => ADDRESS,
             Kind::IpText | Kind::Prefix => DataType::Utf8View,
             Kind::InNetwork => DataType::Boolean,
+            Kind::Family => DataType::Int64,
         })
     }
 
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>, DataFusionError> {
         let mut taken = Vec::with_capacity(given.len());
         let counts = match self.kind {
-            Kind::Ip | Kind::IpText => 1..=1,
+            Kind::Ip | Kind::IpText | Kind::Family => 1..=1,
             Kind::Prefix | Kind::Network => 2..=3,
             Kind::InNetwork => 2..=2,
         };
@@ -109,10 +123,7 @@ impl ScalarUDFImpl for Function {
         }
         for (place, kind) in given.iter().enumerate() {
             taken.push(match (place, self.kind) {
-                (0, Kind::Ip) if is_text(kind) => DataType::Utf8View,
-                (0, Kind::IpText | Kind::Prefix | Kind::Network | Kind::InNetwork) if is_text(kind) => {
-                    DataType::Utf8View
-                }
+                (0, _) if is_text(kind) => DataType::Utf8View,
                 (0, _) if *kind == ADDRESS => ADDRESS,
                 (1, Kind::InNetwork) if is_text(kind) => DataType::Utf8View,
                 (1.., Kind::Prefix | Kind::Network) if kind.is_integer() || *kind == DataType::Null => {

@@ -42,6 +42,11 @@ fn addresses_are_made_and_printed() {
         ("in_network(ip('11.1.2.3'), '10.0.0.0/8')", "false"),
         ("in_network(ip('2001:db8::1'), '2001:db8::/32')", "true"),
         ("in_network(ip('10.1.2.3'), NULL)", ""),
+        ("in_network('10.1.2.3', '::/0')", "false"),
+        ("in_network('::1', '0.0.0.0/0')", "false"),
+        ("family('10.1.2.3')", "4"),
+        ("family(ip('2001:db8::1'))", "6"),
+        ("family(NULL)", ""),
     ] {
         assert_eq!(
             world.in_format(&format!("SELECT {expr} AS x"), thalweg_sql::Format::Table).lines().nth(2),
@@ -73,6 +78,19 @@ fn a_text_beside_an_address_is_one() {
         ("src_addr IS NOT DISTINCT FROM '192.0.2.1'", 1),
         ("CASE WHEN src_addr = '10.1.2.3' THEN true ELSE false END", 1),
         ("in_network(src_addr, '10.1.0.0/16')", 2),
+        ("in_network(src_addr, '::/0')", 1),
+        ("in_network(src_addr, '0.0.0.0/0')", 3),
+        ("family(src_addr) = 6", 1),
+        ("src_addr BETWEEN '::' AND 'ffff::'", 1),
+        ("src_addr NOT BETWEEN '::' AND 'ffff::'", 3),
+        ("src_addr LIKE '10.1.%'", 2),
+        ("src_addr NOT LIKE '10.1.%'", 2),
+        ("src_addr ILIKE '2001:DB8:%'", 1),
+        ("cast(src_addr AS varchar) = '10.1.2.3'", 1),
+        ("src_addr::text LIKE '%.2.%'", 2),
+        ("src_addr ~ '^10\\.'", 2),
+        ("try_cast(src_addr AS varchar) IS NULL", 1),
+        ("src_addr || '/32' = '10.1.2.3/32'", 1),
     ] {
         assert_eq!(
             world.rows(&format!("SELECT count(*) FROM flows WHERE {condition}")),
@@ -80,6 +98,10 @@ fn a_text_beside_an_address_is_one() {
             "{condition}"
         );
     }
+    assert_eq!(
+        world.in_format("SELECT src_addr::text FROM flows ORDER BY time LIMIT 1", thalweg_sql::Format::Csv),
+        "flows.src_addr\n10.1.2.3\n"
+    );
     assert_eq!(
         world.rows("SELECT src_addr = '10.1.2.3' FROM flows ORDER BY time LIMIT 2"),
         ["true", "false"]
