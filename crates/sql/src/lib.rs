@@ -30,6 +30,7 @@ mod interrupt;
 mod limits;
 mod names;
 pub mod output;
+mod percentile;
 mod pieces;
 mod reply;
 mod rollup;

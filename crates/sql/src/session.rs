@@ -29,6 +29,7 @@ use crate::function::{self, AddressLiterals, AddressPlanner};
 use crate::interrupt::{Flag, interruptible};
 use crate::limits::Limits;
 use crate::names::{CATALOG, DEFAULT_SCHEMA, Jobs, Names};
+use crate::percentile::percentile_cont;
 use crate::rollup::RollupRule;
 use crate::table_function;
 use crate::tally::TallyRule;
@@ -71,7 +72,9 @@ pub(crate) fn template(limits: &Limits) -> Result<SessionState, Error> {
     let registered = state.register_expr_planner(Arc::new(AddressPlanner)).and_then(|()| {
         function::all().into_iter().try_for_each(|function| state.register_udf(function).map(drop))
     });
-    let registered = registered.and_then(|()| state.register_udaf(exact_sum()).map(drop));
+    let registered = registered.and_then(|()| {
+        [exact_sum(), percentile_cont()].into_iter().try_for_each(|ours| state.register_udaf(ours).map(drop))
+    });
     registered.map_err(|error| fault::of(&error, limits.memory))?;
     Ok(state)
 }

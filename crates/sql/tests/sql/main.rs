@@ -5,6 +5,7 @@ mod fake;
 mod functions;
 mod limits;
 mod outputs;
+mod percentiles;
 mod rollups;
 mod tops;
 mod whole;
