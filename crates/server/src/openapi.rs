@@ -137,6 +137,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             body: None,
             success: vec![("204", "Dropped", None)],
             errors: &[
+                ("400", "The URL has a parameter that it does not take"),
                 ("404", "No such job, operator or query"),
                 ("504", "Overdue; it may still be dropped"),
                 ("507", "A disk is full: the job is only read"),
@@ -148,7 +149,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![],
             body: None,
             success: vec![("200", "The jobs by name", Some(schema("application/json", "Jobs")))],
-            errors: &[],
+            errors: &[("400", "The URL has a parameter that it does not take")],
         },
         Endpoint::ShowJob => Operation {
             id: "showJob",
@@ -157,6 +158,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             body: None,
             success: vec![("200", "The job", Some(schema("application/json", "Job")))],
             errors: &[
+                ("400", "The URL has a parameter that it does not take"),
                 ("404", "No such job; `detail.known` lists those that exist"),
                 ("409", "It is being started"),
             ],

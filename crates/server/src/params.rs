@@ -114,6 +114,15 @@ pub(crate) fn format(query: Option<&str>) -> Result<Option<Format>, ApiError> {
     Ok(format)
 }
 
+/// No parameter at all.
+pub(crate) fn none(query: Option<&str>) -> Result<(), ApiError> {
+    match fields(query)?.first() {
+        None => Ok(()),
+        Some(field) => Err(ApiError::new(Code::InvalidRequest, format!("no parameter {:?}", field.name))
+            .hint("the route takes no parameters in its URL")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,17 @@ pub(crate) async fn answer(
     body: &mut Body,
 ) -> Result<Response, ApiError> {
     match endpoint {
+        Endpoint::AddQuery
+        | Endpoint::DropQuery
+        | Endpoint::ListJobs
+        | Endpoint::ShowJob
+        | Endpoint::StartJob => crate::params::none(parts.uri.query())?,
+        // These look at their own.
+        Endpoint::PostRecords | Endpoint::ReadQuery | Endpoint::StopJob | Endpoint::Sql => {}
+        // Monitors are told how it is, whatever they add.
+        Endpoint::Metrics | Endpoint::Health | Endpoint::Ready | Endpoint::OpenApi => {}
+    }
+    match endpoint {
         Endpoint::PostRecords => records::post(app, params, parts, body).await,
         Endpoint::ReadQuery => queries::read(app, params, parts).await,
         Endpoint::AddQuery => queries::add(app, params, parts, body).await,

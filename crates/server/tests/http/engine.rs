@@ -129,6 +129,28 @@ fn queries_come_and_go_while_a_job_runs() {
 }
 
 #[test]
+fn unknown_parameters_are_refused_and_change_nothing() {
+    let site = site();
+    site.post("/v1/jobs/payments?replace=true", FILE).expect_error(400, "invalid_request");
+    assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);
+    let path = format!("{QUERIES}/total");
+    let count = "SELECT count(*) AS n FROM payments GROUP BY card OVER INFINITE";
+    site.post(&format!("{path}?backfill=true"), count).expect_error(400, "invalid_request");
+    assert_eq!(site.post(&path, count).status, 201);
+    let error = site.delete(&format!("{path}?force")).expect_error(400, "invalid_request");
+    assert!(error["message"].as_str().unwrap().contains("force"), "{error}");
+    for path in
+        ["/v1/jobs?state=failed", "/v1/jobs/payments?verbose=1", &format!("{path}?card=c1&nonsense=1")]
+    {
+        site.get(path).expect_error(400, "invalid_request");
+    }
+    site.post(&format!("{RECORDS}?nonsense=1"), &payment(1, "c1", 1.0)).expect_error(400, "invalid_request");
+    site.delete("/v1/jobs/payments?wait=1").expect_error(400, "invalid_request");
+    assert_eq!(site.get("/v1/jobs/payments").json()["operators"][1]["queries"].as_array().unwrap().len(), 2);
+    assert_eq!(site.get("/healthz?from=monitor").status, 200);
+}
+
+#[test]
 fn answers_with_and_without_since_leave_together() {
     let control = NodeControl::new(Arc::new(Node::builder().workers(1).open().unwrap()));
     let site = site_with(control.with_reach(Reach::anything()));
