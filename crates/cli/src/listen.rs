@@ -56,6 +56,11 @@ impl Door {
         self.control.add(Arc::clone(job));
     }
 
+    /// Whether somebody has stopped a job, and may start another one.
+    pub(crate) fn has_stopped_jobs(&self) -> bool {
+        self.control.has_stopped_jobs()
+    }
+
     /// Takes records from now on.
     pub(crate) fn ready(&self) {
         self.control.set_readiness(Readiness::Ready);

@@ -163,7 +163,8 @@ fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<Che
 /// Waits for all jobs, draining them at the first signal and ending them at the second, or as soon as a sync has failed.
 ///
 /// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal. So does
-/// one with a job that is read-only, or with one that is being opened, such as a read-only one that is started again.
+/// one of which a request has stopped a job, one with a job that is read-only, or one with a job that is being opened, such
+/// as a read-only one that is started again.
 fn wait(
     node: &Node,
     running: &mut Vec<Arc<RunningJob>>,
@@ -173,7 +174,7 @@ fn wait(
 ) -> Vec<JobEnd> {
     let (mut asked, mut is_over) = (0, false);
     let mut aborted_at: Option<Instant> = None;
-    let is_idle_node = running.is_empty();
+    let began_empty = running.is_empty();
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
     let mut is_told = vec![false; running.len()];
     loop {
@@ -197,7 +198,10 @@ fn wait(
         }
         match ends.iter().position(Option::is_none) {
             Some(next) => ends[next] = running[next].wait_timeout(LOOK),
-            None if (is_idle_node || is_opening) && asked == 0 && failed_sync().is_none() => {
+            None if (began_empty || is_opening || door.is_some_and(Door::has_stopped_jobs))
+                && asked == 0
+                && failed_sync().is_none() =>
+            {
                 std::thread::sleep(LOOK);
             }
             None => break,

@@ -4,7 +4,7 @@
 //! start holds up no other. Whoever starts a job on the node otherwise than through here says so with [`NodeControl::add`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub struct NodeControl {
     /// Held for moments. Ended jobs stay until they are stopped or started again.
     jobs: RwLock<BTreeMap<Arc<str>, Arc<RunningJob>>>,
     starting: Starting,
+    /// A job was stopped by a request.
+    has_stopped: AtomicBool,
 }
 
 impl NodeControl {
@@ -42,7 +44,13 @@ impl NodeControl {
             readiness: AtomicU8::new(Readiness::Starting as u8),
             jobs: RwLock::default(),
             starting: Starting::default(),
+            has_stopped: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a request has stopped a job: who did may start it again, or another one.
+    pub fn has_stopped_jobs(&self) -> bool {
+        self.has_stopped.load(Ordering::Acquire)
     }
 
     /// Lets job files that come over HTTP name something.
@@ -173,6 +181,8 @@ impl Control for NodeControl {
             });
         }
         let served = self.find(name)?;
+        // Before the job can end, so that whoever waits for that knows why.
+        self.has_stopped.store(true, Ordering::Release);
         match how {
             Stop::Drain => served.drain(),
             Stop::Abort => served.abort(),

@@ -151,6 +151,12 @@ fn jobs_are_started_with_the_token_alone_and_name_only_what_is_allowed() {
     assert_eq!(status, 201, "{body}");
     assert_eq!(place.read("victim"), "important=1\n");
     assert_eq!(node.get("/v1/jobs").0, 200);
+    // A job that is stopped at once need not have made its record.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !node.get("/v1/jobs/b").1.contains("\"records\":1") {
+        assert!(std::time::Instant::now() < deadline, "{}", node.get("/v1/jobs/b").1);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     let url = format!("{}/v1/jobs/b", node.url);
     let (status, body) = node.send(node.http.delete(url).bearer_auth(&token));
     assert_eq!(status, 200, "{body}");
@@ -359,4 +365,26 @@ fn no_reply_tells_what_is_in_files_and_nothing_tells_secrets() {
     }
     assert!(shown.contains(VARIABLE) && shown.contains("may/token"), "references are shown");
     assert!(!shown.contains(SECRET), "{shown}");
+}
+
+#[test]
+fn a_node_stays_when_its_last_job_is_stopped_and_takes_it_again() {
+    let job = json!({
+        "name": "a",
+        "sources": { "p": { "type": "http", "schema": { "k": "string" } } },
+        "sinks": { "o": { "type": "null", "input": "p" } },
+    });
+    let place = Place::with(&[("job.json", &job.to_string())]);
+    let mut node = Node::start(&place, &["job.json", "--data-dir", "D"]);
+    let url = format!("{}/v1/jobs/a", node.url);
+    for _ in 0..2 {
+        let token = node.token.clone().unwrap();
+        let (status, body) = node.send(node.http.delete(&url).bearer_auth(&token));
+        assert_eq!(status, 200, "{body}");
+        // Longer than it takes to see that no job is left.
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        let (status, body) = node.start_job("a", &job);
+        assert_eq!(status, 201, "{body}");
+    }
+    node.ends().0.ends_with(0);
 }
