@@ -1,7 +1,8 @@
 //! Who is connected, and who has to go when all places are taken.
 //!
-//! A connection that waits for a request makes room for a new one, once it has waited for [`WAITED`]: those that never had
-//! one first, of them the longest; a head that comes byte by byte is such a wait. Where all are in the middle of requests, a few more
+//! A connection that waits for a request makes room for a new one, once it has waited for [`WAITED`], or for as many times
+//! that as it has had requests, up to [`PATIENCE`]: who is served a hundred times a second may stand still for a moment.
+//! Those that never had one go first, of them the one that has waited longest; a head that comes byte by byte is such a wait. Where all are in the middle of requests, a few more
 //! ([`RESERVE`]) are let in: what monitors ask is answered to them, anything else only if a place has become free. Of those
 //! the oldest has to go after [`WAITED_IN_RESERVE`], so that no crowd keeps a monitor out for long.
 
@@ -16,6 +17,8 @@ use tokio::time::{sleep, timeout};
 pub(crate) const RESERVE: usize = 32;
 
 const WAITED: Duration = Duration::from_secs(1);
+/// Of how many requests of a connection account is taken.
+const PATIENCE: u32 = 10;
 const WAITED_IN_RESERVE: Duration = Duration::from_millis(10);
 
 /// How often one without a place looks for one.
@@ -44,8 +47,8 @@ struct Entry {
     is_regular: bool,
     /// Requests in work, with their replies.
     busy: u32,
-    /// It had one before.
-    has_asked: bool,
+    /// How many it had before.
+    asked: u32,
     /// Since when it waits for a request.
     waits: Instant,
     is_going: bool,
@@ -107,7 +110,7 @@ impl Places {
         let entry = Entry {
             is_regular,
             busy: 0,
-            has_asked: false,
+            asked: 0,
             waits: Instant::now(),
             is_going: false,
             told: Arc::clone(&told),
@@ -140,9 +143,10 @@ impl Books {
             return true;
         }
         let waiting = self.open.values_mut().filter(|entry| {
+            let least = least * entry.asked.clamp(1, PATIENCE);
             entry.is_regular == is_regular && entry.busy == 0 && entry.waits.elapsed() >= least
         });
-        let longest = waiting.min_by_key(|entry| (entry.has_asked, entry.waits));
+        let longest = waiting.min_by_key(|entry| (entry.asked > 0, entry.waits));
         let Some(longest) = longest else { return false };
         longest.is_going = true;
         longest.told.notify_one();
@@ -179,7 +183,7 @@ impl Seat {
         self.with(|books, number| {
             if let Some(entry) = books.open.get_mut(&number) {
                 entry.busy += 1;
-                entry.has_asked = true;
+                entry.asked = entry.asked.saturating_add(1);
                 // It was told too late.
                 entry.is_going = false;
             }
