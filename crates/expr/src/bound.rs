@@ -14,7 +14,7 @@ use crate::ast::{ArithmeticOp, CompareOp, Is, quote_name, quote_string};
 use crate::eval::in_list::Members;
 use crate::eval::like::Pattern;
 use crate::eval::pieces::{Failures, evaluate_all};
-use crate::eval::size::most_text;
+use crate::eval::size::{most_text, most_work};
 use crate::eval::true_rows;
 use crate::function::{Function, Part};
 
@@ -24,6 +24,12 @@ pub struct Bound {
     root: Typed,
     fields: Vec<usize>,
     fingerprint: String,
+    /// An operator in it reads texts.
+    has_texts: bool,
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::String | DataType::Bytes)
 }
 
 /// A node with its type.
@@ -98,9 +104,13 @@ impl Bound {
                 fields.insert(*index);
             }
         });
+        let mut has_texts = false;
+        root.visit(&mut |node| {
+            has_texts |= node.children().iter().any(|child| is_text(&child.data_type));
+        });
         let mut fingerprint = String::new();
         root.write_fingerprint(&mut fingerprint);
-        Self { root, fields: fields.into_iter().collect(), fingerprint }
+        Self { root, fields: fields.into_iter().collect(), fingerprint, has_texts }
     }
 
     pub fn data_type(&self) -> &DataType {
@@ -184,7 +194,18 @@ impl Bound {
                     Op::Call(Function::Concat | Function::Replace | Function::Lower | Function::Upper, _)
                 );
         });
-        makes && matches!(self.root.data_type, DataType::String | DataType::Bytes)
+        makes && is_text(&self.root.data_type)
+    }
+
+    /// Bytes of texts that are read and made for a row at most, by all operators together, as far as the lengths of what they
+    /// get tell.
+    pub fn most_work(&self, records: &RecordBatch) -> usize {
+        if self.has_texts { most_work(&self.root, records) } else { 0 }
+    }
+
+    /// Whether an operator in it reads texts.
+    pub fn has_texts(&self) -> bool {
+        self.has_texts
     }
 
     /// Bytes that the text or blob of a row has at most, as far as the lengths of what it is made of tell; 0 for other
@@ -234,7 +255,7 @@ impl Typed {
         }
     }
 
-    fn children(&self) -> Vec<&Typed> {
+    pub(crate) fn children(&self) -> Vec<&Typed> {
         match &self.op {
             Op::Column { .. } | Op::Constant(_) => Vec::new(),
             Op::Negate(a) | Op::Not(a) | Op::Cast(a) | Op::Extract(_, a) | Op::Truncate(_, a) => vec![a],

@@ -33,7 +33,7 @@
 //!
 //! # Bounds
 //!
-//! * A text that `||`, `CONCAT` or `REPLACE` makes has at most 1 MiB, or as many bytes as the longest that it is made of;
+//! * A text that `||`, `CONCAT` or `REPLACE` makes has at most 64 KiB, or as many bytes as the longest that it is made of;
 //!   a constant one 64 KiB. `LOWER` and `UPPER` give at most three times what they get; the others give parts.
 //! * All that an expression makes for one record has at most 64 MiB.
 //! * A pattern that comes with a record has at most 1 MiB; a match takes a bounded number of steps.

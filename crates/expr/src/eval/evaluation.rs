@@ -17,8 +17,8 @@ use thalweg_types::DataType;
 
 use crate::SqlError;
 
-/// Bytes of a text that an expression makes of shorter ones.
-pub(crate) const MAX_MADE: usize = 1 << 20;
+/// Bytes of a text that an expression makes of shorter ones. Each record may be so much work, so it is not much.
+pub(crate) const MAX_MADE: usize = 64 << 10;
 /// Bytes that one evaluation takes for what it makes, though much of it is given back meanwhile.
 pub(crate) const BUDGET: usize = 64 << 20;
 /// Bytes of a constant text that an expression makes of shorter ones: it stays, and stands in the fingerprint.

@@ -41,6 +41,19 @@ pub(crate) fn most_text(node: &Typed, records: &RecordBatch) -> usize {
     }
 }
 
+/// Bytes of texts that a row has read and made by all operators together, at most: what its evaluation costs beyond a little
+/// for each of them.
+pub(crate) fn most_work(root: &Typed, records: &RecordBatch) -> usize {
+    let mut bytes = 0_usize;
+    root.visit(&mut |node| {
+        if !matches!(node.op, Op::Column { .. } | Op::Constant(_)) {
+            let read = node.children().into_iter().map(|child| most_text(child, records));
+            bytes = read.fold(bytes.saturating_add(most_text(node, records)), usize::saturating_add);
+        }
+    });
+    bytes
+}
+
 fn longest_at(records: &RecordBatch, index: usize, path: &[usize]) -> usize {
     let mut array = records.columns().get(index);
     for member in path {

@@ -23,6 +23,10 @@ use crate::judge::Verdicts;
 /// batch that would have more is to be given in pieces.
 const ANSWER_BYTES: usize = 16 << 20;
 
+/// Bytes of texts that expressions may read and make in one call, likewise: some tens of milliseconds, in which no other
+/// task of the worker has its turn.
+const WORK_BYTES: usize = 16 << 20;
+
 /// Filters and arguments of a batch, by their place in the layout.
 #[derive(Default)]
 pub(super) struct Evaluated {
@@ -191,11 +195,15 @@ impl Stage {
         (0..self.queries.len()).filter(has).map(|place| self.queries[place].name.clone()).collect()
     }
 
-    /// How many records of a batch, from its first, are to be answered at once, so that long texts that are made, or that
-    /// answers have, do not pile up: all of them where no argument is a text.
+    /// How many records of a batch, from its first, are to be answered at once: so that long texts that are made, or that
+    /// answers have, do not pile up, and no call takes long for texts that are read and made. All of them where no
+    /// expression has a text.
     pub fn rows_at_once(&self, batch: &Batch) -> usize {
         let is_text = |data_type: &DataType| matches!(data_type, DataType::String | DataType::Bytes);
-        if !self.args.iter().any(|arg| is_text(&arg.data_type)) {
+        let values = || self.args.iter().filter_map(|arg| arg.value.as_ref());
+        let conditions = || self.filters.iter().flatten().filter_map(|filter| filter.condition.as_ref());
+        let has_texts = values().chain(conditions()).any(Bound::has_texts);
+        if !has_texts && !self.args.iter().any(|arg| is_text(&arg.data_type)) {
             return batch.len().max(1);
         }
         let columns: Vec<ArrayRef> = self.input.iter().map(|column| batch.column(*column).clone()).collect();
@@ -203,6 +211,8 @@ impl Stage {
         let Ok(records) = RecordBatch::try_new(schema.arrow().clone(), columns) else {
             return batch.len().max(1);
         };
+        let work = values().chain(conditions()).map(|bound| bound.most_work(&records));
+        let work = work.fold(0, usize::saturating_add);
         // Texts that are made to be counted or kept are there for all rows, as those are that are answered.
         let made =
             self.args.iter().filter_map(|arg| Some((arg.layout, arg.value.as_ref()?.most_text(&records))));
@@ -218,7 +228,7 @@ impl Stage {
                 }
             }
         }
-        (ANSWER_BYTES / bytes.max(1)).clamp(1, batch.len().max(1))
+        (ANSWER_BYTES / bytes.max(1)).min(WORK_BYTES / work.max(1)).clamp(1, batch.len().max(1))
     }
 }
 

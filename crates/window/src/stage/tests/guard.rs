@@ -104,8 +104,12 @@ fn answers_of_long_texts_are_asked_for_in_pieces() {
     assert_eq!(
         counting.rows_at_once(&batch(&small, 1)),
         1_000,
-        "what is made is short, and no answer has a text"
+        "what is read and made is short, and no answer has a text"
     );
     let large: Vec<Record> = (0..1_000).map(|second| record("c", &"a".repeat(1_000), second)).collect();
-    assert_eq!(counting.rows_at_once(&batch(&large, 1)), 16, "each makes a text of up to 1 MiB");
+    let some = counting.rows_at_once(&batch(&large, 1));
+    assert!(
+        (32..=128).contains(&some),
+        "each reads and makes several texts of up to 64 KiB, so {some} records"
+    );
 }
