@@ -41,6 +41,9 @@ const CHECKSUM: usize = 20;
 /// A file longer than this is replaced at the next append.
 const LONG: u64 = 1 << 20;
 
+/// How often a file that changes is read, at most, until what is damaged in it stays the same.
+const READINGS: u32 = 8;
+
 /// The file and its only writer.
 #[derive(Debug)]
 #[must_use]
@@ -81,11 +84,27 @@ pub struct CommitSummary {
 
 /// Reads a commit log, beside whoever writes it; nothing is changed.
 ///
+/// A writer that opens the file cuts what a crash has left, and writes there anew. A reading that this came between has
+/// bytes of before and of after: only bytes that are the same a second time are damage.
+///
 /// # Errors
 /// As [`CommitLog::open`].
 pub fn read_commits(fs: &dyn Fs, path: &Path, identity: u64) -> Result<CommitSummary, LogError> {
-    let bytes = read(fs, path)?;
-    let Survey { records, torn, end, run, .. } = survey(path, &bytes, identity)?;
+    let mut bytes = read(fs, path)?;
+    let mut readings = 1;
+    let Survey { records, torn, end, run, .. } = loop {
+        match survey(path, &bytes, identity) {
+            Err(damage @ LogError::Damaged { .. }) => {
+                let again = read(fs, path)?;
+                if again == bytes || readings == READINGS {
+                    return Err(damage);
+                }
+                bytes = again;
+                readings += 1;
+            }
+            outcome => break outcome?,
+        }
+    };
     Ok(CommitSummary { records, bytes: end, torn, run })
 }
 
@@ -244,7 +263,9 @@ fn read(fs: &dyn Fs, path: &Path) -> Result<Vec<u8>, LogError> {
     // Bounded: it is replaced when it is long, and a record is a manifest.
     let len = file.len().map_err(LogError::io("read", path))?;
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-    file.read_exact_at(&mut bytes, 0).map_err(LogError::io("read", path))?;
+    // Whoever opens it to write may have cut it since.
+    let count = file.read_up_to(&mut bytes, 0).map_err(LogError::io("read", path))?;
+    bytes.truncate(count);
     Ok(bytes)
 }
 
@@ -410,6 +431,70 @@ mod tests {
             opened.log.append(b"three").unwrap();
             assert_eq!(open(&fs).last.as_deref(), Some(b"three".as_slice()));
         }
+    }
+
+    /// Does something before the n-th reading of a file, as if another process had come between.
+    #[derive(Debug)]
+    struct Between {
+        fs: Arc<MemFs>,
+        reading: std::sync::atomic::AtomicUsize,
+        files: Vec<Option<Vec<u8>>>,
+    }
+
+    impl crate::Layer for Between {
+        fn inner(&self) -> &dyn Fs {
+            self.fs.as_ref()
+        }
+
+        fn read_at(
+            &self,
+            path: &Path,
+            file: &dyn File,
+            buffer: &mut [u8],
+            position: u64,
+        ) -> io::Result<usize> {
+            let reading = self.reading.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if let Some(Some(bytes)) = self.files.get(reading) {
+                self.fs.set_bytes(path, bytes.clone())?;
+            }
+            // A page at a time, as a file is read beside a writer.
+            let page = buffer.len().min(32);
+            file.read_at(&mut buffer[..page], position)
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_a_log_that_is_cut_and_goes_on_meanwhile_as_it_was_or_as_it_is() {
+        let fs = fs();
+        let mut log = open(&fs).log;
+        log.append(b"one").unwrap();
+        let sealed = fs.bytes(Path::new(PATH)).unwrap();
+        log.append(&record(2, 150)).unwrap();
+        let two = fs.bytes(Path::new(PATH)).unwrap();
+        let torn = two[..sealed.len() + 120].to_vec();
+        let mut log = {
+            fs.set_bytes(Path::new(PATH), torn.clone()).unwrap();
+            open(&fs).log
+        };
+        log.append(b"three").unwrap();
+        log.append(b"four").unwrap();
+        let after = fs.bytes(Path::new(PATH)).unwrap();
+        let mut cut_short = 0;
+        for at in 0..=torn.len().div_ceil(32) {
+            for next in [&sealed, &after, &two] {
+                fs.set_bytes(Path::new(PATH), torn.clone()).unwrap();
+                let mut files = vec![None; at];
+                files.push(Some(next.clone()));
+                let between = Between { fs: Arc::clone(&fs), reading: 0.into(), files };
+                let read = read_commits(&crate::Layered::over(between), Path::new(PATH), 7)
+                    .unwrap_or_else(|error| panic!("reading {at}: {error}"));
+                let records = survey(Path::new(PATH), next, 7).unwrap().records;
+                assert!(records.starts_with(&read.records), "reading {at}: {:?}", read.records);
+                assert!(!read.records.is_empty(), "reading {at}");
+                cut_short += usize::from(next.len() < torn.len());
+            }
+        }
+        assert!(cut_short > 0, "no file was cut under its reader");
     }
 
     /// A seal holds nothing; all else is either as it was or damage, the very last record too.

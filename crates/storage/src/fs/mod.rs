@@ -129,19 +129,25 @@ pub trait File: Send + Sync + fmt::Debug {
     }
 
     /// Fills `buffer` from `position` on; `UnexpectedEof` where the file ends before.
-    fn read_exact_at(&self, mut buffer: &mut [u8], mut position: u64) -> io::Result<()> {
-        while !buffer.is_empty() {
-            match self.read_at(buffer, position) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => {
-                    buffer = &mut buffer[count..];
-                    position += count as u64;
-                }
+    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        match self.read_up_to(buffer, position)? {
+            count if count < buffer.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fills `buffer` from `position` on, or as much of it as the file has; returns how much.
+    fn read_up_to(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read_at(&mut buffer[filled..], position + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(filled)
     }
 }
 
