@@ -14,7 +14,7 @@ use crate::ast::{ArithmeticOp, CompareOp, Is, quote_name, quote_string};
 use crate::eval::in_list::Members;
 use crate::eval::like::Pattern;
 use crate::eval::pieces::{Failures, evaluate_all};
-use crate::eval::size::{most_text, most_work};
+use crate::eval::size::{Longest, TextSizes, text_sizes};
 use crate::eval::true_rows;
 use crate::function::{Function, Part};
 
@@ -197,21 +197,15 @@ impl Bound {
         makes && is_text(&self.root.data_type)
     }
 
-    /// Bytes of texts that are read and made for a row at most, by all operators together, as far as the lengths of what they
-    /// get tell.
-    pub fn most_work(&self, records: &RecordBatch) -> usize {
-        if self.has_texts { most_work(&self.root, records) } else { 0 }
+    /// What texts take for a row at most, as far as the lengths of what they are made of tell.
+    pub fn text_sizes(&self, longest: &mut Longest<'_>) -> TextSizes {
+        let has_texts = self.has_texts || is_text(&self.root.data_type);
+        if has_texts { text_sizes(&self.root, longest) } else { TextSizes::default() }
     }
 
     /// Whether an operator in it reads texts.
     pub fn has_texts(&self) -> bool {
         self.has_texts
-    }
-
-    /// Bytes that the text or blob of a row has at most, as far as the lengths of what it is made of tell; 0 for other
-    /// types.
-    pub fn most_text(&self, records: &RecordBatch) -> usize {
-        most_text(&self.root, records)
     }
 }
 

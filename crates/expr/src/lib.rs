@@ -63,5 +63,6 @@ pub use ast::Expr;
 pub use bind::{Checked, Qualifier};
 pub use bound::{Bound, Values};
 pub use error::{SqlError, nearest};
+pub use eval::size::{Longest, TextSizes};
 pub use mistakes::{Mistakes, SqlErrors};
 pub use tokens::{MAX_DEPTH, MAX_OPERATORS, MAX_TEXT, Spanned, tokenize};

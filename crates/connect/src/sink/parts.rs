@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
-use arrow_buffer::{Buffer, ScalarBuffer};
-use thalweg_types::Batch;
+use arrow_buffer::Buffer;
+use thalweg_types::{Batch, TextLengths};
 
 /// Bytes of texts in a part, where it has more than a record.
 const PART: usize = 4 << 20;
 
 /// A batch as it is, or in parts whose texts have about [`PART`] bytes each.
 pub(super) fn parts(batch: Batch) -> Vec<Batch> {
-    let columns: Vec<(&ScalarBuffer<u128>, &[Buffer])> =
-        batch.records().columns().iter().filter_map(views).collect();
-    let texts = |row: u32| columns.iter().map(|(views, _)| length(views[row as usize])).sum::<usize>();
+    let columns = batch.records().columns();
+    let lengths: Vec<TextLengths<'_>> = columns.iter().filter_map(TextLengths::of).collect();
+    let texts = |row: u32| lengths.iter().map(|lengths| lengths.at(row)).sum::<usize>();
     // Texts that are shared are longer together than all buffers are.
-    let held: usize = columns.iter().flat_map(|(_, buffers)| *buffers).map(Buffer::len).sum();
+    let held: usize = columns.iter().flat_map(buffers).map(Buffer::len).sum();
     if batch.row_numbers().map(texts).sum::<usize>() <= PART.max(held) {
-        drop(columns);
+        drop(lengths);
         return vec![batch];
     }
     let (mut parts, mut rows, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -38,20 +38,16 @@ pub(super) fn parts(batch: Batch) -> Vec<Batch> {
     parts
 }
 
-/// Views of a column of texts, or bytes, with what they point into.
-fn views(column: &ArrayRef) -> Option<(&ScalarBuffer<u128>, &[Buffer])> {
-    let texts = column.as_string_view_opt().map(|texts| (texts.views(), texts.data_buffers()));
-    texts.or_else(|| column.as_binary_view_opt().map(|blobs| (blobs.views(), blobs.data_buffers())))
-}
-
-/// The lower half of a view is the length of its text.
-fn length(view: u128) -> usize {
-    view as u32 as usize
+/// What the texts, or bytes, of a column lie in.
+fn buffers(column: &ArrayRef) -> &[Buffer] {
+    let texts = column.as_string_view_opt().map(|texts| texts.data_buffers());
+    texts.or_else(|| column.as_binary_view_opt().map(|blobs| blobs.data_buffers())).unwrap_or(&[])
 }
 
 #[cfg(test)]
 mod tests {
     use arrow_array::{Array, RecordBatch, StringViewArray};
+    use arrow_buffer::ScalarBuffer;
     use arrow_schema::{DataType, Field, Schema};
     use thalweg_types::{SeqRange, Seqs};
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use thalweg_expr::Bound;
+use thalweg_expr::{Bound, Longest};
 use thalweg_flow::{InputId, Operator, Output};
 use thalweg_types::{Batch, Error, Field, Schema};
 
@@ -106,6 +106,10 @@ enum Column {
 /// Bytes of texts that one call makes at most, where more than a record is given.
 const MADE_AT_ONCE: usize = 16 << 20;
 
+/// Bytes of texts that one call reads and makes by all operators, likewise: no other task of the worker has its turn
+/// meanwhile.
+const WORK_AT_ONCE: usize = 2 << 20;
+
 struct MapOperator {
     name: Arc<str>,
     schema: Schema,
@@ -161,11 +165,15 @@ impl Operator for MapOperator {
         if !self.apart {
             return batch.len();
         }
-        let most = |column: &Column| match column {
-            Column::Kept(_) => 0,
-            Column::Computed(expression) => expression.most_text(batch.records()),
-        };
-        let bytes = self.columns.iter().map(most).fold(0, usize::saturating_add);
-        (MADE_AT_ONCE / bytes.max(1)).clamp(1, batch.len().max(1))
+        Longest::new(batch.records().columns().iter().collect(), batch).rows_within(|longest| {
+            let (mut made, mut work) = (0_usize, 0_usize);
+            for column in self.columns.iter() {
+                let Column::Computed(expression) = column else { continue };
+                let sizes = expression.text_sizes(longest);
+                made = made.saturating_add(sizes.made);
+                work = work.saturating_add(sizes.work);
+            }
+            (MADE_AT_ONCE / made.max(1)).min(WORK_AT_ONCE / work.max(1))
+        })
     }
 }

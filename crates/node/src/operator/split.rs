@@ -9,11 +9,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef};
 use thalweg_connect::OptionKind;
 use thalweg_flow::{Emit, Get, RecordOperator, Row, Set};
-use thalweg_types::{Batch, DataType, Error, Field, Schema, rejects_schema};
+use thalweg_types::{Batch, DataType, Error, Field, Schema, TextLengths, rejects_schema};
 
 use super::reject::RejectLines;
 use super::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
@@ -133,10 +131,10 @@ impl Others {
         texts.chain(self.blobs.iter().filter_map(|blob| record.get(*blob)).map(<[u8]>::len)).sum()
     }
 
-    fn columns<'a>(&self, batch: &'a Batch) -> Vec<&'a ArrayRef> {
+    fn lengths<'a>(&self, batch: &'a Batch) -> Vec<TextLengths<'a>> {
         let places =
             self.texts.iter().map(|text| text.place()).chain(self.blobs.iter().map(|blob| blob.place()));
-        places.map(|place| batch.column(place)).collect()
+        places.filter_map(|place| TextLengths::of(batch.column(place))).collect()
     }
 }
 
@@ -177,12 +175,12 @@ impl RecordOperator for Splitter {
     }
 
     fn rows_at_once(&mut self, batch: &Batch) -> usize {
-        let texts = batch.column(self.text.place());
-        let others = self.others.columns(batch);
+        let Some(texts) = TextLengths::of(batch.column(self.text.place())) else { return batch.len() };
+        let others = self.others.lengths(batch);
         let mut bytes = 0_usize;
         for (index, row) in batch.row_numbers().enumerate() {
-            let other: usize = others.iter().map(|column| length(column, row)).sum();
-            bytes = bytes.saturating_add(most_pieces(length(texts, row)).saturating_mul(PIECE + other));
+            let other: usize = others.iter().map(|lengths| lengths.at(row)).sum();
+            bytes = bytes.saturating_add(most_pieces(texts.at(row)).saturating_mul(PIECE + other));
             if bytes > AT_ONCE {
                 return index.max(1);
             }
@@ -194,17 +192,6 @@ impl RecordOperator for Splitter {
 /// How many pieces a text may have.
 fn most_pieces(bytes: usize) -> usize {
     bytes.div_ceil(2)
-}
-
-/// Bytes of a text; 0 where there is none.
-fn length(column: &ArrayRef, row: u32) -> usize {
-    let row = row as usize;
-    let views = column
-        .as_string_view_opt()
-        .map(|texts| texts.views())
-        .or_else(|| column.as_binary_view_opt().map(|blobs| blobs.views()));
-    // The lower half of a view is the length.
-    views.filter(|_| column.is_valid(row)).map_or(0, |views| views[row] as u32 as usize)
 }
 
 impl Splitter {

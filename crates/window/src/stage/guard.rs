@@ -10,11 +10,10 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::BooleanBuffer;
-use thalweg_expr::{Bound, SqlError, Values};
-use thalweg_types::{Batch, DataType, Error};
+use thalweg_expr::{Bound, Longest, SqlError, Values};
+use thalweg_types::{Batch, DataType, Error, TextLengths};
 
 use super::{Arg, Filter, Stage};
 use crate::judge::Verdicts;
@@ -23,9 +22,9 @@ use crate::judge::Verdicts;
 /// batch that would have more is to be given in pieces.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// Bytes of texts that expressions may read and make in one call, likewise: some tens of milliseconds, in which no other
-/// task of the worker has its turn.
-const WORK_BYTES: usize = 16 << 20;
+/// Bytes of texts that expressions may read and make in one call, likewise: a few milliseconds, in which no other task of
+/// the worker has its turn.
+const WORK_BYTES: usize = 2 << 20;
 
 /// Filters and arguments of a batch, by their place in the layout.
 #[derive(Default)]
@@ -132,7 +131,7 @@ impl Stage {
     /// Keeps the length of the longest text that each leaf has been given.
     fn note_texts(&mut self, evaluated: &Evaluated) {
         for (layout, column) in &evaluated.columns {
-            let longest = longest_of(column);
+            let longest = TextLengths::of(column).map_or(0, TextLengths::longest_of_all);
             if longest > 0 {
                 let leaves = self.leaves.iter_mut().flatten().map(|node| &mut node.leaf);
                 leaves.filter(|leaf| leaf.args.contains(layout)).for_each(|leaf| {
@@ -206,29 +205,32 @@ impl Stage {
         if !has_texts && !self.args.iter().any(|arg| is_text(&arg.data_type)) {
             return batch.len().max(1);
         }
-        let columns: Vec<ArrayRef> = self.input.iter().map(|column| batch.column(*column).clone()).collect();
-        let schema = self.schema_of_input();
-        let Ok(records) = RecordBatch::try_new(schema.arrow().clone(), columns) else {
-            return batch.len().max(1);
-        };
-        let work = values().chain(conditions()).map(|bound| bound.most_work(&records));
-        let work = work.fold(0, usize::saturating_add);
-        // Texts that are made to be counted or kept are there for all rows, as those are that are answered.
-        let made =
-            self.args.iter().filter_map(|arg| Some((arg.layout, arg.value.as_ref()?.most_text(&records))));
-        let made: BTreeMap<usize, usize> = made.collect();
-        let mut bytes = made.values().fold(0, |sum: usize, most| sum.saturating_add(*most));
+        // Answers with texts: what the argument is, and the longest that was kept.
+        let mut answered: Vec<(usize, usize)> = Vec::new();
         for (place, query) in self.queries.iter().enumerate() {
             let DataType::Struct(fields) = &query.data_type else { continue };
             let known = self.leaves[query.leaf].as_ref().map_or(0, |node| node.leaf.longest);
-            for (output, layout) in self.args_of(place) {
-                if is_text(&fields[output as usize].data_type) {
-                    let most = made.get(&layout).copied().unwrap_or(0);
-                    bytes = bytes.saturating_add(most.max(known));
-                }
-            }
+            let args = self.args_of(place).into_iter();
+            let texts = args.filter(|(output, _)| is_text(&fields[*output as usize].data_type));
+            answered.extend(texts.map(|(_, layout)| (layout, known)));
         }
-        (ANSWER_BYTES / bytes.max(1)).min(WORK_BYTES / work.max(1)).clamp(1, batch.len().max(1))
+        let columns = self.input.iter().map(|column| batch.column(*column)).collect();
+        Longest::new(columns, batch).rows_within(|longest| {
+            let filters = conditions().map(|condition| condition.text_sizes(longest).work);
+            let mut work = filters.fold(0, usize::saturating_add);
+            // Texts that are made to be counted or kept are there for all rows, as those are that are answered.
+            let mut made: BTreeMap<usize, usize> = BTreeMap::new();
+            for arg in &self.args {
+                let Some(value) = &arg.value else { continue };
+                let sizes = value.text_sizes(longest);
+                work = work.saturating_add(sizes.work);
+                made.insert(arg.layout, sizes.made);
+            }
+            let answers =
+                answered.iter().map(|(layout, known)| made.get(layout).copied().unwrap_or(0).max(*known));
+            let bytes = made.values().copied().chain(answers).fold(0, usize::saturating_add);
+            (ANSWER_BYTES / bytes.max(1)).min(WORK_BYTES / work.max(1))
+        })
     }
 }
 
@@ -249,16 +251,5 @@ fn naming<T>(stage: &Stage, layout: usize, evaluate: impl FnOnce() -> Result<T, 
                 None => resume_unwind(payload),
             }
         }
-    }
-}
-
-/// The longest text or blob of a column.
-fn longest_of(column: &ArrayRef) -> usize {
-    // The length stands in the first bytes of a view.
-    let most = |views: &[u128]| views.iter().map(|view| *view as u32).max().unwrap_or(0) as usize;
-    if let Some(texts) = column.as_string_view_opt() {
-        most(texts.views())
-    } else {
-        column.as_binary_view_opt().map_or(0, |blobs| most(blobs.views()))
     }
 }
