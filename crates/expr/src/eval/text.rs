@@ -5,6 +5,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, BooleanArray, Int64Array, StringViewArray};
 use arrow_schema::DataType as Arrow;
+use memchr::memmem::Finder;
 
 use super::Evaluation;
 use super::column::{Column, arc, from_options};
@@ -265,6 +266,7 @@ pub(crate) fn call(function: Function, args: &[Column], within: &Evaluation<'_>)
         }
         Function::Replace => {
             let (from, to) = (Texts::of(&args[1]), Texts::of(&args[2]));
+            let constant = if from.is_scalar { from.at(0).map(Finder::new) } else { None };
             for row in 0..rows {
                 let (Some(text), Some(from), Some(to)) = (text.at(row), from.at(row), to.at(row)) else {
                     out.put_option(None)?;
@@ -275,15 +277,19 @@ pub(crate) fn call(function: Function, args: &[Column], within: &Evaluation<'_>)
                     out.put(text)?;
                     continue;
                 }
-                let count = text.matches(from).count();
+                let own = if constant.is_none() { Some(Finder::new(from)) } else { None };
+                let Some(wanted) = constant.as_ref().or(own.as_ref()) else { continue };
+                let places = || wanted.find_iter(text.as_bytes());
+                let count = places().count();
                 let bytes = count.saturating_mul(to.len()).saturating_add(text.len() - count * from.len());
                 out.make(row, bytes, text.len(), |made| {
-                    let mut parts = text.split(from);
-                    made.extend(parts.next());
-                    for part in parts {
+                    let mut done = 0;
+                    for at in places() {
+                        made.push_str(&text[done..at]);
                         made.push_str(to);
-                        made.push_str(part);
+                        done = at + from.len();
                     }
+                    made.push_str(&text[done..]);
                 })?;
             }
         }

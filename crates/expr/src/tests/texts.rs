@@ -1,4 +1,6 @@
-use super::{check, constant};
+use proptest::prelude::*;
+
+use super::*;
 
 #[test]
 fn patterns() {
@@ -90,4 +92,19 @@ fn joins_of_texts() {
     constant("'it''s'", "string: 'it's'");
     constant("'a' || NULL", "string: null");
     constant("concat('a', NULL)", "string: 'a'");
+}
+
+proptest! {
+    /// A text that is wanted may be constant or come with the record.
+    #[test]
+    fn replace_is_that_of_the_standard_library(text in "[aßb]{0,40}", from in "[aßb]{1,3}", to in "[aßb]{0,3}") {
+        let schema = Schema::new(["s", "f", "t"].map(|name| Field::new(name, DataType::String)));
+        let column = |text: &str| -> ArrayRef { Arc::new(StringViewArray::from_iter_values([text])) };
+        let columns = vec![column(&text), column(&from), column(&to)];
+        let records = RecordBatch::try_new(Arc::clone(schema.arrow()), columns).unwrap();
+        for expr in ["replace(s, f, t)".to_owned(), format!("replace(s, '{from}', '{to}')")] {
+            let array = Expr::parse(&expr).unwrap().bind(&schema).unwrap().values(&records).unwrap().array;
+            prop_assert_eq!(Value::at(&array, 0), Value::String(text.replace(&from, &to)), "{}", expr);
+        }
+    }
 }
