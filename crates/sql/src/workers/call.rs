@@ -16,7 +16,7 @@ use super::counts::Stopped;
 use super::lend::Loan;
 use super::outlet::{Outlet, Shut, late};
 use super::pool::Pool;
-use super::process::{Said, Worker};
+use super::process::{Said, Worker, processor_time};
 use crate::limits::Exceeded;
 use crate::output::Format;
 use crate::wire::error::Told;
@@ -24,6 +24,14 @@ use crate::wire::message::{FromWorker, Lent, Query, ToWorker};
 
 /// How long a query may take to stop when it is over or nobody waits for it; then its worker is killed.
 const QUIET: Duration = Duration::from_millis(250);
+
+/// A short try that has had less of a processor than this goes on for a while: on a machine that is busy with other things
+/// it has hardly begun when its time is up.
+const BEGUN: Duration = Duration::from_millis(50);
+
+/// How much longer, at most, and how often that is looked at.
+const LONGER: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A query, and what it may take.
 pub(super) struct Call<'a> {
@@ -63,10 +71,9 @@ impl Call<'_> {
     /// Runs the query. Its worker comes back where there still is one, to be [settled](Self::settle).
     pub(super) async fn run(&self, mut worker: Worker, outlet: &mut Outlet<'_>) -> (Ended, Option<Worker>) {
         let mut loan = Loan::new(Arc::clone(self.catalog));
-        let mut left = self.time;
+        let mut clock = QueryClock::start(self, &worker);
         let mut is_asked = false;
         loop {
-            let begun = Instant::now();
             let step = async {
                 if !std::mem::replace(&mut is_asked, true) {
                     self.ask(&mut worker, &mut loan).await?;
@@ -74,17 +81,16 @@ impl Call<'_> {
                 step(&mut worker, &mut loan).await
             };
             let step = tokio::select! {
-                step = timeout(left, step) => step,
+                step = clock.run(step) => step,
                 () = outlet.closed() => return (Ended::Left, Some(cancelled(worker).await)),
             };
-            left = left.saturating_sub(begun.elapsed());
             let piece = match step {
                 Ok(Ok(Step::Piece(piece))) => piece,
                 Ok(Ok(Step::End)) => return (Ended::Whole, Some(worker)),
                 Ok(Ok(Step::Failed(told))) => return (Ended::Failed(told.into()), Some(worker)),
                 Ok(Err(error)) => return (Ended::Stopped(self.bury(worker, error).await), None),
-                Err(_) if self.is_try => return (Ended::NeedsMore, Some(cancelled(worker).await)),
-                Err(_) => {
+                Err(Over) if self.is_try => return (Ended::NeedsMore, Some(cancelled(worker).await)),
+                Err(Over) => {
                     self.kill(worker, Stopped::Time).await;
                     return (Ended::Stopped(Exceeded::Time { limit: self.time }.into_error()), None);
                 }
@@ -153,6 +159,49 @@ impl Call<'_> {
         };
         self.pool.tallies.stopped(why);
         told
+    }
+}
+
+/// The time of a query, while it computes.
+struct QueryClock {
+    left: Duration,
+    /// Of a short try.
+    more: Option<More>,
+}
+
+/// What a short try has beside its time.
+struct More {
+    pid: u32,
+    /// What its worker had used of processors when it began.
+    used: Duration,
+    left: Duration,
+}
+
+/// The time is up.
+struct Over;
+
+impl QueryClock {
+    fn start(call: &Call<'_>, worker: &Worker) -> Self {
+        let more = |pid| processor_time(pid).map(|used| More { pid, used, left: LONGER });
+        Self { left: call.time, more: if call.is_try { more(worker.pid()) } else { None } }
+    }
+
+    async fn run<T>(&mut self, step: impl Future<Output = T>) -> Result<T, Over> {
+        let mut step = std::pin::pin!(step);
+        loop {
+            let begun = Instant::now();
+            let outcome = timeout(self.left, &mut step).await;
+            self.left = self.left.saturating_sub(begun.elapsed());
+            if let Ok(outcome) = outcome {
+                return Ok(outcome);
+            }
+            let more = self.more.as_mut().filter(|more| !more.left.is_zero()).ok_or(Over)?;
+            if processor_time(more.pid).is_none_or(|now| now.saturating_sub(more.used) >= BEGUN) {
+                return Err(Over);
+            }
+            self.left = LOOK.min(more.left);
+            more.left -= self.left;
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::admission::InLine;
 use crate::limits::{Exceeded, Limits};
 use crate::output::Format;
 
-/// How long a short try may take.
+/// How long a short try may take, where it gets a processor: see [`Call::run`].
 const TRY: Duration = Duration::from_millis(300);
 
 /// Queries that want a try; one more, and the one that came first goes without.
@@ -162,10 +162,11 @@ async fn quick(call: &Call<'_>, turn: Turn, asker: &mut Option<Asker>) -> bool {
         Ended::Left => true,
         Ended::Failed(_) | Ended::Stopped(_) | Ended::NeedsMore => false,
     };
+    // There is another worker for whoever tries next.
+    drop(turn);
     if let Some(worker) = worker {
         call.settle(worker, Stopped::Slow).await;
     }
-    drop(turn);
     is_answered
 }
 

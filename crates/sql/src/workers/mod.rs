@@ -45,8 +45,8 @@ use crate::statement;
 
 pub use counts::{Counts, Stopped};
 
-/// Workers for short tries: one that tries, and one that takes its place if it has to be killed.
-const EXPRESS: usize = 2;
+/// Workers for short tries: one that tries, one that stops or is killed behind its try, and one that takes its place.
+const EXPRESS: usize = 3;
 
 /// Threads for snapshots and for the end of processes.
 const BLOCKING: usize = 4;

@@ -250,6 +250,16 @@ impl Worker {
     }
 }
 
+/// What all threads of a process have used of processors; `None` where the system does not tell.
+pub(super) fn processor_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name may have anything in it, and stands in brackets.
+    let mut behind = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || behind.next()?.parse::<u64>().ok();
+    let ticks = ticks()? + ticks()?;
+    Some(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
         self.listener.abort();

@@ -254,7 +254,7 @@ fn every_query_is_answered_or_refused_and_whoever_asks_goes_on() {
             "{}",
             shown()
         );
-        assert!(children().len() <= 6, "{}", shown());
+        assert!(children().len() <= 7, "{}", shown());
     }
     assert!(answered > 0 && refused > 0, "{answered} answered, {refused} refused");
     assert_eq!(stopped(&workers, Stopped::Other), 0, "{:?}", workers.counts());
