@@ -15,6 +15,7 @@
 //!
 //! Not here: what a block means (decoders), what happens to the order log.
 
+mod by_time;
 mod replay;
 
 use std::collections::VecDeque;
@@ -31,11 +32,12 @@ use crate::order::Place;
 use crate::ring::{Control, Data, Item, Sender, Sequenced};
 use crate::stats::{ClockStats, Counter, SourceCounters};
 use crate::worker::Verdict;
+pub(crate) use by_time::Scout;
 use replay::Replay;
 
 use crate::{
     Clock, Command, CycleStart, DatagramView, Durability, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll,
-    RawBlock, Resume, Source, SourceProgress,
+    RawBlock, ReplayRun, Resume, Source, SourceProgress,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -125,6 +127,8 @@ pub(crate) struct Feed {
     /// Written at most once per run.
     pub progress: Arc<Mutex<Option<SourceProgress>>>,
     pub datagrams: Option<DatagramView>,
+    /// It is read by event time, with the others that have one.
+    pub scout: Option<Scout>,
     turn: usize,
     state: FeedState,
 }
@@ -167,9 +171,31 @@ impl Feed {
             counters: Arc::default(),
             progress: Arc::default(),
             datagrams,
+            scout: None,
             turn: 0,
             state: FeedState::Ready,
         }
+    }
+
+    /// Nothing more comes from the source.
+    fn end(&mut self) {
+        self.state = FeedState::Ended;
+        self.scout = None;
+        self.counters.ended.store(true, Ordering::Relaxed);
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = self.source.progress();
+    }
+
+    /// Records from where the source stands on: all that `run` names, or the first of them.
+    fn give_again(&mut self, run: ReplayRun, block_bytes: usize) -> Result<RawBlock, Error> {
+        let block = self.source.replay(run, block_bytes)?;
+        let count = u64::from(block.count);
+        if block.first != run.first || count == 0 || count > run.count {
+            return Err(Error::internal(format!(
+                "source {:?} was to give {} records from offset {} again and gave {count} from {}",
+                self.name, run.count, run.first, block.first
+            )));
+        }
+        Ok(block)
     }
 
     /// Whether the source was held up and need not be any more.
@@ -382,7 +408,10 @@ impl Sequencer {
         if requests.drain && !self.draining {
             self.draining = true;
             for (index, feed) in self.feeds.iter_mut().enumerate() {
-                if feed.state != FeedState::Ended {
+                if feed.scout.is_some() {
+                    // It is left where it stands, as it would be without the others.
+                    feed.end();
+                } else if feed.state != FeedState::Ended {
                     self.asking = Some(index);
                     feed.source.drain();
                     feed.state = FeedState::Ready;
@@ -429,7 +458,7 @@ impl Sequencer {
         for step in 0..count {
             let index = (self.turn + step) % count;
             let feed = &mut self.feeds[index];
-            if !feed.is_ready(now) {
+            if feed.scout.is_some() || !feed.is_ready(now) {
                 continue;
             }
             if !feed.has_room() {
@@ -448,14 +477,11 @@ impl Sequencer {
                 }
                 Poll::Pending => feed.state = FeedState::Waiting(None),
                 Poll::PendingUntil(until) => feed.state = FeedState::Waiting(Some(until)),
-                Poll::End => {
-                    feed.state = FeedState::Ended;
-                    feed.counters.ended.store(true, Ordering::Relaxed);
-                    *feed.progress.lock().unwrap_or_else(PoisonError::into_inner) = feed.source.progress();
-                }
+                Poll::End => feed.end(),
             }
             self.asking = None;
         }
+        more |= self.take_by_time()?;
         self.turn = (self.turn + 1) % count.max(1);
         Ok(more)
     }

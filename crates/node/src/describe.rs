@@ -63,6 +63,9 @@ fn describe_source(out: &mut String, source: &CheckedSource) {
     let late = policy(source.late);
     write!(out, "  time by {time}, late after {} and {late}", format_duration(source.lateness))
         .expect(NEVER_FAILS);
+    if source.by_time {
+        out.push_str(", read by time");
+    }
     if let Some(ahead) = source.max_ahead {
         write!(out, ", at most {} ahead", format_duration(ahead)).expect(NEVER_FAILS);
     }

@@ -184,6 +184,8 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn sources(&mut self, skips: &[Skip], store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
         let mut opened = Vec::new();
+        // One alone needs no other to be read by time.
+        let are_merged = self.job.sources.iter().filter(|source| source.by_time).count() > 1;
         for (place, source) in self.job.sources.iter().enumerate() {
             let offsets: Vec<u64> =
                 skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
@@ -199,10 +201,12 @@ impl Builder<'_> {
                 skip: offsets.clone().into(),
                 acknowledges: store.is_some() && source.ack != Ack::None,
             };
-            let built = source
-                .plugin
-                .build(context)
-                .map_err(|error| error.context(format!("open source {:?}", source.name)))?;
+            let open = |context: SourceContext| {
+                let built = source.plugin.build(context);
+                built.map_err(|error| error.context(format!("open source {:?}", source.name)))
+            };
+            let scout = if source.by_time && are_merged { Some(open(context.clone())?) } else { None };
+            let built = open(context)?;
             let kinds = source.plugin.outputs(&source.options).into_iter();
             let others: Vec<Schema> = kinds.skip(1).map(|kind| kind.schema).collect();
             let mut decoder = built.decoder;
@@ -210,6 +214,7 @@ impl Builder<'_> {
                 let schemas = std::iter::once(&built.schema).chain(&others).cloned().collect();
                 decoder = skipping(decoder, Arc::clone(&source.name), offsets, schemas);
             }
+            let scout = scout.map(|built| (built.source, built.decoder));
             if let Some((ingress, replies)) = built.ingress {
                 self.ingresses.insert(Arc::clone(&source.name), ingress);
                 self.replies.push((place, replies));
@@ -224,6 +229,7 @@ impl Builder<'_> {
             let node = SourceNode {
                 name,
                 source: built.source,
+                scout,
                 decoder,
                 parallelism: source.tasks,
                 schema: built.schema,

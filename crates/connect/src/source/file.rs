@@ -30,7 +30,7 @@ use tracing::warn;
 use super::cut::{Cut, CutPlace, Cutter};
 use super::{FILE_CHANGED, decoders_of, ends_early, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, JobPath, OptionKind, OptionSpec, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, JobPath, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read before the job starts, so that a wrong header is reported then.
 const FIRST_READ: usize = 64 << 10;
@@ -85,6 +85,12 @@ impl SourcePlugin for FilePlugin {
 
     fn is_live(&self) -> bool {
         false
+    }
+
+    fn has_end(&self, options: &Options) -> bool {
+        // What was read from a pipe is gone.
+        let is_pipe = |path: &JobPath| std::fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
+        !options.flag("follow").unwrap_or(false) && !options.path("path").is_some_and(is_pipe)
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {

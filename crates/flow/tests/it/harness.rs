@@ -264,6 +264,7 @@ impl Build {
         self.graph.sources.push(SourceNode {
             name: name.into(),
             source: Box::new(source),
+            scout: None,
             decoder: Box::new(move |info| Ok(decoder(info))),
             parallelism,
             schema: schema(),

@@ -3,6 +3,7 @@
 mod harness;
 
 mod backpressure;
+mod by_time;
 mod control;
 mod drained;
 mod durable;

@@ -103,6 +103,12 @@ pub(crate) const TOP: &[KeySpec] = &[
         "names for --set, and for each the paths that it sets, with what is laid over them: {} is the value",
     ),
     KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
+    KeySpec::new(
+        "order",
+        Shape::Option(OptionKind::Choice(ORDER)),
+        "how sources with an end are read that have an event time: together by `time`, or each as it comes",
+    )
+    .default("time"),
     KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
     KeySpec::new("rejects", Shape::Section(REJECTS), "what is kept of records that could not be used"),
     KeySpec::new("sources", Shape::Sources, "where records come from").required(),
@@ -161,6 +167,9 @@ pub(crate) const STATE: &[KeySpec] = &[
     ),
 ];
 
+/// How several sources that have an end are read, the default first.
+pub(crate) const ORDER: &[&str] = &["time", "arrival"];
+
 pub(crate) const SOURCE: &[KeySpec] = &[
     KeySpec::new("type", Shape::Type, "kind of the source").required(),
     KeySpec::new("format", Shape::Format, "how bytes become records"),
@@ -168,6 +177,12 @@ pub(crate) const SOURCE: &[KeySpec] = &[
     KeySpec::new("time", Shape::Field, "field with the event time; absent: arrival time"),
     KeySpec::new("id", Shape::Field, "field that names a record, for `dedup`"),
     KeySpec::new("dedup", DURATION, "a second record with the same id within this time is not added"),
+    KeySpec::new(
+        "order",
+        Shape::Option(OptionKind::Choice(ORDER)),
+        "whether a source with an end is read by event time, together with the others that are",
+    )
+    .default("the job's `order`"),
     KeySpec::new("lateness", DURATION, "how far out of order records may come").default("10s"),
     KeySpec::new(
         "late",

@@ -73,6 +73,8 @@ impl CheckedJob {
 pub(super) struct Context<'a> {
     pub(super) report: &'a Report,
     pub(super) options: &'a CheckOptions,
+    /// `order: arrival` of the job.
+    pub(super) reads_as_it_comes: bool,
     /// Streams by name of the source or operator and number of the output.
     pub(super) streams: BTreeMap<(String, usize), Stream>,
     /// Names of the outputs of a source or operator.
@@ -132,6 +134,7 @@ fn check_root(report: &Report, root: &Node, options: &CheckOptions) -> Option<Ch
     let mut context = Context {
         report,
         options,
+        reads_as_it_comes: top.choice("order", keys::ORDER).is_some_and(|order| order == "arrival"),
         streams: BTreeMap::new(),
         outputs: BTreeMap::new(),
         above: BTreeMap::new(),

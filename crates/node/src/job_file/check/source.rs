@@ -45,6 +45,8 @@ pub struct CheckedSource {
     /// Field with the id.
     pub id: Option<usize>,
     pub dedup: Option<Micros>,
+    /// It is read by event time, with all others that are.
+    pub by_time: bool,
     pub lateness: Micros,
     pub late: LatePolicy,
     pub max_ahead: Option<Micros>,
@@ -140,6 +142,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         None => check_time(&section, &schema),
         Some(own) => check_own_time(&section, &schema, own),
     };
+    let by_time = check_order(context, &section, plugin.has_end(&options), time);
     let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
 
@@ -171,6 +174,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
             Some(place) => Some(place?),
         },
         dedup,
+        by_time,
         lateness,
         late,
         max_ahead,
@@ -380,6 +384,36 @@ fn check_time(section: &Section<'_>, schema: &Schema) -> Option<SourceTime> {
         return None;
     }
     Some(SourceTime::Field(place))
+}
+
+/// Whether a source is read by event time.
+fn check_order(
+    context: &Context<'_>,
+    section: &Section<'_>,
+    has_end: bool,
+    time: Option<SourceTime>,
+) -> bool {
+    let order = section.choice("order", keys::ORDER);
+    let has_time = matches!(time, Some(SourceTime::Field(_)));
+    match order.as_deref() {
+        Some("time") if time.is_some() && !(has_end && has_time) => {
+            let (message, hint) = if has_end {
+                (
+                    format!("{} is to be read by time, and has no event time", section.what),
+                    "`time: field` says where it is",
+                )
+            } else {
+                (
+                    format!("{} is to be read by time, and has no end", section.what),
+                    "files that are read once have one; what comes as it happens is read as it comes",
+                )
+            };
+            section.report.at(section.key_span("order"), message).hint(hint).report();
+            false
+        }
+        Some(order) => order == "time",
+        None => !context.reads_as_it_comes && has_end && has_time,
+    }
 }
 
 /// Finds the operator that a source's `reply` names.

@@ -66,7 +66,7 @@ fn mistakes_in_overrides_are_told_as_such() {
           |
         1 | 5s
           | ^^
-          = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
+          = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
           = hint: did you mean "lateness"?
     "#]],
     );

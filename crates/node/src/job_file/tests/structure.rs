@@ -39,7 +39,7 @@ sinks:
               |
             1 | naem: payments
               | ^^^^
-              = expected: version, name, shortcuts, cycle, state, rejects, sources, operators or sinks
+              = expected: version, name, shortcuts, cycle, order, state, rejects, sources, operators or sinks
               = hint: did you mean "name"?
 
             error: the job file lacks "name"
@@ -69,7 +69,7 @@ sinks:
               |
             8 |     latness: 5
               |     ^^^^^^^
-              = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
+              = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
               = hint: did you mean "lateness"?
 
             error: operator "keep" reads "inn", which is no source and no operator

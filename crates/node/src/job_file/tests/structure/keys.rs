@@ -15,7 +15,7 @@ fn keys_that_are_not_there_name_the_nearest() {
            |
         12 |     latness: 5s
            |     ^^^^^^^
-           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
+           = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
            = hint: did you mean "lateness"?
     "#]],
     );
@@ -80,7 +80,7 @@ fn keys_that_are_not_there_name_the_nearest() {
            |
         10 |     headr: true                     # csv | ndjson | line_protocol | …
            |     ^^^^^
-           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
+           = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
            = hint: did you mean "header"?
     "#]],
     );

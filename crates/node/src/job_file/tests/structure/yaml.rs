@@ -21,7 +21,7 @@ fn json_is_read_by_the_same_rules() {
            |
         23 |       "latenes": "5s"
            |       ^^^^^^^^^
-           = expected: type, format, schema, time, id, dedup, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
+           = expected: type, format, schema, time, id, dedup, order, lateness, late, max_ahead, ack, retention, retention_bytes, reject_limit, parallelism, reply, path, follow, header or delimiter
            = hint: did you mean "lateness"?
     "#]],
     );
