@@ -70,25 +70,67 @@ fn every_type_takes_its_tokens_and_no_others() {
     let cases: &[(&str, &[&str], Expect)] = &[
         (
             "bool",
-            &["true", "false", "1", "\"true\"", "null"],
+            &[
+                "true",
+                "false",
+                "1",
+                "\"true\"",
+                "\"FALSE\"",
+                "\"1\"",
+                "\"tr\\u0075e\"",
+                "\"yes\"",
+                "\"\"",
+                "null",
+            ],
             expect![[r#"
                 true | true
                 false | false
                 1 | ! field "x": expected bool, got "1"
-                "true" | ! field "x": expected bool, got "\"true\""
+                "true" | true
+                "FALSE" | false
+                "1" | true
+                "tr\u0075e" | true
+                "yes" | ! field "x": expected bool, got "\"yes\""
+                "" | ! field "x": expected bool, got "\"\""
                 null | ! field "x": expected bool, got null
             "#]],
         ),
         (
             "int64",
-            &["-5", "5.0", "1e3", "5.5", "9223372036854775808", "\"5\"", "[5]", "007", "-", "1.", "+1"],
+            &[
+                "-5",
+                "5.0",
+                "1e3",
+                "5.5",
+                "9223372036854775808",
+                "\"5\"",
+                "\"-9223372036854775808\"",
+                "\"9223372036854775808\"",
+                "\"5.5\"",
+                "\"five\"",
+                "\"\"",
+                "\" 5\"",
+                "true",
+                "[5]",
+                "007",
+                "-",
+                "1.",
+                "+1",
+            ],
             expect![[r#"
                 -5 | -5
                 5.0 | 5
                 1e3 | 1000
                 5.5 | ! field "x": expected int64, got "5.5"
                 9223372036854775808 | ! field "x": "9223372036854775808" is out of range for int64
-                "5" | ! field "x": expected int64, got "\"5\""
+                "5" | 5
+                "-9223372036854775808" | -9223372036854775808
+                "9223372036854775808" | ! field "x": "\"9223372036854775808\"" is out of range for int64
+                "5.5" | ! field "x": expected int64, got "\"5.5\""
+                "five" | ! field "x": expected int64, got "\"five\""
+                "" | ! field "x": expected int64, got "\"\""
+                " 5" | ! field "x": expected int64, got "\" 5\""
+                true | ! field "x": expected int64, got "true"
                 [5] | ! field "x": expected int64, got "[5]"
                 007 | ! expected a number without leading zeros at byte 6, got "007}"
                 - | ! expected a digit at byte 7, got "}"
@@ -97,15 +139,35 @@ fn every_type_takes_its_tokens_and_no_others() {
             "#]],
         ),
         (
+            "uint64",
+            &["\"18446744073709551615\"", "\"-1\"", "\"1.5\""],
+            expect![[r#"
+                "18446744073709551615" | 18446744073709551615
+                "-1" | ! field "x": "\"-1\"" is out of range for uint64
+                "1.5" | ! field "x": expected uint64, got "\"1.5\""
+            "#]],
+        ),
+        (
+            "int64?",
+            &["\"7\"", "\"\"", "null"],
+            expect![[r#"
+                "7" | 7
+                "" | ! field "x": expected int64, got "\"\""
+                null | null
+            "#]],
+        ),
+        (
             "float64",
-            &["1", "-2.5e-3", "1e400", "\"NaN\"", "\"-Infinity\"", "\"1.5\"", "0.1"],
+            &["1", "-2.5e-3", "1e400", "\"NaN\"", "\"-Infinity\"", "\"1.5\"", "\"1e400\"", "\"1,5\"", "0.1"],
             expect![[r#"
                 1 | 1.0
                 -2.5e-3 | -0.0025
                 1e400 | ! field "x": "1e400" is out of range for float64
                 "NaN" | NaN
                 "-Infinity" | -inf
-                "1.5" | ! field "x": expected float64, got "\"1.5\""
+                "1.5" | 1.5
+                "1e400" | ! field "x": "\"1e400\"" is out of range for float64
+                "1,5" | ! field "x": expected float64, got "\"1,5\""
                 0.1 | 0.1
             "#]],
         ),
@@ -125,6 +187,10 @@ fn every_type_takes_its_tokens_and_no_others() {
                 r#""\ud83d""#,
                 r#""\x""#,
                 "5",
+                "-1.50",
+                "4111111111111111",
+                "true",
+                "[5]",
                 "\"long enough to be kept in the block\"",
             ],
             expect![[r#"
@@ -132,7 +198,11 @@ fn every_type_takes_its_tokens_and_no_others() {
 
                 "\ud83d" | ! field "x": expected string, got "\"\\ud83d\""
                 "\x" | ! expected an escape at byte 8, got "x\"}"
-                5 | ! field "x": expected string, got "5"
+                5 | 5
+                -1.50 | -1.50
+                4111111111111111 | 4111111111111111
+                true | ! field "x": expected string, got "true"
+                [5] | ! field "x": expected string, got "[5]"
                 "long enough to be kept in the block" | long enough to be kept in the block
             "#]],
         ),
@@ -174,7 +244,7 @@ fn every_type_takes_its_tokens_and_no_others() {
                 4294967296 | ! field "x": "4294967296" is out of range for ipv4_int (0 to 4294967295)
                 -1 | ! field "x": "-1" is out of range for ipv4_int (0 to 4294967295)
                 1.5 | ! field "x": expected ipv4_int (0 to 4294967295), got "1.5"
-                "3232235777" | ! field "x": expected ipv4_int (0 to 4294967295), got "\"3232235777\""
+                "3232235777" | ::ffff:192.168.1.1
                 null | ! field "x": expected ipv4_int (0 to 4294967295), got null
             "#]],
         ),
