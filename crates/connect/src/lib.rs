@@ -21,7 +21,7 @@ mod tests;
 pub use plugin::{
     BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
     Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin, SourceTime,
-    SubmitError,
+    SubmitError, Submitted,
 };
 pub use reach::{JobPath, Reach};
 pub use registry::Registry;

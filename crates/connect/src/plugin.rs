@@ -246,14 +246,22 @@ pub enum SubmitError {
     Empty,
 }
 
+/// A body that was handed to the job.
+pub struct Submitted {
+    /// Records in it, with those that will be rejected.
+    pub records: u64,
+    /// Nothing where there is nothing to wait for.
+    pub replies: Option<Replies>,
+}
+
 /// The door of an HTTP source: the server hands in bodies, the job hands back replies.
 pub trait Ingress: Send + Sync {
-    /// Queues the records of a body (one JSON object, or one object a line).
+    /// Queues the records of a body (JSON objects, one JSON array of them, or what the format of the source says).
     ///
     /// With `reply` there is one line per record, in order, as they come. Without, none of them, but it is told when the
     /// job is through with the records and they are as safe as the source's `ack` says; nothing is where that is at once.
     /// Where the job stops first the outcome is unknown.
-    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Replies>, SubmitError>;
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Submitted, SubmitError>;
 }
 
 /// What a source plug-in makes.

@@ -176,7 +176,7 @@ fn post(job: &RunningJob, n: u32) -> bool {
     let door = job.ingress("posts").expect("the source has a door");
     let body = Bytes::from(format!("{{\"n\":{n}}}"));
     let wants_reply = n.is_multiple_of(2);
-    let mut replies = match door.submit(body, wants_reply) {
+    let mut replies = match door.submit(body, wants_reply).map(|submitted| submitted.replies) {
         Ok(Some(replies)) => replies,
         // At once: nothing was promised.
         Ok(None) => return true,

@@ -232,7 +232,10 @@ fn post_records() -> Operation {
             "schema": { "type": "string", "enum": ["answers", "none"], "default": "answers" },
         })],
         body: Some(json!({
-            "application/json": { "schema": { "type": "object" } },
+            "application/json": { "schema": { "oneOf": [
+                { "type": "object" },
+                { "type": "array", "items": { "type": "object" }, "description": "Each element is a record" },
+            ] } },
             "application/x-ndjson": { "schema": { "type": "string", "description": "One object a line" } },
         })),
         success: vec![
@@ -246,8 +249,8 @@ fn post_records() -> Operation {
             ),
             (
                 "202",
-                "With `reply=none`: the job is through with the records, and they are as safe as the source's `ack` says. The count is of lines; those that turn out \
-                 to be unusable go to rejects",
+                "With `reply=none`: the job is through with the records, and they are as safe as the source's `ack` says. The count is of records; those \
+                 among them that turn out to be unusable go to rejects",
                 Some(schema("application/json", "Accepted")),
             ),
             (

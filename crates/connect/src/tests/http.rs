@@ -29,7 +29,7 @@ impl Door {
     }
 
     fn submit(&self, body: &str) -> Replies {
-        self.ingress.submit(Bytes::copy_from_slice(body.as_bytes()), true).unwrap().unwrap()
+        self.ingress.submit(Bytes::copy_from_slice(body.as_bytes()), true).unwrap().replies.unwrap()
     }
 
     /// What sequencer, decoder and a job that answers each record with its amount doubled would do.
@@ -115,7 +115,7 @@ fn each_record_of_each_request_gets_its_reply_in_order() {
     let mut door = Door::new(spec("ndjson", &[]), &[]);
     let mut first =
         door.submit("{\"card\":\"c1\",\"amount\":1}\n{\"card\":\"c2\"}\n\n{\"card\":\"c3\",\"amount\":3}");
-    assert!(door.ingress.submit("{\"card\":\"c4\",\"amount\":4}".into(), false).unwrap().is_none());
+    assert!(door.ingress.submit("{\"card\":\"c4\",\"amount\":4}".into(), false).unwrap().replies.is_none());
     let mut second = door.submit("{\n  \"card\": \"a card with a long name\",\r\n  \"amount\": 2.25\n}\n");
     let mut third = door.submit("{\"card\":\"silent\",\"amount\":0}");
     assert!(door.step(), "all of it in one block");
@@ -158,6 +158,129 @@ fn bodies_are_one_object_or_several() {
 }
 
 #[test]
+fn an_array_is_as_many_records_as_it_has_elements() {
+    let good = "{\"card\":\"c1\",\"amount\":1}";
+    for (body, expected) in [
+        (format!("[{good}]"), vec!["ok"]),
+        (format!("\u{feff} [ {good} ,\r\n{good}\n,{good}] \n"), vec!["ok", "ok", "ok"]),
+        ("[{\"card\":\n\"c1\",\n\n\"amount\":1 }\n]".to_owned(), vec!["ok"]),
+        ("[{\"card\":\"a, ] and }\\\"[\",\"amount\":1,\"x\":[1,{\"y\":[]}]}]".to_owned(), vec!["ok"]),
+        // An element that is no good has its error in its own place, and those after it are taken.
+        (
+            format!("[{good},7,null,[{good}],{{}},{good}]"),
+            vec![
+                "ok",
+                "expected a JSON object at byte 1, got \"7\"",
+                "expected a JSON object at byte 1, got \"null\"",
+                "expected a JSON object at byte 1, got \"[{\\\"card\\\"",
+                "field \"card\": expected string, got nothing",
+                "ok",
+            ],
+        ),
+        (
+            format!("[{{\"card\":tru}},{good},{{\"card\":\"c1\" \"amount\"}},{good} {good},{good}]"),
+            vec![
+                "expected a JSON value at byte 9",
+                "ok",
+                "expected a comma or the end of the object at byte 14",
+                "expected the end of the line at byte 26",
+                "ok",
+            ],
+        ),
+        // What is no JSON and takes several lines, too.
+        (
+            format!("[{good},\n{{\"card\":\"c1\nc2\",\"amount\":1}},\n{{\n\"card\":\"c3\"\n,}},{good}]"),
+            vec![
+                "ok",
+                "element 2 of the array: expected no control character in a string at byte 12, got \"\\nc2",
+                "element 3 of the array: expected a key at byte 16, got \"}\"",
+                "ok",
+            ],
+        ),
+        (
+            format!("[{good},,{good},]"),
+            vec![
+                "ok",
+                "element 2 of the array: expected a JSON value, got nothing",
+                "ok",
+                "element 4 of the array: expected a JSON value, got nothing",
+            ],
+        ),
+        // An array that does not end: its last element may not be whole.
+        (
+            format!("[{good},{good}"),
+            vec![
+                "ok",
+                "element 2 of the array: expected a comma or the end of the array, got the end of the body",
+            ],
+        ),
+        (
+            format!("[{good},{{\"card\":\"c1,{good}]"),
+            vec!["ok", "element 2 of the array: expected a comma or the end of the array, got the end"],
+        ),
+        (format!("[{good},"), vec!["ok", "element 2 of the array: expected a JSON value, got the end"]),
+        ("[".to_owned(), vec!["element 1 of the array: expected a JSON value, got the end of the body"]),
+        // No body that is one array: lines, as ever.
+        (format!("[1]\n{good}\n"), vec!["expected a JSON object at byte 1, got \"[1]\"", "ok"]),
+    ] {
+        let mut door = Door::new(spec("ndjson", &[]), &[]);
+        let mut reply = door.submit(&body);
+        while door.step() {}
+        door.complete();
+        let replies = shown(&mut reply);
+        assert_eq!(replies.len(), expected.len(), "{body:?}: {replies:?}");
+        for (reply, expected) in replies.iter().zip(expected) {
+            let is_right = match expected {
+                "ok" => reply.contains("doubled"),
+                error => reply.starts_with(&format!("parse: {error}")),
+            };
+            assert!(is_right, "{body:?}: expected {expected}, got {reply}");
+        }
+    }
+}
+
+/// Errors of many elements take no more memory than those of as many lines.
+#[test]
+fn elements_that_are_no_json_are_refused_one_by_one_up_to_a_number() {
+    let mut door = Door::new(spec("ndjson", &[]), &[]);
+    let body = format!("[{}{{\"card\":\"c1\",\"amount\":1}}]", "x\ny,".repeat(100_000));
+    let mut reply = door.submit(&body);
+    while door.step() {}
+    door.complete();
+    let replies = shown(&mut reply);
+    assert_eq!(replies.len(), 101, "{:?}", replies.last());
+    assert!(replies[100].contains("elements 101 and later"), "{}", replies[100]);
+}
+
+/// Headers, blank lines and comments are no records, and a quoted field may have line ends.
+#[test]
+fn a_body_has_as_many_records_as_the_format_finds_in_it() {
+    let object = "{\"card\":\"c1\",\"amount\":1}";
+    for (format, body, records) in [
+        ("csv", "card,amount\nc1,1\n\nc2,2\n".to_owned(), 2),
+        ("csv", "card,amount\n\"c1\nand more\",1\nc2,x\n".to_owned(), 2),
+        ("ndjson", format!("{object}\n \n{object}"), 2),
+        ("ndjson", format!("{object} {object} {object}"), 3),
+        ("ndjson", "{\n  \"card\": \"c1\"\n}\n".to_owned(), 1),
+        ("ndjson", format!("[{object},\n7,{object}]"), 3),
+        ("ndjson", "nonsense\n{}".to_owned(), 2),
+        ("line_protocol", "# a comment\ncards card=\"c1\",amount=1\n".to_owned(), 1),
+    ] {
+        let door = Door::new(spec(format, &[]), &[]);
+        let submitted = door.ingress.submit(body.clone().into(), false).unwrap();
+        assert_eq!(submitted.records, records, "{format} {body:?}");
+    }
+}
+
+#[test]
+fn an_array_of_nothing_is_an_empty_body() {
+    let door = Door::new(spec("ndjson", &[]), &[]);
+    for body in ["[]", " [\n] "] {
+        assert_eq!(door.ingress.submit(body.into(), true).map(drop), Err(SubmitError::Empty), "{body}");
+    }
+}
+
+#[test]
 fn csv_bodies_bring_their_header() {
     let mut door = Door::new(spec("csv", &[]), &[]);
     let mut good = door.submit("amount,card\n1,c1\n2,c2\n");
@@ -174,7 +297,7 @@ fn who_wants_no_reply_is_told_when_its_records_are_safe() {
     let context = context(&schema("card: string; amount: float64"), Some(spec("ndjson", &[])), &[]);
     let mut door = Door::of(SourceContext { acknowledges: true, ..context });
     let body = "{\"card\":\"c1\",\"amount\":1}\n{\"card\":\"c2\"}\n";
-    let mut silent = door.ingress.submit(body.into(), false).unwrap().expect("it is not at once");
+    let mut silent = door.ingress.submit(body.into(), false).unwrap().replies.expect("it is not at once");
     let mut other = door.submit("{\"card\":\"c3\",\"amount\":3}");
     while door.step() {}
     assert!(is_waiting(&mut silent), "the order is not known to be durable");
@@ -183,7 +306,7 @@ fn who_wants_no_reply_is_told_when_its_records_are_safe() {
     assert!(there(&mut silent).is_empty());
     assert_eq!(shown(&mut other), ["{\"card\":\"c3\",\"doubled\":6.0}"]);
 
-    let mut never = door.ingress.submit(body.into(), false).unwrap().unwrap();
+    let mut never = door.ingress.submit(body.into(), false).unwrap().replies.unwrap();
     drop(door);
     assert!(is_lost(&mut never), "the outcome is unknown");
 }
@@ -303,7 +426,7 @@ fn blocks_have_few_records_where_rows_are_wide() {
     let fields: Vec<String> = (0..400).map(|field| format!("f{field}: string?")).collect();
     let context = context(&schema(&fields.join("; ")), Some(spec("ndjson", &[])), &[]);
     let mut door = Door::of(context);
-    assert!(door.ingress.submit("{}\n".repeat(100_000).into(), false).unwrap().is_none());
+    assert!(door.ingress.submit("{}\n".repeat(100_000).into(), false).unwrap().replies.is_none());
     let mut counts = Vec::new();
     while let Poll::Block(block) = door.built.source.poll(1 << 18, ARRIVAL).unwrap() {
         counts.push(block.count);

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::json;
-use thalweg_connect::{Begun, Replies};
+use thalweg_connect::{Begun, Replies, Submitted};
 use tokio::time::timeout;
 
 use super::answers::{Answers, UNKNOWN_HINT, overdue, stopped};
@@ -30,19 +30,22 @@ pub(super) async fn post(
 ) -> Result<Response, ApiError> {
     let (job, source) = (param(params, "job")?, param(params, "source")?);
     let wants_reply = wants_reply(parts.uri.query())?;
-    expect_text(&parts.headers, "one JSON object (application/json) or one a line (application/x-ndjson)")?;
+    expect_text(
+        &parts.headers,
+        "JSON objects, or an array of them (application/json), or one object a line (application/x-ndjson)",
+    )?;
     let door = app.control.ingress(job, source)?;
     let held = app.bodies.read(&parts.headers, body, app.options.max_body_bytes).await?;
-    let count = if wants_reply { 0 } else { count_records(&held.bytes) };
-    let replies = door.submit(held.bytes.clone(), wants_reply)?;
+    let Submitted { records, replies } = door.submit(held.bytes.clone(), wants_reply)?;
     // The source's own queue holds the body from here on, within its own bound.
     drop(held);
-    let Some(mut replies) = replies else { return accepted(count) };
+    let Some(mut replies) = replies else { return accepted(records) };
     let begun = wait_for(app, job, &mut replies).await?;
-    if wants_reply { answers(app, job, replies, begun).await } else { accepted(count) }
+    if wants_reply { answers(app, job, replies, begun).await } else { accepted(records) }
 }
 
-fn accepted(count: usize) -> Result<Response, ApiError> {
+/// Records that turn out to be no good are among them: nobody waits for those.
+fn accepted(count: u64) -> Result<Response, ApiError> {
     json_response(StatusCode::ACCEPTED, &json!({ "accepted": count }))
 }
 
@@ -75,56 +78,4 @@ async fn answers(app: &App, job: &str, mut replies: Replies, begun: Begun) -> Re
     }
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
-}
-
-/// How many records a body holds: its objects where it is nothing but JSON objects, else its lines that are not blank.
-/// Nothing is parsed, so records that will be rejected count too.
-fn count_records(body: &[u8]) -> usize {
-    let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
-    count_objects(body).unwrap_or_else(lines)
-}
-
-/// `None` where something stands between objects, or one does not end.
-fn count_objects(body: &[u8]) -> Option<usize> {
-    let (mut count, mut depth, mut is_string, mut is_escaped) = (0, 0_u64, false, false);
-    for byte in body {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_string => is_escaped = true,
-            b'"' if depth > 0 => is_string = !is_string,
-            _ if is_string => {}
-            b'{' => {
-                count += usize::from(depth == 0);
-                depth += 1;
-            }
-            b'}' => depth = depth.checked_sub(1)?,
-            byte if depth == 0 && !byte.is_ascii_whitespace() => return None,
-            _ => {}
-        }
-    }
-    (depth == 0).then_some(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn records_are_counted_without_parsing() {
-        for (body, count) in [
-            ("", 0),
-            (" \n\r\n", 0),
-            ("{\"a\":1}", 1),
-            ("{\"a\":1}\n{\"a\":2}\r\n\n{\"a\":3}\n", 3),
-            ("{\n  \"a\": 1\n}\n", 1),
-            ("{\"a\": {}\n}", 1),
-            ("{\"a\":\"}{\\\"{\"}\n{}", 2),
-            ("{}{} {\n}", 3),
-            ("nonsense\n{}", 2),
-            ("{\"a\":1\n{\"a\":2}\n", 2),
-            ("c1,2\nc2,3\n", 2),
-        ] {
-            assert_eq!(count_records(body.as_bytes()), count, "{body}");
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use thalweg_connect::{Answering, Ingress, Replies, SubmitError, write_error};
+use thalweg_connect::{Answering, Ingress, SubmitError, Submitted, write_error};
 use thalweg_flow::{
     AgentCounts, AgentStats, CacheCounts, ClockStats, DatagramCounts, DatagramStats, JudgedCounts,
     LatencyCounts, TableCounts,
@@ -133,7 +133,7 @@ impl FakeNode {
 struct Door(Arc<Shared>);
 
 impl Ingress for Door {
-    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Replies>, SubmitError> {
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Submitted, SubmitError> {
         let source_name = || "payments".to_owned();
         let mut inner = self.0.state.lock().unwrap();
         match inner.mode {
@@ -153,21 +153,22 @@ impl Ingress for Door {
         if lines.is_empty() {
             return Err(SubmitError::Empty);
         }
+        let records = lines.len() as u64;
         if (reply, inner.mode) == (false, Mode::Answer) {
-            return Ok(None);
+            return Ok(Submitted { records, replies: None });
         }
         let mut answers = (Vec::new(), 0);
         for (number, line) in lines.iter().enumerate().filter(|_| reply) {
             answers.1 += u64::from(answer(number, line, &mut answers.0));
         }
-        let (answering, replies) = Answering::new(lines.len() as u64);
+        let (answering, replies) = Answering::new(records);
         match inner.mode {
             Mode::Answer => answering.answer(answers.0, answers.1),
             Mode::Hold => inner.held.push((answering, answers)),
             _ => drop(answering),
         }
         self.0.changed.notify_all();
-        Ok(Some(replies))
+        Ok(Submitted { records, replies: Some(replies) })
     }
 }
 

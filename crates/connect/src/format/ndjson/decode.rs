@@ -152,7 +152,7 @@ impl NdjsonDecoder {
 }
 
 #[cold]
-fn describe_json(error: JsonError, line: &[u8]) -> Cow<'static, str> {
+pub(super) fn describe_json(error: JsonError, line: &[u8]) -> Cow<'static, str> {
     let got = match line.get(error.at..).unwrap_or_default() {
         [] => "the end".to_owned(),
         rest => format!("{:?}", shorten(rest)),

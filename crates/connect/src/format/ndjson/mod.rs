@@ -12,6 +12,7 @@
 //! * Written compactly, one object a line, in the order of the schema: struct columns as objects, lists as
 //!   arrays, timestamps as numbers of their unit, decimals, NaN and the infinities as strings.
 
+mod array;
 mod decode;
 mod json;
 mod split;
@@ -26,6 +27,7 @@ use super::cells::{Key, KeysOfBatch, record_cells, write_record};
 use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
 use crate::{FormatPlugin, OptionSpec, Options};
 
+pub(crate) use self::array::{Array, Element};
 pub(crate) use self::json::for_each_object;
 
 /// The plug-in.
