@@ -1,6 +1,6 @@
 //! `check`, `explain`, `schema`.
 
-use thalweg_node::{CheckOptions, CheckedJob, JobFile, Node, describe, json_schema};
+use thalweg_node::{CheckOptions, CheckedJob, JobFile, Node, describe, json_schema, probe};
 
 use crate::Outcome;
 use crate::args::{Explain, JobArgs};
@@ -8,6 +8,11 @@ use crate::output::{Failure, talk, write};
 
 pub(crate) fn check(args: &JobArgs) -> Outcome {
     let job = read(args)?;
+    let mut found = probe(&job).into_iter().map(|error| Failure::at_start(&error));
+    // A start ends with the first.
+    if let Some(first) = found.next() {
+        return Err(found.fold(first, Failure::and));
+    }
     write(&describe::describe(&job))
 }
 

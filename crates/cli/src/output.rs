@@ -31,6 +31,18 @@ impl Failure {
         }
     }
 
+    /// With what another one has to say.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let (Failure::Run(more) | Failure::Usage(more) | Failure::Damaged(more)) = other else { return self };
+        let both = |text: String| format!("{text}\n{more}");
+        match self {
+            Failure::Run(text) => Failure::Run(both(text)),
+            Failure::Usage(text) => Failure::Usage(both(text)),
+            Failure::Damaged(text) => Failure::Damaged(both(text)),
+            Failure::Nobody => Failure::Nobody,
+        }
+    }
+
     /// Prints what there is to say, and gives the exit code.
     pub(crate) fn tell(self) -> ExitCode {
         let (text, code) = match self {

@@ -354,6 +354,28 @@ pub trait SourcePlugin: Send + Sync {
         Vec::new()
     }
 
+    /// As [`SourcePlugin::check`], for the format that it would read with, bound to the schema.
+    fn check_format(&self, format: &dyn RecordFormat) -> Option<Mistake> {
+        let _ = format;
+        None
+    }
+
+    /// Tries what [`SourcePlugin::build`] opens, for `thalweg check`, and fails with the same errors. Nothing is made or
+    /// changed, nothing is waited for, and nothing stays open.
+    ///
+    /// # Errors
+    /// What stands in the way of opening it.
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        let _ = context;
+        Ok(())
+    }
+
+    /// Files that are made when it is opened, where they are not there: what reads them finds them then.
+    fn makes(&self, options: &Options) -> Vec<PathBuf> {
+        let _ = options;
+        Vec::new()
+    }
+
     /// # Errors
     /// What stands in the way of opening it, with path or address.
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error>;
@@ -427,6 +449,15 @@ pub trait SinkPlugin: Send + Sync {
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
         let _ = (schema, options);
         Vec::new()
+    }
+
+    /// As [`SourcePlugin::probe`], for what [`SinkPlugin::build`] opens.
+    ///
+    /// # Errors
+    /// What stands in the way of opening it.
+    fn probe(&self, context: &SinkContext) -> Result<(), Error> {
+        let _ = context;
+        Ok(())
     }
 
     /// Opens the sink; called before the job starts, so that a path that cannot be written is reported then.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use thalweg_types::{Error, Micros, Schema, rejects_schema};
 use crate::data_dir::JobDir;
 use crate::durable::{Resumes, Store};
 use crate::job_file::{
-    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, Endpoint, NO_RETENTION, NodeRef,
+    Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NO_RETENTION,
+    NodeRef,
 };
 use crate::metrics::LIVE_ANSWERS;
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
@@ -80,20 +82,11 @@ pub(crate) fn build(
         let report = SinkReport::default();
         let name = builder.unique(&sink.name, "sink");
         let context = SinkContext {
-            job: Arc::clone(&job.name),
-            name: Arc::clone(&sink.name),
-            schema: sink.schema.clone(),
-            format: sink.format.clone(),
-            follows: follows(job, sink),
-            options: sink.options.clone(),
             report: report.clone(),
-            data_dir: folder.path().to_owned(),
             durable: store.as_mut().map(|store| store.sink(&sink.name, &name)),
+            ..sink_context(job, sink, folder.path())
         };
-        let factory = sink
-            .plugin
-            .build(context)
-            .map_err(|error| error.context(format!("open sink {:?}", sink.name)))?;
+        let factory = sink.plugin.build(context).map_err(in_sink(sink))?;
         refusing.extend(builder.sink(&name, sink, factory));
         sinks.push((name, report));
     }
@@ -111,6 +104,70 @@ pub(crate) fn build(
         answering: answering(job, &replies),
         graph: Graph { job: Arc::clone(&job.name), sources, operators: builder.operators },
     })
+}
+
+/// Tries what [`build`] opens and what the operators load, without making or changing anything, for a job without a data
+/// directory. The errors are those of a start, all of them.
+pub fn probe(job: &CheckedJob) -> Vec<Error> {
+    let nowhere = Path::new("");
+    let sources = job
+        .sources
+        .iter()
+        .map(|source| source.plugin.probe(&source_context(job, source, nowhere)).map_err(in_source(source)));
+    let sinks = job
+        .sinks
+        .iter()
+        .map(|sink| sink.plugin.probe(&sink_context(job, sink, nowhere)).map_err(in_sink(sink)));
+    let made: Vec<PathBuf> =
+        job.sources.iter().flat_map(|source| source.plugin.makes(&source.options)).collect();
+    let will_be = |file: &PathBuf| made.contains(file) && !file.exists();
+    let operators = job.operators.iter().filter_map(|operator| {
+        let loads = operator.prepared.loads.as_ref()?;
+        (!loads.files.iter().any(will_be)).then(|| {
+            (loads.probe)().map_err(|error| error.context(format!("start operator {:?}", operator.name)))
+        })
+    });
+    let found = sources.chain(sinks).chain(operators).filter_map(Result::err);
+    found.map(|error| error.context(format!("job {:?}", job.name))).collect()
+}
+
+fn in_source(source: &CheckedSource) -> impl Fn(Error) -> Error {
+    move |error| error.context(format!("open source {:?}", source.name))
+}
+
+fn in_sink(sink: &CheckedSink) -> impl Fn(Error) -> Error {
+    move |error| error.context(format!("open sink {:?}", sink.name))
+}
+
+/// A source of a run that leaves nothing out and outlives no process.
+fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir: &Path) -> SourceContext {
+    SourceContext {
+        job: Arc::clone(&job.name),
+        name: Arc::clone(&source.name),
+        schema: source.schema.clone(),
+        format: source.format.clone(),
+        options: source.options.clone(),
+        time: source.time,
+        max_ahead: source.max_ahead,
+        data_dir: data_dir.to_owned(),
+        skip: Vec::new().into(),
+        acknowledges: false,
+    }
+}
+
+/// A sink of such a run.
+fn sink_context(job: &CheckedJob, sink: &CheckedSink, data_dir: &Path) -> SinkContext {
+    SinkContext {
+        job: Arc::clone(&job.name),
+        name: Arc::clone(&sink.name),
+        schema: sink.schema.clone(),
+        format: sink.format.clone(),
+        follows: follows(job, sink),
+        options: sink.options.clone(),
+        report: SinkReport::default(),
+        data_dir: data_dir.to_owned(),
+        durable: None,
+    }
 }
 
 /// Where answers come with the queries that run at the moment; any other endpoint as it is.
@@ -190,21 +247,11 @@ impl Builder<'_> {
             let offsets: Vec<u64> =
                 skips.iter().filter(|skip| *skip.source == *source.name).map(|skip| skip.offset).collect();
             let context = SourceContext {
-                job: Arc::clone(&self.job.name),
-                name: Arc::clone(&source.name),
-                schema: source.schema.clone(),
-                format: source.format.clone(),
-                options: source.options.clone(),
-                time: source.time,
-                max_ahead: source.max_ahead,
-                data_dir: self.folder.path().to_owned(),
                 skip: offsets.clone().into(),
                 acknowledges: store.is_some() && source.ack != Ack::None,
+                ..source_context(self.job, source, self.folder.path())
             };
-            let open = |context: SourceContext| {
-                let built = source.plugin.build(context);
-                built.map_err(|error| error.context(format!("open source {:?}", source.name)))
-            };
+            let open = |context: SourceContext| source.plugin.build(context).map_err(in_source(source));
             let scout = if source.by_time && are_merged { Some(open(context.clone())?) } else { None };
             let built = open(context)?;
             let kinds = source.plugin.outputs(&source.options).into_iter();

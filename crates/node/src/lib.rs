@@ -28,6 +28,7 @@ pub mod tables;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use durable::CycleFigures;
+pub use graph::probe;
 pub use job_file::{CheckOptions, CheckedJob, JobFile, json_schema};
 pub use node::{JobEnd, Node, NodeOptions, RunningJob, Summary};
 pub use operator::Operators;

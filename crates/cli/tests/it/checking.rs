@@ -84,11 +84,152 @@ sinks:
         "\"listen\" of source \"u\": expected address and port, got \"nowhere\"\n --> job.yaml:3:27",
         "\"allow\" of source \"u\": expected an address or a network such as 10.0.0.0/8, got \"10.0.0.300\"",
         "got \"::/129\"",
+        "\"format\" of source \"u\": a datagram has no header\n --> job.yaml:3",
         "\"listen\" of source \"t\": expected address and port, got \"127.0.0.1:70000\"",
-        "4 mistakes",
+        "5 mistakes",
     ] {
         assert!(ended.stderr.contains(expected), "{expected} is not in\n{}", ended.stderr);
     }
+}
+
+/// What a job of this file says before its first record, if it may write no file.
+#[track_caller]
+fn check_says_what_run_says(place: &Place, expected: &str, code: i32) {
+    let files = || {
+        let mut files: Vec<_> =
+            std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    let checked = place.thalweg(&["check", "job.yaml"]).ends_with(code);
+    assert_eq!(files(), before, "a check makes nothing");
+    let ran = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(code);
+    assert!(checked.stderr.contains(expected), "{expected:?} is not in\n{}", checked.stderr);
+    assert_eq!(checked.stderr, ran.stderr);
+    assert_eq!(checked.stdout, "");
+}
+
+#[test]
+fn check_refuses_what_run_refuses_before_its_first_record() {
+    const STDOUT: &str = "sinks:\n  out: { type: stdout, input: payments }\n";
+    const SCHEMA: &str = "schema: { ts: timestamp(ms), x: float64 }";
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (udp, tcp) = (taken.local_addr().unwrap(), listener.local_addr().unwrap());
+    let source = |source: &str| format!("name: demo\nsources:\n  payments: {{ {source} }}\n{STDOUT}");
+    let with = |rest: &str| job(rest);
+    let join = |join: &str| {
+        job(&format!(
+            "operators:\n  j: {{ input: payments, {join} }}\nsinks:\n  out: {{ type: stdout, input: j }}\n"
+        ))
+    };
+    for (text, expected, code) in [
+        (
+            source(&format!("type: udp, listen: '127.0.0.1:0', format: csv, {SCHEMA}")),
+            "a datagram has no header",
+            2,
+        ),
+        (
+            source(&format!("type: udp, listen: '{udp}', {SCHEMA}")),
+            "open source \"payments\": source \"payments\": listen on udp",
+            1,
+        ),
+        (source(&format!("type: tcp, listen: '{tcp}', {SCHEMA}")), "listen on tcp", 1),
+        (source(&format!("type: sflow, listen: '{udp}'")), "listen on udp", 1),
+        (
+            source(&format!("type: file, path: missing.csv, format: csv, {SCHEMA}")),
+            "open \"missing.csv\": ",
+            2,
+        ),
+        (source(&format!("type: file, path: ., format: csv, {SCHEMA}")), "expected a file, got a folder", 2),
+        (
+            source(&format!("type: file, path: payments.csv, format: csv, {SCHEMA}")),
+            "the CSV header lacks field \"x\"",
+            2,
+        ),
+        (
+            source("type: generator, kind: payments, count: 1, tables: made"),
+            "expected flows, which alone have tables, got other records",
+            2,
+        ),
+        (
+            source("type: generator, kind: flows, count: 1, tables: payments.csv/made"),
+            "make folder \"payments.csv/made\"",
+            1,
+        ),
+        (source("type: pcap, path: missing.pcap"), "open capture \"missing.pcap\"", 2),
+        (source("type: pcap, path: payments.csv"), "is no capture", 2),
+        (
+            with("sinks:\n  out: { type: file, input: payments, path: none/out.csv }\n"),
+            "open sink \"out\": sink \"out\": create \"none/out.csv\"",
+            2,
+        ),
+        (
+            with("sinks:\n  out: { type: file, input: payments, path: payments.csv/out.csv }\n"),
+            "create \"payments.csv/out.csv\"",
+            1,
+        ),
+        (
+            with(
+                "sinks:\n  out: { type: postgres, input: payments, url: 'postgres://me@127.0.0.1:1/x', table: t, password: 'env:NO_SUCH_VARIABLE' }\n",
+            ),
+            "password: expected text in the environment variable \"NO_SUCH_VARIABLE\", got none",
+            2,
+        ),
+        (
+            with(
+                "sinks:\n  out: { type: influx, input: payments, url: 'http://127.0.0.1:1', database: d, token: 'file:missing.token' }\n",
+            ),
+            "token: read \"missing.token\"",
+            2,
+        ),
+        (
+            join(
+                "type: member_join, table: missing.csv, schema: { card: string, owner: string }, keys: [card], on: { c: card }",
+            ),
+            "start operator \"j\": ",
+            2,
+        ),
+    ] {
+        let place = Place::with(&[("payments.csv", super::PAYMENTS), ("job.yaml", &text)]);
+        check_says_what_run_says(&place, expected, code);
+    }
+}
+
+#[test]
+fn check_tells_all_that_stands_in_the_way() {
+    let place = Place::with(&[(
+        "job.yaml",
+        &job("sinks:\n  out: { type: file, input: payments, path: none/out.csv }\n"),
+    )]);
+    let ended = place.thalweg(&["check", "job.yaml"]).ends_with(2);
+    for expected in [
+        "job \"demo\": open source \"payments\"",
+        "job \"demo\": open sink \"out\"",
+        " = hint: the folder of the file must exist",
+    ] {
+        assert!(ended.stderr.contains(expected), "{expected:?} is not in\n{}", ended.stderr);
+    }
+}
+
+/// Tables that a source writes when it is opened are there when they are loaded.
+#[test]
+fn check_takes_tables_that_the_job_makes() {
+    let text = "\
+name: made
+sources:
+  flows: { type: generator, kind: flows, count: 10, tables: tables }
+operators:
+  j: { type: range_join, input: flows, table: tables/asn.tsv, schema: { first: ip, last: ip, asn: uint64, country: string, as_name: string }, on: { src: src_addr }, take: [asn] }
+sinks:
+  out: { type: 'null', input: j }
+";
+    let place = Place::with(&[("job.yaml", text)]);
+    place.thalweg(&["check", "job.yaml"]).ends_with(0);
+    assert!(!place.path().join("tables").exists());
+    place.thalweg(&["run", "job.yaml"]).ends_with(0);
+    place.thalweg(&["check", "job.yaml"]).ends_with(0);
 }
 
 #[test]

@@ -174,6 +174,17 @@ impl Generator {
         }
     }
 
+    /// What [`Generator::write_tables`] would say, without making anything.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn probe_tables(&self, folder: &Path) -> Result<(), Error> {
+        match &self.kind {
+            Kind::Flows(_) => flows::probe_tables(folder),
+            Kind::Payments(_) | Kind::Readings(_) => self.write_tables(folder),
+        }
+    }
+
     /// The records `first..first + count` with their event times, numbered by their offsets: what an encoder
     /// takes.
     pub fn numbered(&self, first: Offset, count: usize) -> Batch {

@@ -63,6 +63,15 @@ impl SinkPlugin for FilePlugin {
         "exactly-once"
     }
 
+    fn probe(&self, context: &SinkContext) -> Result<(), Error> {
+        encoder_of(context)?;
+        let path = context.options.path("path").cloned().unwrap_or_default();
+        if std::fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+            return Ok(());
+        }
+        Tail::probe(&path).map_err(|error| error.context(format!("sink {:?}", context.name)))
+    }
+
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
         let named = context.options.path("path").cloned().unwrap_or_default();
         named.recheck().map_err(|error| error.context(format!("sink {:?}", context.name)))?;

@@ -18,6 +18,7 @@ mod tail;
 mod unwritable;
 
 pub use digest::digest;
+pub(crate) use tail::may_create;
 
 use thalweg_flow::TaskInfo;
 use thalweg_types::Error;

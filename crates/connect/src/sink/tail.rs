@@ -5,7 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,6 +52,18 @@ impl Tail {
             tail.file.set_len(0).map_err(|error| failed("empty", path, error))?;
         }
         Ok(tail)
+    }
+
+    /// What [`Tail::create`] would say, without making or changing a file.
+    pub(super) fn probe(path: &Path) -> Result<(), Error> {
+        let opened = patiently(path.display(), || File::options().append(true).open(path));
+        let opened = match opened {
+            Err(error) if error.kind() == ErrorKind::NotFound => may_create(path).map(|()| None),
+            opened => opened.map(Some),
+        };
+        let Some(file) = opened.map_err(|error| failed("create", path, error))? else { return Ok(()) };
+        let metadata = file.metadata().map_err(|error| failed("create", path, error))?;
+        if metadata.is_file() { lock(&file, path) } else { Ok(()) }
     }
 
     /// Opens a file that has nothing in it, or is not there yet.
@@ -260,6 +272,24 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
             .with_hint("end the other one, or name another file"));
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// What making a file would say.
+pub(crate) fn may_create(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !std::fs::metadata(folder)?.is_dir() {
+        return Err(std::io::Error::from_raw_os_error(nix::libc::ENOTDIR));
+    }
+    // A file without a name: the folder does not see it.
+    #[cfg(target_os = "linux")]
+    match File::options().write(true).custom_flags(nix::libc::O_TMPFILE).open(folder) {
+        // The file system has no such files.
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::IsADirectory) => {}
+        made => {
+            made?;
+        }
     }
     Ok(())
 }

@@ -93,16 +93,19 @@ impl SourcePlugin for FilePlugin {
         !options.flag("follow").unwrap_or(false) && !options.path("path").is_some_and(is_pipe)
     }
 
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        let format = reader_of(context)?;
+        // Who writes into a pipe would take it for the reader.
+        let path = context.options.path("path").cloned().unwrap_or_default();
+        if std::fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+            return Ok(());
+        }
+        first_read(context, &format).map(drop)
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
-        let path = context.options.path("path").cloned().unwrap_or_default();
-        let follow = context.options.flag("follow").unwrap_or(false).then(|| {
-            let micros = context.options.duration("poll").unwrap_or(100_000).max(1_000);
-            Duration::from_micros(micros.unsigned_abs())
-        });
-        let mut source = FileSource::open(path, Arc::clone(&format), follow)
-            .map_err(|error| error.context(format!("source {:?}", context.name)))?;
-        source.read_first().map_err(|error| error.context(format!("source {:?}", context.name)))?;
+        let source = first_read(&context, &format)?;
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: decoders_of(&context, format),
@@ -113,6 +116,21 @@ impl SourcePlugin for FilePlugin {
             replay: Replay::Itself,
         })
     }
+}
+
+/// The source of a job file, of which the first bytes have been read.
+fn first_read(context: &SourceContext, format: &Arc<dyn RecordFormat>) -> Result<FileSource, Error> {
+    let path = context.options.path("path").cloned().unwrap_or_default();
+    let follow = context.options.flag("follow").unwrap_or(false).then(|| {
+        let micros = context.options.duration("poll").unwrap_or(100_000).max(1_000);
+        Duration::from_micros(micros.unsigned_abs())
+    });
+    let read = || {
+        let mut source = FileSource::open(path, Arc::clone(format), follow)?;
+        source.read_first()?;
+        Ok(source)
+    };
+    read().map_err(|error: Error| error.context(format!("source {:?}", context.name)))
 }
 
 /// Reads one file.

@@ -1,5 +1,6 @@
 //! Made-up records as a source: blocks are nothing but offsets, the records are made in the decode tasks.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs, parse_
 use super::decoder::EventClock;
 use crate::generate::{Generator, GeneratorSpec};
 use crate::{
-    BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput, SourcePlugin,
+    BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput,
+    SourcePlugin,
 };
 
 /// The plug-in.
@@ -137,18 +139,23 @@ impl SourcePlugin for GeneratorPlugin {
         Ok(Some(spec(options)?.build()?.schema().clone()))
     }
 
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        let (generator, _) = made(context)?;
+        match missing_tables(&context.options) {
+            Some(folder) => generator.probe_tables(folder),
+            None => Ok(()),
+        }
+    }
+
+    fn makes(&self, options: &Options) -> Vec<PathBuf> {
+        let folder = options.path("tables").into_iter();
+        folder.flat_map(|folder| crate::generate::TABLES.iter().map(|name| folder.join(name))).collect()
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let options = &context.options;
-        let generator = spec(options)
-            .and_then(|spec| spec.build())
-            .map_err(|error| error.context(format!("source {:?}", context.name)))?;
-        let rate = options.number("rate");
-        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-            return Err(Error::user(format!("source {:?}: rate must be above 0", context.name)));
-        }
-        if let Some(folder) = options.path("tables")
-            && !crate::generate::TABLES.iter().all(|name| folder.join(name).exists())
-        {
+        let (generator, rate) = made(&context)?;
+        if let Some(folder) = missing_tables(options) {
             folder.recheck()?;
             generator.write_tables(folder)?;
         }
@@ -171,6 +178,24 @@ impl SourcePlugin for GeneratorPlugin {
             replay: Replay::Itself,
         })
     }
+}
+
+/// The folder for tables, where some of them are not there.
+fn missing_tables(options: &Options) -> Option<&JobPath> {
+    let is_there = |folder: &JobPath| crate::generate::TABLES.iter().all(|name| folder.join(name).exists());
+    options.path("tables").filter(|folder| !is_there(folder))
+}
+
+/// The generator of a job file, and its rate.
+fn made(context: &SourceContext) -> Result<(Generator, Option<f64>), Error> {
+    let generator = spec(&context.options)
+        .and_then(|spec| spec.build())
+        .map_err(|error| error.context(format!("source {:?}", context.name)))?;
+    let rate = context.options.number("rate");
+    if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+        return Err(Error::user(format!("source {:?}: rate must be above 0", context.name)));
+    }
+    Ok((generator, rate))
 }
 
 fn decoders(generator: Generator, context: &SourceContext) -> thalweg_flow::TaskFactory<dyn Decoder> {

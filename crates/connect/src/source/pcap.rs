@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::{FILE_CHANGED, ends_early};
 use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
-use crate::sflow::decode::{outputs, sflow_decoders};
+use crate::sflow::decode::{Settings, outputs, sflow_decoders};
 use crate::sflow::frame::push;
 use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::sflow::packet::{Packet, link_packet};
@@ -112,25 +112,15 @@ impl SourcePlugin for PcapPlugin {
         wrong.into_iter().chain(check_samples(options)).collect()
     }
 
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
+        first_read(context, &settings(context).map_err(in_source)?).map_err(in_source).map(drop)
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let in_source = |error: Error| error.context(format!("source {:?}", context.name));
-        let options = &context.options;
         let settings = settings(&context).map_err(in_source)?;
-        let path = options.path("path").cloned().unwrap_or_default();
-        let mut source = PcapSource {
-            capture: Capture::open(&path).map_err(in_source)?,
-            path: path.as_path().to_owned(),
-            port: options.integer("port").unwrap_or(SFLOW_PORT) as u16,
-            pace: options.number("speed").map(|speed| Pace { speed, began: None }),
-            agents: settings.agents.clone(),
-            next: 0,
-            done: 0,
-            ahead: None,
-            passed_over: 0,
-            is_draining: false,
-        };
-        // So that a file which is no capture is found before the start.
-        source.ahead = source.read().map_err(in_source)?;
+        let source = first_read(&context, &settings).map_err(in_source)?;
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: sflow_decoders(settings),
@@ -141,6 +131,26 @@ impl SourcePlugin for PcapPlugin {
             replay: Replay::Itself,
         })
     }
+}
+
+/// The source of a job file, with its first packet: so a file which is no capture is found before the start.
+fn first_read(context: &SourceContext, settings: &Settings) -> Result<PcapSource, Error> {
+    let options = &context.options;
+    let path = options.path("path").cloned().unwrap_or_default();
+    let mut source = PcapSource {
+        capture: Capture::open(&path)?,
+        path: path.as_path().to_owned(),
+        port: options.integer("port").unwrap_or(SFLOW_PORT) as u16,
+        pace: options.number("speed").map(|speed| Pace { speed, began: None }),
+        agents: settings.agents.clone(),
+        next: 0,
+        done: 0,
+        ahead: None,
+        passed_over: 0,
+        is_draining: false,
+    };
+    source.ahead = source.read()?;
+    Ok(source)
 }
 
 /// The packets of a capture, one after the other.

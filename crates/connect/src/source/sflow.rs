@@ -108,19 +108,14 @@ impl SourcePlugin for SflowPlugin {
         check_listen(options).into_iter().chain(check_allow(options)).chain(check_samples(options)).collect()
     }
 
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        bound(context, Agents::default()).map(drop)
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let in_source = |error: Error| error.context(format!("source {:?}", context.name));
-        let options = &context.options;
         let settings = settings(&context).map_err(in_source)?;
-        let allow = options.list("allow").map(networks).transpose().map_err(in_source)?;
-        let listening = Listening {
-            address: options.text("listen").unwrap_or_default(),
-            sockets: options.integer("sockets").map_or(1, |count| count as usize),
-            receive_buffer: options.size("receive_buffer").unwrap_or(DEFAULT_RECEIVE_BUFFER) as usize,
-            queue: options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize),
-            allow,
-        };
-        let source = SflowSource::bind(listening, settings.agents.clone()).map_err(in_source)?;
+        let source = bound(&context, settings.agents.clone())?;
         let address = source.address;
         info!(source = %context.name, %address, "listening on udp for sFlow");
         Ok(BuiltSource {
@@ -133,6 +128,21 @@ impl SourcePlugin for SflowPlugin {
             replay: Replay::Journal(BlockCodec::new(None)),
         })
     }
+}
+
+/// The source of a job file, with its sockets.
+fn bound(context: &SourceContext, agents: Agents) -> Result<SflowSource, Error> {
+    let in_source = |error: Error| error.context(format!("source {:?}", context.name));
+    let options = &context.options;
+    let allow = options.list("allow").map(networks).transpose().map_err(in_source)?;
+    let listening = Listening {
+        address: options.text("listen").unwrap_or_default(),
+        sockets: options.integer("sockets").map_or(1, |count| count as usize),
+        receive_buffer: options.size("receive_buffer").unwrap_or(DEFAULT_RECEIVE_BUFFER) as usize,
+        queue: options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize),
+        allow,
+    };
+    SflowSource::bind(listening, agents).map_err(in_source)
 }
 
 /// Where and how datagrams are received.

@@ -78,6 +78,15 @@ impl SourcePlugin for UdpPlugin {
         check_listen(options).into_iter().chain(check_allow(options)).collect()
     }
 
+    fn check_format(&self, format: &dyn RecordFormat) -> Option<Mistake> {
+        check_header(format).err().map(|error| Mistake::new("format", error))
+    }
+
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        let listen = context.options.text("listen").unwrap_or_default();
+        bound(listen).map(drop).map_err(|error| error.context(format!("source {:?}", context.name)))
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let in_source = |error: Error| error.context(format!("source {:?}", context.name));
         let format = reader_of(&context)?;
@@ -98,6 +107,27 @@ impl SourcePlugin for UdpPlugin {
             replay: Replay::Journal(BlockCodec::new(Some(kept))),
         })
     }
+}
+
+/// A datagram is no stream, which could begin with a header.
+fn check_header(format: &dyn RecordFormat) -> Result<(), Error> {
+    match format.has_preamble() {
+        true => Err(Error::user("a datagram has no header").with_hint("set header: false")),
+        false => Ok(()),
+    }
+}
+
+/// A socket, and its address with the port that it really got.
+fn bound(listen: &str) -> Result<(UdpSocket, SocketAddr), Error> {
+    let failed = |error: std::io::Error| {
+        Error::external(format!("listen on udp {listen:?}"))
+            .with_hint("choose an address of this machine and a port that nobody else listens on")
+            .with_source(error)
+    };
+    let socket = UdpSocket::bind(listen).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    let address = socket.local_addr().map_err(failed)?;
+    Ok((socket, address))
 }
 
 /// Counters by sender, shared with whoever shows them. Senders past the first 65,536 are counted as `0.0.0.0`.
@@ -215,17 +245,8 @@ impl UdpSource {
         queue: usize,
         allow: Option<Vec<IpNetwork>>,
     ) -> Result<Self, Error> {
-        if format.has_preamble() {
-            return Err(Error::user("a datagram has no header").with_hint("set header: false"));
-        }
-        let failed = |error: std::io::Error| {
-            Error::external(format!("listen on udp {listen:?}"))
-                .with_hint("choose an address of this machine and a port that nobody else listens on")
-                .with_source(error)
-        };
-        let socket = UdpSocket::bind(listen).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        let address = socket.local_addr().map_err(failed)?;
+        check_header(&*format)?;
+        let (socket, address) = bound(listen)?;
         let handover = Arc::new(Handover::new(queue).of_records(format.block_records()));
         let counters = UdpCounters::default();
         let receiver = Receiver {

@@ -33,6 +33,14 @@ impl Default for CsvOptions {
     }
 }
 
+/// Whether a file of rows can be opened; nothing is read.
+///
+/// # Errors
+/// As [`TableBuilder::push_csv`].
+pub fn probe_csv(path: &Path) -> Result<(), LookupError> {
+    File::open(path).map_err(LookupError::io("open", path)).map(drop)
+}
+
 impl TableBuilder<'_> {
     /// Takes the rows of a CSV file, packed with gzip or not.
     ///

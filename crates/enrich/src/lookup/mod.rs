@@ -52,7 +52,7 @@ mod tests;
 
 pub use batch::{Names, Scratch};
 pub use build::{BuildOptions, BuildReport, NAME_MAX, Progress, Stage, TableBuilder};
-pub use csv::CsvOptions;
+pub use csv::{CsvOptions, probe_csv};
 pub use error::{BadLine, LookupError};
 pub use join::LookupJoin;
 pub use layout::{Section, SectionKind};

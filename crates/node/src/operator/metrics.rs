@@ -97,6 +97,7 @@ impl OperatorPlugin for Metrics {
             later: None,
             takes_partitions: false,
             apart: false,
+            loads: None,
         })
     }
 }

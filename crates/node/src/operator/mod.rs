@@ -204,6 +204,16 @@ pub struct Prepared {
     pub takes_partitions: bool,
     /// It may emit much more than it is given: its tasks are its own, and say how many records they want at once.
     pub apart: bool,
+    /// Files that its tasks load when they are made.
+    pub loads: Option<Loads>,
+}
+
+/// Files that an operator loads.
+#[derive(Clone)]
+pub struct Loads {
+    pub files: Vec<PathBuf>,
+    /// Tries to load them, with the errors of a start; nothing is made or changed.
+    pub probe: Arc<dyn Fn() -> Result<(), Error> + Send + Sync>,
 }
 
 /// What is emitted once the time of its task has passed.
@@ -273,6 +283,7 @@ impl Prepared {
             later: None,
             takes_partitions: false,
             apart: false,
+            loads: None,
         }
     }
 

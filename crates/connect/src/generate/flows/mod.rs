@@ -24,6 +24,7 @@ use crate::sflow::flow_row::FlowRows;
 use crate::sflow::xdr::from_v4;
 
 pub(crate) use self::tables::TABLES;
+pub(super) use self::tables::probe_tables;
 
 const TCP: u64 = 6;
 const UDP: u64 = 17;

@@ -3,22 +3,41 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_types::Error;
 
 use super::Flows;
 use super::members::Members;
 use super::networks::Networks;
+use crate::sink::may_create;
 
 /// Names of the files.
 pub(crate) const TABLES: [&str; 3] = ["asn.tsv", "names.csv", "members.csv"];
 
+fn no_folder(folder: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::external(format!("make folder {folder:?}")).with_source(error)
+}
+
+fn no_file(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::external(format!("write {path:?}")).with_source(error)
+}
+
+/// What [`Flows::write_tables`] would say, without making anything.
+pub(in crate::generate) fn probe_tables(folder: &Path) -> Result<(), Error> {
+    if folder.is_dir() {
+        let mut paths = TABLES.iter().map(|name| folder.join(name)).filter(|path| !path.exists());
+        return paths.try_for_each(|path| may_create(&path).map_err(no_file(&path)));
+    }
+    let above = folder.ancestors().skip(1).find(|above| above.exists());
+    let new: PathBuf = above.map_or_else(|| TABLES[0].into(), |above| above.join(TABLES[0]));
+    may_create(&new).map_err(no_folder(folder))
+}
+
 impl Flows {
     /// Writes `asn.tsv`, `names.csv` and `members.csv`.
     pub(in crate::generate) fn write_tables(&self, folder: &Path) -> Result<(), Error> {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| Error::external(format!("make folder {folder:?}")).with_source(error))?;
+        std::fs::create_dir_all(folder).map_err(no_folder(folder))?;
         let write = |name: &str, rows: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
             let path = folder.join(name);
             let written = File::create(&path).and_then(|file| {
@@ -26,7 +45,7 @@ impl Flows {
                 rows(&mut out)?;
                 out.flush()
             });
-            written.map_err(|error| Error::external(format!("write {path:?}")).with_source(error))
+            written.map_err(no_file(&path))
         };
         write("asn.tsv", &|out| self.write_asn(out))?;
         write("names.csv", &|out| self.write_names(out))?;

@@ -119,15 +119,24 @@ impl SinkPlugin for InfluxPlugin {
         mistakes
     }
 
+    fn probe(&self, context: &SinkContext) -> Result<(), Error> {
+        target(context).map(drop)
+    }
+
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let named = |error: Error| error.context(format!("sink {:?}", context.name));
-        let target = Target::new(&context.options).map_err(named)?;
-        LineEncoder::new(&context.schema, &context.options, NonFinite::LeftOut).map_err(named)?;
+        let target = target(&context)?;
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
             Ok(Box::new(InfluxSink::new(&context, target.clone())?))
         }))
     }
+}
+
+/// The database of a job file, with its secrets looked up, for records that it has a form for.
+fn target(context: &SinkContext) -> Result<Target, Error> {
+    let named = |error: Error| error.context(format!("sink {:?}", context.name));
+    LineEncoder::new(&context.schema, &context.options, NonFinite::LeftOut).map_err(named)?;
+    Target::new(&context.options).map_err(named)
 }
 
 /// What the operator and the parts of its cycles share.

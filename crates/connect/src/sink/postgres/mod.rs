@@ -128,15 +128,24 @@ impl SinkPlugin for PostgresPlugin {
         mistakes
     }
 
+    fn probe(&self, context: &SinkContext) -> Result<(), Error> {
+        target(context).map(drop)
+    }
+
     fn build(&self, context: SinkContext) -> Result<TaskFactory<dyn Operator>, Error> {
-        let named = |error: Error| error.context(format!("sink {:?}", context.name));
-        let columns = RowEncoder::new(&context.schema).map_err(named)?.columns();
-        let target = Target::new(&context, &columns).map_err(named)?;
+        let target = target(&context)?;
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
             Ok(Box::new(PostgresSink::new(&context, target.clone())?))
         }))
     }
+}
+
+/// The table of a job file, with the password looked up.
+fn target(context: &SinkContext) -> Result<Target, Error> {
+    let named = |error: Error| error.context(format!("sink {:?}", context.name));
+    let columns = RowEncoder::new(&context.schema).map_err(named)?.columns();
+    Target::new(context, &columns).map_err(named)
 }
 
 /// What is handed over to the I/O runtime.

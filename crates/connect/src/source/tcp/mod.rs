@@ -83,6 +83,11 @@ impl SourcePlugin for TcpPlugin {
         check_listen(options).into_iter().collect()
     }
 
+    fn probe(&self, context: &SourceContext) -> Result<(), Error> {
+        let listen = context.options.text("listen").unwrap_or_default();
+        bound(listen).map(drop).map_err(|error| error.context(format!("source {:?}", context.name)))
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
         let listen = context.options.text("listen").unwrap_or_default();
@@ -110,6 +115,21 @@ impl SourcePlugin for TcpPlugin {
     }
 }
 
+/// A listening socket, and its address with the port that it really got.
+fn bound(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
+    let failed = |error: std::io::Error| {
+        Error::external(format!("listen on tcp {listen:?}"))
+            .with_hint("choose an address of this machine and a port that nobody else listens on")
+            .with_source(error)
+    };
+    let listener = TcpListener::bind(listen).map_err(failed)?;
+    // More than the usual: a crowd must not fill it while those before it make room.
+    socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
 /// Listens on one address.
 pub struct TcpSource {
     listener: Option<TcpListener>,
@@ -130,16 +150,7 @@ impl TcpSource {
         queue: usize,
         settings: Settings,
     ) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| {
-            Error::external(format!("listen on tcp {listen:?}"))
-                .with_hint("choose an address of this machine and a port that nobody else listens on")
-                .with_source(error)
-        };
-        let listener = TcpListener::bind(listen).map_err(failed)?;
-        // More than the usual: a crowd must not fill it while those before it make room.
-        socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let (listener, address) = bound(listen)?;
         Ok(Self {
             listener: Some(listener),
             address,

@@ -129,10 +129,11 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
             .report();
     }
     let schema = schema?;
-    if let Some(Some(format)) = &format
-        && let Err(error) = format.reader(&schema)
-    {
-        section.report_error("format", &error);
+    if let Some(Some(format)) = &format {
+        match format.reader(&schema) {
+            Ok(reader) => section.report_mistakes(plugin.check_format(&*reader).into_iter().collect()),
+            Err(error) => section.report_error("format", &error),
+        }
     }
     if plugin.own_time(&options).is_some() && section.get("max_ahead").is_some() {
         let message = format!("{} sets event time by itself and takes no \"max_ahead\"", section.what);

@@ -267,6 +267,7 @@ impl Prepared {
             later: None,
             takes_partitions,
             apart: false,
+            loads: None,
         }
     }
 }

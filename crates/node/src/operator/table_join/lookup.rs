@@ -2,16 +2,16 @@
 //!
 //! An address that the table has without a name gives the empty text, one that it does not have gives null.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_connect::OptionKind;
 use thalweg_enrich::join::{JoinShape, JoinTable, Key};
-use thalweg_enrich::lookup::{BuildOptions, CsvOptions, LookupJoin, OpenOptions, TableBuilder};
+use thalweg_enrich::lookup::{BuildOptions, CsvOptions, LookupJoin, OpenOptions, TableBuilder, probe_csv};
 use thalweg_flow::SystemClock;
 use thalweg_types::{DataType, Error, Field};
 
-use super::{ON, Plan, path_of, prepare};
+use super::{Loads, ON, OpenTable, Plan, path_of, prepare};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::is_name;
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
@@ -75,24 +75,42 @@ impl OperatorPlugin for LookupJoinPlugin {
         }
         let csv = check.options().path("csv").cloned();
         let name = check.name().to_string();
-        let open = move || {
+        let files: Vec<PathBuf> =
+            [Some(&path), csv.as_ref()].into_iter().flatten().map(|path| path.to_path_buf()).collect();
+        let load = Arc::new(move |is_probe: bool| {
             path.recheck()?;
             if let Some(csv) = &csv {
                 csv.recheck()?;
-                build(&path, csv)
-                    .map_err(|error| error.context(format!("build the table of operator {name:?}")))?;
+                let in_build = |error: Error| error.context(format!("build the table of operator {name:?}"));
+                match is_probe {
+                    true if is_older(&path, csv) => {
+                        return probe_csv(csv).map_err(|error| in_build(error.into())).map(|()| None);
+                    }
+                    true => {}
+                    false => build(&path, csv).map_err(in_build)?,
+                }
             }
-            let table = LookupJoin::open(&name, path.to_path_buf(), options, SystemClock::now())?;
-            Ok(Arc::new(table) as Arc<dyn JoinTable>)
-        };
-        prepare(check, Plan { shape, open: Box::new(open) })
+            LookupJoin::open(&name, path.to_path_buf(), options, SystemClock::now()).map(Some)
+        });
+        let probed = Arc::clone(&load);
+        let open: OpenTable = Arc::new(move || match load(false)? {
+            Some(table) => Ok(Arc::new(table) as Arc<dyn JoinTable>),
+            None => Err(Error::internal("a table is opened when it is built")),
+        });
+        let loads = Loads { files, probe: Arc::new(move || probed(true).map(drop)) };
+        prepare(check, Plan { shape, open, loads })
     }
+}
+
+/// Whether a table is not there, or older than its CSV file.
+fn is_older(table: &Path, csv: &Path) -> bool {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    changed(table).is_none_or(|built| changed(csv).is_some_and(|written| written > built))
 }
 
 /// Builds a table of a CSV file that is newer, or the first.
 fn build(table: &Path, csv: &Path) -> Result<(), Error> {
-    let changed = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    if changed(table).is_some_and(|built| changed(csv).is_none_or(|written| written <= built)) {
+    if !is_older(table, csv) {
         return Ok(());
     }
     let mut builder = TableBuilder::new(table, BuildOptions::default());

@@ -8,7 +8,7 @@ use thalweg_enrich::member::MemberJoin;
 use thalweg_flow::SystemClock;
 use thalweg_types::DataType;
 
-use super::{ON, Plan, SCHEMA, TAKE, path_of, prepare, split_columns};
+use super::{ON, OpenTable, Plan, SCHEMA, TAKE, path_of, prepare, read_only, split_columns};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 
@@ -53,11 +53,13 @@ impl OperatorPlugin for MemberJoinPlugin {
         let shape = JoinShape { keys: keys.collect(), values };
         let path = path_of(check, "table");
         let (name, opened) = (check.name().to_string(), shape.clone());
-        let open = move || {
+        let files = vec![path.to_path_buf()];
+        let open: OpenTable = Arc::new(move || {
             path.recheck()?;
             let table = MemberJoin::open(&name, path.to_path_buf(), opened.clone(), SystemClock::now())?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
-        };
-        prepare(check, Plan { shape, open: Box::new(open) })
+        });
+        let loads = read_only(files, &open);
+        prepare(check, Plan { shape, open, loads })
     }
 }

@@ -12,6 +12,7 @@ mod lookup;
 mod member;
 mod range;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -22,7 +23,7 @@ use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema};
 
 use crate::job_file::keys::{KeySpec, Shape};
 
-use super::{NamedOutput, OperatorCheck, Prepared, TEXTS, Tasks};
+use super::{Loads, NamedOutput, OperatorCheck, Prepared, TEXTS, Tasks};
 
 pub(super) use lookup::LookupJoinPlugin;
 pub(super) use member::MemberJoinPlugin;
@@ -45,12 +46,19 @@ const SCHEMA: KeySpec = KeySpec::new(
 const TAKE: KeySpec = KeySpec::new("take", TEXTS, "which of the table's fields to add; without it all");
 
 /// Opens a table for all tasks of an operator.
-type OpenTable = Box<dyn Fn() -> Result<Arc<dyn JoinTable>, Error> + Send + Sync>;
+type OpenTable = Arc<dyn Fn() -> Result<Arc<dyn JoinTable>, Error> + Send + Sync>;
 
 /// What a plug-in has read of its keys.
 struct Plan {
     shape: JoinShape,
     open: OpenTable,
+    loads: Loads,
+}
+
+/// Files of a table that is only read.
+fn read_only(files: Vec<PathBuf>, open: &OpenTable) -> Loads {
+    let open = Arc::clone(open);
+    Loads { files, probe: Arc::new(move || open().map(drop)) }
 }
 
 /// Keys of the records under one prefix.
@@ -114,17 +122,19 @@ fn prepare(check: &OperatorCheck<'_>, plan: Plan) -> Option<Prepared> {
     let schema = Schema::new(fields);
     let outputs = vec![NamedOutput { name: "records".to_owned(), schema: schema.clone() }];
     let sides: Arc<[Side]> = sides.into();
+    let open = plan.open;
     // Tasks are made at once, and share the table.
     let shared: Mutex<Option<Arc<dyn JoinTable>>> = Mutex::new(None);
-    Some(Prepared::one(1, outputs, Tasks::Declared, move |_| {
+    let prepared = Prepared::one(1, outputs, Tasks::Declared, move |_| {
         let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let table = match &*shared {
             Some(table) => Arc::clone(table),
-            None => Arc::clone(shared.insert((plan.open)()?)),
+            None => Arc::clone(shared.insert(open()?)),
         };
         let (schema, sides) = (schema.clone(), Arc::clone(&sides));
         Ok(Box::new(JoinOperator { table, schema, sides, now: 0, lookups: 0, misses: 0 }))
-    }))
+    });
+    Some(Prepared { loads: Some(plan.loads), ..prepared })
 }
 
 /// The table's columns, `keys` apart from the values that are taken. `None` after a mistake.

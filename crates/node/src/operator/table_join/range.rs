@@ -9,7 +9,7 @@ use thalweg_enrich::range::{Column, Delimited, Layout, RangeColumns, RangeJoin, 
 use thalweg_flow::SystemClock;
 use thalweg_types::{DataType, Schema};
 
-use super::{ON, Plan, SCHEMA, TAKE, prepare, split_columns};
+use super::{ON, OpenTable, Plan, SCHEMA, TAKE, prepare, read_only, split_columns};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
 
@@ -77,18 +77,19 @@ impl OperatorPlugin for RangeJoinPlugin {
             ValueColumn::string(from, field.name.clone()).with_type(field.data_type.clone())
         });
         let options = RangeOptions {
-            files,
+            files: files.clone(),
             layout,
             values: values.collect(),
             memory_limit: RangeOptions::MEMORY_LIMIT,
         };
         let name = check.name().to_string();
-        let open = move || {
+        let open: OpenTable = Arc::new(move || {
             paths.iter().try_for_each(JobPath::recheck)?;
             let table = RangeJoin::open(&name, options.clone(), SystemClock::now())?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
-        };
-        prepare(check, Plan { shape, open: Box::new(open) })
+        });
+        let loads = read_only(files, &open);
+        prepare(check, Plan { shape, open, loads })
     }
 }
 
