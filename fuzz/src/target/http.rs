@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use thalweg_connect::{Answering, Ingress, Replies, SubmitError, write_error};
+use thalweg_connect::{Answering, Ingress, SubmitError, Submitted, write_error};
 use thalweg_server::control::{
     Control, ControlError, FailedJob, FileFormat, KeyField, Kind, Present, QueryPath, Readiness, Stop,
     StopSummary,
@@ -88,7 +88,7 @@ struct Node;
 struct Door;
 
 impl Ingress for Door {
-    fn submit(&self, body: Bytes, reply: bool) -> Result<Option<Replies>, SubmitError> {
+    fn submit(&self, body: Bytes, reply: bool) -> Result<Submitted, SubmitError> {
         let (mut lines, mut accepted, mut records) = (Vec::new(), 0, 0);
         for line in body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
             records += 1;
@@ -103,11 +103,12 @@ impl Ingress for Door {
         if records == 0 {
             return Err(SubmitError::Empty);
         }
-        Ok(reply.then(|| {
+        let replies = reply.then(|| {
             let (answering, replies) = Answering::new(records);
             answering.answer(lines, accepted);
             replies
-        }))
+        });
+        Ok(Submitted { records, replies })
     }
 }
 

@@ -223,7 +223,8 @@ fn post(job: &RunningJob, number: u64, salt: u64) -> bool {
         }
     };
     let door = job.ingress("p").expect("the source has a door");
-    let Ok(Some(mut replies)) = door.submit(Bytes::from(body), true) else { return false };
+    let submitted = door.submit(Bytes::from(body), true);
+    let Some(mut replies) = submitted.ok().and_then(|submitted| submitted.replies) else { return false };
     let mut all = std::pin::pin!(replies.all());
     loop {
         match all.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
