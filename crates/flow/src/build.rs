@@ -26,8 +26,8 @@ use crate::stats::{
 use crate::task::{Beginning, Inlet, Task};
 use crate::worker::{Mailbox, TaskCell};
 use crate::{
-    Clock, DatagramView, Durability, Graph, Input, InputOrder, JobHold, JobOptions, NodeId, OperatorNode,
-    Partitioning, Schedule, SourceProgress, TaskInfo, Waker,
+    Clock, DatagramView, Durability, FindReceived, Graph, Input, InputOrder, JobHold, JobOptions, NodeId,
+    OperatorNode, Partitioning, Schedule, SourceProgress, TaskInfo, Waker,
 };
 
 /// Ticks and their like that a sequencer can send over a ring that is full, before it has to wait: seconds of
@@ -252,6 +252,8 @@ struct Builder<'a> {
     /// By node and task: what leads into it.
     inflows: Vec<Vec<Vec<Arc<Flow>>>>,
     links: Vec<LinkView>,
+    /// By source, where its blocks are kept.
+    received: Vec<Option<Arc<dyn FindReceived>>>,
     core: Arc<JobCore>,
     /// The number at which the order begins.
     start: Seq,
@@ -300,6 +302,7 @@ impl<'a> Builder<'a> {
             counters: Vec::with_capacity(node_count),
             inflows: layout.tasks.iter().map(|tasks| vec![Vec::new(); *tasks as usize]).collect(),
             links: Vec::new(),
+            received: vec![None; graph.sources.len()],
             graph,
             options,
             layout,
@@ -327,6 +330,9 @@ impl<'a> Builder<'a> {
             for index in 0..source.parallelism {
                 let decoder = (source.decoder)(&info(&source.name, index, source.parallelism))
                     .map_err(|error| error.context(format_args!("start source {:?}", source.name)))?;
+                if index == 0 && self.options.keep_received {
+                    self.received[node] = decoder.find_received();
+                }
                 let counter = Arc::<TaskCounters>::default();
                 counters.push(Arc::clone(&counter));
                 let ports = (0..2 + source.others.len()).map(|_| Port::default()).collect();
@@ -499,6 +505,7 @@ impl<'a> Builder<'a> {
                 self.layout.prompt[node],
                 self.start,
             );
+            feed.keep_received(self.received[node].take());
             let wake = waker(cell);
             let waker = Waker::new(move || {
                 woken.store(true, Ordering::Release);

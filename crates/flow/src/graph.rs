@@ -104,6 +104,10 @@ pub struct JobOptions {
     pub block_bytes: usize,
     /// A ring stops its producer at this many bytes in flight and lets it go on at a quarter of it.
     pub ring_bytes: usize,
+    /// Blocks are kept for [`crate::Output::received`] until [`crate::Output::forget_received`], which somebody has to call.
+    /// Not for a job in which a task or a link waits for a time or for a number of records: sources are held when too many
+    /// blocks are kept.
+    pub keep_received: bool,
     /// A job that fails because a disk is full stays to be read: [`crate::Job::is_read_only`]. Else it ends.
     pub read_only_when_full: bool,
 }
@@ -115,6 +119,7 @@ impl Default for JobOptions {
             tick: Duration::from_millis(100),
             block_bytes: 256 << 10,
             ring_bytes: 2 << 20,
+            keep_received: false,
             read_only_when_full: false,
         }
     }

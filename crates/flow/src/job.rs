@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use thalweg_types::{Class, Error, Offset, Retry, Seq};
 
 use crate::order::RecentRuns;
+use crate::received::ReceivedBlocks;
 use crate::stats::JobStats;
 use crate::{Command, Cycles, DurableOrder, Waker};
 
@@ -229,6 +230,7 @@ pub(crate) struct JobCore {
     life: Mutex<Life>,
     ended: Condvar,
     pub(crate) recent: Mutex<RecentRuns>,
+    pub(crate) received: ReceivedBlocks,
     /// See [`crate::Durability::keep`].
     keep: Mutex<Option<Arc<dyn Send + Sync>>>,
     wakers: OnceLock<Wakers>,
@@ -291,6 +293,7 @@ impl JobCore {
             }),
             ended: Condvar::new(),
             recent: Mutex::default(),
+            received: ReceivedBlocks::default(),
             keep: Mutex::default(),
             wakers: OnceLock::new(),
             stats: OnceLock::new(),
@@ -441,6 +444,7 @@ impl JobCore {
             self.leaves_out.store(true, Ordering::Release);
             self.read_only.store(true, Ordering::Release);
         }
+        self.received.forget(Seq::MAX);
         if let Some(cycles) = &self.cycles {
             cycles.give_up();
         }
@@ -453,6 +457,8 @@ impl JobCore {
             return;
         }
         drop(self.keep.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // A job that has ended may be shown for long.
+        self.received.forget(Seq::MAX);
         let mut life = self.lock();
         life.empty = true;
         self.read_only.store(false, Ordering::Release);
@@ -477,6 +483,13 @@ impl JobCore {
     pub(crate) fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
         let place = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(seq)?;
         Some((Arc::clone(&self.sources[place.source]), place.offset))
+    }
+
+    /// As [`crate::Output::forget_received`].
+    pub(crate) fn forget_received(&self, end: Seq) {
+        if self.received.forget(end) {
+            self.wake_sequencer();
+        }
     }
 
     /// Ends the job, or what it writes where it stays to be read ([`JobCore::survives`]).

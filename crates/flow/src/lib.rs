@@ -27,6 +27,7 @@ mod operator;
 mod order;
 mod partition;
 mod pool;
+mod received;
 mod record;
 mod runtime;
 mod source;
@@ -71,6 +72,7 @@ pub use operator::{
 pub use order::{NoOrderLog, OrderEntry, OrderEvent, OrderLog};
 pub use partition::{Partitioner, Partitioning};
 pub use pool::{BufferPool, PooledVec};
+pub use received::{FindReceived, Received, ReceivedPlace};
 pub use record::{
     Decimal, Emit, FieldType, Get, NewRecord, Packed, Packer, PerRecord, RecordOperator, Row, Set, Timestamp,
 };

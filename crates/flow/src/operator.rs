@@ -9,6 +9,7 @@ use bytes::Bytes;
 use thalweg_types::{Batch, Error, Micros, Offset, Seq, SeqRange};
 
 use crate::job::JobCore;
+use crate::received::Received;
 use crate::{CyclePart, Waker};
 
 /// Which task of which operator this is.
@@ -287,6 +288,20 @@ impl Output<'_> {
     /// back that the sequencer no longer knows.
     pub fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
         self.core?.place_of(seq)
+    }
+
+    /// A record as its source received it, by its order number; `None` outside a runtime, where its source has no bytes of
+    /// its records, and where they are not kept ([`crate::JobOptions::keep_received`]).
+    pub fn received(&self, seq: Seq) -> Option<Received> {
+        self.core?.received.find(seq)
+    }
+
+    /// Says that nobody asks any more for what was received before `end`: the operator at which all rejects of the job end
+    /// has passed it.
+    pub fn forget_received(&self, end: Seq) {
+        if let Some(core) = self.core {
+            core.forget_received(end);
+        }
     }
 
     /// Hands over the task's part of a cycle that has been marked. Does nothing where nobody collects parts.

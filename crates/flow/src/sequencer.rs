@@ -36,8 +36,8 @@ pub(crate) use by_time::Scout;
 use replay::Replay;
 
 use crate::{
-    Clock, Command, CycleStart, DatagramView, Durability, JobOptions, OrderEntry, OrderEvent, OrderLog, Poll,
-    RawBlock, ReplayRun, Resume, Source, SourceProgress,
+    Clock, Command, CycleStart, DatagramView, Durability, FindReceived, JobOptions, OrderEntry, OrderEvent,
+    OrderLog, Poll, RawBlock, ReplayRun, Resume, Source, SourceProgress,
 };
 
 /// As for tasks: others of the worker have their turn after this long.
@@ -129,6 +129,8 @@ pub(crate) struct Feed {
     pub datagrams: Option<DatagramView>,
     /// It is read by event time, with the others that have one.
     pub scout: Option<Scout>,
+    /// Where blocks are kept as they were received.
+    received: Option<Arc<dyn FindReceived>>,
     turn: usize,
     state: FeedState,
 }
@@ -172,6 +174,7 @@ impl Feed {
             progress: Arc::default(),
             datagrams,
             scout: None,
+            received: None,
             turn: 0,
             state: FeedState::Ready,
         }
@@ -196,6 +199,11 @@ impl Feed {
             )));
         }
         Ok(block)
+    }
+
+    /// Has its blocks kept as they were received.
+    pub(crate) fn keep_received(&mut self, find: Option<Arc<dyn FindReceived>>) {
+        self.received = find;
     }
 
     /// Whether the source was held up and need not be any more.
@@ -330,7 +338,7 @@ impl Sequencer {
             if is_due && self.may_mark() {
                 self.make_cycle(false)?;
             }
-            self.hold(self.core.is_held());
+            self.hold(self.core.is_held() || self.core.received.is_full());
             more = !self.is_held && self.ask_once(time)?;
             time = Instant::now();
             self.look_at_clock();
@@ -523,6 +531,9 @@ impl Sequencer {
         self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
         self.next = range.end;
         let feed = &mut self.feeds[index];
+        if let Some(find) = &feed.received {
+            self.core.received.push(range, &block, find);
+        }
         feed.source.sequenced(&block, range);
         let bytes = block.payload.len() as u64;
         feed.counters.records.add(range.len());

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use thalweg_types::{Batch, Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
-use crate::SourcePosition;
+use crate::{FindReceived, SourcePosition};
 
 /// Some records of one partition, as received.
 #[derive(Clone, Debug)]
@@ -263,6 +263,11 @@ pub trait Decoder: Send {
     /// The record at which [`Decoder::decode`] has just failed or panicked, where it knows; else the first one of the
     /// block is named.
     fn working_on(&self) -> Option<Seq> {
+        None
+    }
+
+    /// Finds records as they were received; `None` where the source has no bytes of its records.
+    fn find_received(&self) -> Option<Arc<dyn FindReceived>> {
         None
     }
 }

@@ -77,6 +77,7 @@ pub(crate) fn build(
             rejecting.push(Endpoint { node: NodeRef::Operator(place), output });
         }
     }
+    let keep_received = rejecting.len() > sources.len() && !job.operators.iter().any(waits);
     let (mut sinks, mut refusing) = (Vec::new(), Vec::new());
     for sink in &job.sinks {
         let report = SinkReport::default();
@@ -95,7 +96,7 @@ pub(crate) fn build(
     let rejects = RejectCounts::default();
     builder.rejects(&rejecting, &refusing, rejects.clone(), store);
     Ok(BuiltJob {
-        options: JobOptions { cycle: job.cycle, ..JobOptions::default() },
+        options: JobOptions { cycle: job.cycle, keep_received, ..JobOptions::default() },
         ingresses: builder.ingresses,
         addresses: builder.addresses,
         connections: builder.connections,
@@ -169,6 +170,15 @@ fn sink_context(job: &CheckedJob, sink: &CheckedSink, data_dir: &Path) -> SinkCo
         durable: None,
     }
 }
+
+/// Whether an operator, or a link to it, waits for a time or for a number of records.
+fn waits(operator: &CheckedOperator) -> bool {
+    let flushes = operator.inputs.iter().any(|input| input.flush.is_some_and(|flush| flush > MOST_FLUSH));
+    flushes || operator.schedule != Schedule::default()
+}
+
+/// A link that waits no longer than this is as one that does not.
+const MOST_FLUSH: Micros = 100_000;
 
 /// Where answers come with the queries that run at the moment; any other endpoint as it is.
 fn live(job: &CheckedJob, endpoint: Endpoint) -> Endpoint {

@@ -1,7 +1,8 @@
 //! `--skip SOURCE@OFFSET`: a record that a job stumbled over goes to rejects instead of through the job.
 //!
-//! The record is taken out where its block is decoded, so nothing behind sees it; its reject carries it as
-//! decoded, one line of JSON. A record that never was one (the decoder refused it) stays the reject that it is.
+//! The record is taken out where its block is decoded, so nothing behind sees it; its reject carries it as it
+//! came, or as a line of JSON where its source has no bytes of its records. A record that never was one (the decoder
+//! refused it) stays the reject that it is.
 //!
 //! Not here: a record that the decoder itself panics at, which the decoder is told of (`SourceContext::skip`).
 
@@ -11,7 +12,7 @@ use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
 use arrow_array::{ArrayRef, RecordBatch};
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
-use thalweg_flow::{Decoded, Decoder, RawBlock, TaskFactory};
+use thalweg_flow::{Decoded, Decoder, FindReceived, Payload, RawBlock, TaskFactory};
 use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs, rejects_schema};
 
 /// One record to leave out.
@@ -73,7 +74,8 @@ impl Decoder for SkippingDecoder {
         if seqs.is_empty() {
             return Ok(decoded);
         }
-        let mut lines: Vec<(Seq, Offset, Vec<u8>)> = Vec::new();
+        let received = self.inner.find_received().map(|find| (find.places(block), find.first_line(block)));
+        let mut lines: Vec<Left> = Vec::new();
         let mut without = |records: Batch, schema: &Schema| {
             let (skipped, kept): (Vec<u32>, Vec<u32>) =
                 records.row_numbers().partition(|row| seqs.contains(&records.seq(*row)));
@@ -82,7 +84,15 @@ impl Decoder for SkippingDecoder {
             }
             lines.extend(skipped.iter().map(|row| {
                 let seq = records.seq(*row);
-                (seq, block.first + (seq - range.start), as_json(&records, *row, schema))
+                let index = seq - range.start;
+                let place = received.as_ref().and_then(|(places, first)| {
+                    let place = usize::try_from(index).ok().and_then(|index| places.get(index))?;
+                    let Payload::Bytes { data, .. } = &block.payload else { return None };
+                    let raw = data.get(place.start as usize..place.end as usize)?;
+                    Some((first.map(|first| first + u64::from(place.lines)), raw.to_vec()))
+                });
+                let (line, raw) = place.unwrap_or_else(|| (None, as_json(&records, *row, schema)));
+                Left { seq, offset: block.first + index, line, raw }
             }));
             records.with_rows(kept.into())
         };
@@ -92,7 +102,7 @@ impl Decoder for SkippingDecoder {
         if lines.is_empty() {
             return Ok(Decoded { records, rejects: decoded.rejects, others });
         }
-        lines.sort_by_key(|(seq, ..)| *seq);
+        lines.sort_by_key(|left| left.seq);
         let rejects = merge(&self.source, range, arrival, decoded.rejects.as_ref(), lines)?;
         Ok(Decoded { records, rejects: Some(rejects), others })
     }
@@ -100,6 +110,18 @@ impl Decoder for SkippingDecoder {
     fn working_on(&self) -> Option<Seq> {
         self.inner.working_on()
     }
+
+    fn find_received(&self) -> Option<Arc<dyn FindReceived>> {
+        self.inner.find_received()
+    }
+}
+
+/// A record that is left out.
+struct Left {
+    seq: Seq,
+    offset: Offset,
+    line: Option<u64>,
+    raw: Vec<u8>,
 }
 
 fn as_json(batch: &Batch, row: u32, schema: &Schema) -> Vec<u8> {
@@ -116,7 +138,7 @@ fn merge(
     range: SeqRange,
     arrival: Micros,
     rejects: Option<&Batch>,
-    skipped: Vec<(Seq, Offset, Vec<u8>)>,
+    skipped: Vec<Left>,
 ) -> Result<Batch, Error> {
     let mut sources = StringViewBuilder::new();
     let mut offsets = UInt64Builder::new();
@@ -125,10 +147,10 @@ fn merge(
     let mut reasons = StringViewBuilder::new();
     let mut raws = BinaryViewBuilder::new();
     let mut seqs = Vec::new();
-    for (seq, offset, raw) in skipped {
+    for Left { seq, offset, line, raw } in skipped {
         sources.append_value(source);
         offsets.append_value(offset);
-        lines.append_null();
+        lines.append_option(line);
         codes.append_value("skipped");
         reasons.append_value(format!("left out by --skip {source}@{offset}"));
         raws.append_value(raw);

@@ -4,6 +4,68 @@ use super::{PAYMENTS, Place, job, place};
 
 const TO_STDOUT: &str = "sinks:\n  out: { type: stdout, input: payments }\n";
 
+/// The rejects of the job that is run.
+fn rejects_of(place: &Place, args: &[&str]) -> Vec<serde_json::Value> {
+    place.thalweg(&[&["run", "job.yaml", "--data-dir", "D", "--quiet"][..], args].concat()).ends_with(0);
+    let text = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn rejects_of_late_and_skipped_records_have_the_bytes_and_the_line_that_came() {
+    const METRICS: &str = "type: metrics, partition_by: [k], queries: { c: SELECT count(*) AS n FROM s GROUP BY k OVER SLIDING 1 HOUR }";
+    const COUNT: &str = "type: count, key: [k]";
+    const MAP: &str = "  m: { type: map, input: s, select: { k: 'k', x: 'x * 2' } }\n";
+    let ndjson = "{\"ts\":\"2024-01-01T00:01:00Z\",\"k\":\"a\",\"x\":1}\n\n\
+                  {\"k\":\"a\",\"ts\":\"2024-01-01T00:00:00.000Z\",\"x\":1.50,\"note\":\"keep me\",\"loc\":{\"lat\":1}}\r\n";
+    let csv = "note,ts,k,x\n,2024-01-01T00:01:00Z,a,1\n\"keep,\nme\",2024-01-01 00:00:00,a,1.50\n";
+    let late = [
+        ("ndjson", ndjson, ndjson.lines().nth(2).unwrap(), 3),
+        ("csv", csv, "\"keep,\nme\",2024-01-01 00:00:00,a,1.50", 3),
+    ];
+    for (format, input, raw, line) in late {
+        for (between, reads, operator) in [("", "s", METRICS), (MAP, "m", METRICS), ("", "s", COUNT)] {
+            let job = format!(
+                "name: demo\nsources:\n  s: {{ type: file, path: in, format: {format}, \
+                 schema: {{ ts: timestamp(ms), k: string, x: float64 }}, time: ts }}\n\
+                 operators:\n{between}  f: {{ input: {reads}, {operator} }}\nsinks:\n  out: {{ type: 'null', input: f }}\n"
+            );
+            let place = Place::with(&[("job.yaml", &job), ("in", input)]);
+            for (args, code) in [(&[][..], "late"), (&["--skip", "s@1"], "skipped")] {
+                let _ = std::fs::remove_dir_all(place.path().join("D"));
+                let rejects = rejects_of(&place, args);
+                let what = format!("{format} {between:?} {operator} {code}: {rejects:?}");
+                assert_eq!(rejects.len(), 1, "{what}");
+                assert_eq!(rejects[0]["code"], code, "{what}");
+                assert_eq!((&rejects[0]["offset"], &rejects[0]["line"]), (&1.into(), &line.into()), "{what}");
+                assert_eq!(rejects[0]["raw"], raw, "{what}");
+            }
+        }
+    }
+}
+
+/// A record of which much is made has its bytes in one line, and not in each.
+#[test]
+fn what_is_made_of_a_late_record_has_its_bytes_once() {
+    let job = "\
+name: demo
+sources:
+  s: { type: file, path: in, format: ndjson, schema: { ts: timestamp(s), text: string }, time: ts }
+operators:
+  words: { type: split, input: s, field: text, into: word }
+  c: { type: metrics, input: words, partition_by: [word], queries: { n: SELECT count(*) AS n FROM words OVER INFINITE } }
+sinks:
+  out: { type: 'null', input: c }
+";
+    let input = "{\"ts\":100,\"text\":\"a\"}\n{\"ts\":1,\"text\":\"b c d\",\"note\":1}\n";
+    let place = Place::with(&[("job.yaml", job), ("in", input)]);
+    let rejects = rejects_of(&place, &[]);
+    let raws: Vec<&str> = rejects.iter().map(|reject| reject["raw"].as_str().unwrap()).collect();
+    assert_eq!(raws.len(), 3, "{rejects:?}");
+    assert_eq!(raws[0], input.lines().nth(1).unwrap());
+    assert!(raws[1..].iter().all(|raw| !raw.contains("note")), "{raws:?}");
+}
+
 #[test]
 fn records_go_through_in_order() {
     let ended = place(TO_STDOUT).thalweg(&["run", "job.yaml"]).ends_with(0);

@@ -300,6 +300,11 @@ impl Cutter {
         Ok(Cut { data, count: 1, context })
     }
 
+    /// What there is of a stream that cannot be read, as where its header lacks a field. `None` where nothing is there.
+    pub(crate) fn refuse_stream(&mut self, error: &Error) -> Option<Cut> {
+        (!self.buffer.is_empty()).then(|| self.refuse_rest("parse", Cow::Owned(error.chain())))
+    }
+
     /// What is left of a stream that broke off in the middle of a record, refused: even where it reads as a record, nobody
     /// knows what was to follow. `None` where it broke off between two.
     pub(crate) fn break_off(&mut self) -> Option<Cut> {

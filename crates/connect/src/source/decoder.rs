@@ -17,7 +17,7 @@ use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType as ArrowType, TimeUnit as ArrowUnit};
 use arrow_select::take::take;
 use bytes::Bytes;
-use thalweg_flow::{Decoded, Decoder, Payload, RawBlock};
+use thalweg_flow::{Decoded, Decoder, FindReceived, Payload, RawBlock, ReceivedPlace};
 use thalweg_types::{
     Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_duration,
     format_timestamp, rejects_schema,
@@ -25,11 +25,13 @@ use thalweg_types::{
 
 use super::BlockContext;
 use super::poison::Guarded;
-use crate::format::{Columns, RecordDecoder};
+use crate::format::{Columns, RecordDecoder, RecordFormat};
 use crate::{SourceContext, SourceTime};
 
 /// Decodes the blocks of one source.
 pub struct SourceDecoder {
+    /// Finds its records as they were received.
+    received: Option<Arc<dyn FindReceived>>,
     source: Arc<str>,
     schema: Schema,
     format: Guarded,
@@ -63,12 +65,19 @@ impl SourceDecoder {
         make: impl Fn() -> Box<dyn RecordDecoder> + Send + 'static,
     ) -> Result<Self, Error> {
         Ok(Self {
+            received: None,
             source: Arc::clone(&context.name),
             schema: context.schema.clone(),
             format: Guarded::new(Box::new(make), Arc::clone(&context.name), Arc::clone(&context.skip)),
             start: 0,
             clock: EventClock::new(&context.schema, context)?,
         })
+    }
+
+    /// Says by what format its blocks were cut, so that a record which is refused further down has the bytes that came.
+    #[must_use]
+    pub fn cut_by(self, format: Arc<dyn RecordFormat>) -> Self {
+        Self { received: Some(Arc::new(CutBy(format))), ..self }
     }
 
     fn decode_bytes(
@@ -151,6 +160,33 @@ impl Decoder for SourceDecoder {
 
     fn working_on(&self) -> Option<Seq> {
         self.format.at().map(|index| self.start + Seq::from(index))
+    }
+
+    fn find_received(&self) -> Option<Arc<dyn FindReceived>> {
+        self.received.clone()
+    }
+}
+
+/// Records of blocks that a format has cut.
+struct CutBy(Arc<dyn RecordFormat>);
+
+impl FindReceived for CutBy {
+    fn places(&self, block: &RawBlock) -> Vec<ReceivedPlace> {
+        let Payload::Bytes { data, .. } = &block.payload else { return Vec::new() };
+        let indexes: Vec<u32> = (0..block.count).collect();
+        let (mut lines, mut at) = (0, 0);
+        // Blocks stay far below 4 GiB.
+        let place = |range: Range<usize>| {
+            lines += crate::format::line_ends(&data[at..range.start]) as u32;
+            at = range.start;
+            ReceivedPlace { start: range.start as u32, end: range.end as u32, lines }
+        };
+        self.0.decoder().locate(data, &indexes).into_iter().map(place).collect()
+    }
+
+    fn first_line(&self, block: &RawBlock) -> Option<u64> {
+        let Payload::Bytes { context: Some(context), .. } = &block.payload else { return None };
+        context.downcast_ref::<BlockContext>()?.first_line
     }
 }
 

@@ -85,7 +85,7 @@ fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
 fn decoders_of(context: &SourceContext, format: Arc<dyn RecordFormat>) -> TaskFactory<dyn Decoder> {
     let context = context.clone();
     Box::new(move |_| {
-        let format = Arc::clone(&format);
-        Ok(Box::new(SourceDecoder::new(&context, move || format.decoder())?))
+        let (format, cut) = (Arc::clone(&format), Arc::clone(&format));
+        Ok(Box::new(SourceDecoder::new(&context, move || format.decoder())?.cut_by(cut)))
     })
 }

@@ -199,6 +199,20 @@ fn a_tcp_header_belongs_to_its_connection() {
 }
 
 #[test]
+fn what_comes_over_tcp_without_its_header_is_a_reject() {
+    let mut built = build("tcp", spec("csv", &[]), &[("listen", text("127.0.0.1:0"))]).unwrap();
+    built.source.start(Waker::new(|| {})).unwrap();
+    let mut stream = TcpStream::connect(built.address.unwrap()).unwrap();
+    stream.write_all(b"1,a\r\n2,b\n").unwrap();
+    let blocks = poll_all(&mut *built.source, 1);
+    let mut decoder = (built.decoder)(&task()).unwrap();
+    let rejects = decoder.decode(&blocks[0], SeqRange::new(0, 1), ARRIVAL).unwrap().rejects.unwrap();
+    assert_eq!(rejects.column(3).as_string_view().value(0), "parse");
+    assert!(rejects.column(4).as_string_view().value(0).starts_with("the CSV header lacks field"));
+    assert_eq!(rejects.column(5).as_binary_view().value(0), b"1,a\r\n2,b\n");
+}
+
+#[test]
 fn slow_readers_make_tcp_senders_wait() {
     let entries = [("listen", text("127.0.0.1:0")), ("queue", OptionValue::Size(64 << 10))];
     let mut built = build("tcp", spec("ndjson", &[]), &entries).unwrap();

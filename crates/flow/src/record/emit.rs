@@ -11,6 +11,7 @@ use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs};
 use super::build::Builder;
 use super::{FieldType, Row, Set};
 use crate::job::JobCore;
+use crate::received::Received;
 
 /// Rows that are gathered before they become a batch, so that one call which emits much holds little of it twice.
 const MOST_ROWS: usize = 1 << 16;
@@ -79,6 +80,11 @@ impl Emit<'_> {
     /// Source and offset of a record by its order number; as [`crate::Output::place_of`].
     pub fn place_of(&self, seq: Seq) -> Option<(Arc<str>, Offset)> {
         self.core?.place_of(seq)
+    }
+
+    /// A record as its source received it; as [`crate::Output::received`].
+    pub fn received(&self, seq: Seq) -> Option<Received> {
+        self.core?.received.find(seq)
     }
 }
 

@@ -14,4 +14,5 @@ mod order;
 mod pieces;
 mod placement;
 mod read_only;
+mod received;
 mod schedule;

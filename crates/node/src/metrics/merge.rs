@@ -41,6 +41,8 @@ pub(super) struct Merge {
     /// Makes the raw text of late records.
     encoder: Box<dyn Encoder>,
     layout: Option<Arc<Layout>>,
+    /// The last late record, of which a line has the bytes that came: what is made of it further up needs no second copy.
+    told: Option<Seq>,
 }
 
 /// Output of answers as they are declared.
@@ -76,7 +78,7 @@ impl Merge {
     pub(super) fn new(spec: Arc<MetricsSpec>, answered: Arc<AtomicU64>) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
         let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
-        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, layout: None })
+        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, layout: None, told: None })
     }
 
     /// Rows of each batch of a stage among the records.
@@ -237,8 +239,8 @@ impl Merge {
         closed: &BTreeSet<u32>,
         out: &Output<'_>,
     ) -> Batch {
-        let (mut sources, mut offsets, mut reasons, mut raws) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut sources, mut offsets, mut lines, mut reasons, mut raws) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut times, mut seqs): (Vec<i64>, Vec<Seq>) = (Vec::new(), Vec::new());
         for (row, stages) in late {
             let seq = records.seq(*row);
@@ -247,9 +249,16 @@ impl Merge {
             sources.push(source.to_string());
             offsets.push(offset);
             reasons.push(late_reason(self.spec.lateness, closed.contains(row), time, &stages.join(", ")));
-            let mut raw = Vec::new();
-            self.encoder.encode_row(records, *row, &mut raw);
-            raws.push(raw.trim_ascii_end().to_vec());
+            let received = out.received(seq);
+            lines.push(received.as_ref().and_then(|received| received.line));
+            raws.push(match received.filter(|_| self.told.replace(seq) != Some(seq)) {
+                Some(received) => received.bytes.to_vec(),
+                None => {
+                    let mut raw = Vec::new();
+                    self.encoder.encode_row(records, *row, &mut raw);
+                    raw.trim_ascii_end().to_vec()
+                }
+            });
             times.push(time);
             seqs.push(seq);
         }
@@ -257,7 +266,7 @@ impl Merge {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(StringViewArray::from_iter_values(sources)),
             Arc::new(UInt64Array::from(offsets)),
-            new_null_array(&ArrowType::UInt64, count),
+            Arc::new(UInt64Array::from(lines)),
             Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n("late", count))),
             Arc::new(StringViewArray::from_iter_values(reasons)),
             Arc::new(BinaryViewArray::from_iter_values(raws)),

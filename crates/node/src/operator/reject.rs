@@ -6,7 +6,7 @@ use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{Emit, Row, Set};
-use thalweg_types::{Batch, Error, Schema, SeqRange, Seqs, rejects_schema};
+use thalweg_types::{Batch, Error, Schema, Seq, SeqRange, Seqs, rejects_schema};
 
 pub(super) struct RejectLines {
     /// The operators among the inputs: whom a record comes from that no source has.
@@ -21,6 +21,9 @@ pub(super) struct RejectLines {
     code: Set<String>,
     reason: Set<String>,
     raw: Set<Vec<u8>>,
+    line: Set<Option<u64>>,
+    /// The record of the last line that has the bytes that came: what is made of it further up needs no second copy.
+    told: Option<Seq>,
 }
 
 impl RejectLines {
@@ -36,6 +39,8 @@ impl RejectLines {
             code: Set::of(&schema, "code")?,
             reason: Set::of(&schema, "reason")?,
             raw: Set::of(&schema, "raw")?,
+            line: Set::of(&schema, "line")?,
+            told: None,
             from,
             output,
             inputs,
@@ -50,14 +55,28 @@ impl RejectLines {
         reason: &str,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
+        let seq = record.seq();
+        let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.from), seq));
+        let received = emit.received(seq);
+        let place = received.as_ref().and_then(|received| received.line);
+        let raw = match received.filter(|_| self.told.replace(seq) != Some(seq)) {
+            Some(received) => received.bytes.to_vec(),
+            None => self.as_json(record)?,
+        };
+        let line = emit.record(self.output).set(self.source, &source).set(self.offset, offset);
+        let line = line.set(self.line, place).set(self.code, code).set(self.reason, reason);
+        line.set(self.raw, raw.as_slice()).send()
+    }
+
+    /// A record of which nobody knows how it came.
+    fn as_json(&mut self, record: Row<'_>) -> Result<Vec<u8>, Error> {
         let (port, seq) = (record.port(), record.seq());
         let alone = record.alone(&self.inputs[port])?;
-        let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.from), seq));
         let alone =
             Batch::new(SeqRange::new(seq, seq + 1), alone, vec![record.time()].into(), Seqs::Dense(seq));
         let mut raw = Vec::new();
         self.encoders[port].encode_row(&alone, 0, &mut raw);
-        let line = emit.record(self.output).set(self.source, &source).set(self.offset, offset);
-        line.set(self.code, code).set(self.reason, reason).set(self.raw, raw.trim_ascii_end()).send()
+        raw.truncate(raw.trim_ascii_end().len());
+        Ok(raw)
     }
 }

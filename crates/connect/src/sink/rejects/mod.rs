@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
-use thalweg_types::{Batch, Error, Micros};
+use thalweg_types::{Batch, Error, Micros, SeqRange};
 
 pub use self::counts::{RejectCounts, Removed};
 
@@ -141,6 +141,12 @@ impl Operator for RejectsWriter {
                 )));
             }
         }
+        Ok(())
+    }
+
+    fn complete(&mut self, range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+        // All rejects end here.
+        out.forget_received(range.end);
         Ok(())
     }
 

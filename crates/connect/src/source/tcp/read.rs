@@ -86,8 +86,17 @@ pub(super) async fn read(
         };
         held.add(room.shrunk_to(count + OVERHEAD));
         let mut is_shared = false;
-        while let Some(cut) = cutter.next(count == 0)? {
-            peers.handover.send_in(cut, (), &mut held);
+        loop {
+            match cutter.next(count == 0) {
+                Ok(Some(cut)) => peers.handover.send_in(cut, (), &mut held),
+                Ok(None) => break,
+                Err(error) => {
+                    if let Some(cut) = cutter.refuse_stream(&error) {
+                        peers.handover.send_in(cut, (), &mut held);
+                    }
+                    return Err(error);
+                }
+            }
             is_shared = true;
         }
         cutter.shrink(is_shared);
