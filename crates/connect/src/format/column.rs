@@ -304,6 +304,39 @@ impl Column {
     }
 }
 
+/// What whoever sent a record can do about a reason why it is none, by how the sentence is made: those of fields are made in
+/// [`Column::describe`], those of a whole record by its format.
+pub(crate) fn parse_hint(reason: &str) -> &'static str {
+    const OF_RECORDS: [(&str, &str); 4] = [
+        ("expected a JSON object", "send JSON objects: one a line, or over HTTP one array of them"),
+        ("expected UTF-8", "send text in UTF-8, and not compressed"),
+        (
+            "the CSV header",
+            "begin with a line that names the fields of the source's `schema`, or set `header: false` where they come in its \
+             order",
+        ),
+        ("expected the rest of the record", "end the last record before the connection ends"),
+    ];
+    if let Some((_, hint)) = OF_RECORDS.iter().find(|(begin, _)| reason.starts_with(begin)) {
+        return *hint;
+    }
+    if !reason.starts_with("field \"") {
+        return "mend the record, so that it is as the source's `format` says";
+    }
+    if reason.ends_with(", got nothing") || reason.ends_with(", got null") {
+        return "give the field a value; where it may have none, a trailing `?` in the source's `schema` makes it nullable";
+    }
+    match reason {
+        _ if reason.contains(" is out of range for ") => {
+            "send a number that fits, or choose another type for the field in the source's `schema`"
+        }
+        _ if reason.contains(" has more places than ") => {
+            "send fewer decimal places, or give the field more in the source's `schema`"
+        }
+        _ => "send a value of the field's type, or change the type in the source's `schema`",
+    }
+}
+
 /// At most 60 characters of a text, for messages.
 pub(crate) fn shorten(text: &[u8]) -> String {
     let head = String::from_utf8_lossy(&text[..text.len().min(240)]);
@@ -312,4 +345,33 @@ pub(crate) fn shorten(text: &[u8]) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_fits_its_mistake() {
+        let column = Column::new(&Field::declared("n", "decimal(12,2)").unwrap()).unwrap();
+        for (problem, got, expected) in [
+            (Problem::Missing, "", "makes it nullable"),
+            (Problem::Missing, "null", "makes it nullable"),
+            (Problem::Expected, "\"ten\"", "of the field's type"),
+            (Problem::Expected, "got nothing", "of the field's type"),
+            (Problem::Range, "1e99", "that fits"),
+            (Problem::Inexact, "1.005", "fewer decimal places"),
+        ] {
+            let reason = column.describe(problem, got.as_bytes());
+            assert!(parse_hint(&reason).contains(expected), "{reason}: {}", parse_hint(&reason));
+        }
+        for (reason, expected) in [
+            ("expected a JSON object at byte 1, got \"garbage\"", "one a line"),
+            ("expected a comma or the end of the object at byte 7, got the end", "mend the record"),
+            ("expected UTF-8, got other bytes", "not compressed"),
+            ("the CSV header lacks field \"card\"", "header: false"),
+        ] {
+            assert!(parse_hint(reason).contains(expected), "{reason}: {}", parse_hint(reason));
+        }
+    }
 }

@@ -36,7 +36,7 @@ use arrow_array::ArrayRef;
 use bytes::Bytes;
 use thalweg_types::{Batch, DataType, Error, Schema, format_size};
 
-pub(crate) use self::column::shorten;
+pub(crate) use self::column::{parse_hint, shorten};
 
 use crate::{OptionKind, OptionSpec, Options};
 

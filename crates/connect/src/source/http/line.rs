@@ -4,6 +4,7 @@ use bytes::Bytes;
 use thalweg_types::reject_hint;
 
 use crate::format::cells::write_json_string;
+use crate::format::parse_hint;
 
 /// Characters of a message at most: what a sender has sent is not sent back to it.
 const LONGEST_MESSAGE: usize = 400;
@@ -67,7 +68,11 @@ impl Lines {
         }
         let start = self.text.len();
         self.errors += 1;
-        let hint = reject_hint(code).filter(|_| self.errors <= HINTS);
+        let hint = match code {
+            "parse" => Some(parse_hint(message)),
+            _ => reject_hint(code),
+        };
+        let hint = hint.filter(|_| self.errors <= HINTS);
         write_error(code, message, hint, &mut self.text);
         self.note(record, start);
     }
