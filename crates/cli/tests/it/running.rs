@@ -144,7 +144,7 @@ fn a_record_can_be_skipped() {
     assert_eq!(ended.counts(), (4, 3, 1));
     let rejects = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
     assert!(rejects.contains(r#""offset":1"#) && rejects.contains("skipped"), "{rejects}");
-    assert!(rejects.contains(r#"\"card\":\"c2\""#), "{rejects}");
+    assert!(rejects.contains(r#""line":3"#) && rejects.contains(r#""raw":"2000,c2,m1,0.5""#), "{rejects}");
 
     place.thalweg(&["run", "job.yaml", "--skip", "other@1"]).ends_with(2);
     place.thalweg(&["run", "job.yaml", "--skip", "payments"]).ends_with(2);

@@ -317,8 +317,9 @@ pub(crate) fn parse_hint(reason: &str) -> &'static str {
         ),
         ("expected the rest of the record", "end the last record before the connection ends"),
     ];
-    if let Some((_, hint)) = OF_RECORDS.iter().find(|(begin, _)| reason.starts_with(begin)) {
-        return *hint;
+    let of_record = OF_RECORDS.iter().find(|(begin, _)| reason.starts_with(begin));
+    if let Some(hint) = of_record.map(|(_, hint)| *hint) {
+        return hint;
     }
     if !reason.starts_with("field \"") {
         return "mend the record, so that it is as the source's `format` says";
