@@ -53,6 +53,11 @@ impl<'a> Array<'a> {
         self.state == State::Closed && skip_blanks(self.text, self.at) < self.text.len()
     }
 
+    /// Whether the text has ended before the array: then the last element that was given may not be whole.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.state == State::Cut
+    }
+
     /// The number of the last element that was given, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number

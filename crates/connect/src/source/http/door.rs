@@ -101,7 +101,7 @@ impl Shared {
                     continue;
                 }
                 // As a line it is found out again.
-                Element::Broken(place, _) if is_line(&body[place.clone()]) => {
+                Element::Broken(place, _) if !array.is_cut() && is_line(&body[place.clone()]) => {
                     push_line(&body[place], &mut lines);
                     continue;
                 }
