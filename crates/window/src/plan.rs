@@ -1,7 +1,7 @@
 //! A query as the engine takes it: bound to the columns of a stage.
 
 use thalweg_expr::{Bound, SqlError};
-use thalweg_types::{DataType, Field, Micros, Schema};
+use thalweg_types::{DataType, Field, Micros, Schema, TimeUnit};
 
 use crate::agg::{Function, output_type};
 use crate::query::{Query, Window};
@@ -34,8 +34,10 @@ pub struct PlannedOutput {
 #[derive(Clone)]
 pub struct PlannedQuery {
     pub name: String,
-    /// [`Query::fingerprint`]: by it a checkpoint knows the query again.
+    /// [`Query::fingerprint`].
     pub fingerprint: String,
+    /// After FROM.
+    pub stream: String,
     pub outputs: Vec<PlannedOutput>,
     pub filter: Option<Bound>,
     /// Columns of the stage.
@@ -65,6 +67,7 @@ impl PlannedQuery {
         Ok(Self {
             name: name.to_owned(),
             fingerprint: query.fingerprint(),
+            stream: query.stream.clone(),
             outputs,
             filter: bound.filter,
             group_by: bound.group_by,
@@ -73,7 +76,16 @@ impl PlannedQuery {
         })
     }
 
-    /// The query's object in an answer.
+    /// What is behind a query's outputs in an answer, where it is in the process of filling: the time from which all of
+    /// them count, and which of them do not yet, where that are not all.
+    pub fn since_fields() -> [Field; 2] {
+        [
+            Field::new("since", DataType::Timestamp(TimeUnit::Micro)).omit_null(),
+            Field::new("since_of", DataType::List(Box::new(DataType::String))).omit_null(),
+        ]
+    }
+
+    /// The query's object in an answer, of a query that has seen all records.
     pub fn data_type(&self) -> DataType {
         DataType::Struct(
             self.outputs

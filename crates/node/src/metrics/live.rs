@@ -471,10 +471,9 @@ fn one_row(text: Option<&str>, field: &Field) -> Result<ArrayRef, QueryError> {
 /// A query's type, with `since` where its column has it.
 fn data_type_of(query: &PlannedQuery, values: &ArrayRef) -> DataType {
     let DataType::Struct(mut fields) = query.data_type() else { unreachable!("a query's type is a struct") };
-    if let arrow_schema::DataType::Struct(stored) = values.data_type()
-        && stored.len() > fields.len()
-    {
-        fields.push(Field::new("since", DataType::Timestamp(thalweg_types::TimeUnit::Micro)).omit_null());
+    if let arrow_schema::DataType::Struct(stored) = values.data_type() {
+        let since = stored.len().saturating_sub(fields.len());
+        fields.extend(PlannedQuery::since_fields().into_iter().take(since));
     }
     DataType::Struct(fields)
 }

@@ -85,14 +85,19 @@ impl Stage {
             let group = self.group_text(node.grouping);
             explanation.tree.push(format!("{}group by {group}", "  ".repeat(depth)));
             depth += 1;
-            for query in self.queries.iter().filter(|query| query.leaf == place) {
-                for (output, call) in query.outputs.iter().enumerate() {
-                    let call = &node.leaf.calls[*call];
+            for query in &self.queries {
+                let outputs = query.outputs.iter().zip(&query.fields);
+                let outputs: Vec<_> = outputs.filter(|(output, _)| output.leaf == place).collect();
+                if outputs.is_empty() {
+                    continue;
+                }
+                for (output, field) in outputs {
+                    let call = &node.leaf.calls[output.call];
                     let mut line = format!("{}{}", "  ".repeat(depth), call.function);
                     if let Some(arg) = call.arg_index {
                         let _ = write!(line, " of {}", self.layout[node.leaf.args[arg]].0);
                     }
-                    let _ = write!(line, " -> {}.{}", query.name, query.fields[output].name());
+                    let _ = write!(line, " -> {}.{}", query.name, field.name());
                     explanation.tree.push(line);
                 }
                 let grows = match kind {

@@ -15,6 +15,7 @@ use arrow_buffer::BooleanBuffer;
 use thalweg_expr::{Bound, Longest, SqlError, Values};
 use thalweg_types::{Batch, DataType, Error, TextLengths};
 
+use super::queries::{OutputState, QueryState};
 use super::{Arg, Filter, Stage};
 use crate::judge::Verdicts;
 
@@ -75,11 +76,9 @@ impl Stage {
     /// Says of filters and arguments whether only guarded queries have them.
     pub(super) fn set_guards(&mut self) {
         let mut open: Vec<usize> = Vec::new();
-        for place in 0..self.queries.len() {
-            if !self.queries[place].is_guarded {
-                open.extend(self.filter_of(place));
-                open.extend(self.args_of(place).into_iter().map(|(_, arg)| arg));
-            }
+        for output in self.queries.iter().filter(|query| !query.is_guarded).flat_map(|query| &query.outputs) {
+            open.extend(self.filter_of(output));
+            open.extend(self.arg_of(output));
         }
         for filter in self.filters.iter_mut().flatten() {
             filter.is_guarded = !open.contains(&filter.layout);
@@ -89,19 +88,16 @@ impl Stage {
         }
     }
 
-    /// Layout column of a query's filter.
-    fn filter_of(&self, query: usize) -> Option<usize> {
-        let filter = self.leaves[self.queries[query].leaf].as_ref()?.filter?;
+    /// Layout column of an output's filter.
+    fn filter_of(&self, output: &OutputState) -> Option<usize> {
+        let filter = self.leaves[output.leaf].as_ref()?.filter?;
         self.filters[filter].as_ref().map(|filter| filter.layout)
     }
 
-    /// Outputs of a query that have an argument, with its layout column.
-    fn args_of(&self, query: usize) -> Vec<(u32, usize)> {
-        let query = &self.queries[query];
-        let Some(node) = &self.leaves[query.leaf] else { return Vec::new() };
-        let arg = |call: usize| node.leaf.calls[call].arg_index.map(|arg| node.leaf.args[arg]);
-        let outputs = query.outputs.iter().enumerate();
-        outputs.filter_map(|(output, call)| Some((output as u32, arg(*call)?))).collect()
+    /// Layout column of an output's argument.
+    fn arg_of(&self, output: &OutputState) -> Option<usize> {
+        let leaf = &self.leaves[output.leaf].as_ref()?.leaf;
+        leaf.calls[output.call].arg_index.map(|arg| leaf.args[arg])
     }
 
     /// Evaluates every filter and argument over the columns that the plan reads.
@@ -154,19 +150,18 @@ impl Stage {
         let of = |layout: usize| evaluated.misfits.get(&layout).map_or(&[][..], Vec::as_slice);
         let accepted =
             |row: &&u32| verdicts.accepted.as_ref().is_none_or(|accepted| accepted[**row as usize]);
-        for place in 0..self.queries.len() {
-            let filter = self.filter_of(place);
-            for row in filter.map_or(&[][..], of).iter().filter(accepted) {
-                misfits.extend(
-                    (0..self.queries[place].outputs.len()).map(|output| (*row, place as u32, output as u32)),
-                );
-            }
+        let outputs = self.queries.iter().enumerate().flat_map(|(query, state)| {
+            let outputs = state.outputs.iter().enumerate();
+            outputs.map(move |(place, output)| (query as u32, place as u32, output))
+        });
+        for (query, place, output) in outputs {
+            let filter = self.filter_of(output);
+            let refused = filter.map_or(&[][..], of).iter().filter(accepted);
+            misfits.extend(refused.map(|row| (*row, query, place)));
             let passes = filter.and_then(|filter| evaluated.filters.get(&filter));
             let passes = |row: &&u32| passes.is_none_or(|bits| bits.value(**row as usize));
-            for (output, arg) in self.args_of(place) {
-                let rows = of(arg).iter().filter(accepted).filter(passes);
-                misfits.extend(rows.map(|row| (*row, place as u32, output)));
-            }
+            let rows = self.arg_of(output).map_or(&[][..], of).iter().filter(accepted).filter(passes);
+            misfits.extend(rows.map(|row| (*row, query, place)));
         }
     }
 
@@ -174,24 +169,18 @@ impl Stage {
     pub(super) fn failed_queries(&self, evaluated: &Evaluated) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for (layout, error) in &evaluated.failed {
-            for place in 0..self.queries.len() {
-                let has = self.filter_of(place) == Some(*layout)
-                    || self.args_of(place).iter().any(|(_, arg)| arg == layout);
-                if has {
-                    all.push((self.queries[place].name.clone(), error.to_string()));
-                }
-            }
+            all.extend(self.having(*layout).into_iter().map(|name| (name, error.to_string())));
         }
         all
     }
 
     /// Names of the queries that have a filter or an argument.
     fn having(&self, layout: usize) -> Vec<String> {
-        let has = |place: &usize| {
-            self.filter_of(*place) == Some(layout)
-                || self.args_of(*place).iter().any(|(_, arg)| *arg == layout)
+        let reads = |output: &OutputState| {
+            self.filter_of(output) == Some(layout) || self.arg_of(output) == Some(layout)
         };
-        (0..self.queries.len()).filter(has).map(|place| self.queries[place].name.clone()).collect()
+        let has = |query: &&QueryState| query.outputs.iter().any(reads);
+        self.queries.iter().filter(has).map(|query| query.name.clone()).collect()
     }
 
     /// How many records of a batch, from its first, are to be answered at once: so that long texts that are made, or that
@@ -207,12 +196,13 @@ impl Stage {
         }
         // Answers with texts: what the argument is, and the longest that was kept.
         let mut answered: Vec<(usize, usize)> = Vec::new();
-        for (place, query) in self.queries.iter().enumerate() {
+        for query in &self.queries {
             let DataType::Struct(fields) = &query.data_type else { continue };
-            let known = self.leaves[query.leaf].as_ref().map_or(0, |node| node.leaf.longest);
-            let args = self.args_of(place).into_iter();
-            let texts = args.filter(|(output, _)| is_text(&fields[*output as usize].data_type));
-            answered.extend(texts.map(|(_, layout)| (layout, known)));
+            let texts = query.outputs.iter().zip(fields).filter(|(_, field)| is_text(&field.data_type));
+            answered.extend(texts.filter_map(|(output, _)| {
+                let known = self.leaves[output.leaf].as_ref().map_or(0, |node| node.leaf.longest);
+                Some((self.arg_of(output)?, known))
+            }));
         }
         let columns = self.input.iter().map(|column| batch.column(*column)).collect();
         Longest::new(columns, batch).rows_within(|longest| {

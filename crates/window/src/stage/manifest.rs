@@ -6,7 +6,8 @@
 //!
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists behind their
 //! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
-//! queries, version 2 with the bound of late records.
+//! queries, version 2 with the bound of late records, version 3 with the key of tags. Version 4 is written only where there
+//! is a `begins`: a program of before goes on with the others.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
@@ -16,6 +17,7 @@ use thalweg_storage::ChunkId;
 use thalweg_types::{Error, HashKey, Micros};
 
 use super::Stage;
+use super::queries::{QueryState, Since};
 use crate::agg::Function;
 use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
 use crate::query::Window as WindowKind;
@@ -25,7 +27,7 @@ use crate::reservoir::FrozenRows;
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
 
 /// Version of the layout. Persisted.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,8 @@ pub struct Manifest {
     /// What the tags of groups are hashed with. `None` in versions 1 and 2, whose tags anybody can make: they are told
     /// apart by nothing but their count, and made anew.
     pub(super) tag_key: Option<HashKey>,
+    /// The time from which records count where some were missed. Not in versions 1 to 3.
+    pub(super) begins: Option<Micros>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +112,8 @@ pub(super) struct SavedLeaf {
     pub(super) calls: Vec<(Function, Option<usize>)>,
 }
 
+/// The outputs of a query that are in one leaf and began at one time; a query of which there are several has an entry of
+/// its name for each.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SavedQuery {
     pub(super) name: String,
@@ -116,7 +122,7 @@ pub(super) struct SavedQuery {
     pub(super) leaf: usize,
     /// Calls of the leaf.
     pub(super) outputs: Vec<usize>,
-    pub(super) since: Option<(Micros, Option<Micros>)>,
+    pub(super) since: Option<Since>,
 }
 
 impl Manifest {
@@ -149,11 +155,13 @@ impl Manifest {
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        image::seal_as(VERSION, &MAGIC, &mut out, |out| {
+        let version = if self.begins.is_some() { VERSION } else { VERSION - 1 };
+        image::seal_as(version, &MAGIC, &mut out, |out| {
             self.write_first(out);
             put(out, self.next_arrival);
             put_option(out, self.bound.as_ref(), |out, bound| put_signed(out, *bound));
             put_option(out, self.tag_key.as_ref(), |out, key| out.extend_from_slice(&key.to_bytes()));
+            self.begins.iter().for_each(|begins| put_signed(out, *begins));
         });
         out
     }
@@ -303,6 +311,7 @@ impl Manifest {
         if version > 2 {
             tag_key = option(from, |from| Ok(HashKey::from_bytes(from.array("key of the tags")?)))?;
         }
+        let begins = if version > 3 { Some(from.signed("time from which records count")?) } else { None };
         Ok(Self {
             cycle,
             chunks,
@@ -324,6 +333,7 @@ impl Manifest {
             next_arrival,
             bound,
             tag_key,
+            begins,
         })
     }
 }
@@ -467,6 +477,23 @@ impl Stage {
                 calls: node.leaf.calls.iter().map(|call| (call.function, call.arg_index)).collect(),
             }
         };
+        let queries = |query: &QueryState| {
+            let mut entries: Vec<SavedQuery> = Vec::new();
+            for output in &query.outputs {
+                let (leaf, since) = (dense(&self.leaves, output.leaf), output.since);
+                match entries.iter_mut().find(|entry| (entry.leaf, entry.since) == (leaf, since)) {
+                    Some(entry) => entry.outputs.push(output.call),
+                    None => entries.push(SavedQuery {
+                        name: query.name.clone(),
+                        fingerprint: query.fingerprint.clone(),
+                        leaf,
+                        outputs: vec![output.call],
+                        since,
+                    }),
+                }
+            }
+            entries
+        };
         Manifest {
             cycle,
             chunks: chunks.start.0..chunks.end.0,
@@ -516,20 +543,11 @@ impl Stage {
                 })
                 .collect(),
             leaves: self.leaves.iter().flatten().map(leaf).collect(),
-            queries: self
-                .queries
-                .iter()
-                .map(|query| SavedQuery {
-                    name: query.name.clone(),
-                    fingerprint: query.fingerprint.clone(),
-                    leaf: dense(&self.leaves, query.leaf),
-                    outputs: query.outputs.clone(),
-                    since: query.since,
-                })
-                .collect(),
+            queries: self.queries.iter().flat_map(queries).collect(),
             next_arrival: self.next_arrival,
             bound: self.judge.bound(),
             tag_key: Some(self.options.tag_key),
+            begins: self.begins,
         }
     }
 }

@@ -27,6 +27,7 @@ mod ids;
 mod layout;
 mod leaf;
 mod manifest;
+mod matching;
 mod nodes;
 mod queries;
 mod read;
@@ -53,7 +54,7 @@ use dirty::Dirty;
 use guard::Evaluated;
 use leaf::Turn;
 use nodes::{Arg, Filter, Grouping, LeafNode, Window};
-use queries::QueryState;
+use queries::{QueryState, UNTOLD};
 use stream::{Elements, Selection};
 
 #[cfg(test)]
@@ -64,6 +65,7 @@ pub use changes::is_group;
 pub use checkpoint::StageHandover;
 pub use explain::Explanation;
 pub use manifest::Manifest;
+pub use matching::{Continued, Gone};
 pub use read::Present;
 pub use restore::Restoring;
 
@@ -81,6 +83,20 @@ pub struct StageOptions {
     /// Hashes keys of groups for checkpoints; changes no answer. A stage that is restored goes on with the key of its
     /// checkpoint.
     pub tag_key: HashKey,
+    /// What the stage has not been given. A stage that is restored goes on with that of its checkpoint.
+    pub missed: Missed,
+}
+
+/// Records that came before a stage was there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missed {
+    /// The stage is given all records of its stream.
+    #[default]
+    Nothing,
+    /// None of them is later than this: answers carry it as `since`, as those of queries do that come later.
+    UpTo(Micros),
+    /// Nobody knows how late the last of them is: answers carry the time of the first record that does come.
+    Some,
 }
 
 impl Default for StageOptions {
@@ -92,6 +108,7 @@ impl Default for StageOptions {
             chunk_rows: CHUNK_ROWS,
             retention: None,
             tag_key: HashKey::draw(),
+            missed: Missed::Nothing,
         }
     }
 }
@@ -141,6 +158,8 @@ pub struct Stage {
     records: u64,
     /// No record has had this arrival number or a larger one.
     next_arrival: u64,
+    /// From when records count where some were missed; [`UNTOLD`] until the first has come.
+    begins: Option<Micros>,
     /// The id that the next grouping or leaf gets: ids stand in checkpoints and are never used again.
     next_id: u32,
     /// Whether the one group of queries without GROUP BY has changed.
@@ -182,6 +201,11 @@ impl Stage {
             reservoir,
             records: 0,
             next_arrival: 0,
+            begins: match options.missed {
+                Missed::Nothing => None,
+                Missed::UpTo(time) => Some(time),
+                Missed::Some => Some(UNTOLD),
+            },
             next_id: 1,
             whole: Dirty::default(),
             checkpoint: None,
@@ -231,6 +255,7 @@ impl Stage {
         let verdicts = self.judge.judge(&times, ids.as_deref(), |row| batch.seq(batch.row(row)));
         let accepted = verdicts.accepted.as_deref();
         self.records += count as u64;
+        self.tell_begin(&verdicts);
 
         let groups = self.number_groups(&input, &verdicts)?;
         let columns = self.layout_columns(batch, &evaluated, &verdicts, &groups);
@@ -450,13 +475,13 @@ impl Stage {
             .iter()
             .enumerate()
             .map(|(index, query)| {
-                let mut columns: Vec<ArrayRef> = Vec::with_capacity(query.outputs.len() + 1);
-                for (output, call) in query.outputs.iter().enumerate() {
-                    let column = &values[query.leaf][*call];
-                    misfits.extend(column.errors.iter().map(|row| (*row, index as u32, output as u32)));
+                let mut columns: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
+                for (place, output) in query.outputs.iter().enumerate() {
+                    let column = &values[output.leaf][output.call];
+                    misfits.extend(column.errors.iter().map(|row| (*row, index as u32, place as u32)));
                     columns.push(Arc::clone(&column.values));
                 }
-                columns.extend(self.since_column(query, &verdicts.task_times));
+                columns.extend(self.since_columns(query, &verdicts.task_times));
                 let object = StructArray::try_new_with_length(query.fields.clone(), columns, None, count)
                     .expect("columns have the query's types");
                 Arc::new(object) as ArrayRef

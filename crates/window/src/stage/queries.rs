@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow_array::builder::{ListBuilder, StringViewBuilder};
+use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_schema::Fields;
 use thalweg_expr::{Bound, SqlError};
@@ -10,6 +12,7 @@ use thalweg_types::{DataType, Error, Field, Micros, Schema};
 use super::leaf::{Leaf, is_ordered};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
+use crate::judge::Verdicts;
 use crate::plan::{self, PlannedQuery};
 use crate::query::{Query, Window as WindowKind};
 use crate::reservoir::{CursorId, Layout};
@@ -19,17 +22,30 @@ pub(super) struct QueryState {
     pub(super) name: String,
     /// Of the query as it is written; what the plan makes of it depends on the schema, too.
     pub(super) fingerprint: String,
-    pub(super) leaf: usize,
-    /// Call of the leaf that each output is.
-    pub(super) outputs: Vec<usize>,
+    /// In the order of the query.
+    pub(super) outputs: Vec<OutputState>,
     /// Fields of the query's object.
     pub(super) fields: Fields,
     pub(super) data_type: DataType,
-    /// Task time when it was added to a running stage, and how long until its window has filled (`None`: never).
-    pub(super) since: Option<(Micros, Option<Micros>)>,
     /// What its expressions cannot compute is null, and does not fail the stage.
     pub(super) is_guarded: bool,
 }
+
+/// Where an output's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutputState {
+    pub(super) leaf: usize,
+    /// Of the leaf.
+    pub(super) call: usize,
+    pub(super) since: Option<Since>,
+}
+
+/// The time from which an output counts where it has not seen all records, and how long until its window has filled then
+/// (`None`: never).
+pub(super) type Since = (Micros, Option<Micros>);
+
+/// The time from which a stage counts that began without its history, before its first record tells it.
+pub(super) const UNTOLD: Micros = Micros::MIN;
 
 impl Stage {
     /// The stage's view of its input: the columns that queries read. Bind queries to this.
@@ -67,13 +83,26 @@ impl Stage {
     /// # Errors
     /// Where an aggregate does not take its argument.
     pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
+        let new: Vec<_> = queries.iter().map(|query| (query, vec![None; query.outputs.len()])).collect();
+        self.add_outputs(&new)
+    }
+
+    /// Adds queries of which some outputs are in the plan already.
+    pub(super) fn add_outputs(
+        &mut self,
+        queries: &[(&PlannedQuery, Vec<Option<OutputState>>)],
+    ) -> Result<(), Error> {
         self.save_frozen_groups();
         let is_running = self.records > 0;
         let mut leaves: Vec<(LeafKey, Vec<Call>, Vec<usize>)> = Vec::new();
         let mut states = Vec::new();
-        for query in queries {
+        for (query, kept) in queries {
             if self.queries.iter().any(|other| other.name == query.name) {
                 return Err(Error::user(format!("query {:?} exists already", query.name)));
+            }
+            if let Some(kept) = kept.iter().copied().collect::<Option<Vec<_>>>() {
+                states.push((None, Self::query_state(query, kept)));
+                continue;
             }
             let filter = self.filter(query.filter.as_ref(), is_running);
             let grouping = (!query.group_by.is_empty()).then(|| self.grouping(&query.group_by));
@@ -82,8 +111,13 @@ impl Stage {
                 leaves.push((key, Vec::new(), Vec::new()));
                 leaves.len() - 1
             });
+            let since = self.since_now(query);
             let mut outputs = Vec::new();
-            for output in &query.outputs {
+            for (output, kept) in query.outputs.iter().zip(kept) {
+                if let Some(kept) = kept {
+                    outputs.push(*kept);
+                    continue;
+                }
                 let arg = output.arg.as_ref().map(|value| self.arg(value));
                 let (_, calls, args) = &mut leaves[place];
                 let arg_index = arg.map(|arg| {
@@ -94,19 +128,13 @@ impl Stage {
                 });
                 let arg_type = output.arg.as_ref().map(|value| value.data_type().clone());
                 let call = Call { function: output.function, arg: arg_type, arg_index };
-                outputs.push(calls.iter().position(|other| *other == call).unwrap_or_else(|| {
+                let call = calls.iter().position(|other| *other == call).unwrap_or_else(|| {
                     calls.push(call);
                     calls.len() - 1
-                }));
+                });
+                outputs.push(OutputState { leaf: NO_LEAF, call, since });
             }
-            let fill = match query.window {
-                WindowKind::Sliding(span) | WindowKind::Tumbling(span) => {
-                    Some(span.saturating_add(query.delay))
-                }
-                WindowKind::Infinite | WindowKind::Rows(_) => None,
-            };
-            let since = if is_running { self.task_time().map(|now| (now, fill)) } else { None };
-            states.push((place, Self::query_state(query, outputs, since)));
+            states.push((Some(place), Self::query_state(query, outputs)));
         }
         if self.seq.is_none() && leaves.iter().any(|(key, calls, _)| is_ordered(key.kind, calls)) {
             // Rows that are there get nulls; a query added now sees none of them.
@@ -123,7 +151,9 @@ impl Stage {
             places.push(put(&mut self.leaves, node));
         }
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
-            state.leaf = places[place];
+            for output in state.outputs.iter_mut().filter(|output| output.leaf == NO_LEAF) {
+                output.leaf = place.map_or(NO_LEAF, |place: usize| places[place]);
+            }
             state
         }));
         self.set_guards();
@@ -134,9 +164,15 @@ impl Stage {
     pub fn drop_query(&mut self, name: &str) -> bool {
         let Some(place) = self.queries.iter().position(|query| query.name == name) else { return false };
         self.save_frozen_groups();
-        let leaf = self.queries.remove(place).leaf;
-        if !self.queries.iter().any(|query| query.leaf == leaf) {
-            self.leaves[leaf] = None;
+        let mut is_unread = false;
+        for OutputState { leaf, .. } in self.queries.remove(place).outputs {
+            let mut outputs = self.queries.iter().flat_map(|query| &query.outputs);
+            if !outputs.any(|output| output.leaf == leaf) {
+                self.leaves[leaf] = None;
+                is_unread = true;
+            }
+        }
+        if is_unread {
             self.drop_unread();
         }
         self.set_guards();
@@ -188,38 +224,83 @@ impl Stage {
         self.note_whole();
     }
 
-    pub(super) fn query_state(
-        query: &PlannedQuery,
-        outputs: Vec<usize>,
-        since: Option<(Micros, Option<Micros>)>,
-    ) -> QueryState {
+    fn query_state(query: &PlannedQuery, outputs: Vec<OutputState>) -> QueryState {
         let DataType::Struct(mut fields) = query.data_type() else {
             unreachable!("a query's type is a struct")
         };
-        if since.is_some() {
-            fields.push(Field::new("since", DataType::Timestamp(thalweg_types::TimeUnit::Micro)).omit_null());
-        }
+        let [since, since_of] = PlannedQuery::since_fields();
+        fields.extend(outputs.iter().any(|output| output.since.is_some()).then_some(since));
+        // Where a time is all that differs, an output may be full before another.
+        fields.extend(outputs.iter().any(|output| output.since != outputs[0].since).then_some(since_of));
         let arrow: Fields = fields.iter().map(Field::to_arrow).collect();
         QueryState {
             name: query.name.clone(),
             fingerprint: query.fingerprint.clone(),
-            leaf: usize::MAX,
             outputs,
             fields: arrow,
             data_type: DataType::Struct(fields),
-            since,
             is_guarded: false,
         }
     }
 
-    /// `since` of each record: the time from which a query counts, until its window has filled.
-    pub(super) fn since_column(&self, query: &QueryState, task_times: &[Micros]) -> Option<ArrayRef> {
-        let (since, fill) = query.since?;
-        let is_filling = |now: &Micros| fill.is_none_or(|fill| now.saturating_sub(fill) < since);
-        let values: Int64Array = task_times.iter().map(|now| is_filling(now).then_some(since)).collect();
-        let column = values.reinterpret_cast::<arrow_array::types::TimestampMicrosecondType>();
+    /// From when a query counts that is added now.
+    fn since_now(&self, query: &PlannedQuery) -> Option<Since> {
+        let now = self.task_time().filter(|_| self.records > 0);
+        let fill = match query.window {
+            WindowKind::Sliding(span) | WindowKind::Tumbling(span) => Some(span.saturating_add(query.delay)),
+            WindowKind::Infinite | WindowKind::Rows(_) => None,
+        };
+        now.max(self.begins).map(|since| (since, fill))
+    }
 
-        Some(Arc::new(column))
+    /// Takes the time of the first record, as the judge has it, for that from which everything counts, where nothing has
+    /// told that.
+    pub(super) fn tell_begin(&mut self, verdicts: &Verdicts) {
+        if self.begins != Some(UNTOLD) {
+            return;
+        }
+        let accepted = verdicts.accepted.as_ref();
+        let first = (0..verdicts.times.len()).find(|row| accepted.is_none_or(|accepted| accepted[*row]));
+        let Some(first) = first.map(|row| verdicts.task_times[row]) else { return };
+        self.begins = Some(first);
+        for output in self.queries.iter_mut().flat_map(|query| &mut query.outputs) {
+            if let Some((since @ UNTOLD, _)) = &mut output.since {
+                *since = first;
+            }
+        }
+    }
+
+    /// What is behind the outputs of a query, for each record: the time from which all of them count, until their windows
+    /// have filled, and the names of those that do not yet, where that are not all.
+    pub(super) fn since_columns(&self, query: &QueryState, task_times: &[Micros]) -> Vec<ArrayRef> {
+        let outputs = query.outputs.as_slice();
+        let wanted = query.fields.len() - outputs.len();
+        let filling = |now: Micros, output: &OutputState| {
+            let (since, fill) = output.since.filter(|(since, _)| *since != UNTOLD)?;
+            fill.is_none_or(|fill| now.saturating_sub(fill) < since).then_some(since)
+        };
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        if wanted > 0 {
+            let latest = |now: &Micros| outputs.iter().filter_map(|output| filling(*now, output)).max();
+            let values: Int64Array = task_times.iter().map(latest).collect();
+            columns.push(Arc::new(values.reinterpret_cast::<TimestampMicrosecondType>()));
+        }
+        if wanted > 1 {
+            let mut lists = ListBuilder::new(StringViewBuilder::new());
+            for now in task_times {
+                let is_filling = |output: &OutputState| filling(*now, output).is_some();
+                let count = outputs.iter().filter(|output| is_filling(output)).count();
+                let is_some = count > 0 && count < outputs.len();
+                for (output, field) in outputs.iter().zip(&query.fields).filter(|_| is_some) {
+                    if is_filling(output) {
+                        lists.values().append_value(field.name());
+                    }
+                }
+                lists.append(is_some);
+            }
+            columns.push(Arc::new(lists.finish()));
+        }
+        columns
     }
 
     fn add_column(&mut self, name: String, data_type: arrow_schema::DataType) -> usize {
@@ -340,6 +421,9 @@ pub(super) fn unused_column(place: usize) -> (String, arrow_schema::DataType) {
 pub(super) fn filter_column(fingerprint: &str) -> String {
     format!("if {fingerprint}")
 }
+
+/// Leaf of an output on the way into the plan.
+const NO_LEAF: usize = usize::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct LeafKey {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, StructArray};
 use thalweg_types::{Error, Micros};
 
-use super::Stage;
+use super::queries::QueryState;
+use super::{LeafNode, Stage};
 use crate::agg::NO_GROUP;
 
 /// The values of one query for one group, as of a task time.
@@ -24,8 +25,8 @@ impl Stage {
     /// # Errors
     /// Where the group is not in memory and cannot be read back.
     pub fn read(&mut self, query: &str, key: &[ArrayRef]) -> Result<Option<Present>, Error> {
-        let leaf = self.queries.iter().find(|other| other.name == query).map(|query| query.leaf);
-        let node = leaf.and_then(|leaf| self.leaves[leaf].as_ref());
+        let found = self.queries.iter().find(|other| other.name == query);
+        let node = found.and_then(|query| self.first_leaf(query));
         if let Some(grouping) = node.and_then(|node| node.grouping) {
             self.bring_in_keys(grouping, key, 1)?;
         }
@@ -34,7 +35,7 @@ impl Stage {
 
     fn present(&self, query: &str, key: &[ArrayRef]) -> Option<Present> {
         let query = self.queries.iter().find(|other| other.name == query)?;
-        let node = self.leaves[query.leaf].as_ref()?;
+        let node = self.first_leaf(query)?;
         let window = self.windows[node.window].as_ref()?;
         let as_of = self.task_time();
         let group = match node.grouping {
@@ -44,22 +45,29 @@ impl Stage {
                 table.find(key).and_then(|number| table.slot(number)).unwrap_or(NO_GROUP)
             }
         };
-        let is_known = node.leaf.knows(group);
         let head = as_of.unwrap_or(Micros::MIN).saturating_sub(window.delay);
-        let values = node.leaf.read(if is_known { group } else { NO_GROUP }, head);
-        let mut columns: Vec<ArrayRef> =
-            query.outputs.iter().map(|call| Arc::clone(&values[*call].values)).collect();
-        columns.extend(self.since_column(query, &[as_of.unwrap_or(Micros::MIN)]));
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
+        for output in &query.outputs {
+            let leaf = &self.leaves[output.leaf].as_ref()?.leaf;
+            let values = leaf.read(if leaf.knows(group) { group } else { NO_GROUP }, head);
+            columns.push(Arc::clone(&values[output.call].values));
+        }
+        columns.extend(self.since_columns(query, &[as_of.unwrap_or(Micros::MIN)]));
         let object = StructArray::try_new_with_length(query.fields.clone(), columns, None, 1)
             .expect("columns have the query's types");
         Some(Present { values: Arc::new(object), as_of })
+    }
+
+    /// A leaf of a query; all that it has are of the same window and GROUP BY.
+    fn first_leaf(&self, query: &QueryState) -> Option<&LeafNode> {
+        self.leaves[query.outputs.first()?.leaf].as_ref()
     }
 
     /// Input columns that a query groups by, in the order in which [`Stage::read`] takes them; empty for a query
     /// without GROUP BY, `None` where there is no such query.
     pub fn group_fields(&self, query: &str) -> Option<Vec<usize>> {
         let query = self.queries.iter().find(|other| other.name == query)?;
-        let node = self.leaves[query.leaf].as_ref()?;
+        let node = self.first_leaf(query)?;
         Some(match node.grouping {
             None => Vec::new(),
             Some(grouping) => {

@@ -1,8 +1,8 @@
 //! A stage as of a checkpoint: its plan from the manifest, then groups, open rows and ids from a back end.
 //!
-//! Queries of the job that the checkpoint has too, by their fingerprints and the types of what they read, keep their
-//! state, whatever they are called now. Others are added once all is read, as they would be to a running stage, and what
-//! only queries had that are gone is dropped likewise: their groups are reported as gone in the next cycle.
+//! Outputs of the job's queries that the checkpoint has too keep their state, whatever the queries are called now
+//! (`matching`). Others are added once all is read, as they would be to a running stage, and what only outputs had that are
+//! gone is dropped likewise: their groups are reported as gone in the next cycle.
 //!
 //! Cursors are not kept: every row at or below `task time − offset` has been passed, no other, so that they are found
 //! again. Group numbers are, since rows name them.
@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use arrow_schema::DataType as ArrowType;
-use thalweg_expr::Bound;
 use thalweg_storage::ChunkStore;
 use thalweg_types::{DataType, Error, Schema};
 
@@ -29,13 +28,14 @@ use super::ids::{ComingIds, FRAMES};
 use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
-use super::queries::{QueryState, filter_column};
+use super::matching::find_outputs;
+use super::queries::{OutputState, filter_column};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
 use crate::groups::{Groups, TAG_BLOCK, read_tags};
 use crate::image::{self, Malformed, Reader};
 use crate::key;
-use crate::plan::PlannedQuery;
+use crate::plan::{PlannedOutput, PlannedQuery};
 use crate::query::Query;
 use crate::reservoir::Layout;
 
@@ -47,10 +47,10 @@ pub struct Restoring {
     manifest: Manifest,
     /// Place of each of the manifest's groupings in the stage; `None` where no query has it any more.
     groupings: Vec<Option<usize>>,
-    /// Queries that the checkpoint does not know.
-    new: Vec<PlannedQuery>,
-    /// Names of all, in the order of the answers' columns.
-    order: Vec<String>,
+    /// In the order of the answers' columns.
+    queries: Vec<PlannedQuery>,
+    /// By query and output, what goes on.
+    kept: Vec<Vec<Option<OutputState>>>,
     has_whole: bool,
     rows: BTreeMap<u64, Vec<ArrayRef>>,
     ids: ComingIds,
@@ -96,19 +96,16 @@ impl Stage {
             let query = stage.plan(name, query);
             planned.push(query.map_err(|error| Error::user(format!("plan query {name:?}: {error}")))?);
         }
-        let matched: Vec<Option<usize>> =
-            planned.iter().map(|query| stage.find_saved(&manifest, query)).collect();
-        let groupings = stage.restore_plan(&manifest, &planned, &matched)?;
-        let order = planned.iter().map(|query| query.name.clone()).collect();
-        let new = planned.into_iter().zip(&matched).filter(|(_, saved)| saved.is_none());
-        let new = new.map(|(query, _)| query).collect();
+        let field = |column: usize| stage.input_field(column);
+        let kept: Vec<_> = planned.iter().map(|query| find_outputs(&manifest, query, field)).collect();
+        let groupings = stage.restore_plan(&manifest, &planned, &kept)?;
         let (rows, ids, tagged) = (BTreeMap::new(), ComingIds::default(), BTreeMap::new());
         Ok(Restoring {
             stage,
             manifest,
             groupings,
-            new,
-            order,
+            queries: planned,
+            kept,
             has_whole: false,
             rows,
             ids,
@@ -119,56 +116,33 @@ impl Stage {
         })
     }
 
-    /// The saved query whose state a query continues: one of the same name if there are several.
-    fn find_saved(&self, manifest: &Manifest, query: &PlannedQuery) -> Option<usize> {
-        let is_same = |place: &usize| {
-            let saved = &manifest.queries[*place];
-            let leaf = &manifest.leaves[saved.leaf];
-            let filter = leaf.filter.map(|filter| &manifest.filters[filter].condition);
-            let has_filter = match (filter.and_then(Option::as_ref), &query.filter) {
-                (None, None) => true,
-                (Some(condition), Some(bound)) => condition == bound.fingerprint(),
-                _ => false,
-            };
-            let columns = leaf.grouping.map_or(&[][..], |place| &manifest.groupings[place].columns);
-            saved.fingerprint == query.fingerprint
-                && (leaf.kind, leaf.delay) == (query.window, query.delay)
-                && has_filter
-                && columns.len() == query.group_by.len()
-                && query.group_by.iter().all(|column| columns.contains(&self.input_field(*column)))
-                && saved.outputs.len() == query.outputs.len()
-                && saved.outputs.iter().zip(&query.outputs).all(|(call, output)| {
-                    let (function, arg) = &leaf.calls[*call];
-                    let arg = arg.map(|arg| manifest.args[leaf.args[arg]].fingerprint.as_str());
-                    *function == output.function && arg == output.arg.as_ref().map(Bound::fingerprint)
-                })
-        };
-        let same: Vec<usize> = (0..manifest.queries.len()).filter(is_same).collect();
-        let by_name = same.iter().find(|place| manifest.queries[**place].name == query.name);
-        by_name.or(same.first()).copied()
-    }
-
     /// Name and type of a field that queries read.
     fn input_field(&self, column: usize) -> (String, String) {
         let field = &self.schema.fields()[self.input[column]];
         (field.name.clone(), field.data_type.to_string())
     }
 
-    /// Builds what the matched queries need of the saved plan, without cursors; places of the saved groupings.
+    /// Builds what outputs that go on need of the saved plan, without cursors; places of the saved groupings.
     fn restore_plan(
         &mut self,
         manifest: &Manifest,
         planned: &[PlannedQuery],
-        matched: &[Option<usize>],
+        kept: &[Vec<Option<OutputState>>],
     ) -> Result<Vec<Option<usize>>, Error> {
         // A manifest without a bound does not know the `lateness` of its time: what is sealed was closed by it.
         let last_sealed = self.reservoir.last_sealed();
         self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
         (self.records, self.next_id) = (manifest.records, manifest.next_id);
-        self.next_arrival = manifest.next_arrival;
-        let queries: Vec<(&PlannedQuery, usize)> =
-            planned.iter().zip(matched).filter_map(|(query, saved)| Some((query, (*saved)?))).collect();
-        let is_read = |place: usize| queries.iter().any(|(_, saved)| manifest.queries[*saved].leaf == place);
+        (self.next_arrival, self.begins) = (manifest.next_arrival, manifest.begins);
+        let outputs: Vec<(&PlannedQuery, &PlannedOutput, OutputState)> = planned
+            .iter()
+            .zip(kept)
+            .flat_map(|(query, kept)| {
+                let outputs = query.outputs.iter().zip(kept);
+                outputs.filter_map(move |(output, kept)| Some((query, output, (*kept)?)))
+            })
+            .collect();
+        let is_read = |place: usize| outputs.iter().any(|(_, _, kept)| kept.leaf == place);
         let leaves: Vec<&SavedLeaf> = (0..manifest.leaves.len())
             .filter(|place| is_read(*place))
             .map(|place| &manifest.leaves[place])
@@ -178,7 +152,7 @@ impl Stage {
         let mut filters = Vec::new();
         for (place, saved) in manifest.filters.iter().enumerate() {
             let is_used = leaves.iter().any(|leaf| leaf.filter == Some(place));
-            let conditions = queries.iter().filter_map(|(query, _)| query.filter.as_ref());
+            let conditions = outputs.iter().filter_map(|(query, ..)| query.filter.as_ref());
             let condition = saved
                 .condition
                 .as_ref()
@@ -204,9 +178,7 @@ impl Stage {
             }
             let data_type = DataType::parse(&saved.data_type).map_err(|error| contradiction(&error))?;
             layout.take(saved.layout, saved.fingerprint.clone(), data_type.to_arrow())?;
-            let mut bounds = queries
-                .iter()
-                .flat_map(|(query, _)| query.outputs.iter().filter_map(|output| output.arg.as_ref()));
+            let mut bounds = outputs.iter().filter_map(|(_, output, _)| output.arg.as_ref());
             let value = bounds.find(|bound| bound.fingerprint() == saved.fingerprint).cloned();
             let fingerprint = saved.fingerprint.clone();
             self.args.push(Arg { fingerprint, data_type, value, is_guarded: false, layout: saved.layout });
@@ -223,11 +195,6 @@ impl Stage {
         (self.filters, self.groupings) = (filters, groupings);
         (self.layout, self.unused) = layout.finish();
         self.reservoir.set_layout(Layout::new(&self.layout));
-        for (query, saved) in queries {
-            let saved = &manifest.queries[saved];
-            let state = Self::query_state(query, saved.outputs.clone(), saved.since);
-            self.queries.push(QueryState { leaf: saved.leaf, ..state });
-        }
         Ok(places)
     }
 
@@ -449,7 +416,7 @@ impl Restoring {
     /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk
     /// cannot be read.
     pub fn finish(self) -> Result<Stage, Error> {
-        let Self { mut stage, manifest, new, order, has_whole, rows, ids, tagged, is_lazy, .. } = self;
+        let Self { mut stage, manifest, queries, kept, has_whole, rows, ids, tagged, is_lazy, .. } = self;
         let mut gone = Vec::new();
         stage.loaded_ids(&manifest, &ids, &mut gone)?;
         let rows: Vec<(u64, Vec<ArrayRef>)> = rows.into_iter().collect();
@@ -500,8 +467,8 @@ impl Restoring {
         stage.checkpoint = Some(checkpoint);
         stage.hold_chunks();
         stage.note_whole();
-        stage.add_queries(&new)?;
-        stage.queries.sort_by_key(|query| order.iter().position(|name| *name == query.name));
+        let queries: Vec<_> = queries.iter().zip(kept).collect();
+        stage.add_outputs(&queries)?;
         Ok(stage)
     }
 }

@@ -4,7 +4,7 @@ use thalweg_types::{Class, LatePolicy};
 
 use super::world::{Commit, World};
 use super::*;
-use crate::stage::Manifest;
+use crate::stage::{Gone, Manifest, Missed};
 
 const SECOND: Micros = 1_000_000;
 
@@ -161,6 +161,147 @@ fn a_query_keeps_its_state_under_another_name_and_what_was_dropped_does_not_come
     let rows = answer(&mut world, &records, 1);
     let since = Value::Timestamp(4 * SECOND, thalweg_types::TimeUnit::Micro);
     assert_eq!(rows, [[Value::Float64(1.0), since, Value::Float64(6.0)]]);
+}
+
+/// Commits what there is, and goes on from it with other queries.
+fn restart(world: &mut World, texts: &[(&str, &str)]) {
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    world.queries = queries(texts);
+    world.crash().unwrap();
+}
+
+#[test]
+fn an_output_more_or_less_leaves_the_others_alone() {
+    let records: Vec<Record> = (0..20).map(|second| record("a", second, 2.0)).collect();
+    let (int, float) = (Value::Int64, Value::Float64);
+    let since = |seconds: i64| Value::Timestamp(seconds * SECOND, thalweg_types::TimeUnit::Micro);
+    let of =
+        |names: &[&str]| Value::List(names.iter().map(|name| Value::String((*name).to_owned())).collect());
+    let over = |outputs: &str| format!("SELECT {outputs} FROM s GROUP BY card OVER SLIDING 10 SECONDS");
+    for is_bounded in [false, true] {
+        let mut world = world(&[("q", &over("count(*) AS n"))]);
+        if is_bounded {
+            world = world.bounded(Some(super::world::Bound { memory: 1 << 20, is_lazy: true }));
+        }
+        answer(&mut world, &records, 3);
+        restart(&mut world, &[("q", &over("sum(x) AS s, count(*) AS n"))]);
+        let rows = answer(&mut world, &records, 2);
+        assert_eq!(rows[0], [float(2.0), int(4), since(2), of(&["s"])]);
+        assert_eq!(rows[1], [float(4.0), int(5), since(2), of(&["s"])]);
+        // One more that begins later, then one less; another name and another order.
+        restart(&mut world, &[("q", &over("count(*) AS n, max(x) AS hi, sum(x) AS s"))]);
+        let rows = answer(&mut world, &records, 1);
+        assert_eq!(rows[0], [int(6), float(2.0), float(6.0), since(4), of(&["hi", "s"])]);
+        restart(&mut world, &[("p", &over("sum(x) AS s, count(*) AS n"))]);
+        let rows = answer(&mut world, &records, 1);
+        assert_eq!(rows[0], [float(8.0), int(7), since(2), of(&["s"])]);
+        // What was away has not been kept.
+        restart(&mut world, &[("p", &over("max(x) AS hi, count(*) AS n, sum(x) AS s"))]);
+        let rows = answer(&mut world, &records, 1);
+        assert_eq!(rows[0], [float(2.0), int(8), float(10.0), since(6), of(&["hi", "s"])]);
+        let rows = answer(&mut world, &records, 10);
+        assert_eq!(
+            rows[4],
+            [float(2.0), int(10), float(20.0), since(6), of(&["hi"])],
+            "the window of s has filled"
+        );
+        assert_eq!(rows[9], [float(2.0), int(10), float(20.0), Value::Null, Value::Null]);
+        // Alone it is like any query.
+        restart(&mut world, &[("p", &over("max(x) AS hi"))]);
+        assert_eq!(answer(&mut world, &records, 1), [[float(2.0), Value::Null]]);
+    }
+}
+
+#[test]
+fn outputs_find_their_state_in_whatever_query_has_it() {
+    let over = |outputs: &str| format!("SELECT {outputs} FROM s GROUP BY card OVER SLIDING 10 SECONDS");
+    let records: Vec<Record> = (0..9).map(|second| record("a", second, 2.0)).collect();
+    let (int, float) = (Value::Int64, Value::Float64);
+    let mut world = world(&[("one", &over("count(*)")), ("two", &over("sum(x), min(x)"))]);
+    answer(&mut world, &records, 2);
+    restart(&mut world, &[("both", &over("min(x), count(*)")), ("sum", &over("sum(x)"))]);
+    assert_eq!(answer(&mut world, &records, 1), [[float(2.0), int(3), float(6.0)]]);
+    // The stream, the condition and the window are no less a part of it.
+    let since = Value::Timestamp(2 * SECOND, thalweg_types::TimeUnit::Micro);
+    restart(
+        &mut world,
+        &[
+            ("a", &over("count(*)").replace("FROM s", "FROM t")),
+            ("b", &over("count(*)").replace("GROUP", "WHERE x > 1 GROUP")),
+            ("c", &over("count(*)").replace("10", "11")),
+            ("d", &over("count(*)").replace("GROUP BY card ", "")),
+            ("e", &over("count(*)")),
+        ],
+    );
+    let mut expected: Vec<Value> = (0..4).flat_map(|_| [int(1), since.clone()]).collect();
+    expected.push(int(4));
+    assert_eq!(answer(&mut world, &records, 1), [expected]);
+}
+
+#[test]
+fn a_checkpoint_says_what_goes_on_with_it_and_what_goes() {
+    let over = |outputs: &str| format!("SELECT {outputs} FROM s GROUP BY card OVER SLIDING 10 SECONDS");
+    let mut world = world(&[("one", &over("count(*)")), ("two", &over("sum(x), min(x), max(x)"))]);
+    answer(&mut world, &[record("a", 0, 1.0)], 1);
+    world.begin();
+    world.hand_over(usize::MAX);
+    assert!(world.commit());
+    let manifest = Manifest::parse(&committed(&world).manifest).unwrap();
+    let query = Query::parse(&over("max(x), avg(x)")).unwrap();
+    let continued = manifest.continued(&schema(), &[("new", &query)]).unwrap();
+    assert_eq!(continued.kept, [[true, false]]);
+    let gone = |query: &str, aggregates: &[&str], is_whole| Gone {
+        query: query.to_owned(),
+        aggregates: aggregates.iter().map(|text| (*text).to_owned()).collect(),
+        is_whole,
+    };
+    let whole = gone("one", &["count(*)"], true);
+    assert_eq!(
+        continued.gone,
+        [whole, gone("two", &["sum of \"x\":float64", "min of \"x\":float64"], false)]
+    );
+}
+
+/// A stage that is new to a job that has run.
+#[test]
+fn a_stage_that_missed_records_says_so_until_its_windows_have_filled() {
+    let missed = |missed| StageOptions { chunk_rows: 2, missed, ..StageOptions::default() };
+    let since = |seconds: i64| Value::Timestamp(seconds * SECOND, thalweg_types::TimeUnit::Micro);
+    let (float, int) = (Value::Float64, Value::Int64);
+    for (told, first) in [(Missed::UpTo(5 * SECOND), 5), (Missed::Some, 4)] {
+        // The first record is not the newest that there has been.
+        let records: Vec<Record> =
+            [4, 6, 13, 14, 15, 16].into_iter().map(|second| record("a", second, 1.0)).collect();
+        for crash_at in 0..4 {
+            let texts = [("sum", SUM), ("count", COUNT)];
+            let mut world = World::new(&queries(&texts), &missed(told));
+            let mut rows = answer(&mut world, &records, crash_at);
+            // A part of a commit without a record is none that lacks nothing.
+            restart(&mut world, &texts);
+            rows.extend(answer(&mut world, &records, 6 - crash_at));
+            let sums: Vec<&[Value]> = rows.iter().map(|row| &row[..2]).collect();
+            let filled = |second: i64| if second - 10 < first { since(first) } else { Value::Null };
+            let expected = [(4, 1.0), (6, 2.0), (13, 3.0), (14, 3.0), (15, 4.0), (16, 4.0)]
+                .map(|(second, sum)| [float(sum), filled(second)]);
+            assert_eq!(sums, expected, "{told:?}, restarted after {crash_at}");
+            assert_eq!(rows[5][2..], [int(6), since(first)]);
+        }
+    }
+}
+
+#[test]
+fn a_query_that_comes_to_a_stage_before_its_first_record_has_missed_what_the_stage_has() {
+    let since = |seconds: i64| Value::Timestamp(seconds * SECOND, thalweg_types::TimeUnit::Micro);
+    let options = StageOptions { missed: Missed::UpTo(9 * SECOND), ..StageOptions::default() };
+    let mut world = World::new(&[], &options);
+    restart(&mut world, &[("count", COUNT)]);
+    let records = [record("a", 7, 1.0), record("a", 8, 1.0), record("a", 30, 1.0)];
+    assert_eq!(answer(&mut world, &records, 1), [[Value::Int64(1), since(9)]]);
+    restart(&mut world, &[("sum", SUM), ("count", COUNT)]);
+    let row = [Value::Float64(1.0), since(9), Value::Int64(2), since(9)];
+    assert_eq!(answer(&mut world, &records, 1), [row], "records up to 9 s were missed");
 }
 
 /// Ids and rows in several frames, ids that expire before they are written, rows that are sealed before.
