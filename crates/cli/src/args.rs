@@ -22,7 +22,7 @@ pub(crate) enum Verb {
     /// Run jobs until their sources end, or until they are interrupted.
     Run(Run),
     /// Check a job file; print its graph and each query's plan.
-    Check(JobArgs),
+    Check(Check),
     /// Print the plan of a job's queries, what it costs and what may pile up.
     Explain(Explain),
     /// Print the JSON Schema of job files.
@@ -174,6 +174,16 @@ pub(crate) struct JobArgs {
     /// Give a key of the job file another value.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) overrides: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Check it against what the job keeps in this data directory, too: whether it may go on with that, which queries would
+    /// begin empty, and whose state would go. Nothing is changed, and the job may be running.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]

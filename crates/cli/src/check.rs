@@ -1,19 +1,29 @@
 //! `check`, `explain`, `schema`.
 
-use thalweg_node::{CheckOptions, CheckedJob, JobFile, Node, describe, json_schema, probe};
+use thalweg_node::{CheckOptions, CheckedJob, JobFile, Node, continuing, describe, json_schema, probe};
 
 use crate::Outcome;
-use crate::args::{Explain, JobArgs};
+use crate::args::{Check, Explain, JobArgs};
 use crate::output::{Failure, talk, write};
 
-pub(crate) fn check(args: &JobArgs) -> Outcome {
-    let job = read(args)?;
+pub(crate) fn check(args: &Check) -> Outcome {
+    let job = read(&args.job)?;
     let mut found = probe(&job).into_iter().map(|error| Failure::at_start(&error));
     // A start ends with the first.
     if let Some(first) = found.next() {
         return Err(found.fold(first, Failure::and));
     }
-    write(&describe::describe(&job))
+    let mut text = describe::describe(&job);
+    if let Some(folder) = &args.data_dir {
+        text.push_str(&format!("state in {}\n", folder.display()));
+        let news = continuing::foretell(job, folder).map_err(|error| Failure::at_start(&error))?;
+        match news {
+            None => text.push_str("  none: the job begins anew\n"),
+            Some(news) if news.is_empty() => text.push_str("  all queries go on with theirs\n"),
+            Some(news) => news.iter().for_each(|news| text.push_str(&format!("  {news}\n"))),
+        }
+    }
+    write(&text)
 }
 
 pub(crate) fn explain(args: &Explain) -> Outcome {

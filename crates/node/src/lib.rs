@@ -7,11 +7,13 @@
 //! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
 //! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
 //! * [`backends`]: where the tasks of a job keep their state.
+//! * [`continuing`]: which queries go on with it, and which begin empty.
 //! * [`metrics`]: how queries are spread over keyed stages.
 //! * [`inspect`]: what jobs keep on disk, looked into and checked.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 
 pub mod backends;
+pub mod continuing;
 pub mod data_dir;
 pub mod describe;
 pub mod diagnostic;

@@ -21,7 +21,7 @@ use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs}
 use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema, format_duration, format_timestamp};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Draft, Query};
-use thalweg_window::stage::{Stage, StageOptions};
+use thalweg_window::stage::{Missed, Stage, StageOptions};
 
 use crate::diagnostic::one_of;
 use crate::job_file::section::is_name;
@@ -98,6 +98,8 @@ pub struct StageSpec {
     /// Fields that its tasks share the work by; empty for the stage of one task.
     pub keys: Vec<usize>,
     pub queries: Vec<StageQuery>,
+    /// Of the records of a job that ran before it had the stage.
+    pub missed: Missed,
 }
 
 #[derive(Clone, Debug)]
@@ -218,7 +220,7 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
         let queries: Vec<&StageQuery> = spec.stages[index].queries.iter().collect();
         let (mut stage, durable) = match &context.durable {
             Some(resume) => {
-                let (stage, durable) = durable::open(context, resume, &spec, &queries)?;
+                let (stage, durable) = durable::open(context, resume, &spec, &spec.stages[index])?;
                 (stage, Some(durable))
             }
             None => {
@@ -226,7 +228,8 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
                 let services = context.services;
                 ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
                 let store = durable::open_store(context, None)?;
-                (plan_stage(&spec, &queries, store, services.state.retention)?, None)
+                let options = stage_options(&spec, services.state.retention, Missed::Nothing);
+                (plan_stage(&spec, &queries, store, options)?, None)
             }
         };
         let mut added = Added::new(&spec.name, &context.services.failing);
@@ -238,12 +241,13 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
     })
 }
 
-fn stage_options(spec: &MetricsSpec, retention: Option<Micros>) -> StageOptions {
+fn stage_options(spec: &MetricsSpec, retention: Option<Micros>, missed: Missed) -> StageOptions {
     StageOptions {
         lateness: spec.lateness,
         late: spec.late,
         dedup: spec.dedup,
         retention,
+        missed,
         ..StageOptions::default()
     }
 }
@@ -252,9 +256,9 @@ fn plan_stage(
     spec: &MetricsSpec,
     queries: &[&StageQuery],
     store: ChunkStore,
-    retention: Option<Micros>,
+    options: StageOptions,
 ) -> Result<Stage, Error> {
-    let mut stage = Stage::new(&spec.input, stage_options(spec, retention), store);
+    let mut stage = Stage::new(&spec.input, options, store);
     let planned = queries
         .iter()
         .map(|query| plan_query(&mut stage, &query.name, &query.query))
@@ -321,7 +325,7 @@ pub fn explain(spec: &MetricsSpec, queries: &[&StageQuery]) -> Result<Vec<String
         ChunkBudget::new(0),
         ChunkStoreOptions::new(0),
     )?;
-    let explanation = plan_stage(spec, queries, store, None)?.explain();
+    let explanation = plan_stage(spec, queries, store, stage_options(spec, None, Missed::Nothing))?.explain();
     let mut lines = explanation.tree;
     for (offset, readers) in explanation.cursors {
         lines.push(format!("cursor at task time - {}: {}", format_duration(offset), readers.join(", ")));

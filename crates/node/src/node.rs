@@ -20,6 +20,7 @@ use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
 
 use crate::backends::Backends;
+use crate::continuing::{self, QueryNews};
 use crate::data_dir::{DataDir, JobDir};
 use crate::drop_query::DropQuery;
 use crate::durable::{Committer, CycleFigures, Store, new_run};
@@ -255,6 +256,11 @@ impl Node {
                 let (job, changes) = with_live_changes(job, &left)?;
                 let job = without_queries(job, &dropped);
                 store.adopt(&job, changes, &dropped)?;
+                let mut job = job;
+                for QueryNews { operator, query, what } in continuing::news(&job, store.record())? {
+                    tracing::warn!(job = %job.name, operator = operator.as_str(), query = query.as_str(), "{what}");
+                }
+                continuing::tell_missed(&mut job, store.record());
                 job
             }
         };
@@ -419,7 +425,7 @@ impl Drop for Opening<'_> {
 /// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
 /// of the changes that are not in its file by now. What reads the answers is bound to the queries of the file all the
 /// same, as it was while the job ran.
-fn with_live_changes(
+pub(crate) fn with_live_changes(
     mut job: CheckedJob,
     changes: &[QueryChange],
 ) -> Result<(CheckedJob, Vec<QueryChange>), Error> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use thalweg_flow::{CacheCounts, JobState};
-use thalweg_node::{JobEnd, JobFile, Node, RunningJob};
+use thalweg_node::{CheckOptions, CheckedJob, JobEnd, JobFile, Node, RunningJob};
 use thalweg_types::{Class, Error};
 
 #[path = "durable/change.rs"]
@@ -50,9 +50,17 @@ impl Folder {
 
     /// Starts a job; `DIR` in its text is the folder.
     fn start(&self, node: &Node, text: &str) -> Result<Arc<RunningJob>, Error> {
+        node.start(self.check_with(text, node.check_options()), &[])
+    }
+
+    fn check(&self, text: &str) -> CheckedJob {
+        self.check_with(text, &Node::builder().check_options())
+    }
+
+    fn check_with(&self, text: &str, options: &CheckOptions) -> CheckedJob {
         let text = text.replace("DIR", &self.0.path().display().to_string());
-        let job = JobFile::parse("job.yaml", &text, &[]).and_then(|file| file.check(node.check_options()));
-        node.start(job.unwrap_or_else(|mistakes| panic!("{mistakes}")), &[])
+        let job = JobFile::parse("job.yaml", &text, &[]).and_then(|file| file.check(options));
+        job.unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
     fn run(&self, text: &str) -> JobEnd {

@@ -36,6 +36,43 @@ fn check_prints_graph_and_plans() {
 }
 
 #[test]
+fn check_says_before_a_start_what_it_makes_of_the_state_that_is_there() {
+    let place = place(METRICS);
+    let check = || place.thalweg(&["check", "job.yaml", "--data-dir", "D"]);
+    let run = || place.thalweg(&["run", "job.yaml", "--data-dir", "D"]);
+    let state = |stdout: &str| stdout.split_once("state in D\n").expect("a part on state").1.to_owned();
+    assert_eq!(state(&check().ends_with(0).stdout), "  none: the job begins anew\n");
+    assert!(!place.path().join("D").exists(), "nothing is made");
+    assert!(!run().ends_with(0).stderr.contains("begins"));
+    assert_eq!(state(&check().ends_with(0).stdout), "  all queries go on with theirs\n");
+
+    let changed =
+        METRICS.replace("count(*) AS n FROM", "max(amount) AS hi FROM").replace("SLIDING 5 M", "SLIDING 6 M");
+    place.write("job.yaml", job(&changed).as_bytes());
+    let said = [
+        (
+            "card_1h",
+            "goes on, but for what begins empty (hi): answers carry `since` until its window has filled",
+        ),
+        ("card_1h", "goes on, but for state that no output takes (count(*))"),
+        ("shop_5m", "begins empty: answers carry `since` until its window has filled"),
+        ("shop_5m", "its state goes: no query of the job file has the same outputs"),
+    ];
+    let lines = said.map(|(query, what)| format!("  operator \"features\", query {query:?}: {what}\n"));
+    assert_eq!(state(&check().ends_with(0).stdout), lines.concat());
+    assert_eq!(state(&check().ends_with(0).stdout), lines.concat(), "nothing has come of it");
+    let started = run().ends_with(0).stderr;
+    for (query, what) in said {
+        let line = started.lines().find(|line| line.contains(what) && line.contains(query));
+        assert!(line.is_some_and(|line| line.contains("WARN")), "{query}: {what} is not in\n{started}");
+    }
+    let by_another = changed.replace("[card, merchant]", "merchant").replace("card, ", "");
+    let refused = job(&by_another.replace("GROUP BY card ", "GROUP BY merchant "));
+    place.write("job.yaml", refused.as_bytes());
+    assert!(check().ends_with(2).stderr.contains("operator \"features\" was split by \"card\""));
+}
+
+#[test]
 fn explain_takes_one_query() {
     let place = place(METRICS);
     let all = place.thalweg(&["explain", "job.yaml"]).ends_with(0);

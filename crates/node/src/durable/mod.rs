@@ -136,6 +136,28 @@ pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(),
     .with_hint("bring commit.log back from a copy; to begin anew, move or remove the job's folder"))
 }
 
+/// The last commit of a job that may be running; `None` where it has had none.
+///
+/// # Errors
+/// Damage, what the disk says.
+pub(crate) fn look(fs: &dyn Fs, job: &str, folder: &JobDir) -> Result<Option<CommitRecord>, Error> {
+    let path = folder.commit_log();
+    let found = match read_commits(fs, &path, record::identity(job)) {
+        Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    let last = found.records.last().map(|record| CommitRecord::decode(record));
+    last.transpose().map_err(|error| error.context(format!("{path:?}")))
+}
+
+/// Whether a job may go on from a commit.
+///
+/// # Errors
+/// Of class user where it has been changed in a way that its state does not survive.
+pub(crate) fn check(record: &CommitRecord, job: &CheckedJob) -> Result<(), Error> {
+    identity::check(&record.job, &identity::of(job), &job.name)
+}
+
 /// What a file of a job is identified by: its kind and name, and the run of the commit log beside it. So a file of another
 /// life of the job, or of the same job in another data directory, is not taken for its own. Jobs of older builds have run 0,
 /// and files that bear none.
@@ -231,6 +253,11 @@ impl Store {
     /// Queries that were added and dropped while the job ran, up to the last commit.
     pub(crate) fn queries(&self) -> &[QueryChange] {
         &self.last.queries
+    }
+
+    /// The last commit.
+    pub(crate) fn record(&self) -> &CommitRecord {
+        &self.last
     }
 
     /// Takes a job for the one that goes on, with the changes of its queries that its file does not have;

@@ -15,7 +15,7 @@ use thalweg_storage::{ChunkId, ChunkStore, ChunkStoreOptions};
 use thalweg_types::Error;
 use thalweg_window::stage::{GroupReader, Manifest, Stage, StageHandover, is_group};
 
-use super::{MetricsSpec, StageQuery, plan_stage, stage_options};
+use super::{MetricsSpec, StageQuery, StageSpec, plan_stage, stage_options};
 use crate::job_file::Recovery;
 use crate::operator::{TaskContext, TaskResume};
 
@@ -237,9 +237,14 @@ impl Position {
     }
 }
 
+/// What a part of a commit record says of a stage, where it is one of a stage.
+pub(crate) fn manifest_in(part: &[u8]) -> Option<Manifest> {
+    Manifest::parse(&Position::of_bytes(part)?.manifest).ok()
+}
+
 /// The chunks that a part of a commit record names, where it is one of a stage.
 pub(crate) fn chunks_in(part: &[u8]) -> Option<Range<ChunkId>> {
-    Manifest::parse(&Position::of_bytes(part)?.manifest).ok().map(|manifest| manifest.chunks())
+    manifest_in(part).map(|manifest| manifest.chunks())
 }
 
 /// Opens a stage's task where the last commit left it, or begins it.
@@ -247,8 +252,10 @@ pub(super) fn open(
     context: &TaskContext<'_>,
     resume: &TaskResume,
     spec: &MetricsSpec,
-    queries: &[&StageQuery],
+    stage: &StageSpec,
 ) -> Result<(Stage, DurableStage), Error> {
+    let queries: Vec<&StageQuery> = stage.queries.iter().collect();
+    let options = stage_options(spec, context.services.state.retention, stage.missed);
     let position = match &resume.position {
         None => None,
         Some(bytes) => Some(Position::of_bytes(bytes).ok_or_else(|| {
@@ -262,7 +269,7 @@ pub(super) fn open(
     let Some(position) = position else {
         ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
         let store = open_store(context, None)?;
-        let mut stage = plan_stage(spec, queries, store, services.state.retention)?;
+        let mut stage = plan_stage(spec, &queries, store, options)?;
         if let Some(memory) = services.stage_memory {
             stage.bound(memory, Arc::new(Groups(backend)));
         }
@@ -271,7 +278,6 @@ pub(super) fn open(
     let manifest = Manifest::parse(&position.manifest)?;
     let store = open_store(context, Some(&manifest))?;
     let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
-    let options = stage_options(spec, services.state.retention);
     let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
     // With a bound the stage begins with what it cannot do without, and a scan brings in what memory takes.
     if let Some(memory) = services.stage_memory {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use thalweg_flow::Partitioning;
 use thalweg_types::{Schema, rejects_schema};
+use thalweg_window::stage::Missed;
 
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::job_file::section::{Section, is_name};
@@ -279,6 +280,7 @@ fn spread_queries(
             label: label.clone(),
             keys: keys.clone(),
             queries: by_stage.remove(&place).unwrap_or_default(),
+            missed: Missed::Nothing,
         })
         .collect();
     // A stage without a key is named for the sake of queries that come later.
@@ -286,7 +288,8 @@ fn spread_queries(
         check.warn("partition_by", format!("no query runs in the stage of key {:?}", stage.label));
     }
     if let Some(queries) = by_stage.remove(&keys.len()) {
-        stages.push(StageSpec { label: global_label(schema), keys: Vec::new(), queries });
+        let missed = Missed::Nothing;
+        stages.push(StageSpec { label: global_label(schema), keys: Vec::new(), queries, missed });
     }
     Some(stages)
 }

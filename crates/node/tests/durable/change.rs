@@ -2,6 +2,8 @@
 
 use expect_test::expect;
 
+use thalweg_node::continuing::foretell;
+
 use super::*;
 
 #[track_caller]
@@ -179,6 +181,211 @@ fn the_last_query_without_a_key_may_go_and_come_again() {
     assert_eq!((&answer["mine"]["n"], answer.get("all")), (&2.into(), None));
     let answer = job.run(QUERIES, |_| ());
     assert_eq!((&answer["mine"]["n"], &answer["all"]["n"]), (&3.into(), &1.into()), "it begins anew");
+}
+
+/// A job of queries over times of its own.
+const SINCE: &str = "
+name: since
+cycle: { every: 5ms }
+sources:
+  a: { type: file, path: DIR/a.csv, format: csv, schema: { ts: timestamp(s), card: string, shop: string, x: float64, at: timestamp(s) }, time: ts }
+  b: { type: file, path: DIR/b.csv, format: csv, schema: { ts: timestamp(s), card: string }, time: ts }
+operators:
+  m:
+    type: metrics
+    input: a
+    partition_by: [card]
+    queries:
+      mine: SELECT count(*) AS n FROM a GROUP BY card OVER SLIDING 1 HOUR
+      spent: SELECT sum(x) AS s FROM a GROUP BY card OVER SLIDING 1 HOUR
+sinks:
+  out: { type: file, input: m, path: DIR/out.ndjson, format: ndjson }
+  others: { type: file, input: b, path: DIR/others.ndjson, format: ndjson }
+";
+
+/// Runs the job over three records, then as `changed` over a fourth: its answer, what was foretold of the change, and the
+/// answer to a fifth.
+fn changed(changed: &str) -> (serde_json::Value, Vec<String>, serde_json::Value) {
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "ts,card,shop,x,at\n10,c,s,1,10\n20,c,s,1,20\n30,c,s,1,30\n").unwrap();
+    fs::write(folder.path("b.csv"), "ts,card\n").unwrap();
+    folder.run(SINCE);
+    let foretold = || {
+        let news = foretell(folder.check(changed), &folder.path("data")).unwrap().expect("there is state");
+        news.iter().map(ToString::to_string).collect()
+    };
+    let news = foretold();
+    let answers = ["25,c,s,1,25\n", "35,c,s,1,35\n"].map(|line| {
+        append_text(&folder.path("a.csv"), line);
+        folder.run(changed);
+        let answers = folder.read("out.ndjson");
+        serde_json::from_str(answers.lines().last().expect("an answer")).unwrap()
+    });
+    assert_eq!(foretold(), Vec::<String>::new(), "it goes on as it is");
+    let [first, second] = answers;
+    (first, news, second)
+}
+
+const BEGINS: &str = "begins empty: answers carry `since` until its window has filled";
+
+#[test]
+fn whatever_makes_a_query_begin_without_its_history_it_says_since_when_and_the_start_says_so() {
+    let spent = "spent: SELECT sum(x) AS s FROM a GROUP BY card";
+    // What is replaced by what, the query that begins, and what else is said.
+    let cases: [(&str, &[(&str, &str)], &str, &[&str]); 6] = [
+        (
+            "a query",
+            &[(
+                "      spent:",
+                "      new: SELECT max(x) AS n FROM a GROUP BY card OVER INFINITE\n      spent:",
+            )],
+            "new",
+            &[],
+        ),
+        (
+            "a key",
+            &[
+                ("[card]", "[card, shop]"),
+                (
+                    "      spent:",
+                    "      new: SELECT count(*) AS n FROM a GROUP BY shop OVER SLIDING 1 HOUR\n      spent:",
+                ),
+            ],
+            "new",
+            &[],
+        ),
+        (
+            "no key",
+            &[("      spent:", "      new: SELECT count(*) AS n FROM a OVER SLIDING 1 HOUR\n      spent:")],
+            "new",
+            &[],
+        ),
+        ("a type", &[("x: float64", "x: decimal(9,2)")], "spent", &["spent: its state goes"]),
+        (
+            "a window",
+            &[("s FROM a GROUP BY card OVER SLIDING 1 HOUR", "s FROM a GROUP BY card OVER SLIDING 2 HOURS")],
+            "spent",
+            &["spent: its state goes"],
+        ),
+        (
+            "a name",
+            &[("  m:\n", "  f:\n"), ("input: m,", "input: f,")],
+            "spent",
+            &["mine: its state goes", "spent: its state goes"],
+        ),
+    ];
+    assert!(SINCE.contains(spent));
+    for (what, replaced, query, said) in cases {
+        let mut text = SINCE.to_owned();
+        for (from, to) in replaced {
+            assert!(text.contains(from), "{what}: {from}");
+            text = text.replace(from, to);
+        }
+        let (first, news, second) = changed(&text);
+        for answer in [&first, &second] {
+            assert_eq!(answer[query]["since"], 30_000_000, "{what}: {answer}");
+        }
+        if what != "a name" {
+            assert_eq!(
+                (&first["mine"]["n"], &first["mine"]["since"]),
+                (&4.into(), &serde_json::Value::Null),
+                "{first}"
+            );
+        }
+        let is_said = |what: &str| news.iter().any(|line| line.replace('"', "").contains(what));
+        assert!(is_said(&format!("query {query}: {BEGINS}")), "{what}: {news:?}");
+        assert!(said.iter().all(|said| is_said(said)), "{what}: {news:?}");
+        let count = 1 + said.len() + usize::from(what == "a name");
+        assert_eq!(news.len(), count, "{what}: {news:?}");
+    }
+}
+
+#[test]
+fn an_output_more_goes_with_those_that_were_there() {
+    let text =
+        SINCE.replace("count(*) AS n", "avg(x) AS mean, count(*) AS n").replace("sum(x) AS s", "max(x) AS s");
+    let (first, news, second) = changed(&text);
+    let mine = serde_json::json!({ "mean": 1.0, "n": 4, "since": 30_000_000, "since_of": ["mean"] });
+    assert_eq!(first["mine"], mine);
+    assert_eq!((&second["mine"]["n"], &second["mine"]["since_of"]), (&5.into(), &mine["since_of"]));
+    assert_eq!(first["spent"], serde_json::json!({ "s": 1.0, "since": 30_000_000 }));
+    assert_eq!(
+        news,
+        [
+            "operator \"m\", query \"mine\": goes on, but for what begins empty (mean): answers carry `since` until its window has filled".to_owned(),
+            format!("operator \"m\", query \"spent\": {BEGINS}"),
+            "operator \"m\", query \"spent\": its state goes: no query of the job file has the same outputs".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn a_stage_over_a_source_that_has_given_nothing_has_missed_nothing() {
+    let text = SINCE.replace(
+        "sinks:\n",
+        "  k: { type: metrics, input: b, partition_by: card, queries: { n: SELECT count(*) AS n FROM b GROUP BY card OVER INFINITE } }\n\
+         sinks:\n  ks: { type: file, input: k, path: DIR/ks.ndjson, format: ndjson }\n",
+    );
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "ts,card,shop,x,at\n10,c,s,1,10\n").unwrap();
+    fs::write(folder.path("b.csv"), "ts,card\n").unwrap();
+    folder.run(SINCE);
+    assert_eq!(foretell(folder.check(&text), &folder.path("data")).unwrap(), Some(Vec::new()));
+    append_text(&folder.path("b.csv"), "9,c\n");
+    folder.run(&text);
+    assert_eq!(folder.read("ks.ndjson"), "{\"ts\":9,\"card\":\"c\",\"n\":{\"n\":1}}\n");
+    // By now there is a record that a third one would have missed, of a stream whose times nobody has kept.
+    let third = text.replace("  k: {", "  l: {").replace("input: k,", "input: l,");
+    append_text(&folder.path("b.csv"), "7,c\n");
+    folder.run(&third);
+    let answers = folder.read("ks.ndjson");
+    let last: serde_json::Value = serde_json::from_str(answers.lines().last().unwrap()).unwrap();
+    assert_eq!(last["n"], serde_json::json!({ "n": 1, "since": 9_000_000 }), "{answers}");
+}
+
+#[test]
+fn a_stream_that_had_no_windows_is_counted_from_its_first_record() {
+    let before = SINCE.split("operators:").next().unwrap().to_owned()
+        + "sinks:\n  raw: { type: file, input: a, path: DIR/raw.ndjson, format: ndjson }\n  \
+           others: { type: file, input: b, path: DIR/others.ndjson, format: ndjson }\n";
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "ts,card,shop,x,at\n10,c,s,1,10\n").unwrap();
+    fs::write(folder.path("b.csv"), "ts,card\n").unwrap();
+    folder.run(&before);
+    for line in ["20,c,s,1,10\n", "30,c,s,1,10\n"] {
+        append_text(&folder.path("a.csv"), line);
+        folder.run(SINCE);
+        let answers = folder.read("out.ndjson");
+        assert!(answers.lines().last().unwrap().contains("\"since\":20000000"), "{answers}");
+    }
+}
+
+#[test]
+fn windows_are_not_taken_for_those_of_another_time() {
+    let folder = Folder::new();
+    fs::write(folder.path("a.csv"), "ts,card,shop,x,at\n10,c,s,1,10\n").unwrap();
+    fs::write(folder.path("b.csv"), "ts,card\n").unwrap();
+    folder.run(SINCE);
+    for (to, is) in [("time: at", "field \"at\""), ("lateness: 1s", "arrival")] {
+        let text = SINCE.replacen("time: ts", to, 1);
+        let said = format!(
+            "operator \"m\" kept its state by the event time of source \"a\", which was field \"ts\", it is {is} now"
+        );
+        assert_refused(&folder, &text, &said);
+        let error = foretell(folder.check(&text), &folder.path("data")).unwrap_err();
+        assert!(error.message().contains(&said), "{error}");
+    }
+    // No state hangs on the other one's, and an operator begins anew under another name.
+    folder.run(&SINCE.replace(
+        "schema: { ts: timestamp(s), card: string }, time: ts",
+        "schema: { ts: timestamp(s), card: string }",
+    ));
+    folder.run(
+        &SINCE
+            .replacen("time: ts", "time: at", 1)
+            .replace("  m:\n", "  f:\n")
+            .replace("input: m,", "input: f,"),
+    );
 }
 
 #[test]
