@@ -1,13 +1,16 @@
 //! What of a job its state lives by: it is in every commit record, and a job file that changes it is refused.
 //!
 //! Queries, filters, sinks and schemas may change. The names and types of sources, the keys by which an operator splits
-//! its records, the number of its partitions, what else its state cannot be read without, and the back end may not: state
-//! stands where it does because of them.
+//! its records, the number of its partitions, the event time of its sources, what else its state cannot be read without,
+//! and the back end may not: state stands where it does because of them.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use thalweg_connect::SourceTime;
 use thalweg_types::Error;
 
-use crate::job_file::{CheckedJob, CheckedOperator};
+use crate::job_file::{CheckedJob, CheckedOperator, NodeRef};
 
 /// Sources by name and type, operators that keep state by name, type and what they keep it by, and the back end of those.
 ///
@@ -18,13 +21,14 @@ pub(super) fn of(job: &CheckedJob) -> Value {
         .iter()
         .map(|source| json!({ "name": source.name.as_ref(), "type": source.plugin.name() }))
         .collect();
-    let operators: Vec<Value> = job.operators.iter().filter_map(of_operator).collect();
+    let operators: Vec<Value> =
+        job.operators.iter().filter_map(|operator| of_operator(job, operator)).collect();
     // Without state it may be kept anywhere.
     let backend = (!operators.is_empty()).then_some(&job.state.backend);
     json!({ "sources": sources, "operators": operators, "backend": backend })
 }
 
-fn of_operator(operator: &CheckedOperator) -> Option<Value> {
+fn of_operator(job: &CheckedJob, operator: &CheckedOperator) -> Option<Value> {
     let prepared = &operator.prepared;
     // The stage without a key comes and goes with the queries that need it, and is one task whatever the job says.
     let keys: Vec<String> = match &prepared.metrics {
@@ -45,7 +49,35 @@ fn of_operator(operator: &CheckedOperator) -> Option<Value> {
         "keys": keys,
         "partitions": is_split.then_some(operator.partitions),
         "kept_by": kept_by.map(|kept_by| &kept_by.parts),
+        "times": times(job, operator),
     }))
+}
+
+/// What the event time of each source is from which records come to an operator.
+fn times(job: &CheckedJob, operator: &CheckedOperator) -> BTreeMap<String, String> {
+    let mut times = BTreeMap::new();
+    let mut nodes: Vec<NodeRef> = operator.inputs.iter().map(|input| input.endpoint.node).collect();
+    let mut seen = Vec::new();
+    while let Some(node) = nodes.pop() {
+        if seen.contains(&node) {
+            continue;
+        }
+        seen.push(node);
+        match node {
+            NodeRef::Operator(place) => {
+                nodes.extend(job.operators[place].inputs.iter().map(|input| input.endpoint.node));
+            }
+            NodeRef::Source(place) => {
+                let source = &job.sources[place];
+                let time = match source.time {
+                    SourceTime::Field(field) => format!("field {:?}", source.schema.fields()[field].name),
+                    SourceTime::Arrival => "arrival".to_owned(),
+                };
+                times.insert(source.name.to_string(), time);
+            }
+        }
+    }
+    times
 }
 
 /// What a record says of a job whose parts are those of an earlier one: that has had state which may come again.
@@ -153,6 +185,15 @@ pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error>
         {
             let is = is.get(what).unwrap_or(&Value::Null);
             return refuse(format!("operator {name} kept its state by {what} {was}, by {what} {is} now"));
+        }
+        // Records of builds before do not say. A source that comes or goes is another matter.
+        for (source, was) in operator["times"].as_object().into_iter().flatten() {
+            if let Some(is) = other["times"].get(source).filter(|is| *is != was) {
+                let (was, is) = (was.as_str().unwrap_or_default(), is.as_str().unwrap_or_default());
+                return refuse(format!(
+                    "operator {name} kept its state by the event time of source {source:?}, which was {was}, it is {is} now"
+                ));
+            }
         }
         // Elements without a key have one partition where nothing is said.
         let count = |operator: &Value| operator["partitions"].as_u64().unwrap_or(1);
