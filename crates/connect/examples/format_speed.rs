@@ -78,6 +78,7 @@ fn formats(what: &str, fields: usize, count: usize) {
             data_dir: PathBuf::new(),
             skip: [].into(),
             acknowledges: false,
+            goes_on: false,
         };
         let format = context.format.as_ref().expect("a format").reader(&schema).expect("a schema to read");
         let mut cut = 0;
@@ -119,6 +120,7 @@ fn file(schema: &Schema, blocks: &[Bytes], records: usize) {
         data_dir: PathBuf::new(),
         skip: [].into(),
         acknowledges: false,
+        goes_on: false,
     };
     let registry = Registry::builtin();
     let task = TaskInfo { job: "speed".into(), operator: "payments".into(), index: 0, tasks: 1 };

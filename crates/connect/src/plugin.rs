@@ -231,6 +231,8 @@ pub struct SourceContext {
     /// Whether who sends may be told that a record was taken only when it is as safe as `ack` says: in a job that goes on
     /// after a crash, unless that is `none`.
     pub acknowledges: bool,
+    /// Whether another run goes on where this one ends: the job has a data directory.
+    pub goes_on: bool,
 }
 
 /// Why a request could not be handed to the job.

@@ -153,6 +153,7 @@ fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir: &Path) -> 
         data_dir: data_dir.to_owned(),
         skip: Vec::new().into(),
         acknowledges: false,
+        goes_on: false,
     }
 }
 
@@ -259,6 +260,7 @@ impl Builder<'_> {
             let context = SourceContext {
                 skip: offsets.clone().into(),
                 acknowledges: store.is_some() && source.ack != Ack::None,
+                goes_on: store.is_some(),
                 ..source_context(self.job, source, self.folder.path())
             };
             let open = |context: SourceContext| source.plugin.build(context).map_err(in_source(source));

@@ -19,7 +19,8 @@ pub use thalweg_connect::format::lines::{
     BadLine, Cells, LineFormat, LineReader, LineSplitter, record_lines,
 };
 pub use thalweg_connect::format::{
-    BadRecord, Columns, DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Split, Splitter,
+    BadRecord, Columns, DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, RefusedLine,
+    Split, Splitter,
 };
 pub use thalweg_connect::source::{BlockCodec, BlockContext, SourceDecoder};
 pub use thalweg_connect::{

@@ -24,6 +24,7 @@ pub mod line_protocol;
 pub mod lines;
 pub mod ndjson;
 pub mod plain;
+mod quotes;
 mod scan;
 mod text;
 
@@ -37,6 +38,7 @@ use bytes::Bytes;
 use thalweg_types::{Batch, DataType, Error, Schema, format_size};
 
 pub(crate) use self::column::{parse_hint, shorten};
+pub(crate) use self::quotes::OPEN_AT_END;
 
 use crate::{OptionKind, OptionSpec, Options};
 
@@ -88,6 +90,13 @@ pub type Preamble = Arc<dyn Any + Send + Sync>;
 pub trait RecordFormat: Send + Sync {
     /// A splitter for one stream: one per file, per connection, per request.
     fn splitter(&self) -> Box<dyn Splitter>;
+
+    /// A splitter for a stream that a writer began behind another one, whose preamble holds where the new one has none: a file
+    /// that was emptied may have no header.
+    fn splitter_after(&self, preamble: &Preamble) -> Box<dyn Splitter> {
+        let _ = preamble;
+        self.splitter()
+    }
 
     /// A decoder for one task.
     fn decoder(&self) -> Box<dyn RecordDecoder>;
@@ -145,10 +154,19 @@ pub struct Split {
     pub records: u32,
     /// Line ends in those bytes.
     pub lines: u64,
-    /// After those bytes comes a record over several lines that is too long: its first line must be refused.
-    pub is_too_long: bool,
+    /// After those bytes comes a line that no record begins with: it must be refused.
+    pub refused: Option<RefusedLine>,
     /// Those bytes end within a comment: what comes up to the next line end belongs to it and is not split again.
     pub is_in_comment: bool,
+}
+
+/// Why the first line of a record over several lines is refused, so that reading goes on after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedLine {
+    /// The record is longer than it may be.
+    TooLong,
+    /// A quote in the line is none: what was expected and what was there.
+    Quote(&'static str),
 }
 
 /// Finds records in the bytes of one stream.
@@ -168,6 +186,16 @@ pub trait Splitter: Send {
     /// What the stream said about itself, once `split` has gone past it.
     fn preamble(&self) -> Option<Preamble> {
         None
+    }
+
+    /// Whether a record that is not whole at the front of `data`, where a stream may end that may also go on, is none: lines
+    /// after its first one are records.
+    ///
+    /// # Errors
+    /// Where splitter and decoder disagree.
+    fn is_stray(&mut self, data: &[u8]) -> Result<bool, Error> {
+        let _ = data;
+        Ok(false)
     }
 }
 

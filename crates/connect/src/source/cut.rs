@@ -3,8 +3,8 @@
 //! Invariants
 //! * The blocks of a stream hold the same records wherever its bytes were cut on arrival.
 //! * Not much more than `max_record` bytes wait for a record's end. A record that is longer, or whose quote is
-//!   never closed, costs one reject: its first line. Reading goes on after that line. (Records of one line that
-//!   are too long but all there are left to the decoder, which says the same.)
+//!   none (`format::quotes`), costs one reject: its first line. Reading goes on after that line. (Records of one
+//!   line that are too long but all there are left to the decoder, which says the same.)
 //! * No block has more than [`MAX_BLOCK`] bytes, nor has its preamble, unless `max_record` is larger: a journal
 //!   takes each as one record.
 //! * No block has more records than the format allows ([`RecordFormat::block_records`]): what they become, rows or
@@ -12,12 +12,16 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use thalweg_flow::Payload;
 use thalweg_types::{Error, format_size};
 
-use crate::format::{DEFAULT_MAX_RECORD, Preamble, RecordFormat, Split, Splitter, too_long};
+use super::known::BEFORE;
+use crate::format::{
+    DEFAULT_MAX_RECORD, OPEN_AT_END, Preamble, RecordFormat, RefusedLine, Split, Splitter, too_long,
+};
 
 /// Bytes of a block, however many there are to cut at once: the longest record by default, with its line end.
 pub(crate) const MAX_BLOCK: usize = DEFAULT_MAX_RECORD + 2;
@@ -83,6 +87,10 @@ pub(crate) struct Cutter {
     lines: Option<u64>,
     /// The rest of a line that was refused, or of a comment, is still to come.
     is_skipping: bool,
+    /// The preamble of the stream before this one, where this one may have none of its own.
+    former: Option<Preamble>,
+    /// The last bytes before the buffer, for a stream that is known again by them.
+    before: Option<Vec<u8>>,
 }
 
 impl Cutter {
@@ -98,7 +106,28 @@ impl Cutter {
             buffer: BytesMut::new(),
             lines: Some(0),
             is_skipping: false,
+            former: None,
+            before: None,
         }
+    }
+
+    /// A cutter for a stream that follows one which began with the preamble `text`: it may have one of its own.
+    ///
+    /// # Errors
+    /// Where `text` is no preamble.
+    pub(crate) fn after(format: &dyn RecordFormat, text: Bytes) -> Result<Self, Error> {
+        let mut cutter = Self::new(format);
+        cutter.splitter.split(&text, true)?;
+        if let Some(preamble) = cutter.splitter.preamble() {
+            cutter.splitter = format.splitter_after(&preamble);
+            (cutter.former, cutter.preamble_text) = (Some(preamble), Some(text));
+        }
+        Ok(cutter)
+    }
+
+    /// Keeps the last bytes before the buffer, which are these now.
+    pub(crate) fn remembering(self, before: Vec<u8>) -> Self {
+        Self { before: Some(before), ..self }
     }
 
     /// A cutter for streams whose lines have no place that anyone could look up.
@@ -132,6 +161,41 @@ impl Cutter {
             lines: self.lines.unwrap_or_default(),
             is_skipping: self.is_skipping,
         }
+    }
+
+    /// The last bytes before the first `held` ones of the buffer and these, as many as are kept.
+    pub(crate) fn bytes_before(&self, held: usize) -> Vec<u8> {
+        let held = &self.buffer[..held];
+        if held.len() >= BEFORE {
+            return held[held.len() - BEFORE..].to_vec();
+        }
+        let before = self.before.as_deref().unwrap_or_default();
+        let mut bytes = before[before.len().saturating_sub(BEFORE - held.len())..].to_vec();
+        bytes.extend_from_slice(held);
+        bytes
+    }
+
+    /// The preamble's text, and whether it is that of the stream before; `None` where there is none yet.
+    pub(crate) fn preamble_text(&self) -> Option<(&Bytes, bool)> {
+        self.preamble_text.as_ref().map(|text| (text, self.is_former()))
+    }
+
+    /// Whether what holds is what the stream before said, or may yet.
+    fn is_former(&self) -> bool {
+        let Some(former) = &self.former else { return false };
+        self.splitter.preamble().is_none_or(|preamble| Arc::ptr_eq(former, &preamble))
+    }
+
+    /// Goes on from a place of a stream that has no preamble of its own, behind one that began with `text`.
+    ///
+    /// # Errors
+    /// Where `text` is no preamble.
+    pub(crate) fn resume_after(&mut self, place: CutPlace, text: Bytes) -> Result<(), Error> {
+        self.splitter.split(&text, true)?;
+        (self.former, self.preamble_text) = (self.splitter.preamble(), Some(text));
+        self.lines = self.lines.map(|_| place.lines);
+        self.is_skipping = place.is_skipping;
+        Ok(())
     }
 
     /// Goes on from a place of the same stream; `begin` is how the stream begins, up to the place at most. The
@@ -173,7 +237,7 @@ impl Cutter {
                         self.advance(end + 1, 1);
                         self.is_skipping = false;
                     }
-                    None => self.buffer.clear(),
+                    None => self.advance(self.buffer.len(), 0),
                 }
             }
             if self.buffer.is_empty() {
@@ -182,7 +246,7 @@ impl Cutter {
             let split = self.look(at_end, max_records.min(self.most_records))?;
             if split.skip > 0 {
                 // What comes after is looked at once more, from where it begins.
-                if self.has_preamble {
+                if self.has_preamble && !self.is_former() {
                     self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
                 }
                 self.advance(split.skip, split.skip_lines);
@@ -191,16 +255,22 @@ impl Cutter {
             self.is_skipping = split.is_in_comment;
             if split.records > 0 {
                 let context = self.context(None);
+                self.remember(split.bytes);
                 let data = self.buffer.split_to(split.bytes).freeze();
-                self.advance(0, split.lines);
+                self.count(split.lines);
                 return Ok(Some(Cut { data, count: split.records, context }));
             }
             self.advance(split.bytes, split.lines);
             if split.bytes > 0 {
                 continue;
             }
-            if at_end || split.is_too_long || self.is_overfull() {
-                return self.give_up(at_end).map(Some);
+            let refused = match split.refused {
+                None if self.is_overfull() => Some(RefusedLine::TooLong),
+                None if at_end => Some(RefusedLine::Quote(OPEN_AT_END)),
+                refused => refused,
+            };
+            if let Some(refused) = refused {
+                return self.give_up(refused, at_end).map(Some);
             }
             return Ok(None);
         }
@@ -219,7 +289,7 @@ impl Cutter {
             if split.skip > 0 {
                 return Ok(split);
             }
-            let is_nothing = split.bytes == 0 && split.records == 0 && !split.is_too_long;
+            let is_nothing = split.bytes == 0 && split.records == 0 && split.refused.is_none();
             match too_many {
                 // Many short records behind a long one: the guess was too small.
                 Some(bytes) if is_nothing => return self.shortened(bytes, most),
@@ -275,7 +345,7 @@ impl Cutter {
     }
 
     /// Refuses the first line of the buffer.
-    fn give_up(&mut self, at_end: bool) -> Result<Cut, Error> {
+    fn give_up(&mut self, refused: RefusedLine, at_end: bool) -> Result<Cut, Error> {
         if self.has_preamble && self.splitter.preamble().is_none() {
             let limit = format_size(self.max_record as u64);
             return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
@@ -283,14 +353,12 @@ impl Cutter {
         let end = memchr::memchr(b'\n', &self.buffer);
         let line = &self.buffer[..end.unwrap_or(self.buffer.len())];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let (data, refused) = if self.is_overfull() {
-            let (code, kept, reason) = too_long(self.max_record);
-            (&line[..line.len().min(kept)], (Cow::Borrowed(code), reason))
-        } else {
-            (
-                line,
-                (Cow::Borrowed("parse"), Cow::Borrowed("expected a closing quote, got the end of the input")),
-            )
+        let (data, refused) = match refused {
+            RefusedLine::TooLong => {
+                let (code, kept, reason) = too_long(self.max_record);
+                (&line[..line.len().min(kept)], (Cow::Borrowed(code), reason))
+            }
+            RefusedLine::Quote(reason) => (line, (Cow::Borrowed("parse"), Cow::Borrowed(reason))),
         };
         let data = Bytes::copy_from_slice(data);
         let context = self.context(Some(refused));
@@ -303,6 +371,40 @@ impl Cutter {
     /// What there is of a stream that cannot be read, as where its header lacks a field. `None` where nothing is there.
     pub(crate) fn refuse_stream(&mut self, error: &Error) -> Option<Cut> {
         (!self.buffer.is_empty()).then(|| self.refuse_rest("parse", Cow::Owned(error.chain())))
+    }
+
+    /// Whether whole lines wait for the end of their record: a quote is open.
+    pub(crate) fn is_quote_open(&self) -> bool {
+        !self.is_skipping && memchr::memchr(b'\n', &self.buffer).is_some()
+    }
+
+    /// The next cut of a stream that may end here or go on: the line of an open quote, where one of those after it is a
+    /// record. The last line, which has no end, is none yet.
+    ///
+    /// # Errors
+    /// Where the stream as a whole cannot be read.
+    pub(crate) fn next_at_pause(&mut self) -> Result<Option<Cut>, Error> {
+        if self.is_quote_open() && self.splitter.is_stray(&self.buffer)? {
+            return self.give_up(RefusedLine::Quote(OPEN_AT_END), false).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// What is left of a stream that ends here within a record: the lines of quotes that are still open, and those after
+    /// them. Only a line without an end waits then.
+    ///
+    /// # Errors
+    /// Where the stream as a whole cannot be read.
+    pub(crate) fn close_quotes(&mut self) -> Result<Vec<Cut>, Error> {
+        let mut cuts = Vec::new();
+        let is_header = self.has_preamble && self.splitter.preamble().is_none();
+        while !is_header && self.is_quote_open() {
+            cuts.push(self.give_up(RefusedLine::Quote(OPEN_AT_END), false)?);
+            while let Some(cut) = self.next(false)? {
+                cuts.push(cut);
+            }
+        }
+        Ok(cuts)
     }
 
     /// What is left of a stream that broke off in the middle of a record, refused: even where it reads as a record, nobody
@@ -355,7 +457,22 @@ impl Cutter {
     }
 
     fn advance(&mut self, bytes: usize, lines: u64) {
+        self.remember(bytes);
         self.buffer.advance(bytes);
+        self.count(lines);
+    }
+
+    /// Notes so many bytes of the buffer, which are about to leave it.
+    fn remember(&mut self, bytes: usize) {
+        if let Some(before) = &mut self.before {
+            let leaving = &self.buffer[bytes.saturating_sub(BEFORE)..bytes];
+            let dropped = (before.len() + leaving.len()).saturating_sub(BEFORE);
+            before.drain(..dropped);
+            before.extend_from_slice(leaving);
+        }
+    }
+
+    fn count(&mut self, lines: u64) {
         if let Some(count) = &mut self.lines {
             *count += lines;
         }
@@ -367,6 +484,39 @@ impl Cutter {
         let first_line = self.lines.map(|lines| lines + 1);
         let says_nothing = preamble.is_none() && first_line.is_none() && refused.is_none();
         (!says_nothing).then(|| Arc::new(BlockContext { first_line, preamble, preamble_text, refused }))
+    }
+}
+
+/// How long a quote may be open before somebody is told.
+const OPEN_LONG: Duration = Duration::from_secs(10);
+
+/// Watches one stream for a quote that stays open: nothing comes out meanwhile, and who waits should know why.
+#[derive(Default)]
+pub(crate) struct QuoteWatch {
+    /// Where the record begins, and since when it waits.
+    open: Option<(u64, Instant)>,
+    is_told: bool,
+}
+
+impl QuoteWatch {
+    /// Whether to tell, once for each quote, that one is open. `read` bytes of the stream have been given.
+    pub(crate) fn is_due(&mut self, cutter: &Cutter, read: u64, now: Instant) -> bool {
+        if !cutter.is_quote_open() {
+            self.open = None;
+            return false;
+        }
+        let at = cutter.place(read).byte;
+        match self.open {
+            Some((place, since)) if place == at => {
+                let is_due = !self.is_told && now.saturating_duration_since(since) >= OPEN_LONG;
+                self.is_told |= is_due;
+                is_due
+            }
+            _ => {
+                (self.open, self.is_told) = (Some((at, now)), false);
+                false
+            }
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Instant;
 
 use thalweg_flow::{Poll, Source, Waker};
 use thalweg_types::{Error, Micros};
 
-use super::cut::Cutter;
+use super::cut::{Cutter, QuoteWatch};
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, io_runtime};
 use super::{BlockCodec, decoders_of, reader_of};
 use crate::format::RecordFormat;
@@ -78,10 +79,11 @@ impl Source for ReaderSource {
         let Some(input) = self.input.take() else { return Ok(()) };
         let runtime = io_runtime()?;
         let (format, name) = (Arc::clone(&self.format), self.name);
-        let run = move || match read_all(input, &*format, |cut| runtime.block_on(handover.send(cut, ()))) {
-            Ok(()) => handover.close(),
-            Err(error) => handover.fail(error.context(format!("read {name}"))),
-        };
+        let run =
+            move || match read_all(input, &*format, name, |cut| runtime.block_on(handover.send(cut, ()))) {
+                Ok(()) => handover.close(),
+                Err(error) => handover.fail(error.context(format!("read {name}"))),
+            };
         std::thread::Builder::new()
             .name("connect:stdin".to_owned())
             .spawn(run)
@@ -102,10 +104,11 @@ impl Source for ReaderSource {
 fn read_all(
     mut input: Box<dyn Read + Send>,
     format: &dyn RecordFormat,
+    name: &str,
     mut send: impl FnMut(super::cut::Cut),
 ) -> Result<(), Error> {
     let mut cutter = Cutter::new(format);
-    let mut at_end = false;
+    let (mut at_end, mut given, mut quotes) = (false, 0, QuoteWatch::default());
     while !at_end {
         let wanted = cutter.wanted(READ);
         let buffer = cutter.buffer();
@@ -114,12 +117,20 @@ fn read_all(
         let result = input.read(&mut buffer[len..]);
         buffer.truncate(len + result.as_ref().map_or(0, |count| *count));
         match result {
-            Ok(count) => at_end = count == 0,
+            Ok(count) => (at_end, given) = (count == 0, given + count as u64),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::external("read").with_source(error)),
         }
         while let Some(cut) = cutter.next(at_end)? {
             send(cut);
+        }
+        if quotes.is_due(&cutter, given, Instant::now()) {
+            let line = cutter.place(given).lines + 1;
+            tracing::warn!(
+                input = name,
+                line,
+                "a quote is open since this line, and nothing behind it is taken before it is closed or is found to be none"
+            );
         }
     }
     Ok(())

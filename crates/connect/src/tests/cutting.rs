@@ -149,3 +149,190 @@ fn order_numbers_are_dense_where_nothing_is_rejected() {
     assert_eq!(decoded.rejects.unwrap().seq(0), 100);
     assert!(decoder.decode(&block("1\n", 1), range, ARRIVAL).is_err(), "a range of another length");
 }
+
+/// Records and rejects of a text, which are the same however its bytes arrive.
+fn check_quotes(fields: &str, format: FormatSpec, input: &str, expected: expect_test::Expect) {
+    let context = context(&schema(fields), Some(format), &[]);
+    let whole = outcome(&context, input.as_bytes(), usize::MAX);
+    for step in [1, 2, 3, 5, 7, 11, 40] {
+        assert_eq!(outcome(&context, input.as_bytes(), step), whole, "{step} bytes at a time");
+    }
+    expected.assert_eq(&whole);
+}
+
+const PAYMENTS: &str = "ts: timestamp(ms); k: string; x: float64";
+
+#[test]
+fn a_quote_that_is_closed_in_another_record_costs_its_own_line() {
+    check_quotes(
+        PAYMENTS,
+        spec("csv", &[]),
+        "ts,k,x\n1000,a,1\n2000,\"5 inch,2\n3000,a,3\n4000,a,4\n5000,a,5\n6000,\"q\",6\n7000,a,7\n",
+        expect_test::expect![[r#"
+            0 1000ms | a | 1.0
+            1 ! parse line 3: expected a closing quote, got one within a field of a later line <2000,\"5 inch,2>
+            2 3000ms | a | 3.0
+            3 4000ms | a | 4.0
+            4 5000ms | a | 5.0
+            5 6000ms | q | 6.0
+            6 7000ms | a | 7.0
+        "#]],
+    );
+    // One after the other, at the end of a line, before a field that has to be in quotes, closed behind another field.
+    check_quotes(
+        PAYMENTS,
+        spec("csv", &[]),
+        "ts,k,x\r\n1,\"5 inch,1\r\n2,\"6 inch,2\r\n3,\"a\nb\",3\r\n4,\"\r\n5,\"x, y\",5\r\n6,\"7 inch,6\r\n7,8\",7,7\r\n8,a,8\r\n",
+        expect_test::expect![[r#"
+            0 ! parse line 2: expected a closing quote, got one within a field of a later line <1,\"5 inch,1>
+            1 ! parse line 3: expected a closing quote, got one within a field of a later line <2,\"6 inch,2>
+            2 3ms | a
+            b | 3.0
+            3 ! parse line 6: expected a closing quote, got one within a field of a later line <4,\">
+            4 5ms | x, y | 5.0
+            5 ! parse line 8: expected 3 fields as the header has, got more <6,\"7 inch,6\r\n7,8\",7,7>
+            6 8ms | a | 8.0
+        "#]],
+    );
+    check_quotes(
+        "k: string; n: string?",
+        spec("csv", &[("header", OptionValue::Bool(false)), ("delimiter", super::text(";"))]),
+        "a;\"5 inch\nb;c\nd;\"e\"\nf;\"g\nh\";\n",
+        expect_test::expect![[r#"
+            0 ! parse line 1: expected a closing quote, got one within a field of a later line <a;\"5 inch>
+            1 b | c
+            2 d | e
+            3 f | g
+            h
+        "#]],
+    );
+    check_quotes(
+        "b: int64?; a: string?",
+        spec("line_protocol", &[]),
+        "m a=\"x\",b=1i\nm a=\"5 inch,b=2i\nm b=3i\nm a=\"q\",b=4i\nm a=\"two\nlines\",b=5i\n",
+        expect_test::expect![[r#"
+            0 1 | x
+            1 ! parse line 2: expected a closing quote, got one within a field of a later line <m a=\"5 inch,b=2i>
+            2 3 | null
+            3 4 | q
+            4 5 | two
+            lines
+        "#]],
+    );
+}
+
+#[test]
+fn a_quote_that_nothing_closes_is_given_up_where_records_follow() {
+    let lines: String = (3..9).map(|number| format!("{number}000,a,{number}\n")).collect();
+    let stray = format!("ts,k,x\n2000,\"5 inch,2\n\nnone\n{lines}");
+    for step in [1, 7, usize::MAX] {
+        let context = context(&schema(PAYMENTS), Some(spec("csv", &[])), &[]);
+        let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+        let mut cutter = Cutter::new(&*format);
+        let mut records = 0;
+        for piece in stray.as_bytes().chunks(step.min(stray.len())) {
+            cutter.push(piece);
+            while let Some(cut) = cutter.next(false).unwrap() {
+                records += cut.count;
+            }
+        }
+        assert_eq!(records, 1 + 1 + 6, "{step} bytes at a time, and the input goes on");
+    }
+    // A text may have lines that look like records, but not so many, and any number of others.
+    check_quotes(
+        PAYMENTS,
+        spec("csv", &[]),
+        "ts,k,x\n1,\"see\n2,b,2\n3,b,3\n4,b,4\nand\n5,b,5\n\",1\n6,c,6\n",
+        expect_test::expect![[r#"
+            0 1ms | see
+            2,b,2
+            3,b,3
+            4,b,4
+            and
+            5,b,5
+             | 1.0
+            1 6ms | c | 6.0
+        "#]],
+    );
+    check_quotes(
+        "k: string; n: string",
+        spec("csv", &[]),
+        "k,n\na,\"one, two\nthree,four\nfive,six\nseven,eight\nnine,ten\n\"\n",
+        expect_test::expect![[r#"
+            0 a | one, two
+            three,four
+            five,six
+            seven,eight
+            nine,ten
+
+        "#]],
+    );
+    check_quotes(
+        "b: int64?; a: string?",
+        spec("line_protocol", &[]),
+        "m a=\"5 inch,b=1i\nm b=2i\nm b=3i\n# m b=9i\nm b=4i\nm b=5i\nm b=6i\nm b=7i\nm a=\"x\"\n",
+        expect_test::expect![[r#"
+            0 ! parse line 1: expected a closing quote, got lines that are records <m a=\"5 inch,b=1i>
+            1 2 | null
+            2 3 | null
+            3 4 | null
+            4 5 | null
+            5 6 | null
+            6 7 | null
+            7 null | x
+        "#]],
+    );
+}
+
+#[test]
+fn a_record_has_only_so_many_lines() {
+    let three = [("max_lines", OptionValue::Integer(3))];
+    check_quotes(
+        "k: string; n: string?",
+        spec("csv", &[&three[..], &[("header", OptionValue::Bool(false))]].concat()),
+        "\"a\nb\nc\",1\n\"a\nb\nc\nd\",2\ne,3\n",
+        expect_test::expect![[r#"
+            0 a
+            b
+            c | 1
+            1 ! parse line 4: expected a closing quote, got more lines than a record may have <\"a>
+            2 b | null
+            3 c | null
+            4 d" | 2
+            5 e | 3
+        "#]],
+    );
+    check_quotes(
+        "b: int64?; a: string?",
+        spec("line_protocol", &three),
+        "m a=\"a\nb\nc\"\nm a=\"a\nb\nc\nd\"\nm b=1i\n",
+        expect_test::expect![[r#"
+            0 null | a
+            b
+            c
+            1 ! parse line 4: expected a closing quote, got more lines than a record may have <m a=\"a>
+            2 ! parse line 5: expected the name of a field at byte 1, got the end of the line <b>
+            3 ! parse line 6: expected the name of a field at byte 1, got the end of the line <c>
+            4 ! parse line 7: expected the name of a field at byte 2, got the end of the line <d\">
+            5 1 | null
+        "#]],
+    );
+}
+
+/// Records over several lines whose form is right but not what is in it.
+#[test]
+fn a_bad_record_over_several_lines_is_one_reject_where_none_of_its_lines_is_a_record() {
+    check_quotes(
+        PAYMENTS,
+        spec("csv", &[]),
+        "ts,k,x\nx,\"two\nlines\",1\n2,\"two\nlines\",2,2\n3,\"two\n4,a,4\nlines\",y\n5,b,5\n",
+        expect_test::expect![[r#"
+            0 ! parse line 2: field "ts": expected timestamp(ms), got "x" <x,\"two\nlines\",1>
+            1 ! parse line 4: expected 3 fields as the header has, got more <2,\"two\nlines\",2,2>
+            2 ! parse line 6: expected a closing quote, got lines that are records <3,\"two>
+            3 4ms | a | 4.0
+            4 ! parse line 8: field "ts": expected timestamp(ms), got "lines\"" <lines\",y>
+            5 5ms | b | 5.0
+        "#]],
+    );
+}

@@ -6,6 +6,7 @@ mod drive;
 mod fake_influx;
 mod flows;
 mod generators;
+mod growing;
 mod http;
 mod influx;
 mod journal;
@@ -82,6 +83,7 @@ fn context(schema: &Schema, format: Option<FormatSpec>, entries: &[(&str, Option
         data_dir: PathBuf::new(),
         skip: [].into(),
         acknowledges: false,
+        goes_on: false,
     }
 }
 

@@ -366,6 +366,46 @@ fn a_silent_connection_is_closed_and_its_half_record_is_a_reject() {
     }
 }
 
+/// Lines that have arrived are records, whether the connection breaks off, is closed from here, or the job drains.
+#[test]
+fn a_stray_quote_costs_its_line_of_a_connection() {
+    let csv = spec("csv", &[("header", OptionValue::Bool(false))]);
+    let build = |idle| {
+        let listen = [("listen", text("127.0.0.1:0")), ("idle", OptionValue::Duration(idle))];
+        let mut built = build("tcp", csv.clone(), &listen).unwrap();
+        built.source.start(Waker::new(|| {})).unwrap();
+        built
+    };
+    let stray = b"1,a\n2,\"5 inch\n3,b\n4,c\n5,d";
+    let reject = "! parse line null: expected a closing quote, got the end of the input <2,\\\"5 inch>\n";
+    let whole = format!("1 | a\n{reject}3 | b\n4 | c\n");
+    let mut built_short = build(50_000);
+    let mut silent = TcpStream::connect(built_short.address.unwrap()).unwrap();
+    silent.write_all(stray).unwrap();
+    let rows = poll_until(&mut built_short, "closed", |counts| counts.closed()[0] == 1 && counts.open() == 0);
+    assert!(rows.starts_with(&whole) && rows[whole.len()..].starts_with("! unfinished"), "{rows}");
+
+    let mut built_long = build(60_000_000);
+    let mut open = TcpStream::connect(built_long.address.unwrap()).unwrap();
+    open.write_all(stray).unwrap();
+    let mut blocks = poll_all(&mut *built_long.source, 1);
+    poll_until(&mut built_long, "all has come", |counts| counts.unfinished_bytes() == stray.len() as u64 - 4);
+    built_long.source.drain();
+    loop {
+        match built_long.source.poll(1 << 18, ARRIVAL).unwrap() {
+            Poll::Block(block) => blocks.push(block),
+            Poll::End => break,
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    let mut first = 0;
+    for block in &mut blocks {
+        block.first = first;
+        first += u64::from(block.count);
+    }
+    assert_eq!(rows_of(&mut *(built_long.decoder)(&task()).unwrap(), &blocks), whole);
+}
+
 #[test]
 fn silent_connections_make_room_for_new_ones() {
     let mut built = tcp(&[("connections", OptionValue::Integer(4))]);

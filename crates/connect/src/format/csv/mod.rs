@@ -9,6 +9,7 @@
 //!   reject otherwise. Blanks around a value that is no string or bytes are free.
 //! * A quote opens a quoted field only at the field's start; elsewhere it is a character like any other.
 //!   Text after a closing quote is a reject. Blank lines are no records. Lines end in `\n` or `\r\n`.
+//! * A quoted field may hold line ends. Where a quote turns out to be none, its own line is a reject (`quotes.rs`).
 //! * Written are a header, then the fields of struct columns as columns of their own (`card_1h.spent`), lists
 //!   as JSON. Null is the empty field. Fields that are left out where they are null are never columns.
 
@@ -23,7 +24,7 @@ use thalweg_types::{Error, Schema};
 use self::decode::CsvDecoder;
 use self::encode::CsvEncoder;
 use self::split::CsvSplitter;
-use super::{DEFAULT_MAX_RECORD, Encoder, RecordDecoder, RecordFormat, Splitter};
+use super::{DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Splitter, quotes};
 use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
 
 /// The plug-in.
@@ -55,6 +56,7 @@ impl FormatPlugin for Csv {
                 doc: "the character between fields; \\t for a tab",
             },
             super::MAX_RECORD,
+            quotes::MAX_LINES,
         ]
     }
 
@@ -64,6 +66,7 @@ impl FormatPlugin for Csv {
             header: options.flag("header").unwrap_or(true),
             delimiter: delimiter(options)?,
             max_record: super::max_record(options),
+            max_lines: quotes::max_lines(options),
         };
         // Made once here, so that a schema which cannot be read is reported before the start.
         CsvDecoder::new(&format)?;
@@ -89,16 +92,23 @@ fn delimiter(options: &Options) -> Result<u8, Error> {
     }
 }
 
+#[derive(Clone)]
 struct CsvFormat {
     schema: Schema,
     header: bool,
     delimiter: u8,
     max_record: usize,
+    max_lines: usize,
 }
 
 impl RecordFormat for CsvFormat {
     fn splitter(&self) -> Box<dyn Splitter> {
         Box::new(CsvSplitter::new(self))
+    }
+
+    fn splitter_after(&self, preamble: &Preamble) -> Box<dyn Splitter> {
+        let former = Arc::clone(preamble).downcast::<Layout>().ok();
+        Box::new(CsvSplitter::after(self, former))
     }
 
     fn decoder(&self) -> Box<dyn RecordDecoder> {
@@ -120,7 +130,13 @@ impl RecordFormat for CsvFormat {
 
 impl Default for CsvFormat {
     fn default() -> Self {
-        Self { schema: Schema::empty(), header: true, delimiter: b',', max_record: DEFAULT_MAX_RECORD }
+        Self {
+            schema: Schema::empty(),
+            header: true,
+            delimiter: b',',
+            max_record: DEFAULT_MAX_RECORD,
+            max_lines: quotes::DEFAULT_MAX_LINES,
+        }
     }
 }
 
@@ -174,6 +190,11 @@ impl Layout {
         }
         Ok(Self { fields, absent, exact: true })
     }
+
+    /// Whether it is of a line that is no record but by chance.
+    fn names_a_field(&self) -> bool {
+        self.fields.iter().any(Option::is_some)
+    }
 }
 
 /// The first names of a header, for messages.
@@ -216,6 +237,45 @@ fn quoted_end(data: &[u8], at: usize) -> Option<usize> {
             return Some(quote + 1);
         }
         at = quote + 2;
+    }
+}
+
+/// The place after the first quote of a record that closes a text over several lines and no field. `None` where there is
+/// none, or more of the record has to be seen.
+fn broken_quote(record: &[u8], delimiter: u8) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        if record.get(at) == Some(&b'"') {
+            let end = quoted_end(record, at)?;
+            let ends_field = match &record[end..] {
+                [] | [b'\r'] => return None,
+                [b'\n', ..] | [b'\r', b'\n', ..] => true,
+                [byte, ..] => *byte == delimiter,
+            };
+            if !ends_field && memchr::memchr(b'\n', &record[at..end]).is_some() {
+                return Some(end);
+            }
+            at = end;
+        }
+        let found = at + memchr::memchr2(b'\n', delimiter, record.get(at..)?)?;
+        if record[found] == b'\n' {
+            return None;
+        }
+        at = found + 1;
+    }
+}
+
+/// How many fields a line by itself has; `None` where a quote is open at its end.
+fn field_count(line: &[u8], delimiter: u8) -> Option<usize> {
+    let (mut at, mut count) = (0, 1);
+    loop {
+        if line.get(at) == Some(&b'"') {
+            at = quoted_end(line, at)?;
+        }
+        match memchr::memchr2(b'\n', delimiter, line.get(at..)?) {
+            Some(found) if line[at + found] == delimiter => (at, count) = (at + found + 1, count + 1),
+            _ => return Some(count),
+        }
     }
 }
 

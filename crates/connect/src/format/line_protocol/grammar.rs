@@ -59,6 +59,36 @@ fn record_end(data: &[u8], at: usize) -> Option<usize> {
     }
 }
 
+/// The place after the first quote of a record that closes a text over several lines and no field. `None` where there is
+/// none, or more of the record has to be seen.
+pub(super) fn broken_quote(record: &[u8]) -> Option<usize> {
+    let mut at = until(record, 0, |byte| matches!(byte, b' ' | b'\n'));
+    loop {
+        at = until(record, at, |byte| matches!(byte, b'=' | b'\n'));
+        if record.get(at) != Some(&b'=') {
+            return None;
+        }
+        at += 1;
+        if record.get(at) == Some(&b'"') {
+            let end = string_end(record, at)?;
+            let ends_field = match &record[end..] {
+                [] | [b'\r'] => return None,
+                [b',' | b' ' | b'\n', ..] | [b'\r', b'\n', ..] => true,
+                _ => false,
+            };
+            if !ends_field && memchr::memchr(b'\n', &record[at..end]).is_some() {
+                return Some(end);
+            }
+            at = end;
+        }
+    }
+}
+
+/// Whether a line is a whole record, or a part of one that looks like it.
+pub(super) fn is_alone(line: &[u8]) -> bool {
+    matches!(next_record(line, 0), Next::Record { next, .. } if next == line.len())
+}
+
 /// The first place from `at` on whose byte stops and is not escaped.
 fn until(data: &[u8], at: usize, stops: impl Fn(u8) -> bool) -> usize {
     let mut at = at;

@@ -9,7 +9,8 @@
 //!   integers where they are whole after all. A text fits `string`, `bytes` (base64), `ip`, `decimal` and timestamps
 //!   (a date).
 //! * `\` escapes a comma, an equals sign or a space outside of quotes, and a quote or `\` within; elsewhere it stands for
-//!   itself. Line ends may stand in quotes only.
+//!   itself. Line ends may stand in quotes only. Where a quote turns out to be none, its own line is a reject
+//!   (`quotes.rs`).
 //! * A tag that is there twice is a reject; of a field that is there twice the last one counts. A name that is both a tag
 //!   and a field is a reject unless `tags` says which one is meant.
 //! * What is missing is null where the field is nullable, and a reject otherwise; so is a missing time stamp. A missing
@@ -39,7 +40,7 @@ pub(crate) use self::encode::{LineEncoder, NonFinite};
 
 use self::decode::LineProtocolDecoder;
 use self::split::LineProtocolSplitter;
-use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
+use super::{Encoder, RecordDecoder, RecordFormat, Splitter, quotes};
 use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
 
 const fn text(key: &'static str, default: Option<&'static str>, doc: &'static str) -> OptionSpec {
@@ -93,7 +94,7 @@ impl FormatPlugin for LineProtocol {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        &[MEASUREMENT, TAGS, TIMESTAMP, PRECISION, SERIES, UNKNOWN, super::MAX_RECORD]
+        &[MEASUREMENT, TAGS, TIMESTAMP, PRECISION, SERIES, UNKNOWN, super::MAX_RECORD, quotes::MAX_LINES]
     }
 
     fn refuses(&self) -> bool {
@@ -105,11 +106,12 @@ impl FormatPlugin for LineProtocol {
             schema: schema.clone(),
             roles: Roles::new(schema, options)?,
             max_record: super::max_record(options),
+            max_lines: quotes::max_lines(options),
             rejects_unknown: options.text("unknown") == Some("reject"),
         };
         // Made once here, so that a schema which cannot be read is reported before the start.
         LineProtocolDecoder::new(&format)?;
-        Ok(Arc::new(format))
+        Ok(Arc::new(Arc::new(format)))
     }
 
     fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error> {
@@ -211,12 +213,14 @@ struct LineProtocolFormat {
     schema: Schema,
     roles: Roles,
     max_record: usize,
+    max_lines: usize,
     rejects_unknown: bool,
 }
 
-impl RecordFormat for LineProtocolFormat {
+/// Splitters keep it: there may be one for each datagram.
+impl RecordFormat for Arc<LineProtocolFormat> {
     fn splitter(&self) -> Box<dyn Splitter> {
-        Box::new(LineProtocolSplitter::new(self.max_record))
+        Box::new(LineProtocolSplitter::new(Arc::clone(self)))
     }
 
     fn decoder(&self) -> Box<dyn RecordDecoder> {

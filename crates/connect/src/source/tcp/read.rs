@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use super::super::cut::Cutter;
+use super::super::cut::{Cutter, QuoteWatch};
 use super::super::handover::{OVERHEAD, Room, drained};
 use super::peers::{Ending, Peer, Peers};
 
@@ -44,6 +44,7 @@ pub(super) async fn read(
     let mut held = Room::none(&peers.handover);
     let wanted = peers.read_bytes();
     let (mut is_draining, mut read_in_drain) = (false, 0);
+    let (mut quotes, mut given) = (QuoteWatch::default(), 0);
     loop {
         if !is_draining {
             let until = Instant::now() + peers.patience(cutter.unfinished() > 0);
@@ -78,7 +79,7 @@ pub(super) async fn read(
             Err(error) if error.kind() == ErrorKind::WouldBlock && is_draining => break,
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(error) => {
-                if let Some(cut) = cutter.break_off() {
+                for cut in cutter.close_quotes()?.into_iter().chain(cutter.break_off()) {
                     peers.handover.send_in(cut, (), &mut held);
                 }
                 return Err(failed(error));
@@ -102,6 +103,13 @@ pub(super) async fn read(
         cutter.shrink(is_shared);
         held = held.shrunk_to(cutter.unfinished());
         peers.note(peer, cutter.unfinished());
+        given += count as u64;
+        if quotes.is_due(&cutter, given, std::time::Instant::now()) {
+            warn!(
+                bytes = cutter.unfinished(),
+                "a quote of a connection has long been open, and nothing behind it is taken before it is closed or is found to be none"
+            );
+        }
         if count == 0 {
             return Ok(());
         }
@@ -109,6 +117,9 @@ pub(super) async fn read(
         if read_in_drain > READ_IN_DRAIN {
             break;
         }
+    }
+    for cut in cutter.close_quotes()? {
+        peers.handover.send_in(cut, (), &mut held);
     }
     let left = cutter.unfinished();
     if left > 0 {
@@ -125,6 +136,9 @@ fn end(
     mut held: Room<'_>,
     peers: &Peers,
 ) -> Result<(), Error> {
+    for cut in cutter.close_quotes()? {
+        peers.handover.send_in(cut, (), &mut held);
+    }
     let reason = peers.ends(peer, ending, cutter.unfinished());
     if let Some(cut) = cutter.give_way(reason) {
         peers.handover.send_in(cut, (), &mut held);
