@@ -93,6 +93,7 @@ pub(crate) fn source() -> Result<SourceContext> {
         data_dir: PathBuf::new(),
         skip: [].into(),
         acknowledges: false,
+        goes_on: false,
     })
 }
 

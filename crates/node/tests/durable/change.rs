@@ -232,7 +232,8 @@ const BEGINS: &str = "begins empty: answers carry `since` until its window has f
 fn whatever_makes_a_query_begin_without_its_history_it_says_since_when_and_the_start_says_so() {
     let spent = "spent: SELECT sum(x) AS s FROM a GROUP BY card";
     // What is replaced by what, the query that begins, and what else is said.
-    let cases: [(&str, &[(&str, &str)], &str, &[&str]); 6] = [
+    type Pairs = [(&'static str, &'static str)];
+    let cases: [(&str, &Pairs, &str, &[&str]); 6] = [
         (
             "a query",
             &[(
