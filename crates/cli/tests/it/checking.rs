@@ -210,7 +210,7 @@ fn check_refuses_what_run_refuses_before_its_first_record() {
         ),
         (
             job(
-                "sinks:\n  out: { type: influx, input: payments, url: 'http://127.0.0.1:1', database: d, token: 'file:missing.token' }\n",
+                "sinks:\n  out: { type: influx, input: payments, url: 'http://127.0.0.1:1', database: d, measurement: m, token: 'file:missing.token' }\n",
             ),
             "token: read \"missing.token\"",
             2,

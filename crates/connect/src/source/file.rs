@@ -341,10 +341,13 @@ impl FileSource {
 
     /// What a file is, held against what was read and is not in the buffer behind its first `held` bytes.
     fn look(&self, file: &File, held: usize) -> std::io::Result<Look> {
+        // Before a header was found there may have been more of it.
+        let limit = self.begin_limit() as usize;
+        let begin = &self.begin[..self.begin.len().min(limit)];
         let known = KnownAt {
             place: self.position,
-            begin: Print::of(&self.begin),
-            is_full: self.begin.len() as u64 >= self.begin_limit(),
+            begin: Print::of(begin),
+            is_full: begin.len() == limit,
             before: Print::of(&self.cutter.bytes_before(held)),
         };
         known.look(file)

@@ -82,7 +82,7 @@ fn input(folder: &Folder, poison: &[(usize, &str)]) {
     for (place, text) in poison {
         lines[*place] = (*text).to_owned();
     }
-    fs::write(folder.path("a.txt"), lines.join("\n")).unwrap();
+    fs::write(folder.path("a.txt"), lines.join("\n") + "\n").unwrap();
 }
 
 /// What comes out of `lines`, counted by hand.
