@@ -531,7 +531,8 @@ impl Sequencer {
         self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
         self.next = range.end;
         let feed = &mut self.feeds[index];
-        if let Some(find) = &feed.received {
+        // Nobody passes them any more once the job only reads.
+        if let Some(find) = feed.received.as_ref().filter(|_| !self.core.leaves_out()) {
             self.core.received.push(range, &block, find);
         }
         feed.source.sequenced(&block, range);

@@ -91,7 +91,7 @@ fn files_that_were_read_in_part_go_on_side_by_side() {
 #[test]
 fn only_what_has_an_end_and_a_time_is_read_by_time() {
     for (job, said) in [
-        (JOB.replacen("time: ts }", "time: ts, order: time, follow: true }", 1), "has no end"),
+        (JOB.replacen("time: ts }", "time: ts, order: time, follow: true }", 1), "cannot be"),
         (JOB.replacen("time: ts }", "order: time }", 1), "has no event time"),
         (JOB.replacen("time: ts }", "time: ts, order: key }", 1), "\"key\""),
     ] {

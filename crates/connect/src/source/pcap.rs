@@ -90,11 +90,6 @@ impl SourcePlugin for PcapPlugin {
         false
     }
 
-    fn has_end(&self, options: &Options) -> bool {
-        // One that is replayed at its own pace has its times by the clock.
-        options.number("speed").is_none()
-    }
-
     fn own_time(&self, _: &Options) -> Option<&'static str> {
         Some("time")
     }

@@ -12,12 +12,13 @@
 //! After a restart the own time begins with the first record that is read then: the order of what is not numbered yet may be
 //! another one than without the restart, if records are out of order there.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use thalweg_types::{Error, Micros, Offset, PartitionId, Seq, SeqRange};
 
 use super::{FeedState, Sequencer};
-use crate::{Decoder, Poll, RawBlock, ReplayRun, Source};
+use crate::{Decoded, Decoder, Poll, RawBlock, ReplayRun, Source};
 
 /// What looks ahead in a source.
 pub(crate) struct Scout {
@@ -70,7 +71,7 @@ impl Scout {
         }
         while self.ahead.is_none() {
             match self.source.poll(block_bytes, now)? {
-                Poll::Block(block) if block.count > 0 => self.ahead = Some(self.read(&block, now)?),
+                Poll::Block(block) if block.count > 0 => self.ahead = Some(self.read(&block, now)),
                 Poll::Block(_) => {}
                 said => return Ok(Some(said)),
             }
@@ -78,19 +79,22 @@ impl Scout {
         Ok(None)
     }
 
-    fn read(&mut self, block: &RawBlock, now: Micros) -> Result<Ahead, Error> {
+    fn read(&mut self, block: &RawBlock, now: Micros) -> Ahead {
         let range = SeqRange::new(0, Seq::from(block.count));
-        let records = self.decoder.decode(block, range, now)?.records;
         let mut times = vec![Micros::MIN; block.count as usize];
-        for row in records.row_numbers() {
-            times[records.seq(row) as usize] = records.times()[row as usize];
+        // What cannot be decoded fails where the source's own decoder comes to it, which names the record.
+        let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(block, range, now)));
+        if let Ok(Ok(Decoded { records, .. })) = decoded {
+            for row in records.row_numbers() {
+                times[records.seq(row) as usize] = records.times()[row as usize];
+            }
         }
         // What is no record has no time, and comes with the one before it.
         for time in &mut times {
             self.newest = self.newest.max(*time);
             *time = self.newest;
         }
-        Ok(Ahead { partition: block.partition, first: block.first, times, given: 0 })
+        Ahead { partition: block.partition, first: block.first, times, given: 0 }
     }
 }
 

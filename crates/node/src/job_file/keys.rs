@@ -106,7 +106,7 @@ pub(crate) const TOP: &[KeySpec] = &[
     KeySpec::new(
         "order",
         Shape::Option(OptionKind::Choice(ORDER)),
-        "how sources with an end are read that have an event time: together by `time`, or each as it comes",
+        "how files that are read once and have an event time are read: together by `time`, or each as it comes",
     )
     .default("time"),
     KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
@@ -180,7 +180,7 @@ pub(crate) const SOURCE: &[KeySpec] = &[
     KeySpec::new(
         "order",
         Shape::Option(OptionKind::Choice(ORDER)),
-        "whether a source with an end is read by event time, together with the others that are",
+        "whether a file that is read once is read by event time, together with the others that are",
     )
     .default("the job's `order`"),
     KeySpec::new("lateness", DURATION, "how far out of order records may come").default("10s"),

@@ -135,7 +135,9 @@ const BROKEN: u64 = 100;
 /// Something that cannot be read, as one record. What is kept of it fits into a journal.
 fn refused(text: &Bytes, reason: Cow<'static, str>) -> Cut {
     let context = BlockContext { refused: Some((Cow::Borrowed("parse"), reason)), ..BlockContext::default() };
-    Cut { data: text.slice(..text.len().min(MAX_BLOCK)), count: 1, context: Some(Arc::new(context)) }
+    // By itself: a slice would hold the whole body, of which the queue knows nothing.
+    let data = Bytes::copy_from_slice(&text[..text.len().min(MAX_BLOCK)]);
+    Cut { data, count: 1, context: Some(Arc::new(context)) }
 }
 
 /// Whether a text can be a line of its own as it is.

@@ -405,8 +405,8 @@ fn check_order(
                 )
             } else {
                 (
-                    format!("{} is to be read by time, and has no end", section.what),
-                    "files that are read once have one; what comes as it happens is read as it comes",
+                    format!("{} is to be read by time, and cannot be", section.what),
+                    "files that are read once can; captures, and what comes as it happens, are read as they come",
                 )
             };
             section.report.at(section.key_span("order"), message).hint(hint).report();
