@@ -35,6 +35,16 @@ pub(super) const MAX_LINES: OptionSpec = OptionSpec {
     doc: "most lines of a record, whose texts in quotes may hold line ends; where a quote is open for longer its line goes to rejects",
 };
 
+/// The first lines of a text, so many at most: what a record may have, and all that is looked at of one that does not end.
+/// Else each line of a text in which quotes never close would be looked at together with all that follow.
+pub(super) fn first_lines(text: &[u8], most: usize) -> &[u8] {
+    if most == usize::MAX {
+        return text;
+    }
+    let last = memchr::memchr_iter(b'\n', text).nth(most.saturating_sub(1));
+    last.map_or(text, |end| &text[..=end])
+}
+
 pub(super) fn max_lines(options: &Options) -> usize {
     options
         .integer("max_lines")

@@ -336,3 +336,22 @@ fn a_bad_record_over_several_lines_is_one_reject_where_none_of_its_lines_is_a_re
         "#]],
     );
 }
+
+/// Of a text in which every line leaves a quote open, no line is looked at together with all that follow: with the first
+/// thousand of them, or this takes minutes.
+#[test]
+fn quotes_that_no_line_closes_cost_each_line_and_not_its_time() {
+    const LINES: usize = 50_000;
+    for (format, header, line) in [("csv", "f,g\n", "x\",\"\n"), ("line_protocol", "", "a f=x\",g=\"\n")] {
+        let input = header.to_owned() + &line.repeat(LINES);
+        let context = context(&schema("f: string; g: string"), Some(spec(format, &[])), &[]);
+        let format = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+        let mut cutter = Cutter::new(&*format);
+        cutter.push(input.as_bytes());
+        let (mut cuts, mut records) = (0, 0);
+        while let Some(cut) = cutter.next(true).unwrap() {
+            (cuts, records) = (cuts + 1, records + cut.count as usize);
+        }
+        assert!(cuts > LINES / 3 && records >= cuts, "{cuts} cuts of {records} records");
+    }
+}

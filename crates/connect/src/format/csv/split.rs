@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thalweg_types::{Error, format_size};
 
-use super::super::quotes::{Judge, Piece, Verdict};
+use super::super::quotes::{Judge, Piece, Verdict, first_lines};
 use super::super::{Preamble, RecordFormat as _, RefusedLine, Split, Splitter, mark_len, scan};
 use super::decode::header_names;
 use super::{CsvFormat, Layout, blank_line, broken_quote, field_count, record_end, trim_line_end};
@@ -156,10 +156,18 @@ impl CsvSplitter {
                 }
             }
             let rest = &data[found.end..];
-            let end = record_end(rest, 0, self.format.delimiter);
-            let end =
-                end.or_else(|| (at_end && !rest.is_empty() && self.is_closed(rest)).then_some(rest.len()));
-            let record = &rest[..end.unwrap_or(rest.len())];
+            let line = first_lines(rest, 1);
+            let (end, seen) = match record_end(line, 0, self.format.delimiter) {
+                Some(end) => (Some(end), rest),
+                None => {
+                    let lines = first_lines(rest, self.format.max_lines);
+                    (record_end(lines, 0, self.format.delimiter), lines)
+                }
+            };
+            let is_all = seen.len() == rest.len();
+            let is_last = || at_end && is_all && !rest.is_empty() && self.is_closed(rest);
+            let end = end.or_else(|| is_last().then_some(rest.len()));
+            let record = &rest[..end.unwrap_or(seen.len())];
             let is_one_line =
                 memchr::memchr(b'\n', record).is_none_or(|line_end| line_end + 1 == record.len());
             match (end, is_one_line) {

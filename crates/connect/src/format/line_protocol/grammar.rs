@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::super::quotes::first_lines;
+
 /// What stands at a place between records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -18,6 +20,11 @@ pub(super) enum Next {
 ///
 /// Splitter and decoder both find their records by it, and so agree.
 pub(super) fn next_record(data: &[u8], at: usize) -> Next {
+    next_record_within(data, at, usize::MAX)
+}
+
+/// As [`next_record`]; a record that does not end within so many lines is open.
+pub(super) fn next_record_within(data: &[u8], at: usize, max_lines: usize) -> Next {
     let mut at = at;
     loop {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = data.get(at) {
@@ -32,7 +39,12 @@ pub(super) fn next_record(data: &[u8], at: usize) -> Next {
             Some(_) => break,
         }
     }
-    let Some(end) = record_end(data, at) else { return Next::Open { start: at } };
+    let line = at + first_lines(&data[at..], 1).len();
+    let end = record_end(&data[..line], at).or_else(|| {
+        let lines = at + first_lines(&data[at..], max_lines).len();
+        record_end(&data[..lines], at)
+    });
+    let Some(end) = end else { return Next::Open { start: at } };
     let text = &data[at..end];
     let place = at..end - usize::from(text.ends_with(b"\r"));
     Next::Record { place, next: (end + 1).min(data.len()) }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use thalweg_types::Error;
 
-use super::super::quotes::{Judge, Piece, Verdict};
+use super::super::quotes::{Judge, Piece, Verdict, first_lines};
 use super::super::{RecordFormat as _, RefusedLine, Split, Splitter, mark_len, scan};
 use super::LineProtocolFormat;
-use super::grammar::{Next, broken_quote, is_alone, next_record};
+use super::grammar::{Next, broken_quote, is_alone, next_record_within};
 
 pub(super) struct LineProtocolSplitter {
     format: Arc<LineProtocolFormat>,
@@ -36,6 +36,7 @@ impl LineProtocolSplitter {
         let max_record = self.format.max_record;
         // More than it may have with its line end: the rest is not looked at, as it would not be waited for.
         let text = &record[..record.len().min(max_record.saturating_add(2))];
+        let text = first_lines(text, self.format.max_lines);
         let is_ended = is_ended && text.len() == record.len();
         let piece = Piece { text, is_ended, broken: broken_quote(text) };
         let verdict = self.judge().judge(piece, None, is_alone)?;
@@ -63,7 +64,7 @@ impl Splitter for LineProtocolSplitter {
         let (mut end, mut records, mut refused, mut is_in_comment) = (0, 0_usize, None, false);
         loop {
             // A place between records, a record that is all there with its line end, or the data's end.
-            let (start, next) = match next_record(rest, end) {
+            let (start, next) = match next_record_within(rest, end, self.format.max_lines) {
                 Next::Record { place, next } if at_end || (next > place.end && rest[next - 1] == b'\n') => {
                     (place.start, Some(next))
                 }
