@@ -444,7 +444,7 @@ impl JobCore {
             self.leaves_out.store(true, Ordering::Release);
             self.read_only.store(true, Ordering::Release);
         }
-        self.received.forget(Seq::MAX);
+        self.received.close();
         if let Some(cycles) = &self.cycles {
             cycles.give_up();
         }
@@ -458,7 +458,7 @@ impl JobCore {
         }
         drop(self.keep.lock().unwrap_or_else(PoisonError::into_inner).take());
         // A job that has ended may be shown for long.
-        self.received.forget(Seq::MAX);
+        self.received.close();
         let mut life = self.lock();
         life.empty = true;
         self.read_only.store(false, Ordering::Release);

@@ -77,6 +77,8 @@ impl Kept {
 struct Blocks {
     kept: VecDeque<Arc<Kept>>,
     bytes: usize,
+    /// No record is late any more.
+    is_closed: bool,
 }
 
 /// The blocks of a job that are kept.
@@ -97,6 +99,9 @@ impl ReceivedBlocks {
         let (block, find) = (block.clone(), Arc::clone(find));
         let kept = Kept { range, block, find, places: OnceLock::new() };
         let mut blocks = self.lock();
+        if blocks.is_closed {
+            return;
+        }
         blocks.bytes += kept.bytes();
         blocks.kept.push_back(Arc::new(kept));
         if blocks.bytes > MOST_BYTES {
@@ -121,6 +126,13 @@ impl ReceivedBlocks {
             blocks.bytes -= kept.bytes();
         }
         blocks.bytes <= MOST_BYTES && self.is_full.swap(false, Ordering::Relaxed)
+    }
+
+    /// Drops all blocks and keeps no more: nobody passes them once a job only reads, or has ended. Who was held may go on.
+    pub(crate) fn close(&self) {
+        let mut blocks = self.lock();
+        *blocks = Blocks { is_closed: true, ..Blocks::default() };
+        self.is_full.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -184,5 +196,16 @@ mod tests {
         assert!(blocks.forget(20 << 20), "whoever was held may go on");
         assert!(!blocks.is_full());
         assert!(!blocks.forget(60 << 20));
+        for at in 4..7 {
+            push(&blocks, at * (20 << 20), &large);
+        }
+        assert!(blocks.is_full());
+        blocks.close();
+        assert!(!blocks.is_full(), "nobody passes what is kept");
+        for at in 7..10 {
+            push(&blocks, at * (20 << 20), &large);
+        }
+        assert!(!blocks.is_full());
+        assert_eq!(blocks.find(7 * (20 << 20)), None);
     }
 }

@@ -531,8 +531,7 @@ impl Sequencer {
         self.core.recent.lock().unwrap_or_else(PoisonError::into_inner).push(range, place);
         self.next = range.end;
         let feed = &mut self.feeds[index];
-        // Nobody passes them any more once the job only reads.
-        if let Some(find) = feed.received.as_ref().filter(|_| !self.core.leaves_out()) {
+        if let Some(find) = &feed.received {
             self.core.received.push(range, &block, find);
         }
         feed.source.sequenced(&block, range);

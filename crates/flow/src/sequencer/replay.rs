@@ -92,7 +92,7 @@ impl Sequencer {
         // What stays to be read numbers nothing any more.
         let feed = self.feeds.get_mut(source).filter(|_| !self.core.leaves_out());
         let Some(feed) = feed else { return Ok(Step::End) };
-        if !feed.has_room() || (self.core.received.is_full() && !self.core.leaves_out()) {
+        if !feed.has_room() || self.core.received.is_full() {
             return Ok(Step::Full);
         }
         self.asking = Some(source);
@@ -128,7 +128,7 @@ impl Sequencer {
                         self.feeds.len()
                     )));
                 };
-                if !feed.has_room() || (self.core.received.is_full() && !self.core.leaves_out()) {
+                if !feed.has_room() || self.core.received.is_full() {
                     self.keep(entry);
                     return Ok(Step::Full);
                 }
