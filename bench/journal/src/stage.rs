@@ -92,9 +92,10 @@ fn parse(source: &SourceContext, blocks: &[Bytes], mut take: impl FnMut(Batch)) 
     let format = source.format.as_ref().context("messages have a format")?.reader(&source.schema)?;
     let mut splitter = format.splitter();
     let mut decoder = SourceDecoder::new(source, move || format.decoder())?;
-    let mut first = 0;
+    let (mut first, mut place) = (0, 0);
     for data in blocks {
-        let count = splitter.split(data, false)?.records;
+        let count = splitter.split(place, data, false)?.records;
+        place += data.len() as u64;
         let range = SeqRange::new(first, first + u64::from(count));
         let payload = Payload::Bytes { data: data.clone(), context: None };
         let decoded = decoder.decode(&RawBlock { partition: 0, first, count, payload }, range, 0)?;

@@ -81,12 +81,13 @@ fn formats(what: &str, fields: usize, count: usize) {
             goes_on: false,
         };
         let format = context.format.as_ref().expect("a format").reader(&schema).expect("a schema to read");
-        let mut cut = 0;
+        let (mut cut, mut place) = (0, 0);
         let seconds = best(|| {
             let mut splitter = format.splitter();
-            cut = 0;
+            (cut, place) = (0, 0);
             for block in &blocks {
-                cut += splitter.split(block, false).expect("records").records as usize;
+                cut += splitter.split(place, block, false).expect("records").records as usize;
+                place += block.len() as u64;
             }
         });
         assert_eq!(cut, records);
@@ -151,9 +152,10 @@ fn decode_all(
 ) -> u64 {
     let mut decoder = SourceDecoder::new(context, decoders(format)).expect("a timestamp");
     let mut splitter = format.splitter();
-    let (mut first, mut sum) = (0, 0_u64);
+    let (mut first, mut sum, mut place) = (0, 0_u64, 0);
     for data in blocks {
-        let split = splitter.split(data, false).expect("records");
+        let split = splitter.split(place, data, false).expect("records");
+        place += data.len() as u64;
         let range = SeqRange::new(first, first + u64::from(split.records));
         let payload = Payload::Bytes { data: data.clone(), context: None };
         let block = RawBlock { partition: 0, first, count: split.records, payload };

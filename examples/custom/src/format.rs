@@ -153,7 +153,7 @@ mod tests {
     fn read(text: &str) -> Columns {
         let data = Bytes::copy_from_slice(text.as_bytes());
         let format = Pairs.reader(&schema(), &Options::default()).unwrap();
-        let split = format.splitter().split(&data, true).unwrap();
+        let split = format.splitter().split(0, &data, true).unwrap();
         assert_eq!(split.bytes, data.len(), "{text:?}");
         format.decoder().decode(&data, split.records as usize, None).unwrap()
     }

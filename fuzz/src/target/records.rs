@@ -99,7 +99,7 @@ fn decode(format: &dyn RecordFormat, data: &[u8], step: usize) -> Option<Read> {
                 }
             }
         }
-        let split = splitter.split(&data[at..arrived], at_end).ok()?;
+        let split = splitter.split(at as u64, &data[at..arrived], at_end).ok()?;
         assert!(split.skip + split.bytes <= arrived - at, "a split goes past what is there");
         let block = Bytes::copy_from_slice(&data[at + split.skip..][..split.bytes]);
         at += split.skip + split.bytes;

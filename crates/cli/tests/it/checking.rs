@@ -168,7 +168,7 @@ fn check_refuses_what_run_refuses_before_its_first_record() {
         ),
         (
             source(&format!("type: udp, listen: '{udp}', {SCHEMA}")),
-            "open source \"payments\": source \"payments\": listen on udp",
+            "open source \"payments\": listen on udp",
             1,
         ),
         (source(&format!("type: tcp, listen: '{tcp}', {SCHEMA}")), "listen on tcp", 1),

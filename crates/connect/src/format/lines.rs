@@ -159,7 +159,7 @@ pub fn record_lines(data: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
 pub struct LineSplitter;
 
 impl Splitter for LineSplitter {
-    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
+    fn split(&mut self, _: u64, data: &[u8], at_end: bool) -> Result<Split, Error> {
         let last = memchr::memrchr(b'\n', data).map_or(0, |last| last + 1);
         let bytes = if at_end { data.len() } else { last };
         let whole = &data[..bytes];
@@ -253,7 +253,7 @@ mod tests {
 
     fn read(text: &str) -> Columns {
         let data = Bytes::copy_from_slice(text.as_bytes());
-        let split = format().splitter().split(&data, true).unwrap();
+        let split = format().splitter().split(0, &data, true).unwrap();
         assert_eq!(split.bytes, data.len());
         format().decoder().decode(&data, split.records as usize, None).unwrap()
     }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_waits_for_more() {
-        let split = LineSplitter.split(b"1,a\n\n2,b\n3,", false).unwrap();
+        let split = LineSplitter.split(0, b"1,a\n\n2,b\n3,", false).unwrap();
         assert_eq!((split.bytes, split.records, split.lines), (9, 2, 3));
     }
 
@@ -301,7 +301,7 @@ mod tests {
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b' '), any::<u8>()], 0..80),
         ) {
             let data = Bytes::from(bytes);
-            let count = LineSplitter.split(&data, true).unwrap().records as usize;
+            let count = LineSplitter.split(0, &data, true).unwrap().records as usize;
             let columns = format().decoder().decode(&data, count, None).unwrap();
             prop_assert_eq!(columns.rows + columns.bad.len(), count);
             let indexes: Vec<u32> = columns.bad.iter().map(|bad| bad.index).collect();

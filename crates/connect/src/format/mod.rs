@@ -171,17 +171,17 @@ pub enum RefusedLine {
 
 /// Finds records in the bytes of one stream.
 ///
-/// Between two splits it remembers how the stream began and nothing else, so that one which was shown the beginning
-/// goes on wherever another has stopped.
+/// Between two splits it remembers how the stream began, and nothing else that matters: one which was shown the beginning
+/// goes on wherever another has stopped. A record ends with a line end, or with the stream.
 pub trait Splitter: Send {
-    /// Looks at `data`, which begins where the last split ended.
+    /// Looks at `data`, which begins where the last split ended, behind `place` bytes of the stream.
     ///
     /// With `at_end` nothing follows, and a last record needs no line end. A split of nothing means that more
     /// bytes are needed; with `at_end`, that what is there is not a whole record and never will be.
     ///
     /// # Errors
     /// Where the stream as a whole cannot be read, such as a header that lacks a field.
-    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error>;
+    fn split(&mut self, place: u64, data: &[u8], at_end: bool) -> Result<Split, Error>;
 
     /// What the stream said about itself, once `split` has gone past it.
     fn preamble(&self) -> Option<Preamble> {
@@ -193,8 +193,8 @@ pub trait Splitter: Send {
     ///
     /// # Errors
     /// Where splitter and decoder disagree.
-    fn is_stray(&mut self, data: &[u8]) -> Result<bool, Error> {
-        let _ = data;
+    fn is_stray(&mut self, place: u64, data: &[u8]) -> Result<bool, Error> {
+        let _ = (place, data);
         Ok(false)
     }
 }

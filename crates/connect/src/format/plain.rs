@@ -77,7 +77,7 @@ mod tests {
     fn quotes_commas_and_blanks_stay_as_they_are() {
         let format = Lines.reader(&one(DataType::String), &Options::default()).unwrap();
         let text = Bytes::from_static(b"\xEF\xBB\xBFHe said, \"it's\n\n  5\" wide\r\n\ttwo\t\nlast");
-        let split = format.splitter().split(&text, true).unwrap();
+        let split = format.splitter().split(0, &text, true).unwrap();
         assert_eq!(split.records, 4, "a blank line is none");
         let read = format.decoder().decode(&text, 4, None).unwrap();
         let lines: Vec<Value> = (0..4).map(|row| Value::at(&read.columns[0], row)).collect();

@@ -83,6 +83,10 @@ pub(crate) struct Cutter {
     /// Records of a block at most.
     most_records: u32,
     buffer: BytesMut,
+    /// Bytes before the buffer, for the splitter.
+    front: u64,
+    /// Bytes of the buffer in which a record begins that ends behind them.
+    waiting: usize,
     /// Line ends before the buffer; `None` where lines do not matter.
     lines: Option<u64>,
     /// The rest of a line that was refused, or of a comment, is still to come.
@@ -104,6 +108,8 @@ impl Cutter {
             window: WINDOW,
             most_records: format.block_records(),
             buffer: BytesMut::new(),
+            front: 0,
+            waiting: 0,
             lines: Some(0),
             is_skipping: false,
             former: None,
@@ -117,7 +123,7 @@ impl Cutter {
     /// Where `text` is no preamble.
     pub(crate) fn after(format: &dyn RecordFormat, text: Bytes) -> Result<Self, Error> {
         let mut cutter = Self::new(format);
-        cutter.splitter.split(&text, true)?;
+        cutter.splitter.split(0, &text, true)?;
         if let Some(preamble) = cutter.splitter.preamble() {
             cutter.splitter = format.splitter_after(&preamble);
             (cutter.former, cutter.preamble_text) = (Some(preamble), Some(text));
@@ -191,7 +197,7 @@ impl Cutter {
     /// # Errors
     /// Where `text` is no preamble.
     pub(crate) fn resume_after(&mut self, place: CutPlace, text: Bytes) -> Result<(), Error> {
-        self.splitter.split(&text, true)?;
+        self.splitter.split(0, &text, true)?;
         (self.former, self.preamble_text) = (self.splitter.preamble(), Some(text));
         self.lines = self.lines.map(|_| place.lines);
         self.is_skipping = place.is_skipping;
@@ -209,12 +215,13 @@ impl Cutter {
         if !begin.is_empty() {
             // What is cut here is not looked at: the splitter has to see the start of the stream. A header that was the
             // end of the stream once may have no line end.
-            let split = self.splitter.split(begin, is_all)?;
+            let split = self.splitter.split(0, begin, is_all)?;
             if self.has_preamble {
                 self.preamble_text = Some(Bytes::copy_from_slice(&begin[..split.skip]));
             }
         }
         self.buffer.clear();
+        (self.front, self.waiting) = (place.byte, 0);
         self.lines = self.lines.map(|_| place.lines);
         self.is_skipping = place.is_skipping;
         Ok(is_all || !self.has_preamble || self.splitter.preamble().is_some())
@@ -240,7 +247,7 @@ impl Cutter {
                     None => self.advance(self.buffer.len(), 0),
                 }
             }
-            if self.buffer.is_empty() {
+            if self.buffer.is_empty() || (!at_end && self.is_line_still_open()) {
                 return Ok(None);
             }
             let split = self.look(at_end, max_records.min(self.most_records))?;
@@ -255,9 +262,8 @@ impl Cutter {
             self.is_skipping = split.is_in_comment;
             if split.records > 0 {
                 let context = self.context(None);
-                self.remember(split.bytes);
+                self.pass(split.bytes, split.lines);
                 let data = self.buffer.split_to(split.bytes).freeze();
-                self.count(split.lines);
                 return Ok(Some(Cut { data, count: split.records, context }));
             }
             self.advance(split.bytes, split.lines);
@@ -272,8 +278,22 @@ impl Cutter {
             if let Some(refused) = refused {
                 return self.give_up(refused, at_end).map(Some);
             }
+            self.waiting = self.buffer.len();
             return Ok(None);
         }
+    }
+
+    /// Whether nothing has come since the last look that could end the record which the buffer begins with: of a line that
+    /// arrives byte by byte, each is looked at once.
+    fn is_line_still_open(&mut self) -> bool {
+        if self.waiting == 0
+            || self.is_overfull()
+            || memchr::memchr(b'\n', &self.buffer[self.waiting..]).is_some()
+        {
+            return false;
+        }
+        self.waiting = self.buffer.len();
+        true
     }
 
     /// A split of the front of the buffer with `most` records at most. The window grows for a record that does not fit, and
@@ -285,7 +305,7 @@ impl Cutter {
         let mut too_many: Option<usize> = None;
         loop {
             let is_all = seen == self.buffer.len();
-            let split = self.splitter.split(&self.buffer[..seen], at_end && is_all)?;
+            let split = self.splitter.split(self.front, &self.buffer[..seen], at_end && is_all)?;
             if split.skip > 0 {
                 return Ok(split);
             }
@@ -323,7 +343,7 @@ impl Cutter {
         let (mut low, mut high) = (0, ends.len());
         while low < high {
             let middle = low.midpoint(high);
-            let split = self.splitter.split(&self.buffer[..ends[middle]], false)?;
+            let split = self.splitter.split(self.front, &self.buffer[..ends[middle]], false)?;
             if split.records >= records {
                 high = middle;
                 if split.records == records {
@@ -384,7 +404,7 @@ impl Cutter {
     /// # Errors
     /// Where the stream as a whole cannot be read.
     pub(crate) fn next_at_pause(&mut self) -> Result<Option<Cut>, Error> {
-        if self.is_quote_open() && self.splitter.is_stray(&self.buffer)? {
+        if self.is_quote_open() && self.splitter.is_stray(self.front, &self.buffer)? {
             return self.give_up(RefusedLine::Quote(OPEN_AT_END), false).map(Some);
         }
         Ok(None)
@@ -432,6 +452,7 @@ impl Cutter {
         let context = self.context(Some((Cow::Borrowed(code), reason)));
         let kept = self.buffer.len().min(KEPT_OF_UNFINISHED);
         let data = Bytes::copy_from_slice(&self.buffer[..kept]);
+        self.advance(self.buffer.len(), 0);
         self.buffer = BytesMut::new();
         Cut { data, count: 1, context }
     }
@@ -457,24 +478,22 @@ impl Cutter {
     }
 
     fn advance(&mut self, bytes: usize, lines: u64) {
-        self.remember(bytes);
+        self.pass(bytes, lines);
         self.buffer.advance(bytes);
-        self.count(lines);
     }
 
     /// Notes so many bytes of the buffer, which are about to leave it.
-    fn remember(&mut self, bytes: usize) {
+    fn pass(&mut self, bytes: usize, lines: u64) {
+        self.front += bytes as u64;
+        self.waiting = 0;
+        if let Some(count) = &mut self.lines {
+            *count += lines;
+        }
         if let Some(before) = &mut self.before {
             let leaving = &self.buffer[bytes.saturating_sub(BEFORE)..bytes];
             let dropped = (before.len() + leaving.len()).saturating_sub(BEFORE);
             before.drain(..dropped);
             before.extend_from_slice(leaving);
-        }
-    }
-
-    fn count(&mut self, lines: u64) {
-        if let Some(count) = &mut self.lines {
-            *count += lines;
         }
     }
 

@@ -135,19 +135,16 @@ fn first_read(context: &SourceContext, format: &Arc<dyn RecordFormat>) -> Result
         let micros = context.options.duration("poll").unwrap_or(100_000).max(1_000);
         Duration::from_micros(micros.unsigned_abs())
     });
-    let read = || {
-        let mut source = FileSource::open(path, Arc::clone(format), follow)?;
-        source.goes_on = context.goes_on && source.pipe.is_none();
-        if let Err(error) = source.read_first() {
-            // A file that was emptied may go on without its header: whether the job knows one is not known yet.
-            if follow.is_none() || !source.goes_on {
-                return Err(error);
-            }
-            source.failed = Some(error.context(format!("source {:?}", context.name)));
+    let mut source = FileSource::open(path, Arc::clone(format), follow)?;
+    source.goes_on = context.goes_on && source.pipe.is_none();
+    if let Err(error) = source.read_first() {
+        // A file that was emptied may go on without its header: whether the job knows one is not known yet.
+        if follow.is_none() || !source.goes_on {
+            return Err(error);
         }
-        Ok(source)
-    };
-    read().map_err(|error: Error| error.context(format!("source {:?}", context.name)))
+        source.failed = Some(error);
+    }
+    Ok(source)
 }
 
 /// Reads one file.

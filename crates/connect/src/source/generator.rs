@@ -188,12 +188,10 @@ fn missing_tables(options: &Options) -> Option<&JobPath> {
 
 /// The generator of a job file, and its rate.
 fn made(context: &SourceContext) -> Result<(Generator, Option<f64>), Error> {
-    let generator = spec(&context.options)
-        .and_then(|spec| spec.build())
-        .map_err(|error| error.context(format!("source {:?}", context.name)))?;
+    let generator = spec(&context.options).and_then(|spec| spec.build())?;
     let rate = context.options.number("rate");
     if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-        return Err(Error::user(format!("source {:?}: rate must be above 0", context.name)));
+        return Err(Error::user("rate must be above 0"));
     }
     Ok((generator, rate))
 }

@@ -165,7 +165,7 @@ impl BlockCodec {
         let preamble = match (&preamble_text, &self.format) {
             (Some(text), Some(format)) => {
                 let mut splitter = format.splitter();
-                splitter.split(text, false)?;
+                splitter.split(0, text, false)?;
                 splitter.preamble()
             }
             _ => None,

@@ -75,11 +75,9 @@ const QUEUE: OptionSpec = OptionSpec {
 /// The format that the source was given, bound to its schema.
 fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
     decoder::EventClock::new(&context.schema, context)?;
-    let format = context
-        .format
-        .as_ref()
-        .ok_or_else(|| Error::internal(format!("source {:?} was built without a format", context.name)))?;
-    format.reader(&context.schema).map_err(|error| error.context(format!("source {:?}", context.name)))
+    let format =
+        context.format.as_ref().ok_or_else(|| Error::internal("the source was built without a format"))?;
+    format.reader(&context.schema)
 }
 
 /// Decode tasks for a source that reads a format.

@@ -108,14 +108,12 @@ impl SourcePlugin for PcapPlugin {
     }
 
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
-        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
-        first_read(context, &settings(context).map_err(in_source)?).map_err(in_source).map(drop)
+        first_read(context, &settings(context)?).map(drop)
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
-        let settings = settings(&context).map_err(in_source)?;
-        let source = first_read(&context, &settings).map_err(in_source)?;
+        let settings = settings(&context)?;
+        let source = first_read(&context, &settings)?;
         Ok(BuiltSource {
             source: Box::new(source),
             decoder: sflow_decoders(settings),

@@ -113,8 +113,7 @@ impl SourcePlugin for SflowPlugin {
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
-        let settings = settings(&context).map_err(in_source)?;
+        let settings = settings(&context)?;
         let source = bound(&context, settings.agents.clone())?;
         let address = source.address;
         info!(source = %context.name, %address, "listening on udp for sFlow");
@@ -132,9 +131,8 @@ impl SourcePlugin for SflowPlugin {
 
 /// The source of a job file, with its sockets.
 fn bound(context: &SourceContext, agents: Agents) -> Result<SflowSource, Error> {
-    let in_source = |error: Error| error.context(format!("source {:?}", context.name));
     let options = &context.options;
-    let allow = options.list("allow").map(networks).transpose().map_err(in_source)?;
+    let allow = options.list("allow").map(networks).transpose()?;
     let listening = Listening {
         address: options.text("listen").unwrap_or_default(),
         sockets: options.integer("sockets").map_or(1, |count| count as usize),
@@ -142,7 +140,7 @@ fn bound(context: &SourceContext, agents: Agents) -> Result<SflowSource, Error> 
         queue: options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize),
         allow,
     };
-    SflowSource::bind(listening, agents).map_err(in_source)
+    SflowSource::bind(listening, agents)
 }
 
 /// Where and how datagrams are received.

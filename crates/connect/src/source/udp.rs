@@ -84,16 +84,15 @@ impl SourcePlugin for UdpPlugin {
 
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
         let listen = context.options.text("listen").unwrap_or_default();
-        bound(listen).map(drop).map_err(|error| error.context(format!("source {:?}", context.name)))
+        bound(listen).map(drop)
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
-        let in_source = |error: Error| error.context(format!("source {:?}", context.name));
         let format = reader_of(&context)?;
         let listen = context.options.text("listen").unwrap_or_default();
         let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
-        let allow = context.options.list("allow").map(networks).transpose().map_err(in_source)?;
-        let source = UdpSource::bind(listen, Arc::clone(&format), queue, allow).map_err(in_source)?;
+        let allow = context.options.list("allow").map(networks).transpose()?;
+        let source = UdpSource::bind(listen, Arc::clone(&format), queue, allow)?;
         let address = source.address();
         info!(source = %context.name, %address, "listening on udp");
         let kept = Arc::clone(&format);
@@ -251,6 +250,7 @@ impl UdpSource {
         let counters = UdpCounters::default();
         let receiver = Receiver {
             splitter: format.splitter(),
+            place: 0,
             format,
             handover: Arc::clone(&handover),
             counters: counters.clone(),
@@ -372,6 +372,8 @@ async fn receive(
 struct Receiver {
     format: Arc<dyn RecordFormat>,
     splitter: Box<dyn Splitter>,
+    /// Bytes that it has been given.
+    place: u64,
     handover: Arc<Handover<()>>,
     counters: UdpCounters,
     allow: Option<Vec<IpNetwork>>,
@@ -391,7 +393,9 @@ impl Receiver {
 
     fn cut(&mut self, datagram: &[u8]) -> Vec<Cut> {
         // One splitter serves all datagrams that hold whole records, which is nearly all of them.
-        if let Ok(split) = self.splitter.split(datagram, true)
+        let place = self.place;
+        self.place += datagram.len() as u64;
+        if let Ok(split) = self.splitter.split(place, datagram, true)
             && split.records > 0
             && split.skip + split.bytes == datagram.len()
         {

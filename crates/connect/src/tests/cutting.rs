@@ -1,22 +1,30 @@
 //! Blocks hold the same records however the bytes arrived, and nothing makes a reader panic.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::format::{RecordDecoder, Split, Splitter};
 
-/// CSV and JSON texts with everything that splitters look at.
+/// Texts with everything that splitters look at.
 fn text() -> impl Strategy<Value = String> {
-    "([a-z0-9]|,|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| ){0,80}"
+    "([a-z0-9]|,|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
 }
 
 fn formats() -> Vec<SourceContext> {
     let schema = schema("a: string?; b: int64?");
     let no_header = [("header", OptionValue::Bool(false))];
     let short = [("header", OptionValue::Bool(false)), ("max_record", OptionValue::Size(16))];
+    let few_lines = [("max_lines", OptionValue::Integer(3))];
     vec![
         context(&schema, Some(spec("csv", &no_header)), &[]),
         context(&schema, Some(spec("csv", &short)), &[]),
         context(&schema, Some(spec("csv", &[])), &[]),
+        context(&schema, Some(spec("csv", &few_lines)), &[]),
+        context(&schema, Some(spec("line_protocol", &[])), &[]),
+        context(&schema, Some(spec("line_protocol", &short[1..])), &[]),
+        context(&schema, Some(spec("line_protocol", &few_lines)), &[]),
         context(&schema, Some(spec("ndjson", &[])), &[]),
         context(&schema, Some(spec("ndjson", &short[1..])), &[]),
     ]
@@ -354,4 +362,45 @@ fn quotes_that_no_line_closes_cost_each_line_and_not_its_time() {
         }
         assert!(cuts > LINES / 3 && records >= cuts, "{cuts} cuts of {records} records");
     }
+}
+
+/// Lines, and how many bytes were looked at for them.
+#[derive(Clone, Default)]
+struct Lines(Arc<AtomicUsize>);
+
+impl RecordFormat for Lines {
+    fn splitter(&self) -> Box<dyn Splitter> {
+        Box::new(self.clone())
+    }
+
+    fn decoder(&self) -> Box<dyn RecordDecoder> {
+        unreachable!("nothing is decoded")
+    }
+}
+
+impl Splitter for Lines {
+    fn split(&mut self, _: u64, data: &[u8], _: bool) -> Result<Split, Error> {
+        self.0.fetch_add(data.len(), Ordering::Relaxed);
+        let bytes = data.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        Ok(Split { bytes, records: u32::from(bytes > 0), lines: u64::from(bytes > 0), ..Split::default() })
+    }
+}
+
+#[test]
+fn of_a_line_that_arrives_byte_by_byte_each_is_looked_at_once() {
+    const LEN: usize = 10_000;
+    let format = Lines::default();
+    let mut cutter = Cutter::new(&format);
+    for _ in 0..LEN {
+        cutter.push(b"a");
+        assert!(cutter.next(false).unwrap().is_none());
+    }
+    cutter.push(b"\nb");
+    let cut = cutter.next(false).unwrap().expect("the line is there");
+    assert_eq!((cut.count, cut.data.len()), (1, LEN + 1));
+    assert!(cutter.next(false).unwrap().is_none());
+    cutter.push(b"\n");
+    assert_eq!(cutter.next(false).unwrap().expect("and the next").data, "b\n");
+    let looked = format.0.load(Ordering::Relaxed);
+    assert!(looked < 2 * LEN, "{looked} bytes");
 }

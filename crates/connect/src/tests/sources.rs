@@ -65,7 +65,7 @@ fn what_is_wrong_with_a_file_is_said_before_the_start() {
     std::fs::write(&path, "number,name\n1,x\n").unwrap();
     let error = |path: &Path| build("file", spec("csv", &[]), &[path_option(path)]).err().unwrap();
     assert!(error(&path).chain().contains("the CSV header lacks field \"n\""), "{}", error(&path).chain());
-    assert!(error(&path).chain().contains("source \"payments\": read "), "{}", error(&path).chain());
+    assert!(error(&path).chain().starts_with("read "), "{}", error(&path).chain());
     assert!(error(folder.path()).chain().contains("expected a file, got a folder"));
     let missing = error(&folder.path().join("none.csv"));
     assert_eq!(missing.class(), thalweg_types::Class::User);
@@ -445,11 +445,7 @@ fn addresses_in_use_are_reported_when_built() {
     let first = build("tcp", spec("ndjson", &[]), &[("listen", text("127.0.0.1:0"))]).unwrap();
     let taken = first.address.unwrap().to_string();
     let error = build("tcp", spec("ndjson", &[]), &[("listen", text(&taken))]).err().unwrap();
-    assert!(
-        error.chain().starts_with(&format!("source \"payments\": listen on tcp {taken:?}: ")),
-        "{}",
-        error.chain()
-    );
+    assert!(error.chain().starts_with(&format!("listen on tcp {taken:?}: ")), "{}", error.chain());
     let error = build("udp", spec("ndjson", &[]), &[("listen", text("nowhere"))]).err().unwrap();
     assert!(error.chain().contains("listen on udp \"nowhere\""));
 }

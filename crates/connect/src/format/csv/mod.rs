@@ -24,6 +24,7 @@ use thalweg_types::{Error, Schema};
 use self::decode::CsvDecoder;
 use self::encode::CsvEncoder;
 use self::split::CsvSplitter;
+use super::quotes::After;
 use super::{DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Splitter, quotes};
 use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
 
@@ -230,7 +231,12 @@ fn record_end(data: &[u8], at: usize, delimiter: u8) -> Option<usize> {
 
 /// The place after the closing quote of the field whose opening quote is at `at`.
 fn quoted_end(data: &[u8], at: usize) -> Option<usize> {
-    let mut at = at + 1;
+    closing_end(data, at + 1)
+}
+
+/// The place after the quote that closes what `at` is within.
+fn closing_end(data: &[u8], at: usize) -> Option<usize> {
+    let mut at = at;
     loop {
         let quote = at + memchr::memchr(b'"', data.get(at..)?)?;
         if data.get(quote + 1) != Some(&b'"') {
@@ -240,28 +246,35 @@ fn quoted_end(data: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The place after the first quote of a record that closes a text over several lines and no field. `None` where there is
-/// none, or more of the record has to be seen.
-fn broken_quote(record: &[u8], delimiter: u8) -> Option<usize> {
+/// What holds behind a line: [`record_end`], a line at a time.
+fn after(line: &[u8], is_open: bool, delimiter: u8) -> After {
     let mut at = 0;
+    if memchr::memchr(b'"', line).is_none() {
+        return if is_open { After::Open } else { After::Ends };
+    }
+    if is_open {
+        let Some(end) = closing_end(line, 0) else { return After::Open };
+        let ends_field = match &line[end..] {
+            [] | [b'\r'] | [b'\n', ..] | [b'\r', b'\n', ..] => true,
+            [byte, ..] => *byte == delimiter,
+        };
+        if !ends_field {
+            return After::Broken;
+        }
+        at = end;
+    }
     loop {
-        if record.get(at) == Some(&b'"') {
-            let end = quoted_end(record, at)?;
-            let ends_field = match &record[end..] {
-                [] | [b'\r'] => return None,
-                [b'\n', ..] | [b'\r', b'\n', ..] => true,
-                [byte, ..] => *byte == delimiter,
-            };
-            if !ends_field && memchr::memchr(b'\n', &record[at..end]).is_some() {
-                return Some(end);
+        // Behind a quote that closed comes none that opens.
+        if line.get(at) == Some(&b'"') {
+            match quoted_end(line, at) {
+                Some(end) => at = end,
+                None => return After::Open,
             }
-            at = end;
         }
-        let found = at + memchr::memchr2(b'\n', delimiter, record.get(at..)?)?;
-        if record[found] == b'\n' {
-            return None;
+        match memchr::memchr2(b'\n', delimiter, &line[at..]) {
+            Some(found) if line[at + found] == delimiter => at += found + 1,
+            _ => return After::Ends,
         }
-        at = found + 1;
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use thalweg_types::{Error, format_size};
 
-use super::super::quotes::{Judge, Piece, Verdict, first_lines};
+use super::super::quotes::{After, Ahead, Grammar, Judge, Verdict};
 use super::super::{Preamble, RecordFormat as _, RefusedLine, Split, Splitter, mark_len, scan};
 use super::decode::header_names;
-use super::{CsvFormat, Layout, blank_line, broken_quote, field_count, record_end, trim_line_end};
+use super::{CsvFormat, Layout, after, blank_line, field_count, record_end, trim_line_end};
 
 /// Bytes of a header at most: a journal keeps it with each block, however few records are in it.
 const MOST_HEADER: usize = 256 << 10;
@@ -88,7 +88,7 @@ impl CsvSplitter {
 }
 
 impl Splitter for CsvSplitter {
-    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
+    fn split(&mut self, place: u64, data: &[u8], at_end: bool) -> Result<Split, Error> {
         let mut skip = 0;
         if self.at_start {
             let Some(mark) = mark_len(data, at_end) else { return Ok(Split::default()) };
@@ -102,7 +102,7 @@ impl Splitter for CsvSplitter {
         }
         self.at_start = false;
         let rest = &data[skip..];
-        let found = self.records(rest, at_end)?;
+        let found = self.records(place + skip as u64, rest, at_end)?;
         Ok(Split {
             skip,
             skip_lines: scan::lines(&data[..skip]),
@@ -118,8 +118,10 @@ impl Splitter for CsvSplitter {
         self.layout.clone().map(|layout| layout as Preamble)
     }
 
-    fn is_stray(&mut self, data: &[u8]) -> Result<bool, Error> {
-        self.judge_of(|judge, layout, has_form| judge.has_record_behind(data, layout, has_form))
+    fn is_stray(&mut self, place: u64, data: &[u8]) -> Result<bool, Error> {
+        self.judge_of(|judge, lines, preamble| {
+            judge.has_record_behind(Ahead { place, data, at_end: false, preamble }, lines)
+        })
     }
 }
 
@@ -132,7 +134,7 @@ struct Found {
 }
 
 impl CsvSplitter {
-    fn records(&mut self, data: &[u8], at_end: bool) -> Result<Found, Error> {
+    fn records(&mut self, place: u64, data: &[u8], at_end: bool) -> Result<Found, Error> {
         let last = memchr::memrchr(b'\n', data);
         if let Some(last) = last
             && memchr::memchr(b'"', if at_end { data } else { &data[..last] }).is_none()
@@ -156,80 +158,70 @@ impl CsvSplitter {
                 }
             }
             let rest = &data[found.end..];
-            let line = first_lines(rest, 1);
-            let (end, seen) = match record_end(line, 0, self.format.delimiter) {
-                Some(end) => (Some(end), rest),
-                None => {
-                    let lines = first_lines(rest, self.format.max_lines);
-                    (record_end(lines, 0, self.format.delimiter), lines)
+            let first = memchr::memchr(b'\n', rest).map(|end| end + 1);
+            let line = &rest[..first.unwrap_or(rest.len())];
+            let is_closed = after(line, false, self.format.delimiter) == After::Ends;
+            let record = match first {
+                Some(first) if !is_closed => {
+                    let at = place + found.end as u64;
+                    match self.judge(at, rest, first, at_end)? {
+                        Verdict::Record(bytes) => bytes,
+                        Verdict::Open => return Ok(found),
+                        Verdict::Refused(refused) => return Ok(Found { refused: Some(refused), ..found }),
+                    }
                 }
+                Some(first) => first,
+                None if at_end && is_closed && !rest.is_empty() => rest.len(),
+                None => return Ok(found),
             };
-            let is_all = seen.len() == rest.len();
-            let is_last = || at_end && is_all && !rest.is_empty() && self.is_closed(rest);
-            let end = end.or_else(|| is_last().then_some(rest.len()));
-            let record = &rest[..end.unwrap_or(seen.len())];
-            let is_one_line =
-                memchr::memchr(b'\n', record).is_none_or(|line_end| line_end + 1 == record.len());
-            match (end, is_one_line) {
-                (None, true) => return Ok(found),
-                (Some(_), true) => {}
-                (_, false) => match self.judge(record, end.is_some())? {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(found),
-                    Err(refused) => return Ok(Found { refused: Some(refused), ..found }),
-                },
-            }
-            (found.end, found.records) = (found.end + record.len(), found.records + 1);
+            (found.end, found.records) = (found.end + record, found.records + 1);
         }
     }
 
-    /// Whether the record over several lines that `record` begins with is all there; `Err` where its first line is refused.
-    /// Those of one line that are too long are left to the decoder.
-    fn judge(&mut self, record: &[u8], is_ended: bool) -> Result<Result<bool, RefusedLine>, Error> {
-        let max_record = self.format.max_record;
-        // More than it may have with its line end: the rest is not looked at, as it would not be waited for.
-        let text = &record[..record.len().min(max_record.saturating_add(2))];
-        let is_ended = is_ended && text.len() == record.len();
-        let piece = Piece { text, is_ended, broken: broken_quote(text, self.format.delimiter) };
-        let verdict = self.judge_of(|judge, layout, has_form| judge.judge(piece, layout, has_form))?;
-        let is_too_long =
-            if is_ended { trim_line_end(text).len() > max_record } else { text.len() > max_record + 1 };
-        Ok(match verdict {
-            Verdict::Stray(reason) => Err(RefusedLine::Quote(reason)),
-            _ if is_too_long => Err(RefusedLine::TooLong),
-            Verdict::Record => Ok(true),
-            Verdict::Open => Ok(false),
+    fn judge(&mut self, place: u64, data: &[u8], first: usize, at_end: bool) -> Result<Verdict, Error> {
+        self.judge_of(|judge, lines, preamble| {
+            judge.judge(Ahead { place, data, at_end, preamble }, first, lines)
         })
     }
 
-    /// The judge, which is made when it is wanted first, the layout, and whether a line has as many fields as a record.
+    /// The judge, which is made when it is wanted first, what lines are, and the layout.
     fn judge_of<T>(
         &mut self,
-        call: impl FnOnce(&mut Judge, Option<&Preamble>, &dyn Fn(&[u8]) -> bool) -> Result<T, Error>,
+        call: impl FnOnce(&mut Judge, &Lines, Option<&Preamble>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let format = &self.format;
-        let judge = self.judge.get_or_insert_with(|| Judge {
-            decoder: format.decoder(),
-            max_lines: format.max_lines,
-            texts_tell: false,
-        });
-        let columns = self.layout.as_ref().map(|layout| layout.fields.len());
-        let fields = format.schema.fields().len();
-        let has_form = |line: &[u8]| match (field_count(line, format.delimiter), columns) {
-            (Some(count), Some(columns)) => count == columns,
-            (Some(count), None) => count >= fields,
-            (None, _) => false,
+        let judge = self
+            .judge
+            .get_or_insert_with(|| Judge::new(format.decoder(), format.max_record, format.max_lines, false));
+        let lines = Lines {
+            delimiter: format.delimiter,
+            columns: self.layout.as_ref().map(|layout| layout.fields.len()),
+            fields: format.schema.fields().len(),
         };
         let layout = self.layout.clone().map(|layout| layout as Preamble);
-        call(judge, layout.as_ref(), &has_form)
+        call(judge, &lines, layout.as_ref())
+    }
+}
+
+struct Lines {
+    delimiter: u8,
+    /// Columns that a header names.
+    columns: Option<usize>,
+    /// Fields of the schema.
+    fields: usize,
+}
+
+impl Grammar for Lines {
+    fn after(&self, line: &[u8], is_open: bool) -> After {
+        after(line, is_open, self.delimiter)
     }
 
-    /// Whether a line end after `rest` would end its record, i.e. no quote is open.
-    fn is_closed(&self, rest: &[u8]) -> bool {
-        memchr::memchr(b'"', rest).is_none() || {
-            let mut line = rest.to_vec();
-            line.push(b'\n');
-            record_end(&line, 0, self.format.delimiter).is_some()
+    /// Whether it has as many fields as a record.
+    fn has_form(&self, line: &[u8]) -> bool {
+        match (field_count(line, self.delimiter), self.columns) {
+            (Some(count), Some(columns)) => count == columns,
+            (Some(count), None) => count >= self.fields,
+            (None, _) => false,
         }
     }
 }

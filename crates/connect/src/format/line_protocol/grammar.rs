@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::quotes::first_lines;
+use super::super::quotes::After;
 
 /// What stands at a place between records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,81 +17,88 @@ pub(super) enum Next {
 
 /// The next record at or behind `at`, where a line begins. A record may lack its line end; the caller knows whether the
 /// data ends there.
-///
-/// Splitter and decoder both find their records by it, and so agree.
 pub(super) fn next_record(data: &[u8], at: usize) -> Next {
-    next_record_within(data, at, usize::MAX)
+    let at = match next_start(data, at) {
+        Start::Record(at) => at,
+        Start::End { in_comment } => return Next::End { in_comment },
+    };
+    let Some(end) = record_end(data, at) else { return Next::Open { start: at } };
+    let text = &data[at..end];
+    let place = at..end - usize::from(text.ends_with(b"\r"));
+    Next::Record { place, next: (end + 1).min(data.len()) }
 }
 
-/// As [`next_record`]; a record that does not end within so many lines is open.
-pub(super) fn next_record_within(data: &[u8], at: usize, max_lines: usize) -> Next {
+/// Where records may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Record(usize),
+    /// As [`Next::End`].
+    End {
+        in_comment: bool,
+    },
+}
+
+/// The place at or behind `at`, where a line begins, at which the next record begins: behind blanks and comments.
+pub(super) fn next_start(data: &[u8], at: usize) -> Start {
     let mut at = at;
     loop {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = data.get(at) {
             at += 1;
         }
         match data.get(at) {
-            None => return Next::End { in_comment: false },
+            None => return Start::End { in_comment: false },
             Some(b'#') => match memchr::memchr(b'\n', &data[at..]) {
                 Some(end) => at += end + 1,
-                None => return Next::End { in_comment: true },
+                None => return Start::End { in_comment: true },
             },
-            Some(_) => break,
+            Some(_) => return Start::Record(at),
         }
     }
-    let line = at + first_lines(&data[at..], 1).len();
-    let end = record_end(&data[..line], at).or_else(|| {
-        let lines = at + first_lines(&data[at..], max_lines).len();
-        record_end(&data[..lines], at)
-    });
-    let Some(end) = end else { return Next::Open { start: at } };
-    let text = &data[at..end];
-    let place = at..end - usize::from(text.ends_with(b"\r"));
-    Next::Record { place, next: (end + 1).min(data.len()) }
 }
 
 /// The place of the line end of the record at `at`, or the data's end; `None` where a quote is open there.
+///
+/// Splitter and decoder find records by it and so agree; the splitter a line at a time ([`after`]).
 fn record_end(data: &[u8], at: usize) -> Option<usize> {
-    let line_end = memchr::memchr(b'\n', &data[at..]).map_or(data.len(), |end| at + end);
-    if memchr::memchr(b'"', &data[at..line_end]).is_none() {
-        return Some(line_end);
-    }
-    // Quotes mean something only behind the equals sign of a field.
-    let mut at = until(data, at, |byte| matches!(byte, b' ' | b'\n'));
+    let (mut start, mut is_open) = (at, false);
     loop {
-        at = until(data, at, |byte| matches!(byte, b'=' | b'\n'));
-        match data.get(at) {
-            Some(b'=') => at += 1,
-            Some(_) => return Some(at),
-            None => return Some(data.len()),
-        }
-        if data.get(at) == Some(&b'"') {
-            at = string_end(data, at)?;
+        let end = memchr::memchr(b'\n', &data[start..]).map_or(data.len(), |end| start + end);
+        match after(&data[start..end], is_open) {
+            // What is broken is no record, and its splitter has taken it apart.
+            After::Ends | After::Broken => return Some(end),
+            After::Open if end == data.len() => return None,
+            After::Open => (start, is_open) = (end + 1, true),
         }
     }
 }
 
-/// The place after the first quote of a record that closes a text over several lines and no field. `None` where there is
-/// none, or more of the record has to be seen.
-pub(super) fn broken_quote(record: &[u8]) -> Option<usize> {
-    let mut at = until(record, 0, |byte| matches!(byte, b' ' | b'\n'));
+/// What holds behind a line.
+pub(super) fn after(line: &[u8], is_open: bool) -> After {
+    let mut at = 0;
+    if memchr::memchr(b'"', line).is_none() {
+        return if is_open { After::Open } else { After::Ends };
+    }
+    if is_open {
+        let Some(end) = closing_end(line, 0) else { return After::Open };
+        if !matches!(&line[end..], [] | [b'\r'] | [b',' | b' ' | b'\n', ..] | [b'\r', b'\n', ..]) {
+            return After::Broken;
+        }
+        at = end;
+    } else {
+        // Quotes mean something only behind the equals sign of a field.
+        at = until(line, at, |byte| matches!(byte, b' ' | b'\n'));
+    }
     loop {
-        at = until(record, at, |byte| matches!(byte, b'=' | b'\n'));
-        if record.get(at) != Some(&b'=') {
-            return None;
+        at = until(line, at, |byte| matches!(byte, b'=' | b'\n'));
+        if line.get(at) != Some(&b'=') {
+            return After::Ends;
         }
         at += 1;
-        if record.get(at) == Some(&b'"') {
-            let end = string_end(record, at)?;
-            let ends_field = match &record[end..] {
-                [] | [b'\r'] => return None,
-                [b',' | b' ' | b'\n', ..] | [b'\r', b'\n', ..] => true,
-                _ => false,
-            };
-            if !ends_field && memchr::memchr(b'\n', &record[at..end]).is_some() {
-                return Some(end);
+        if line.get(at) == Some(&b'"') {
+            match string_end(line, at) {
+                Some(end) => at = end,
+                None => return After::Open,
             }
-            at = end;
         }
     }
 }
@@ -118,7 +125,12 @@ fn until(data: &[u8], at: usize, stops: impl Fn(u8) -> bool) -> usize {
 
 /// The place behind the closing quote of the string whose opening quote is at `at`.
 fn string_end(data: &[u8], at: usize) -> Option<usize> {
-    let mut at = at + 1;
+    closing_end(data, at + 1)
+}
+
+/// The place behind the quote that closes the string which `at` is within.
+fn closing_end(data: &[u8], at: usize) -> Option<usize> {
+    let mut at = at;
     loop {
         at += memchr::memchr2(b'"', b'\\', data.get(at..)?)?;
         match data[at] {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use thalweg_types::Error;
 
-use super::super::quotes::{Judge, Piece, Verdict, first_lines};
-use super::super::{RecordFormat as _, RefusedLine, Split, Splitter, mark_len, scan};
+use super::super::quotes::{After, Ahead, Grammar, Judge, Verdict};
+use super::super::{RecordFormat as _, Split, Splitter, mark_len, scan};
 use super::LineProtocolFormat;
-use super::grammar::{Next, broken_quote, is_alone, next_record_within};
+use super::grammar::{Start, after, is_alone, next_start};
 
 pub(super) struct LineProtocolSplitter {
     format: Arc<LineProtocolFormat>,
@@ -23,37 +23,25 @@ impl LineProtocolSplitter {
     /// The judge, which is made when it is wanted first. A text hardly has a line that reads as a point.
     fn judge(&mut self) -> &mut Judge {
         let format = &self.format;
-        self.judge.get_or_insert_with(|| Judge {
-            decoder: format.decoder(),
-            max_lines: format.max_lines,
-            texts_tell: true,
-        })
+        self.judge
+            .get_or_insert_with(|| Judge::new(format.decoder(), format.max_record, format.max_lines, true))
+    }
+}
+
+struct Lines;
+
+impl Grammar for Lines {
+    fn after(&self, line: &[u8], is_open: bool) -> After {
+        after(line, is_open)
     }
 
-    /// Whether the record over several lines that `record` begins with is all there; `Err` where its first line is refused.
-    /// Those of one line that are too long are left to the decoder.
-    fn look_at(&mut self, record: &[u8], is_ended: bool) -> Result<Result<bool, RefusedLine>, Error> {
-        let max_record = self.format.max_record;
-        // More than it may have with its line end: the rest is not looked at, as it would not be waited for.
-        let text = &record[..record.len().min(max_record.saturating_add(2))];
-        let text = first_lines(text, self.format.max_lines);
-        let is_ended = is_ended && text.len() == record.len();
-        let piece = Piece { text, is_ended, broken: broken_quote(text) };
-        let verdict = self.judge().judge(piece, None, is_alone)?;
-        let len =
-            text.strip_suffix(b"\n").map_or(text, |text| text.strip_suffix(b"\r").unwrap_or(text)).len();
-        let is_too_long = if is_ended { len > max_record } else { text.len() > max_record + 1 };
-        Ok(match verdict {
-            Verdict::Stray(reason) => Err(RefusedLine::Quote(reason)),
-            _ if is_too_long => Err(RefusedLine::TooLong),
-            Verdict::Record => Ok(true),
-            Verdict::Open => Ok(false),
-        })
+    fn has_form(&self, line: &[u8]) -> bool {
+        is_alone(line)
     }
 }
 
 impl Splitter for LineProtocolSplitter {
-    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
+    fn split(&mut self, place: u64, data: &[u8], at_end: bool) -> Result<Split, Error> {
         let mut skip = 0;
         if !self.is_past_start {
             let Some(mark) = mark_len(data, at_end) else { return Ok(Split::default()) };
@@ -63,31 +51,36 @@ impl Splitter for LineProtocolSplitter {
         let rest = &data[skip..];
         let (mut end, mut records, mut refused, mut is_in_comment) = (0, 0_usize, None, false);
         loop {
-            // A place between records, a record that is all there with its line end, or the data's end.
-            let (start, next) = match next_record_within(rest, end, self.format.max_lines) {
-                Next::Record { place, next } if at_end || (next > place.end && rest[next - 1] == b'\n') => {
-                    (place.start, Some(next))
-                }
-                // Blanks before a record belong to nothing, and are taken so that nobody waits with them.
-                Next::Record { place, .. } => (place.start, None),
-                Next::Open { start } => (start, None),
-                Next::End { in_comment } => {
+            let start = match next_start(rest, end) {
+                Start::Record(start) => start,
+                Start::End { in_comment } => {
                     (end, is_in_comment) = (rest.len(), in_comment);
                     break;
                 }
             };
-            let record = &rest[start..next.unwrap_or(rest.len())];
-            let line_end = memchr::memchr(b'\n', record);
-            let is_one_line = line_end.is_none_or(|line_end| line_end + 1 == record.len());
-            let is_there =
-                if is_one_line { Ok(next.is_some()) } else { self.look_at(record, next.is_some())? };
-            match (is_there, next) {
-                (Ok(true), Some(next)) => (end, records) = (next, records + 1),
-                (is_there, _) => {
-                    (end, refused) = (start, is_there.err());
-                    break;
+            // Blanks before a record belong to nothing, and are taken so that nobody waits with them.
+            end = start;
+            let ahead = &rest[start..];
+            let first = memchr::memchr(b'\n', ahead).map(|end| end + 1);
+            let is_closed = after(&ahead[..first.unwrap_or(ahead.len())], false) == After::Ends;
+            let record = match first {
+                Some(first) if !is_closed => {
+                    let place = place + (skip + start) as u64;
+                    let ahead = Ahead { place, data: ahead, at_end, preamble: None };
+                    match self.judge().judge(ahead, first, &Lines)? {
+                        Verdict::Record(bytes) => bytes,
+                        Verdict::Open => break,
+                        Verdict::Refused(line) => {
+                            refused = Some(line);
+                            break;
+                        }
+                    }
                 }
-            }
+                Some(first) => first,
+                None if at_end && is_closed => ahead.len(),
+                None => break,
+            };
+            (end, records) = (start + record, records + 1);
         }
         Ok(Split {
             skip,
@@ -101,7 +94,7 @@ impl Splitter for LineProtocolSplitter {
         })
     }
 
-    fn is_stray(&mut self, data: &[u8]) -> Result<bool, Error> {
-        self.judge().has_record_behind(data, None, is_alone)
+    fn is_stray(&mut self, place: u64, data: &[u8]) -> Result<bool, Error> {
+        self.judge().has_record_behind(Ahead { place, data, at_end: false, preamble: None }, &Lines)
     }
 }

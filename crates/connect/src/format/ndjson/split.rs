@@ -11,7 +11,7 @@ pub(super) struct NdjsonSplitter {
 }
 
 impl Splitter for NdjsonSplitter {
-    fn split(&mut self, data: &[u8], at_end: bool) -> Result<Split, Error> {
+    fn split(&mut self, _: u64, data: &[u8], at_end: bool) -> Result<Split, Error> {
         let mut skip = 0;
         if !self.is_past_start {
             let Some(mark) = mark_len(data, at_end) else { return Ok(Split::default()) };

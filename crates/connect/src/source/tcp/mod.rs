@@ -85,7 +85,7 @@ impl SourcePlugin for TcpPlugin {
 
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
         let listen = context.options.text("listen").unwrap_or_default();
-        bound(listen).map(drop).map_err(|error| error.context(format!("source {:?}", context.name)))
+        bound(listen).map(drop)
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
@@ -97,8 +97,7 @@ impl SourcePlugin for TcpPlugin {
             Duration::from_micros(micros.unsigned_abs()).max(Duration::from_millis(1))
         });
         let settings = Settings { connections, idle };
-        let source = TcpSource::bind(listen, Arc::clone(&format), queue, settings)
-            .map_err(|error| error.context(format!("source {:?}", context.name)))?;
+        let source = TcpSource::bind(listen, Arc::clone(&format), queue, settings)?;
         let address = source.address();
         let counts = Arc::clone(&source.counts);
         info!(source = %context.name, %address, "listening on tcp");
