@@ -1,6 +1,7 @@
 //! `POST /v1/jobs/{job}/sources/{source}`: records in, answers out.
 //!
-//! The way of every record, so nothing on it blocks or changes threads: the body goes to the source's door as it came. A
+//! The way of every record, so nothing on it blocks or changes threads: the body goes to the source's door as it came. Only
+//! a large one is cut into records on a thread that may be long about it. A
 //! reply that is small and all there is one buffer with its length; any other leaves as it comes, in chunks (`answers`).
 
 use axum::body::Body;
@@ -9,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::json;
 use thalweg_connect::{Begun, Replies, Submitted};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::answers::{Answers, UNKNOWN_HINT, overdue, stopped};
@@ -21,6 +23,9 @@ use crate::params::wants_reply;
 
 /// The longest reply that is sent as one piece.
 const ONE_PIECE: usize = 64 << 10;
+
+/// The longest body that is cut into records where it arrived: what takes longest of such ones takes a millisecond or two.
+const CUT_HERE: usize = 64 << 10;
 
 pub(super) async fn post(
     app: &App,
@@ -36,7 +41,14 @@ pub(super) async fn post(
     )?;
     let door = app.control.ingress(job, source)?;
     let held = app.bodies.read(&parts.headers, body, app.options.max_body_bytes).await?;
-    let Submitted { records, replies } = door.submit(held.bytes.clone(), wants_reply)?;
+    let bytes = held.bytes.clone();
+    let submitted = if bytes.len() <= CUT_HERE {
+        door.submit(bytes, wants_reply)
+    } else {
+        let cutting = spawn_blocking(move || door.submit(bytes, wants_reply)).await;
+        cutting.map_err(|error| ApiError::new(Code::Internal, format!("cut a body into records: {error}")))?
+    };
+    let Submitted { records, replies } = submitted?;
     // The source's own queue holds the body from here on, within its own bound.
     drop(held);
     let Some(mut replies) = replies else { return accepted(records) };
