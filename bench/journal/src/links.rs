@@ -34,7 +34,7 @@ pub(crate) fn run(batches: Vec<Batch>, by_key: bool, workers: usize, time: Durat
                 until: Instant::now() + time,
                 sent: Arc::clone(&sent),
             }),
-            scout: None,
+            by_time: false,
             decoder: Box::new(move |_| Ok(Box::new(Ready(Arc::clone(&batches))))),
             parallelism: tasks,
             schema: messages::schema(),

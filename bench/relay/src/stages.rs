@@ -55,7 +55,7 @@ pub(crate) fn graph<const P: usize>(name: &str, arguments: &Arguments, meter: &A
         sources: vec![SourceNode {
             name: "packets".into(),
             source: Box::new(numbers),
-            scout: None,
+            by_time: false,
             decoder: Box::new(|_| Ok(Box::new(Make::<P>(Columns::new())))),
             parallelism: tasks,
             schema: packets::schema(),

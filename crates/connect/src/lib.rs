@@ -6,6 +6,7 @@
 
 pub mod format;
 pub mod generate;
+pub mod paths;
 pub mod plugin;
 pub mod reach;
 pub mod registry;

@@ -321,8 +321,8 @@ pub trait SourcePlugin: Send + Sync {
     /// Whether records arrive as they happen, so that `max_ahead` has a default.
     fn is_live(&self) -> bool;
 
-    /// Whether its records have an end and are outside, so that a second one can be opened beside it that looks ahead, and it
-    /// gives again as many of them as it is asked for: such sources are read by event time together, where they have one.
+    /// Whether its records have an end and are outside, so that scouts can look ahead in it
+    /// ([`thalweg_flow::Source::scouts`]): such sources are read by event time together, where they have one.
     fn has_end(&self, options: &Options) -> bool {
         let _ = options;
         false

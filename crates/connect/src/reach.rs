@@ -138,6 +138,11 @@ impl JobPath {
         &self.path
     }
 
+    /// A file that was found where this path leads: who opens it has to verify it.
+    pub(crate) fn found(&self, path: PathBuf) -> Self {
+        Self { path, reach: self.reach.clone() }
+    }
+
     /// Looks once more whether the path may be named: for what opens it by itself, just before it does.
     ///
     /// # Errors

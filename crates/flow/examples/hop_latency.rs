@@ -124,7 +124,7 @@ fn graph(probe: &Arc<Probe>) -> Graph {
         sources: vec![SourceNode {
             name: "one by one".into(),
             source: Box::new(source),
-            scout: None,
+            by_time: false,
             decoder: Box::new(|_| Ok(Box::new(Make))),
             parallelism: 1,
             schema: schema(),

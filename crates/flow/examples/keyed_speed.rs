@@ -147,7 +147,7 @@ fn graph(records: u64, total: &Arc<Total>) -> Graph {
         sources: vec![SourceNode {
             name: "records".into(),
             source: Box::new(Offsets { next: 0, total: records }),
-            scout: None,
+            by_time: false,
             decoder: Box::new(|_| Ok(Box::new(Make))),
             parallelism: 1,
             schema: schema(),

@@ -17,7 +17,7 @@ use thalweg_types::{Error, Seq};
 use crate::job::{Job, JobCore};
 use crate::link::Link;
 use crate::ring::{Bounds, Flow, Receiver, Sender, ring};
-use crate::sequencer::{Feed, Scout, Sequencer};
+use crate::sequencer::{Feed, Scouts, Sequencer};
 use crate::shell::{Kind, Shell};
 use crate::stage::{Body, Port, Stage};
 use crate::stats::{
@@ -513,16 +513,14 @@ impl<'a> Builder<'a> {
             });
             let name = Arc::clone(&feed.name);
             let not_started = |error: Error| error.context(format_args!("start source {name:?}"));
-            if let Some((mut scout, decoder)) = source.scout {
+            if source.by_time {
                 let info = TaskInfo {
                     job: Arc::clone(&self.graph.job),
                     operator: Arc::clone(&feed.name),
                     index: 0,
                     tasks: 1,
                 };
-                let decoder = decoder(&info).map_err(not_started)?;
-                scout.start(waker.clone()).map_err(not_started)?;
-                feed.scout = Some(Scout::new(scout, decoder));
+                feed.scouts = Some(Scouts::new((source.decoder)(&info).map_err(not_started)?));
             }
             feed.source.start(waker).map_err(not_started)?;
             feeds.push(feed);

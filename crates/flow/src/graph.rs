@@ -20,9 +20,9 @@ pub type TaskFactory<T> = Box<dyn Fn(&TaskInfo) -> Result<Box<T>, Error> + Send 
 pub struct SourceNode {
     pub name: Arc<str>,
     pub source: Box<dyn Source>,
-    /// The same source once more, with a decoder of its own, where it is read by event time with the others that have one:
-    /// its records are looked at ahead of those of `source`, which gives what it gave ([`Source::replay`]).
-    pub scout: Option<(Box<dyn Source>, TaskFactory<dyn Decoder>)>,
+    /// It is read by event time, with the others that are: its scouts look ahead ([`Source::scouts`]), and it gives what is
+    /// next ([`Source::take`]).
+    pub by_time: bool,
     pub decoder: TaskFactory<dyn Decoder>,
     /// How many tasks decode.
     pub parallelism: u32,

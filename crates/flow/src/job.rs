@@ -469,14 +469,10 @@ impl JobCore {
         self.ended.notify_all();
     }
 
-    /// `SOURCE@OFFSET` of a record, as long as its run is remembered. Partitions above 0 are named too.
+    /// `SOURCE@OFFSET` of a record, as long as its run is remembered.
     pub(crate) fn record_name(&self, seq: Seq) -> Option<String> {
         let place = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(seq)?;
-        let source = &self.sources[place.source];
-        Some(match place.partition {
-            0 => format!("{source}@{}", place.offset),
-            partition => format!("{source}[{partition}]@{}", place.offset),
-        })
+        Some(format!("{}@{}", self.sources[place.source], place.offset))
     }
 
     /// Source and offset of a record, as long as its run is remembered.

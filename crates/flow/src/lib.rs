@@ -79,6 +79,6 @@ pub use record::{
 pub use runtime::Runtime;
 pub use source::{
     AgentCounts, AgentStats, DatagramCounts, DatagramStats, DatagramView, Decoded, Decoder, LeftBlock,
-    Payload, Poll, RawBlock, ReplayRun, Source, SourceProgress, Waker,
+    Payload, Poll, RawBlock, ReplayRun, ScoutReader, Source, SourceProgress, Waker,
 };
 pub use stats::{ClockStats, JobStats, LinkStats, OperatorStats, SourceStats, TaskStats};

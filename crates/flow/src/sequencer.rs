@@ -32,7 +32,7 @@ use crate::order::Place;
 use crate::ring::{Control, Data, Item, Sender, Sequenced};
 use crate::stats::{ClockStats, Counter, SourceCounters};
 use crate::worker::Verdict;
-pub(crate) use by_time::Scout;
+pub(crate) use by_time::Scouts;
 use replay::Replay;
 
 use crate::{
@@ -128,7 +128,7 @@ pub(crate) struct Feed {
     pub progress: Arc<Mutex<Option<SourceProgress>>>,
     pub datagrams: Option<DatagramView>,
     /// It is read by event time, with the others that have one.
-    pub scout: Option<Scout>,
+    pub scouts: Option<Scouts>,
     /// Where blocks are kept as they were received.
     received: Option<Arc<dyn FindReceived>>,
     turn: usize,
@@ -173,7 +173,7 @@ impl Feed {
             counters: Arc::default(),
             progress: Arc::default(),
             datagrams,
-            scout: None,
+            scouts: None,
             received: None,
             turn: 0,
             state: FeedState::Ready,
@@ -183,7 +183,7 @@ impl Feed {
     /// Nothing more comes from the source.
     fn end(&mut self) {
         self.state = FeedState::Ended;
-        self.scout = None;
+        self.scouts = None;
         self.counters.ended.store(true, Ordering::Relaxed);
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = self.source.progress();
     }
@@ -416,7 +416,7 @@ impl Sequencer {
         if requests.drain && !self.draining {
             self.draining = true;
             for (index, feed) in self.feeds.iter_mut().enumerate() {
-                if feed.scout.is_some() {
+                if feed.scouts.is_some() {
                     // It is left where it stands, as it would be without the others.
                     feed.end();
                 } else if feed.state != FeedState::Ended {
@@ -466,7 +466,7 @@ impl Sequencer {
         for step in 0..count {
             let index = (self.turn + step) % count;
             let feed = &mut self.feeds[index];
-            if feed.scout.is_some() || !feed.is_ready(now) {
+            if feed.scouts.is_some() || !feed.is_ready(now) {
                 continue;
             }
             if !feed.has_room() {

@@ -218,6 +218,35 @@ pub trait Source: Send {
         Ok(None)
     }
 
+    /// Whether it has several partitions, which are read by time where they have one.
+    fn is_parted(&self) -> bool {
+        false
+    }
+
+    /// What looks ahead of it, a reader for each of its partitions that has an end, in the order of their numbers. Asked
+    /// once, behind [`Source::restore`] and a replay: each begins where the source stands.
+    ///
+    /// # Errors
+    /// Where nobody can.
+    fn scouts(&mut self) -> Result<Vec<ScoutReader>, Error> {
+        Err(Error::internal("this source cannot be looked ahead in"))
+    }
+
+    /// Gives records of a partition from where it stands there, one at least and `count` at most, about `max_bytes` of them. A
+    /// scout has seen that they are there.
+    ///
+    /// # Errors
+    /// If they are not there any more.
+    fn take(&mut self, partition: PartitionId, count: u64, max_bytes: usize) -> Result<RawBlock, Error> {
+        let _ = (partition, count, max_bytes);
+        Err(Error::internal("this source cannot be told what to give"))
+    }
+
+    /// The scout of a partition has found its end, and all of it was taken.
+    fn finished(&mut self, partition: PartitionId) {
+        let _ = partition;
+    }
+
     /// Orderly end: accept nothing new, give what is there, then [`Poll::End`].
     fn drain(&mut self);
 
@@ -229,6 +258,14 @@ pub trait Source: Send {
     fn datagrams(&self) -> Option<DatagramView> {
         None
     }
+}
+
+/// Reads one partition of a source ahead of it ([`Source::scouts`]). What it gives is looked at for its times alone: its
+/// offsets mean nothing.
+pub struct ScoutReader {
+    pub partition: PartitionId,
+    /// Opens it, from where the source stood; may be called again.
+    pub open: Box<dyn Fn() -> Result<Box<dyn Source>, Error> + Send>,
 }
 
 /// What a block became.

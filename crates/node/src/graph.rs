@@ -252,7 +252,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn sources(&mut self, skips: &[Skip], store: Option<&mut Store>) -> Result<Vec<SourceNode>, Error> {
         let mut opened = Vec::new();
-        // One alone needs no other to be read by time.
+        // One partition alone needs no other to be read by time.
         let are_merged = self.job.sources.iter().filter(|source| source.by_time).count() > 1;
         for (place, source) in self.job.sources.iter().enumerate() {
             let offsets: Vec<u64> =
@@ -263,9 +263,7 @@ impl Builder<'_> {
                 goes_on: store.is_some(),
                 ..source_context(self.job, source, self.folder.path())
             };
-            let open = |context: SourceContext| source.plugin.build(context).map_err(in_source(source));
-            let scout = if source.by_time && are_merged { Some(open(context.clone())?) } else { None };
-            let built = open(context)?;
+            let built = source.plugin.build(context).map_err(in_source(source))?;
             let kinds = source.plugin.outputs(&source.options).into_iter();
             let others: Vec<Schema> = kinds.skip(1).map(|kind| kind.schema).collect();
             let mut decoder = built.decoder;
@@ -273,7 +271,6 @@ impl Builder<'_> {
                 let schemas = std::iter::once(&built.schema).chain(&others).cloned().collect();
                 decoder = skipping(decoder, Arc::clone(&source.name), offsets, schemas);
             }
-            let scout = scout.map(|built| (built.source, built.decoder));
             if let Some((ingress, replies)) = built.ingress {
                 self.ingresses.insert(Arc::clone(&source.name), ingress);
                 self.replies.push((place, replies));
@@ -287,8 +284,8 @@ impl Builder<'_> {
             let name = self.unique(&source.name, "source");
             let node = SourceNode {
                 name,
+                by_time: source.by_time && (are_merged || built.source.is_parted()),
                 source: built.source,
-                scout,
                 decoder,
                 parallelism: source.tasks,
                 schema: built.schema,

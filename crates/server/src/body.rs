@@ -1,14 +1,17 @@
 //! Bodies: what kind they may be, how large, how slow, and how much of them is held at once.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::error::{ApiError, Code};
@@ -38,7 +41,7 @@ impl Bodies {
         Self { room: Arc::new(Semaphore::new(max_held.min(Semaphore::MAX_PERMITS))), patience }
     }
 
-    /// Reads a body of at most `limit` bytes.
+    /// Reads a body of at most `limit` bytes, packed and unpacked.
     pub(crate) async fn read(
         &self,
         headers: &HeaderMap,
@@ -49,23 +52,23 @@ impl Bodies {
         if announced > limit as u64 {
             return Err(too_large(limit));
         }
-        if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
-            && encoding.as_bytes() != b"identity"
-        {
-            return Err(ApiError::new(
-                Code::UnsupportedMediaType,
-                format!("content encoding {:?}", encoding.to_str().unwrap_or("?")),
-            )
-            .hint("send the body as it is, not compressed"));
+        let is_packed = is_packed(headers)?;
+        let held = match timeout(self.patience, self.collect(body, announced as usize, limit)).await {
+            Ok(held) => held?,
+            Err(_) => {
+                return Err(ApiError::new(
+                    Code::BodyTimeout,
+                    format!("the body did not arrive within {:?}", self.patience),
+                )
+                .closing());
+            }
+        };
+        if !is_packed {
+            return Ok(held);
         }
-        match timeout(self.patience, self.collect(body, announced as usize, limit)).await {
-            Ok(held) => held,
-            Err(_) => Err(ApiError::new(
-                Code::BodyTimeout,
-                format!("the body did not arrive within {:?}", self.patience),
-            )
-            .closing()),
-        }
+        let room = Arc::clone(&self.room);
+        let unpacking = spawn_blocking(move || unpacked(&held.bytes, limit, &room)).await;
+        unpacking.map_err(|error| ApiError::new(Code::Internal, format!("unpack a body: {error}")))?
     }
 
     async fn collect(&self, body: &mut Body, announced: usize, limit: usize) -> Result<Held, ApiError> {
@@ -85,11 +88,7 @@ impl Bodies {
             if first.len().max(all.len()) + data.len() > limit {
                 return Err(too_large(limit));
             }
-            let more = self.reserve(data.len())?;
-            match &mut share {
-                Some(share) => share.merge(more),
-                None => share = Some(more),
-            }
+            reserve(&self.room, data.len(), &mut share)?;
             if first.is_empty() && all.is_empty() {
                 first = data;
                 continue;
@@ -104,14 +103,62 @@ impl Bodies {
         let bytes = if all.is_empty() { first } else { all.freeze() };
         Ok(Held { bytes, _share: share })
     }
+}
 
-    fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-        let count = u32::try_from(bytes).unwrap_or(u32::MAX);
-        Arc::clone(&self.room).try_acquire_many_owned(count).map_err(|_| {
-            ApiError::new(Code::Overloaded, "too many bytes of requests are held at once")
-                .hint("send again later, or send smaller bodies")
-                .closing()
-        })
+/// Takes room for so many bytes more.
+fn reserve(
+    room: &Arc<Semaphore>,
+    bytes: usize,
+    share: &mut Option<OwnedSemaphorePermit>,
+) -> Result<(), ApiError> {
+    let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let more = Arc::clone(room).try_acquire_many_owned(count).map_err(|_| {
+        ApiError::new(Code::Overloaded, "too many bytes of requests are held at once")
+            .hint("send again later, or send smaller bodies")
+            .closing()
+    })?;
+    match share {
+        Some(share) => share.merge(more),
+        None => *share = Some(more),
+    }
+    Ok(())
+}
+
+/// Whether a body is packed by gzip.
+fn is_packed(headers: &HeaderMap) -> Result<bool, ApiError> {
+    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return Ok(false) };
+    match encoding.as_bytes().to_ascii_lowercase().trim_ascii() {
+        b"identity" => Ok(false),
+        b"gzip" | b"x-gzip" => Ok(true),
+        _ => {
+            let what = format!("content encoding {:?}", encoding.to_str().unwrap_or("?"));
+            let error = ApiError::new(Code::UnsupportedMediaType, what);
+            Err(error.hint("send the body as it is, or with `content-encoding: gzip`"))
+        }
+    }
+}
+
+/// What all members of a packed body hold, of which there may be far more: room is taken as it comes.
+fn unpacked(packed: &[u8], limit: usize, room: &Arc<Semaphore>) -> Result<Held, ApiError> {
+    let mut unpacking = MultiGzDecoder::new(packed);
+    let (mut all, mut share) = (Vec::new(), None);
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let count = unpacking.read(&mut piece).map_err(|error| {
+            ApiError::new(
+                Code::InvalidRequest,
+                format!("unpack the body: expected whole gzip members: {error}"),
+            )
+            .hint("pack it with gzip, or leave `content-encoding` out")
+        })?;
+        if count == 0 {
+            return Ok(Held { bytes: all.into(), _share: share });
+        }
+        if all.len() + count > limit {
+            return Err(too_large(limit));
+        }
+        reserve(room, count, &mut share)?;
+        all.extend_from_slice(&piece[..count]);
     }
 }
 

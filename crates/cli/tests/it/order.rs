@@ -88,6 +88,34 @@ fn files_that_were_read_in_part_go_on_side_by_side() {
     assert!(right(&counts), "{:?}", &counts[1_990..2_040]);
 }
 
+/// Files of one source, of which more come; one of them packed.
+#[test]
+fn files_of_one_source_are_read_side_by_side_and_the_next_days_go_on() {
+    let path = "path: 'day-*/?.csv*'";
+    let job = JOB.replace("path: a.csv", path).replace(
+        "  b: { type: file, path: b.csv, schema: { ts: timestamp(ms), k: string }, time: ts }\n",
+        "",
+    );
+    let job = job.replace("[a, b]", "a");
+    let place = place(&job);
+    let day = |number: u64| {
+        std::fs::create_dir(place.path().join(format!("day-{number}"))).expect("a folder");
+        for name in ["a", "b"] {
+            let text = hours(name, 1_000 * number, 1_000);
+            place.write(&format!("day-{number}/{name}.csv"), text.as_bytes());
+        }
+    };
+    let run = ["run", "job.yaml", "--data-dir", "D"];
+    day(0);
+    let packed = std::process::Command::new("gzip").arg(place.path().join("day-0/b.csv")).status();
+    assert!(packed.expect("gzip").success());
+    place.thalweg(&run).ends_with(0);
+    day(1);
+    place.thalweg(&run).ends_with(0);
+    let counts = counts(&place);
+    assert!(right(&counts), "{:?}", &counts[1_990..2_040]);
+}
+
 #[test]
 fn only_what_has_an_end_and_a_time_is_read_by_time() {
     for (job, said) in [

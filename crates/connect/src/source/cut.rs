@@ -18,7 +18,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use thalweg_flow::Payload;
 use thalweg_types::{Error, format_size};
 
-use super::known::BEFORE;
+use super::file::BEFORE;
 use crate::format::{
     DEFAULT_MAX_RECORD, OPEN_AT_END, Preamble, RecordFormat, RefusedLine, Split, Splitter, too_long,
 };
@@ -38,6 +38,8 @@ const KEPT_OF_UNFINISHED: usize = 64 << 10;
 /// What a source knows of a block that its decoder needs.
 #[derive(Clone, Default)]
 pub struct BlockContext {
+    /// The file that it is from, where a source has several.
+    pub file: Option<Arc<str>>,
     /// Number of the block's first line in its file, from 1; `None` where lines have no place.
     pub first_line: Option<u64>,
     /// What the stream said about itself before its records.
@@ -502,7 +504,8 @@ impl Cutter {
         let preamble_text = preamble.as_ref().and(self.preamble_text.clone());
         let first_line = self.lines.map(|lines| lines + 1);
         let says_nothing = preamble.is_none() && first_line.is_none() && refused.is_none();
-        (!says_nothing).then(|| Arc::new(BlockContext { first_line, preamble, preamble_text, refused }))
+        (!says_nothing)
+            .then(|| Arc::new(BlockContext { file: None, first_line, preamble, preamble_text, refused }))
     }
 }
 

@@ -355,7 +355,10 @@ impl Place<'_> {
             let first_line = self.context.and_then(|context| context.first_line);
             line.append_option(first_line.map(|first| first + lines_at.1));
             code.append_value(&record.code);
-            reason.append_value(&record.reason);
+            match self.context.and_then(|context| context.file.as_ref()) {
+                None => reason.append_value(&record.reason),
+                Some(file) => reason.append_value(format!("{}, in {file:?}", record.reason)),
+            }
             raw.append_value(&data[record.raw.clone()]);
         }
         let columns: Vec<ArrayRef> = vec![

@@ -12,7 +12,6 @@ pub mod generator;
 pub(crate) mod handover;
 pub mod http;
 mod journal;
-mod known;
 pub mod pcap;
 mod poison;
 pub mod sflow;

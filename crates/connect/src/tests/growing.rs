@@ -40,7 +40,7 @@ impl Form {
     /// A source of a job that goes on.
     fn build(&self, path: &Path, follow: bool) -> Result<BuiltSource, Error> {
         let schema = schema("ts: timestamp(ms); k: string; x: float64");
-        let entries = [("path", path_value(path)), ("follow", OptionValue::Bool(follow))];
+        let entries = [("path", paths_value([path])), ("follow", OptionValue::Bool(follow))];
         let context = context(&schema, Some(self.format.clone()), &entries);
         Registry::builtin().source("file").unwrap().build(SourceContext { goes_on: true, ..context })
     }

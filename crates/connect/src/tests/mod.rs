@@ -4,6 +4,7 @@ mod csv;
 mod cutting;
 mod drive;
 mod fake_influx;
+mod files;
 mod flows;
 mod generators;
 mod growing;
@@ -56,6 +57,18 @@ fn options(entries: &[(&str, OptionValue)]) -> Options {
 
 fn path_value(path: impl AsRef<std::path::Path>) -> OptionValue {
     OptionValue::Path(path.as_ref().to_path_buf().into())
+}
+
+fn paths_value(paths: impl IntoIterator<Item = impl AsRef<std::path::Path>>) -> OptionValue {
+    OptionValue::Paths(paths.into_iter().map(|path| path.as_ref().to_path_buf().into()).collect())
+}
+
+/// One gzip member.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, bytes)
+        .and_then(|()| encoder.finish())
+        .expect("a vector takes every byte")
 }
 
 fn secret(reference: &str) -> OptionValue {

@@ -28,7 +28,7 @@ fn open(format: &str, path: &Path, entries: &[(&str, OptionValue)]) -> BuiltSour
 }
 
 fn open_as(format: FormatSpec, path: &Path, entries: &[(&str, OptionValue)]) -> BuiltSource {
-    let mut all = vec![("path", path_value(path))];
+    let mut all = vec![("path", paths_value([path]))];
     all.extend_from_slice(entries);
     let registry = Registry::builtin();
     registry.source("file").unwrap().build(context(&fields(), Some(format), &all)).unwrap()
@@ -56,6 +56,7 @@ proptest! {
     #[test]
     fn a_file_goes_on_from_any_record(
         which in 0..TEXTS.len(),
+        packed in prop::option::of(0_usize..60),
         block in 1_usize..60,
         polls in 0_usize..12,
         runs in prop::collection::vec(1_u64..5, 0..6),
@@ -63,7 +64,7 @@ proptest! {
         let (format, content) = TEXTS[which];
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("in");
-        std::fs::write(&path, content).unwrap();
+        std::fs::write(&path, packed.map_or(content.into(), |cut| packed_in_two(content, cut))).unwrap();
         let whole = rest(&mut open(format, &path, &[]), 1 << 16);
         let total = whole.len() as u64;
 
@@ -93,6 +94,12 @@ proptest! {
         let expected: BTreeMap<u64, String> = whole.into_iter().filter(|(offset, _)| *offset >= position.next).collect();
         prop_assert_eq!(lines, expected);
     }
+}
+
+/// Two gzip members, cut anywhere.
+fn packed_in_two(content: &str, cut: usize) -> Vec<u8> {
+    let (first, second) = content.as_bytes().split_at(cut.min(content.len()));
+    [gzip(first), gzip(second)].concat()
 }
 
 /// What a source that goes on from `position` gives.

@@ -26,7 +26,7 @@ fn build(name: &str, format: FormatSpec, entries: &[(&str, OptionValue)]) -> Res
 }
 
 fn path_option(path: &Path) -> (&'static str, OptionValue) {
-    ("path", path_value(path))
+    ("path", paths_value([path]))
 }
 
 fn append(path: &Path, content: &str) {
@@ -66,7 +66,9 @@ fn what_is_wrong_with_a_file_is_said_before_the_start() {
     let error = |path: &Path| build("file", spec("csv", &[]), &[path_option(path)]).err().unwrap();
     assert!(error(&path).chain().contains("the CSV header lacks field \"n\""), "{}", error(&path).chain());
     assert!(error(&path).chain().starts_with("read "), "{}", error(&path).chain());
-    assert!(error(folder.path()).chain().contains("expected a file, got a folder"));
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let empty = error(&folder.path().join("empty"));
+    assert!(empty.chain().starts_with("no file is or matches "), "{}", empty.chain());
     let missing = error(&folder.path().join("none.csv"));
     assert_eq!(missing.class(), thalweg_types::Class::User);
     assert!(missing.chain().contains("No such file"));
@@ -255,7 +257,7 @@ fn a_pipe_is_opened_without_its_writer_and_ends_after_it() {
     let mut built = build("file", spec("csv", &[]), &[path_option(&path)]).unwrap();
     built.source.drain();
     assert!(matches!(built.source.poll(1 << 18, ARRIVAL), Ok(Poll::End)));
-    let error = build("pcap", spec("ndjson", &[]), &[path_option(&path)]).err().unwrap();
+    let error = build("pcap", spec("ndjson", &[]), &[("path", path_value(&path))]).err().unwrap();
     assert!(error.message().contains("expected a file, got a pipe"), "{error}");
 }
 

@@ -1,13 +1,14 @@
-//! Sources that are read by event time: of several, the one whose own time is least is numbered next.
+//! Sources that are read by event time: of several partitions, the one whose own time is least is numbered next.
 //!
-//! The own time of a source is the greatest event time that it has given, as it is for a task. So records of one source keep
-//! their order, and none is later behind the merge than it was in its source, whatever its disorder: when a record is
-//! numbered, no source that is read so has gone further than this record's own had. Of equal times the source that the
-//! job names first is first.
+//! The own time of a partition is the greatest event time that it has given, as it is for a task. So records of one partition
+//! keep their order, and none is later behind the merge than it was in its partition, whatever its disorder: when a record
+//! is numbered, no partition that is read so has gone further than this record's own had. Of equal times the source that the
+//! job names first is first, then the partition with the lowest number.
 //!
-//! To know times before there are numbers, each of these sources has a *scout*: the same source opened once more, which is read
-//! and decoded a block ahead. The source itself gives the records then, as many as are to be numbered, and never stands behind
-//! any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of one block.
+//! To know times before there are numbers, each partition has a *scout*: a reader of its own ([`Source::scouts`]) whose
+//! records are decoded a block ahead. The source itself gives the records then, as many as are to be numbered, and never stands
+//! behind any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of one
+//! block; where there are many, one that has not begun is closed again once the time of its first record is known.
 //!
 //! After a restart the own time begins with the first record that is read then: the order of what is not numbered yet may be
 //! another one than without the restart, if records are out of order there.
@@ -15,75 +16,116 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use thalweg_types::{Error, Micros, Offset, PartitionId, Seq, SeqRange};
+use thalweg_types::{Error, Micros, PartitionId, Seq, SeqRange};
 
 use super::{FeedState, Sequencer};
-use crate::{Decoded, Decoder, Poll, RawBlock, ReplayRun, Source};
+use crate::{Decoded, Decoder, Poll, RawBlock, ScoutReader, Source};
 
-/// What looks ahead in a source.
-pub(crate) struct Scout {
-    source: Box<dyn Source>,
+/// Scouts of a source that stay open before their turn has come.
+const MOST_KEPT: usize = 64;
+
+/// Scouts of a source that may be open: each of its partitions has two open files then.
+const MOST_OPEN: usize = 1_000;
+
+/// What looks ahead in the partitions of a source.
+pub(crate) struct Scouts {
     decoder: Box<dyn Decoder>,
-    /// It has gone to where its source stood when the first new record was wanted.
-    is_placed: bool,
-    ahead: Option<Ahead>,
+    /// Those that have not come to their end; `None` before the first new record is wanted.
+    left: Option<Vec<Scout>>,
+}
+
+struct Scout {
+    reader: ScoutReader,
+    source: Option<Box<dyn Source>>,
+    head: Head,
     /// The greatest event time so far.
     newest: Micros,
 }
 
-/// A block that the scout has read and the source has not given yet, or not all of it.
-struct Ahead {
-    partition: PartitionId,
-    first: Offset,
-    /// The source's own time at each record.
-    times: Vec<Micros>,
-    /// Records that the source has given.
-    given: usize,
+/// What is known of the next records of a partition.
+enum Head {
+    Unknown,
+    /// The time of the first one; the scout is closed.
+    First(Micros),
+    /// The partition's own time at each, and how many of them the source has given.
+    Times(Vec<Micros>, usize),
+    Ended,
 }
 
-impl Ahead {
-    fn time(&self) -> Micros {
-        self.times[self.given]
+/// What is numbered first has the least of these: own time, place of the source, partition.
+type Rank = (Micros, usize, PartitionId);
+
+impl Scouts {
+    pub(crate) fn new(decoder: Box<dyn Decoder>) -> Self {
+        Self { decoder, left: None }
     }
 
-    /// How many of the records from here on are before another source, at most `u32::MAX`.
-    fn count_before(&self, other: Option<(Micros, usize)>, own: usize) -> u64 {
-        let rest = &self.times[self.given..];
-        match other {
-            None => rest.len() as u64,
-            Some(other) => rest.partition_point(|time| (*time, own) < other) as u64,
-        }
+    fn open(&self) -> usize {
+        self.left.iter().flatten().filter(|scout| scout.source.is_some()).count()
     }
 }
 
 impl Scout {
-    pub(crate) fn new(source: Box<dyn Source>, decoder: Box<dyn Decoder>) -> Self {
-        Self { source, decoder, is_placed: false, ahead: None, newest: Micros::MIN }
+    fn new(reader: ScoutReader) -> Self {
+        Self { reader, source: None, head: Head::Unknown, newest: Micros::MIN }
     }
 
-    /// Reads until it has a record ahead; what the source said where it has none.
-    fn look(&mut self, behind: &dyn Source, block_bytes: usize, now: Micros) -> Result<Option<Poll>, Error> {
-        if !std::mem::replace(&mut self.is_placed, true) {
-            let position = behind.position();
-            if position.next > 0 {
-                self.source.restore(&position)?;
-            }
+    fn time(&self) -> Option<Micros> {
+        match &self.head {
+            Head::First(time) => Some(*time),
+            Head::Times(times, given) => Some(times[*given]),
+            Head::Unknown | Head::Ended => None,
         }
-        while self.ahead.is_none() {
-            match self.source.poll(block_bytes, now)? {
-                Poll::Block(block) if block.count > 0 => self.ahead = Some(self.read(&block, now)),
+    }
+
+    /// How many of the records whose times are known are before another partition.
+    fn count_before(&self, other: Option<Rank>, source: usize) -> u64 {
+        let Head::Times(times, given) = &self.head else { return 1 };
+        let rest = &times[*given..];
+        let before = |time: &Micros| other.is_none_or(|other| (*time, source, self.reader.partition) < other);
+        (rest.partition_point(before) as u64).max(1)
+    }
+
+    /// Reads until it has records ahead, or has come to its end; what the source said where it has neither. With `is_brief` it
+    /// is closed again.
+    fn look(
+        &mut self,
+        decoder: &mut dyn Decoder,
+        is_brief: bool,
+        block_bytes: usize,
+        now: Micros,
+    ) -> Result<Option<Poll>, Error> {
+        let mut source = match self.source.take() {
+            Some(source) => source,
+            None => (self.reader.open)()?,
+        };
+        let times = loop {
+            match source.poll(block_bytes, now)? {
+                Poll::Block(block) if block.count > 0 => break self.read(decoder, &block, now),
                 Poll::Block(_) => {}
-                said => return Ok(Some(said)),
+                Poll::End => {
+                    self.head = Head::Ended;
+                    return Ok(None);
+                }
+                said => {
+                    self.source = Some(source);
+                    return Ok(Some(said));
+                }
             }
+        };
+        if is_brief {
+            (self.head, self.newest) = (Head::First(times[0]), Micros::MIN);
+        } else {
+            (self.head, self.source) = (Head::Times(times, 0), Some(source));
         }
         Ok(None)
     }
 
-    fn read(&mut self, block: &RawBlock, now: Micros) -> Ahead {
+    fn read(&mut self, decoder: &mut dyn Decoder, block: &RawBlock, now: Micros) -> Vec<Micros> {
         let range = SeqRange::new(0, Seq::from(block.count));
         let mut times = vec![Micros::MIN; block.count as usize];
         // What cannot be decoded fails where the source's own decoder comes to it, which names the record.
-        let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(block, range, now)));
+        let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(block, range, now)));
         if let Ok(Ok(Decoded { records, .. })) = decoded {
             for row in records.row_numbers() {
                 times[records.seq(row) as usize] = records.times()[row as usize];
@@ -94,73 +136,115 @@ impl Scout {
             self.newest = self.newest.max(*time);
             *time = self.newest;
         }
-        Ahead { partition: block.partition, first: block.first, times, given: 0 }
+        times
     }
 }
 
 impl Sequencer {
-    /// Numbers records of that source whose time is least, of those that are read by time; whether there were any.
+    /// Numbers records of that partition whose time is least, of those that are read by time; whether there were any.
     pub(super) fn take_by_time(&mut self) -> Result<bool, Error> {
-        let (block_bytes, now) = (self.options.block_bytes, self.clock.now());
-        // Least and second least time, with the place of their source.
-        let (mut least, mut second) = (None, None);
-        for (index, feed) in self.feeds.iter_mut().enumerate() {
-            let Some(scout) = feed.scout.as_mut().filter(|_| feed.state != FeedState::Ended) else {
+        let (mut least, mut second): (Option<Rank>, Option<Rank>) = (None, None);
+        for index in 0..self.feeds.len() {
+            if self.feeds[index].scouts.is_none() || self.feeds[index].state == FeedState::Ended {
                 continue;
-            };
-            if scout.ahead.is_none() {
-                feed.woken.store(false, Ordering::Release);
-                self.asking = Some(index);
-                match scout.look(feed.source.as_ref(), block_bytes, now)? {
-                    None => feed.state = FeedState::Ready,
-                    Some(Poll::End) => {
-                        feed.end();
-                        self.asking = None;
-                        continue;
-                    }
-                    // Nothing can be numbered before its time is known.
-                    Some(said) => {
-                        feed.state = FeedState::Waiting(match said {
-                            Poll::PendingUntil(until) => Some(until),
-                            _ => None,
-                        });
-                        self.asking = None;
-                        return Ok(false);
-                    }
-                }
-                self.asking = None;
             }
-            let head = scout.ahead.as_ref().map(|ahead| (ahead.time(), index));
-            second = [second, head].into_iter().flatten().min();
-            if least.is_none_or(|least| head < Some(least)) {
-                (least, second) = (head, least);
+            self.asking = Some(index);
+            let is_known = self.look_ahead(index)?;
+            self.asking = None;
+            // Nothing can be numbered before the time of all is known.
+            if !is_known {
+                return Ok(false);
+            }
+            let scouts = self.feeds[index].scouts.iter().flat_map(|scouts| scouts.left.iter().flatten());
+            for rank in scouts.filter_map(|scout| Some((scout.time()?, index, scout.reader.partition))) {
+                if least.is_none_or(|least| rank < least) {
+                    (least, second) = (Some(rank), least);
+                } else if second.is_none_or(|second| rank < second) {
+                    second = Some(rank);
+                }
             }
         }
-        let Some((_, index)) = least else { return Ok(false) };
+        let Some((_, index, partition)) = least else { return Ok(false) };
         let feed = &mut self.feeds[index];
         if !feed.has_room() {
             return Ok(false);
         }
-        let Some(ahead) = feed.scout.as_mut().and_then(|scout| scout.ahead.as_mut()) else {
-            return Ok(false);
-        };
-        let run = ReplayRun {
-            partition: ahead.partition,
-            first: ahead.first + ahead.given as Offset,
-            count: ahead.count_before(second, index).max(1),
-        };
+        let Some(scouts) = &mut feed.scouts else { return Ok(false) };
+        let open = scouts.open();
+        let scout = scouts.left.iter_mut().flatten().find(|scout| scout.reader.partition == partition);
+        let Some(scout) = scout else { return Ok(false) };
         self.asking = Some(index);
-        let block = feed.give_again(run, block_bytes)?;
-        if let Some(scout) = &mut feed.scout
-            && let Some(ahead) = &mut scout.ahead
-        {
-            ahead.given += block.count as usize;
-            if ahead.given == ahead.times.len() {
-                scout.ahead = None;
+        let (block_bytes, now) = (self.options.block_bytes, self.clock.now());
+        if matches!(scout.head, Head::First(_)) {
+            if open >= MOST_OPEN {
+                return Err(Error::user(format!(
+                    "source {:?} has more than {MOST_OPEN} files whose times overlap, and cannot read them by time",
+                    feed.name
+                ))
+                .with_hint("put them together, or read them one behind the other: `order: arrival`"));
+            }
+            scout.look(&mut *scouts.decoder, false, block_bytes, now)?;
+        }
+        let count = scout.count_before(second, index);
+        let block = feed.source.take(partition, count, block_bytes)?;
+        let taken = block.count as usize;
+        if taken == 0 || taken as u64 > count || block.partition != partition {
+            return Err(Error::internal(format!(
+                "source {:?} was to give {count} records of partition {partition} and gave {taken} of {}",
+                feed.name, block.partition
+            )));
+        }
+        if let Head::Times(times, given) = &mut scout.head {
+            *given += taken;
+            if *given == times.len() {
+                scout.head = Head::Unknown;
             }
         }
         self.number(index, block)?;
         self.asking = None;
+        Ok(true)
+    }
+
+    /// Finds out the next time of each partition of a source; `false` where one has nothing yet.
+    fn look_ahead(&mut self, index: usize) -> Result<bool, Error> {
+        let (block_bytes, now) = (self.options.block_bytes, self.clock.now());
+        let feed = &mut self.feeds[index];
+        let Some(scouts) = &mut feed.scouts else { return Ok(true) };
+        let mut open = scouts.open();
+        let left = match &mut scouts.left {
+            Some(left) => left,
+            none => {
+                let readers = feed.source.scouts()?.into_iter();
+                none.insert(readers.map(Scout::new).collect())
+            }
+        };
+        let mut has_ended = false;
+        for scout in left.iter_mut() {
+            if !matches!(scout.head, Head::Unknown) {
+                continue;
+            }
+            feed.woken.store(false, Ordering::Release);
+            let is_brief = scout.source.is_none() && open >= MOST_KEPT;
+            if let Some(said) = scout.look(&mut *scouts.decoder, is_brief, block_bytes, now)? {
+                feed.state = FeedState::Waiting(match said {
+                    Poll::PendingUntil(until) => Some(until),
+                    _ => None,
+                });
+                return Ok(false);
+            }
+            feed.state = FeedState::Ready;
+            open += usize::from(scout.source.is_some());
+            if matches!(scout.head, Head::Ended) {
+                feed.source.finished(scout.reader.partition);
+                has_ended = true;
+            }
+        }
+        if has_ended {
+            left.retain(|scout| !matches!(scout.head, Head::Ended));
+        }
+        if left.is_empty() {
+            feed.end();
+        }
         Ok(true)
     }
 }

@@ -4,55 +4,76 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_flow::{
-    Decoded, Decoder, Input, JobState, NodeId, Partitioning, Payload, Poll, RawBlock, ReplayRun, Source,
-    SourceNode, SourcePosition,
+    Decoded, Decoder, Input, JobState, NodeId, Partitioning, Payload, Poll, RawBlock, ScoutReader, Source,
+    SourceNode,
 };
-use thalweg_types::{Error, Micros, SeqRange};
+use thalweg_types::{Error, Micros, PartitionId, SeqRange};
 
 use crate::harness::*;
 
 /// Records by offset; one without a time is no record.
 type Times = Arc<Vec<Option<Micros>>>;
 
+/// Partitions with records of their own, numbered each from 0.
 struct Timed {
-    times: Times,
+    partitions: Vec<Timeline>,
     block: u64,
+}
+
+#[derive(Clone)]
+struct Timeline {
+    times: Times,
     next: u64,
-    /// It is the one that looks ahead.
-    is_scout: bool,
+    is_finished: bool,
+}
+
+/// Reads one of them.
+struct Ahead {
+    of: Timeline,
+    partition: PartitionId,
+    block: u64,
+}
+
+fn block(partition: PartitionId, of: &mut Timeline, count: u64) -> RawBlock {
+    of.next += count;
+    RawBlock { partition, first: of.next - count, count: count as u32, payload: Payload::Offsets }
+}
+
+impl Source for Ahead {
+    fn poll(&mut self, _max_bytes: usize, _now: Micros) -> Result<Poll, Error> {
+        match self.block.min(self.of.times.len() as u64 - self.of.next) {
+            0 => Ok(Poll::End),
+            count => Ok(Poll::Block(block(self.partition, &mut self.of, count))),
+        }
+    }
+
+    fn drain(&mut self) {}
 }
 
 impl Source for Timed {
     fn poll(&mut self, _max_bytes: usize, _now: Micros) -> Result<Poll, Error> {
-        assert!(self.is_scout, "the source itself is told how many records to give");
-        let count = self.block.min(self.times.len() as u64 - self.next) as u32;
-        if count == 0 {
-            return Ok(Poll::End);
-        }
-        self.next += u64::from(count);
-        Ok(Poll::Block(RawBlock {
-            partition: 0,
-            first: self.next - u64::from(count),
-            count,
-            payload: Payload::Offsets,
-        }))
+        panic!("it is told how many records to give")
     }
 
-    fn replay(&mut self, run: ReplayRun, _max_bytes: usize) -> Result<RawBlock, Error> {
-        assert!(!self.is_scout && run.first == self.next);
+    fn scouts(&mut self) -> Result<Vec<ScoutReader>, Error> {
+        let reader = |(partition, of): (usize, &Timeline)| {
+            let (of, partition, block) = (of.clone(), partition as PartitionId, self.block);
+            let open = move || Ok(Box::new(Ahead { of: of.clone(), partition, block }) as Box<dyn Source>);
+            ScoutReader { partition, open: Box::new(open) }
+        };
+        Ok(self.partitions.iter().enumerate().map(reader).collect())
+    }
+
+    fn take(&mut self, partition: PartitionId, count: u64, _max_bytes: usize) -> Result<RawBlock, Error> {
         // Fewer than were asked for, sometimes.
-        let count = run.count.min(self.block.max(2) - 1) as u32;
-        self.next += u64::from(count);
-        Ok(RawBlock { partition: 0, first: run.first, count, payload: Payload::Offsets })
+        let count = count.min(self.block.max(2) - 1);
+        Ok(block(partition, &mut self.partitions[partition as usize], count))
     }
 
-    fn position(&self) -> SourcePosition {
-        SourcePosition { next: self.next, place: Vec::new() }
-    }
-
-    fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
-        self.next = position.next;
-        Ok(())
+    fn finished(&mut self, partition: PartitionId) {
+        let of = &mut self.partitions[partition as usize];
+        assert!(!of.is_finished && of.next == of.times.len() as u64);
+        of.is_finished = true;
     }
 
     fn drain(&mut self) {}
@@ -60,43 +81,49 @@ impl Source for Timed {
 
 struct DecodeTimes {
     source: i64,
-    times: Times,
+    partitions: Vec<Times>,
+}
+
+/// Partitions of a source are told apart in the rows by thousands.
+fn place(source: i64, partition: usize) -> i64 {
+    source + 1_000 * partition as i64
 }
 
 impl Decoder for DecodeTimes {
     fn decode(&mut self, block: &RawBlock, range: SeqRange, _arrival: Micros) -> Result<Decoded, Error> {
+        let partition = block.partition as usize;
         let row = |index: u64| {
             let offset = block.first + index;
-            let n = self.times[offset as usize]?;
-            Some(Row { seq: range.start + index, n, k: self.source, v: offset as i64 })
+            let n = self.partitions[partition][offset as usize]?;
+            Some(Row { seq: range.start + index, n, k: place(self.source, partition), v: offset as i64 })
         };
         let rows: Vec<Row> = (0..u64::from(block.count)).filter_map(row).collect();
         Ok(Decoded::new(batch_of(&rows, range)))
     }
 }
 
-/// Reads sources from the offsets on; (time, source, offset) in the order in which they came.
-fn read(sources: &[(Vec<Option<Micros>>, u64)], block: u64, decoders: u32) -> Vec<(i64, i64, i64)> {
+/// Of each source its partitions: their times, and where they stand.
+type Sources = [Vec<(Vec<Option<Micros>>, u64)>];
+
+/// Reads sources; (time, place, offset) in the order in which they came.
+fn read(sources: &Sources, block: u64, decoders: u32) -> Vec<(i64, i64, i64)> {
     let mut build = Build::new("by time");
     let mut inputs = Vec::new();
-    for (number, (times, next)) in sources.iter().enumerate() {
-        let times = Arc::new(times.clone());
-        let source = |is_scout: bool, next: u64| {
-            Box::new(Timed { times: Arc::clone(&times), block, next, is_scout }) as Box<dyn Source>
+    for (number, partitions) in sources.iter().enumerate() {
+        let times: Vec<Times> = partitions.iter().map(|(times, _)| Arc::new(times.clone())).collect();
+        let timeline = |(place, (_, next)): (usize, &(_, u64))| Timeline {
+            times: Arc::clone(&times[place]),
+            next: *next,
+            is_finished: false,
         };
-        let decoder = || {
-            let times = Arc::clone(&times);
-            move || {
-                Box::new(DecodeTimes { source: number as i64, times: Arc::clone(&times) }) as Box<dyn Decoder>
-            }
-        };
-        let (make, ahead) = (decoder(), decoder());
+        let partitions = partitions.iter().enumerate().map(timeline).collect();
         build.graph.sources.push(SourceNode {
             name: format!("s{number}").into(),
-            source: source(false, *next),
-            // It begins at the beginning, and has to be told where the source stands.
-            scout: Some((source(true, 0), Box::new(move |_| Ok(ahead())))),
-            decoder: Box::new(move |_| Ok(make())),
+            source: Box::new(Timed { partitions, block }),
+            by_time: true,
+            decoder: Box::new(move |_| {
+                Ok(Box::new(DecodeTimes { source: number as i64, partitions: times.clone() }))
+            }),
             parallelism: decoders,
             schema: schema(),
             others: Vec::new(),
@@ -113,18 +140,22 @@ fn read(sources: &[(Vec<Option<Micros>>, u64)], block: u64, decoders: u32) -> Ve
 }
 
 /// A merge by the greatest time so far, which knows all records.
-fn expected(sources: &[(Vec<Option<Micros>>, u64)]) -> Vec<(i64, i64, i64)> {
+fn expected(sources: &Sources) -> Vec<(i64, i64, i64)> {
     let mut all = Vec::new();
-    for (number, (times, next)) in sources.iter().enumerate() {
-        let mut newest = Micros::MIN;
-        for (offset, time) in times.iter().enumerate().skip(*next as usize) {
-            newest = newest.max(time.unwrap_or(Micros::MIN));
-            all.push((newest, number, offset, *time));
+    for (number, partitions) in sources.iter().enumerate() {
+        for (partition, (times, next)) in partitions.iter().enumerate() {
+            let mut newest = Micros::MIN;
+            for (offset, time) in times.iter().enumerate().skip(*next as usize) {
+                newest = newest.max(time.unwrap_or(Micros::MIN));
+                all.push((newest, number, partition, offset, *time));
+            }
         }
     }
-    all.sort_by_key(|(newest, number, offset, _)| (*newest, *number, *offset));
+    all.sort_by_key(|(newest, number, partition, offset, _)| (*newest, *number, *partition, *offset));
     all.into_iter()
-        .filter_map(|(_, number, offset, time)| Some((time?, number as i64, offset as i64)))
+        .filter_map(|(_, number, partition, offset, time)| {
+            Some((time?, place(number as i64, partition), offset as i64))
+        })
         .collect()
 }
 
@@ -145,15 +176,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn the_source_whose_own_time_is_least_comes_first(
-        all in prop::collection::vec((times(), 0_u64..40), 1..5),
+    fn the_partition_whose_own_time_is_least_comes_first(
+        all in prop::collection::vec(prop::collection::vec((times(), 0_u64..40), 1..4), 1..4),
         block in 1_u64..50,
         decoders in 1_u32..3,
     ) {
-        let sources: Vec<_> = all.into_iter().map(|(times, next)| {
-            let next = next.min(times.len() as u64);
-            (times, next)
-        }).collect();
+        let mut sources = all;
+        for (times, next) in sources.iter_mut().flatten() {
+            *next = (*next).min(times.len() as u64);
+        }
         prop_assert_eq!(read(&sources, block, decoders), expected(&sources));
     }
+}
+
+/// More than may stay open: those whose turn has not come are closed and opened again.
+#[test]
+fn many_partitions_that_follow_one_another_are_read_in_their_order() {
+    let day = |day: i64| ((0..50).map(|step| Some(100 * day + step)).collect(), 0);
+    let sources = [(0..200).map(day).collect::<Vec<_>>()];
+    assert_eq!(read(&sources, 20, 2), expected(&sources));
 }

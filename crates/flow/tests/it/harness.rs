@@ -264,7 +264,7 @@ impl Build {
         self.graph.sources.push(SourceNode {
             name: name.into(),
             source: Box::new(source),
-            scout: None,
+            by_time: false,
             decoder: Box::new(move |info| Ok(decoder(info))),
             parallelism,
             schema: schema(),

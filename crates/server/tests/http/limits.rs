@@ -1,5 +1,6 @@
 //! What clients can do to a server: too much, too slowly, too many, not at all.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::client::Site;
@@ -33,6 +34,44 @@ fn a_body_over_the_limit_is_413_whichever_way_it_comes() {
     );
     connection.write(head.as_bytes());
     connection.reply(false).expect_error(413, "body_too_large");
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap()
+}
+
+#[test]
+fn a_packed_body_is_unpacked_within_the_same_limits() {
+    let site = Site::with(|options| {
+        options.max_body_bytes = 100_000;
+        options.max_held_bytes = 150_000;
+    });
+    let send = |encoding: &str, body: &[u8]| {
+        let mut connection = site.connect();
+        let length = body.len();
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        connection.write(head.as_bytes());
+        connection.write(body);
+        connection.reply(false)
+    };
+    let two = [gzip(b"{\"a\":1}\n{\"a\""), gzip(b":2}\n")].concat();
+    for encoding in ["gzip", "GZIP", "x-gzip"] {
+        let reply = send(encoding, &two);
+        assert_eq!((reply.status, reply.lines().len()), (200, 2), "{encoding}: {}", reply.body);
+    }
+    assert_eq!(send("identity", b"{\"a\":1}").status, 200);
+    send("br", &two).expect_error(415, "unsupported_media_type");
+    send("gzip", b"{\"a\":1}").expect_error(400, "invalid_request");
+    send("gzip", &two[..two.len() - 3]).expect_error(400, "invalid_request");
+    // A hundred times as large.
+    let bomb = gzip(&vec![b' '; 20_000_000]);
+    send("gzip", &gzip(&vec![b' '; 100_001])).expect_error(413, "body_too_large");
+    send("gzip", &bomb[..90_000]).expect_error(413, "body_too_large");
+    // What was taken is given back.
+    assert_eq!(send("gzip", &gzip(format!("{{\"a\":\"{}\"}}", "x".repeat(90_000)).as_bytes())).status, 200);
 }
 
 #[test]

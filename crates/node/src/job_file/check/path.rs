@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use thalweg_connect::paths::files_of;
 use thalweg_connect::{OptionSpec, Options};
 
 use super::{CheckedSink, CheckedSource, Named};
@@ -41,8 +42,10 @@ fn files<'a>(
     options: &'a Options,
 ) -> impl Iterator<Item = (&'static str, PathBuf)> + 'a {
     let paths = specs.iter().flat_map(|spec| {
-        let one = options.path(spec.key).into_iter();
-        one.chain(options.paths(spec.key).unwrap_or_default()).map(|path| (spec.key, path))
+        let several = options.paths(spec.key).unwrap_or_default();
+        // What cannot be found is said where it is opened.
+        let several = files_of(several).unwrap_or_else(|_| several.to_vec());
+        options.path(spec.key).cloned().into_iter().chain(several).map(|path| (spec.key, path))
     });
     paths.filter_map(|(key, path)| Some((key, identity(path.as_path())?)))
 }

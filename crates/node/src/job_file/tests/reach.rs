@@ -158,7 +158,7 @@ fn a_path_goes_on_as_it_resolves() {
         path.display()
     );
     let job = JobFile::parse("job.yaml", &text, &[]).unwrap().check(&options_of_build(reach)).unwrap();
-    let checked = job.sources[0].options.path("path").unwrap();
+    let [checked] = job.sources[0].options.paths("path").unwrap() else { panic!("one path") };
     let real: &Path = &folder.path().canonicalize().unwrap().join("may/in.csv");
     assert_eq!(checked.as_path(), real);
 }

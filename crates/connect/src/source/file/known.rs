@@ -3,17 +3,18 @@
 //! A file that grew has both; one that was written anew begins otherwise, and one that was edited has other bytes before the
 //! place, because they have moved or are others. Nothing is known of a change further in that moves nothing.
 
-use std::fs::{File, Metadata};
-use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 
 use thalweg_types::hash_bytes;
+
+use super::input::Contents;
 
 /// Bytes at the beginning of a file by which it is known again, after what it says about itself (a CSV header).
 pub(super) const BEGIN: u64 = 4 << 10;
 
 /// Bytes before a place by which the file is known again.
-pub(super) const BEFORE: usize = 4 << 10;
+pub(in crate::source) const BEFORE: usize = 4 << 10;
 
 /// What a file is to somebody who has read one up to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +80,12 @@ pub(super) struct KnownAt {
 impl KnownAt {
     /// # Errors
     /// Where the file cannot be read.
-    pub(super) fn look(&self, file: &File) -> std::io::Result<Look> {
+    pub(super) fn look(&self, file: &Contents<'_>) -> std::io::Result<Look> {
         if !is_at(file, 0, self.begin)? {
             return Ok(Look::Another);
         }
         let told = |look| if self.is_full { look } else { Look::Another };
-        if file.metadata()?.len() < self.place {
+        if !file.reaches(self.place)? {
             return Ok(told(Look::Shorter));
         }
         let is_same = is_at(file, self.place - self.before.len, self.before)?;
@@ -93,33 +94,6 @@ impl KnownAt {
 }
 
 /// Whether a file has these bytes at a place; not where it is shorter.
-fn is_at(file: &File, at: u64, print: Print) -> std::io::Result<bool> {
-    if print.len == 0 {
-        return Ok(true);
-    }
-    let mut bytes = vec![0; print.len as usize];
-    match file.read_exact_at(&mut bytes, at) {
-        Ok(()) => Ok(hash_bytes(&bytes) == print.hash),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The bytes at a place of a file, as many as are there.
-///
-/// # Errors
-/// Where the file cannot be read.
-pub(super) fn bytes_at(file: &File, at: u64, len: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len as usize];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read_at(&mut bytes[filled..], at + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
+fn is_at(file: &Contents<'_>, at: u64, print: Print) -> std::io::Result<bool> {
+    Ok(print.len == 0 || Print::of(&file.bytes_at(at, print.len)?) == print)
 }
