@@ -178,7 +178,11 @@ fn check_refuses_what_run_refuses_before_its_first_record() {
             "open \"missing.csv\": ",
             2,
         ),
-        (source(&format!("type: file, path: ., format: csv, {SCHEMA}")), "expected a file, got a folder", 2),
+        (
+            source(&format!("type: file, path: 'none/*.csv', format: csv, {SCHEMA}")),
+            "no file is or matches \"none/*.csv\"",
+            2,
+        ),
         (
             source(&format!("type: file, path: payments.csv, format: csv, {SCHEMA}")),
             "the CSV header lacks field \"x\"",

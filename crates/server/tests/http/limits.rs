@@ -45,7 +45,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn a_packed_body_is_unpacked_within_the_same_limits() {
     let site = Site::with(|options| {
         options.max_body_bytes = 100_000;
-        options.max_held_bytes = 150_000;
+        options.max_held_bytes = 300_000;
     });
     let send = |encoding: &str, body: &[u8]| {
         let mut connection = site.connect();

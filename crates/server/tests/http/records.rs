@@ -142,7 +142,7 @@ fn what_is_clearly_not_json_is_415() {
     {
         assert_eq!(site.post_as(PATH, content_type, "{}").status, 200, "{content_type}");
     }
-    let reply = site.call("POST", PATH, "Content-Encoding: gzip\r\n", b"{}");
+    let reply = site.call("POST", PATH, "Content-Encoding: br\r\n", b"{}");
     reply.expect_error(415, "unsupported_media_type");
 }
 
