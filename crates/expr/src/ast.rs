@@ -147,6 +147,15 @@ impl Expr {
         Self { node: Node::Field(vec![name.into()]), span }
     }
 
+    /// `CASE WHEN condition THEN value END`, which is null where the condition is not true; without a value TRUE or null.
+    #[must_use]
+    pub fn when(condition: &Self, value: Option<&Self>) -> Self {
+        let span = value.unwrap_or(condition).span();
+        let value = value.cloned().unwrap_or_else(|| Self::new(Node::Bool(true), span.clone()));
+        let branches = vec![(condition.clone(), value)];
+        Self::new(Node::Case { operand: None, branches, otherwise: None }, span)
+    }
+
     /// Bytes of the parsed text that this expression stands on.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()

@@ -28,7 +28,25 @@ pub(super) struct DraftOutput {
     pub(super) function: Option<Function>,
     /// Those that could be read; one or none where there is no mistake.
     pub(super) args: Vec<Expr>,
+    /// The condition of FILTER.
+    pub(super) filter: Option<Expr>,
     pub(super) span: Range<usize>,
+}
+
+impl DraftOutput {
+    /// What is aggregated: values are null, and so not counted, where the condition of FILTER is not true.
+    fn arg(&self) -> Option<Expr> {
+        let arg = self.args.first();
+        self.filter.as_ref().map_or_else(|| arg.cloned(), |filter| Some(Expr::when(filter, arg)))
+    }
+
+    /// With a FILTER, `count(*)` counts values, too: those of its condition that are true.
+    fn function(&self) -> Option<Function> {
+        match self.function {
+            Some(Function::CountAll) if self.filter.is_some() => Some(Function::Count),
+            function => function,
+        }
+    }
 }
 
 impl Draft {
@@ -69,9 +87,9 @@ impl Draft {
         let Self { text, mistakes, outputs, stream, filter, group_by, window, delay } = self;
         mistakes.finish()?;
         let outputs = outputs.into_iter().map(|output| Output {
+            function: output.function().expect(TOLD),
+            arg: output.arg(),
             alias: output.alias.expect(TOLD),
-            function: output.function.expect(TOLD),
-            arg: output.args.into_iter().next(),
             span: output.span,
         });
         let (stream, _) = stream.expect(TOLD);
@@ -99,8 +117,18 @@ impl Draft {
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for output in &self.outputs {
             let mut args = output.args.iter().map(|arg| binding.arg(output.function, arg));
-            let arg = args.next();
+            let mut arg = args.next();
             args.for_each(drop);
+            if let Some(filter) = &output.filter {
+                binding.filter(filter);
+                // What is wrong with either has been told, in its own words.
+                let mut again = Mistakes::new();
+                let mut both = Binding { schema, qualifier, mistakes: &mut again };
+                arg = output.arg().map(|arg| both.arg(output.function(), &arg));
+                if binding.mistakes.is_empty() {
+                    *binding.mistakes = again;
+                }
+            }
             outputs.push((arg, output));
         }
         let filter = self.filter.as_ref().map(|filter| binding.filter(filter));
@@ -113,7 +141,7 @@ impl Draft {
                 .into_iter()
                 .map(|(arg, output)| BoundOutput {
                     alias: output.alias.clone().expect(TOLD),
-                    function: output.function.expect(TOLD),
+                    function: output.function().expect(TOLD),
                     arg: arg.and_then(Checked::bound),
                 })
                 .collect(),

@@ -3,7 +3,7 @@
 //! ```text
 //! query  = SELECT output [, output]… FROM stream [WHERE condition] [GROUP BY field [, field]…]
 //!          OVER window [DELAYED BY span]
-//! output = aggregate [[AS] alias]
+//! output = aggregate [FILTER (WHERE condition)] [[AS] alias]
 //! window = SLIDING span | TUMBLING span | INFINITE | ROWS n
 //! span   = 1 HOUR | 90 SECONDS | 1h | '1h'          (MICROSECOND to WEEK, us ms s m h d w)
 //! ```
@@ -11,6 +11,8 @@
 //! Keywords and function names are free in case, names of fields, streams and aliases are not.
 //! An output without alias is named after its function and the names in its argument: `sum_amount`, `count`.
 //! Expressions are those of `thalweg-expr`.
+//! `sum(x) FILTER (WHERE c)` is `sum(CASE WHEN c THEN x END)`, `count(*) FILTER (WHERE c)` is
+//! `count(CASE WHEN c THEN TRUE END)`: aggregates ignore nulls. So a window holds the same records with and without it.
 //!
 //! Parsing knows no schema; [`Query::bind`] checks fields and types. All errors point into the query's text.
 //!
@@ -59,7 +61,7 @@ pub struct Query {
 pub struct Output {
     pub alias: String,
     pub function: Function,
-    /// `None` for `count(*)` alone.
+    /// `None` for `count(*)` alone, without FILTER.
     pub arg: Option<Expr>,
     /// The aggregate and its alias in the text.
     pub span: Range<usize>,

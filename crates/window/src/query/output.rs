@@ -42,7 +42,8 @@ pub(super) fn list(
 }
 
 fn one(text: &str, item: &[Spanned], span: Range<usize>, mistakes: &mut Mistakes) -> DraftOutput {
-    let mut output = DraftOutput { alias: None, function: None, args: Vec::new(), span: span.clone() };
+    let mut output =
+        DraftOutput { alias: None, function: None, args: Vec::new(), filter: None, span: span.clone() };
     let (name, args, rest) = match split_call(text, item, &span) {
         Ok(parts) => parts,
         Err(error) => {
@@ -66,6 +67,16 @@ fn one(text: &str, item: &[Spanned], span: Range<usize>, mistakes: &mut Mistakes
         Ok(function) => output.function = Some(function),
         Err(error) => mistakes.push(error),
     }
+    let rest = match filter(text, rest, mistakes) {
+        Ok((filter, rest)) => {
+            output.filter = filter;
+            rest
+        }
+        Err(error) => {
+            mistakes.push(error);
+            return output;
+        }
+    };
     match alias(rest) {
         Ok(Some(alias)) => output.alias = Some(alias),
         Ok(None) => output.alias = output.function.map(|function| default_alias(function, args)),
@@ -94,16 +105,8 @@ fn split_call<'a>(
         && matches!(name.token, Token::Word(_))
         && open.token == Token::LParen
     {
-        let mut depth = 1_usize;
-        for (index, token) in rest.iter().enumerate() {
-            match token.token {
-                Token::LParen => depth += 1,
-                Token::RParen => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return Ok((name, &rest[..index], &rest[index + 1..]));
-            }
+        if let Some(close) = closing(rest) {
+            return Ok((name, &rest[..close], &rest[close + 1..]));
         }
     }
     let error = SqlError::new("an output is an aggregate").at(span.clone());
@@ -120,6 +123,19 @@ fn split_call<'a>(
                 "the record's own fields are in its answer already; select aggregates such as last({name})"
             ))
         }
+    })
+}
+
+/// Place of the parenthesis that closes one before the tokens.
+fn closing(tokens: &[Spanned]) -> Option<usize> {
+    let mut depth = 1_usize;
+    tokens.iter().position(|token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0
     })
 }
 
@@ -214,6 +230,29 @@ fn arguments(
         }
         (_, []) => unreachable!("splitting gives at least one part"),
     }
+}
+
+/// `[FILTER (WHERE condition)]`, and the tokens after it.
+fn filter<'a>(
+    text: &str,
+    rest: &'a [Spanned],
+    mistakes: &mut Mistakes,
+) -> Result<(Option<Expr>, &'a [Spanned]), SqlError> {
+    let [first, open, inside @ ..] = rest else { return Ok((None, rest)) };
+    if !first.is_keyword("FILTER") || open.token != Token::LParen {
+        return Ok((None, rest));
+    }
+    let close = closing(inside).unwrap_or(inside.len());
+    let end = inside.get(close).map_or(open.span.clone(), |token| token.span.clone());
+    let Some((keyword, condition)) =
+        inside[..close].split_first().filter(|(first, _)| first.is_keyword("WHERE"))
+    else {
+        let at = inside.first().map_or(end, |token| token.span.clone());
+        return Err(SqlError::new("FILTER takes a condition").at(at).expected("FILTER (WHERE amount > 100)"));
+    };
+    let end = condition.last().map_or(keyword.span.end, |token| token.span.end);
+    let condition = Expr::from_tokens(text, condition, end..end, mistakes)?;
+    Ok((Some(condition), inside.get(close + 1..).unwrap_or_default()))
 }
 
 /// `[AS] name`.

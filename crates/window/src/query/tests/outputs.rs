@@ -152,3 +152,65 @@ fn outputs_that_are_no_aggregates() {
         "#]],
     );
 }
+
+#[test]
+fn filters_of_aggregates() {
+    refused(
+        &[
+            "SELECT count(*) FILTER (amount > 1) FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER () FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER (WHERE) FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER (WHERE amount) FROM s OVER SLIDING 1h",
+            "SELECT sum(amuont) FILTER (WHERE declned) AS x FROM s OVER SLIDING 1h",
+            "SELECT sum(card) FILTER (WHERE declined) FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER (WHERE max(amount) > 1) FROM s OVER SLIDING 1h",
+            "SELECT count(*), count(*) FILTER (WHERE declined) FROM s OVER SLIDING 1h",
+        ],
+        expect![[r#"
+            error: FILTER takes a condition
+            1 | SELECT count(*) FILTER (amount > 1) FROM s OVER SLIDING 1h
+              |                         ^^^^^^
+            expected: FILTER (WHERE amount > 100)
+
+            error: FILTER takes a condition
+            1 | SELECT count(*) FILTER () FROM s OVER SLIDING 1h
+              |                         ^
+            expected: FILTER (WHERE amount > 100)
+
+            error: an expression is missing
+            1 | SELECT count(*) FILTER (WHERE) FROM s OVER SLIDING 1h
+              |                              ^
+
+            error: WHERE takes a condition, not float64
+            1 | SELECT count(*) FILTER (WHERE amount) FROM s OVER SLIDING 1h
+              |                               ^^^^^^
+            expected: bool
+            hint: compare the number: x <> 0
+
+            error: there is no field "amuont"
+            1 | SELECT sum(amuont) FILTER (WHERE declned) AS x FROM s OVER SLIDING 1h
+              |            ^^^^^^
+            hint: did you mean "amount"?
+            error: there is no field "declned"
+            1 | SELECT sum(amuont) FILTER (WHERE declned) AS x FROM s OVER SLIDING 1h
+              |                                  ^^^^^^^
+            hint: did you mean "declined"?
+
+            error: sum cannot take string
+            1 | SELECT sum(card) FILTER (WHERE declined) FROM s OVER SLIDING 1h
+              |            ^^^^
+            expected: a number
+            hint: CAST(x AS float64) reads a number from a text
+
+            error: the aggregate max cannot stand inside an expression
+            1 | SELECT count(*) FILTER (WHERE max(amount) > 1) FROM s OVER SLIDING 1h
+              |                               ^^^
+            hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
+
+            error: two outputs are named "count"
+            1 | SELECT count(*), count(*) FILTER (WHERE declined) FROM s OVER SLIDING 1h
+              |                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            hint: give one of them another name: AS …
+        "#]],
+    );
+}

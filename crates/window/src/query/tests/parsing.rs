@@ -161,3 +161,23 @@ fn a_rank_of_minus_zero_is_zero() {
     assert_eq!(query.outputs[0].function, Function::Quantile(0.0));
     assert!(query.fingerprint().contains("quantile(\"amount\", 0.0)"));
 }
+
+#[test]
+fn a_filter_of_an_aggregate_is_a_case_in_its_argument() {
+    check(
+        "SELECT count(*) FILTER (WHERE amount > 100) AS big, sum(cents) filter (where declined) lost, \
+         quantile(amount, 0.5) FILTER (WHERE NOT declined), count(DISTINCT card) FILTER (WHERE NULL) AS none, \
+         count(*) filter FROM s WHERE cents > 0 GROUP BY card OVER ROWS 10",
+        expect![[r#"
+            big = count(CASE WHEN ("amount" > 100) THEN TRUE END)
+            lost = sum(CASE WHEN "declined" THEN "cents" END)
+            quantile_amount = quantile(CASE WHEN (NOT "declined") THEN "amount" END, 0.5)
+            none = count(DISTINCT CASE WHEN NULL THEN "card" END)
+            filter = count(*)
+            from s
+            where ("cents" > 0)
+            by card (card)
+            over Rows(10), delay 0
+        "#]],
+    );
+}

@@ -316,3 +316,31 @@ fn a_jump_of_time_empties_what_it_leaves_behind() {
         "#]],
     );
 }
+
+#[test]
+fn a_filter_decides_what_one_aggregate_counts() {
+    let outputs = "count(*) AS n, count(*) FILTER (WHERE x > 2) AS big, sum(x) FILTER (WHERE x > 2) AS s";
+    check(
+        &format!("SELECT {outputs} FROM s GROUP BY card OVER SLIDING 10 SECONDS"),
+        "a@1=3 a@2=1 b@3=5 a@4=null a@11=4 a@12=2",
+        expect![[r#"
+            a@1=3    1 1 3
+            a@2=1    2 1 3
+            b@3=5    1 1 5
+            a@4=null 3 1 3
+            a@11=4   3 1 4
+            a@12=2   3 1 4
+        "#]],
+    );
+    check(
+        &format!("SELECT {outputs} FROM s WHERE x < 5 OVER ROWS 2"),
+        "a@1=3 a@2=1 b@3=5 a@4=2 a@5=4",
+        expect![[r#"
+            a@1=3    1 1 3
+            a@2=1    2 1 3
+            b@3=5    2 1 3
+            a@4=2    2 0 null
+            a@5=4    2 1 4
+        "#]],
+    );
+}
