@@ -28,6 +28,11 @@ pub(crate) enum Node {
     Timestamp(i128),
     /// A name or a path: `amount`, `payments.amount`, `card_1h.spent`.
     Field(Vec<String>),
+    /// An aggregate in an output of a query: the column of its place; `text` is its canonical text.
+    Slot {
+        place: usize,
+        text: String,
+    },
     Negate(Box<Expr>),
     Not(Box<Expr>),
     /// At least two operands; chains are flat.
@@ -137,6 +142,15 @@ impl Is {
     }
 }
 
+/// An aggregate in an output of a query that is made of several, or of one and more.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Its bytes in the text.
+    pub span: Range<usize>,
+    /// Its canonical text.
+    pub text: String,
+}
+
 impl Expr {
     pub(crate) fn new(node: Node, span: Range<usize>) -> Self {
         Self { node, span }
@@ -165,6 +179,14 @@ impl Expr {
     pub fn as_field(&self) -> Option<&[String]> {
         match &self.node {
             Node::Field(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The place of the aggregate that this is and nothing else.
+    pub fn as_slot(&self) -> Option<usize> {
+        match self.node {
+            Node::Slot { place, .. } => Some(place),
             _ => None,
         }
     }
@@ -208,6 +230,7 @@ impl fmt::Display for Expr {
                 let names: Vec<String> = path.iter().map(|name| quote_name(name)).collect();
                 f.write_str(&names.join("."))
             }
+            Node::Slot { text, .. } => f.write_str(text),
             Node::Negate(expr) => write!(f, "(- {expr})"),
             Node::Not(expr) => write!(f, "(NOT {expr})"),
             Node::And(items) => write_joined(f, items, " AND "),

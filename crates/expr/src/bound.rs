@@ -197,6 +197,20 @@ impl Bound {
         makes && is_text(&self.root.data_type)
     }
 
+    /// Whether an operator in it makes texts, or does more with them than compare.
+    pub fn works_on_texts(&self) -> bool {
+        let mut works = false;
+        self.root.visit(&mut |node| {
+            let is_read = node.children().iter().any(|child| is_text(&child.data_type));
+            works |= match node.op {
+                Op::Column { .. } | Op::Constant(_) => false,
+                Op::Compare(..) | Op::Between { .. } | Op::InList { .. } | Op::Is { .. } => false,
+                _ => is_read || is_text(&node.data_type),
+            };
+        });
+        works
+    }
+
     /// What texts take for a row at most, as far as the lengths of what they are made of tell.
     pub fn text_sizes(&self, longest: &mut Longest<'_>) -> TextSizes {
         let has_texts = self.has_texts || is_text(&self.root.data_type);

@@ -59,7 +59,7 @@ pub mod testing;
 mod tests;
 mod tokens;
 
-pub use ast::Expr;
+pub use ast::{Expr, Slot};
 pub use bind::{Checked, Qualifier};
 pub use bound::{Bound, Values};
 pub use error::{SqlError, nearest};

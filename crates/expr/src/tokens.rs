@@ -168,6 +168,24 @@ fn refuse(token: &Token, span: Range<usize>) -> SqlError {
     }
 }
 
+/// The tokens, with those in each span as one name.
+pub(crate) fn joined(text: &str, tokens: &[Spanned], spans: &[Range<usize>]) -> Vec<Spanned> {
+    let mut out: Vec<Spanned> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        match (spans.iter().find(|span| span.contains(&token.span.start)), out.last_mut()) {
+            (None, _) => out.push(token.clone()),
+            (Some(span), Some(name)) if name.span == *span => name.location.end = token.location.end,
+            (Some(span), _) => {
+                let value = text.get(span.clone()).unwrap_or_default().to_owned();
+                let word = Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword };
+                let location = token.location;
+                out.push(Spanned { token: Token::Word(word), span: span.clone(), location });
+            }
+        }
+    }
+    out
+}
+
 /// What the parser needs: its own tokens, with words that would start syntax we do not have made plain names.
 pub(crate) fn for_parser(tokens: &[Spanned]) -> Result<Vec<TokenWithSpan>, SqlError> {
     check_paths(tokens)?;

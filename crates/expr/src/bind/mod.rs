@@ -145,6 +145,15 @@ impl Binder<'_, '_> {
                     return Ok(Draft::mistaken(None, span));
                 }
             },
+            Node::Slot { place, text } => {
+                let field = self.schema.fields().get(*place);
+                let field = field.ok_or_else(|| SqlError::new(format!("{text} has no value here")).at(span.clone()))?;
+                Typed {
+                    op: Op::Column { index: *place, path: Vec::new(), name: text.clone() },
+                    data_type: field.data_type.clone(),
+                    nullable: field.nullable,
+                }
+            }
             Node::Mistaken(parts) => {
                 self.mistaken.set(self.mistaken.get() + 1);
                 for part in parts {

@@ -314,7 +314,8 @@ fn each_child(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
         | Node::Number(_)
         | Node::String(_)
         | Node::Timestamp(_)
-        | Node::Field(_) => {}
+        | Node::Field(_)
+        | Node::Slot { .. } => {}
         Node::Negate(a)
         | Node::Not(a)
         | Node::Cast(a, _)

@@ -37,7 +37,8 @@ impl NaiveQuery {
              stddev(x) AS d, stddev_pop(x) AS dp, min(x) AS lo, max(x) AS hi, first(x) AS f, last(x) AS l, \
              prev(x) AS p, count(DISTINCT x) AS u, quantile(x, 0.5) AS q, sum(k) AS k, first(shop) AS fs, \
              max(shop) AS ms, count(DISTINCT shop) AS us, count(*) FILTER (WHERE k > 0) AS nk, \
-             sum(x) FILTER (WHERE k > 0) AS sk, last(shop) FILTER (WHERE k > 0) AS lk \
+             sum(x) FILTER (WHERE k > 0) AS sk, last(shop) FILTER (WHERE k > 0) AS lk, max(k) - min(k) AS rk, \
+             100.0 * count(*) FILTER (WHERE k > 0) / count(*) AS pk, last(shop) = prev(shop) AS same \
              FROM s{filter}{group} OVER {window}{delay}"
         )
     }
@@ -168,6 +169,9 @@ fn outputs(held: &[&Record]) -> Vec<Value> {
         Value::Int64(positive().count() as i64),
         float(sum(&positive().filter_map(|record| record.x).collect::<Vec<_>>())),
         text(positive().filter_map(|record| record.shop.as_ref()).collect::<Vec<_>>().last()),
+        ks.iter().max().and_then(|max| max.checked_sub(*ks.iter().min()?)).map_or(Value::Null, Value::Int64),
+        Value::Float64(100.0 * positive().count() as f64 / held.len() as f64),
+        shops.last_chunk().map_or(Value::Null, |[before, last]| Value::Bool(before == last)),
     ]
 }
 
