@@ -64,6 +64,13 @@ pub(crate) enum Node {
         fold_case: bool,
         negated: bool,
     },
+    /// A regular expression.
+    Match {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        fold_case: bool,
+        negated: bool,
+    },
     Case {
         operand: Option<Box<Expr>>,
         branches: Vec<(Expr, Expr)>,
@@ -256,6 +263,10 @@ impl fmt::Display for Expr {
                     write!(f, " ESCAPE {}", quote_string(&escape.to_string()))?;
                 }
                 f.write_str(")")
+            }
+            Node::Match { expr, pattern, fold_case, negated } => {
+                let (not, fold) = (if *negated { "!" } else { "" }, if *fold_case { "*" } else { "" });
+                write!(f, "({expr} {not}~{fold} {pattern})")
             }
             Node::Case { operand, branches, otherwise } => {
                 f.write_str("CASE")?;

@@ -14,6 +14,7 @@ use crate::ast::{ArithmeticOp, CompareOp, Is, quote_name, quote_string};
 use crate::eval::in_list::Members;
 use crate::eval::like::Pattern;
 use crate::eval::pieces::{Failures, evaluate_all};
+use crate::eval::regexp::Regexp;
 use crate::eval::size::{Longest, TextSizes, text_sizes};
 use crate::eval::true_rows;
 use crate::function::{Function, Part};
@@ -85,6 +86,13 @@ pub(crate) enum Op {
         fold_case: bool,
         negated: bool,
     },
+    /// A regular expression; `read` but for null.
+    Match {
+        expr: Box<Typed>,
+        pattern: Box<Typed>,
+        read: Option<Arc<Regexp>>,
+        take: Take,
+    },
     Case {
         branches: Vec<(Typed, Typed)>,
         otherwise: Box<Typed>,
@@ -94,6 +102,15 @@ pub(crate) enum Op {
     Extract(Part, Box<Typed>),
     Truncate(Part, Box<Typed>),
     Call(Function, Vec<Typed>),
+}
+
+/// What of a match is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Take {
+    /// Whether there is one.
+    Whether { fold_case: bool, negated: bool },
+    /// The part that a group has.
+    Group(usize),
 }
 
 impl Bound {
@@ -269,7 +286,7 @@ impl Typed {
             Op::Negate(a) | Op::Not(a) | Op::Cast(a) | Op::Extract(_, a) | Op::Truncate(_, a) => vec![a],
             Op::Is { expr, .. } => vec![expr],
             Op::Arithmetic(_, a, b) | Op::Compare(_, a, b) => vec![a, b],
-            Op::Like { expr, pattern, .. } => vec![expr, pattern],
+            Op::Like { expr, pattern, .. } | Op::Match { expr, pattern, .. } => vec![expr, pattern],
             Op::Between { expr, low, high, .. } => vec![expr, low, high],
             Op::InList { expr, list, .. } => std::iter::once(&**expr).chain(list).collect(),
             Op::Case { branches, otherwise } => branches
@@ -355,6 +372,16 @@ impl Typed {
             Op::Like { expr, pattern, fold_case, negated, .. } => {
                 let name = if *fold_case { "ilike" } else { "like" };
                 write!(out, "{}{name}({},{})", mark(*negated), text(expr), text(pattern))
+            }
+            Op::Match { expr, pattern, take, .. } => {
+                let (expr, pattern) = (text(expr), text(pattern));
+                match take {
+                    Take::Whether { fold_case, negated } => {
+                        let name = if *fold_case { "imatch" } else { "match" };
+                        write!(out, "{}{name}({expr},{pattern})", mark(*negated))
+                    }
+                    Take::Group(group) => write!(out, "extract_match({expr},{pattern},{group})"),
+                }
             }
             Op::Case { branches, otherwise } => {
                 out.push_str("case(");

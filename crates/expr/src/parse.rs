@@ -106,7 +106,7 @@ impl Expr {
                 }
                 Token::SingleQuotedString(_) => error.hint("names are written without quotes or in \"…\""),
                 Token::Word(word) => error.hint(match word.value.to_ascii_uppercase().as_str() {
-                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => "patterns are matched by LIKE and ILIKE",
+                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => "patterns are matched by LIKE and ILIKE, regular expressions by ~",
                     "AT" => "timestamps are UTC",
                     "COLLATE" => "texts are compared by code points",
                     _ => "an operator is missing here",
@@ -420,7 +420,16 @@ impl<'a, 'm> Converter<'a, 'm> {
             let span = join(left.span(), right.span());
             Ok(Expr::new(Node::Arithmetic(op, left, right), span))
         };
+        let matches = |fold_case, negated| {
+            let (expr, pattern) = (self.boxed(left, depth), self.boxed(right, depth));
+            let span = join(expr.span(), pattern.span());
+            Ok(Expr::new(Node::Match { expr, pattern, fold_case, negated }, span))
+        };
         match op {
+            BinaryOperator::PGRegexMatch => matches(false, false),
+            BinaryOperator::PGRegexIMatch => matches(true, false),
+            BinaryOperator::PGRegexNotMatch => matches(false, true),
+            BinaryOperator::PGRegexNotIMatch => matches(true, true),
             BinaryOperator::And | BinaryOperator::Or | BinaryOperator::StringConcat => {
                 let items = self.chain(whole, op, depth);
                 let span = items.iter().map(Expr::span).reduce(join).unwrap_or(0..0);
@@ -579,6 +588,11 @@ impl<'a, 'm> Converter<'a, 'm> {
             let right = args.pop().map(Box::new).expect("two arguments");
             let left = args.pop().map(Box::new).expect("two arguments");
             return Expr::new(Node::Arithmetic(ArithmeticOp::Remainder, left, right), span);
+        }
+        if function == Function::RegexpLike && args.len() == 2 {
+            let pattern = args.pop().map(Box::new).expect("two arguments");
+            let expr = args.pop().map(Box::new).expect("two arguments");
+            return Expr::new(Node::Match { expr, pattern, fold_case: false, negated: false }, span);
         }
         Expr::new(Node::Call(function, args), span)
     }
