@@ -28,6 +28,11 @@ pub(crate) enum Node {
     Timestamp(i128),
     /// A name or a path: `amount`, `payments.amount`, `card_1h.spent`.
     Field(Vec<String>),
+    /// An aggregate in an output of a query: the column of its place; `text` is its canonical text.
+    Slot {
+        place: usize,
+        text: String,
+    },
     Negate(Box<Expr>),
     Not(Box<Expr>),
     /// At least two operands; chains are flat.
@@ -56,6 +61,13 @@ pub(crate) enum Node {
         expr: Box<Expr>,
         pattern: Box<Expr>,
         escape: Option<char>,
+        fold_case: bool,
+        negated: bool,
+    },
+    /// A regular expression.
+    Match {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
         fold_case: bool,
         negated: bool,
     },
@@ -137,6 +149,15 @@ impl Is {
     }
 }
 
+/// An aggregate in an output of a query that is made of several, or of one and more.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Its bytes in the text.
+    pub span: Range<usize>,
+    /// Its canonical text.
+    pub text: String,
+}
+
 impl Expr {
     pub(crate) fn new(node: Node, span: Range<usize>) -> Self {
         Self { node, span }
@@ -145,6 +166,15 @@ impl Expr {
     /// A reference to one field.
     pub fn field(name: impl Into<String>, span: Range<usize>) -> Self {
         Self { node: Node::Field(vec![name.into()]), span }
+    }
+
+    /// `CASE WHEN condition THEN value END`, which is null where the condition is not true; without a value TRUE or null.
+    #[must_use]
+    pub fn when(condition: &Self, value: Option<&Self>) -> Self {
+        let span = value.unwrap_or(condition).span();
+        let value = value.cloned().unwrap_or_else(|| Self::new(Node::Bool(true), span.clone()));
+        let branches = vec![(condition.clone(), value)];
+        Self::new(Node::Case { operand: None, branches, otherwise: None }, span)
     }
 
     /// Bytes of the parsed text that this expression stands on.
@@ -156,6 +186,14 @@ impl Expr {
     pub fn as_field(&self) -> Option<&[String]> {
         match &self.node {
             Node::Field(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The place of the aggregate that this is and nothing else.
+    pub fn as_slot(&self) -> Option<usize> {
+        match self.node {
+            Node::Slot { place, .. } => Some(place),
             _ => None,
         }
     }
@@ -199,6 +237,7 @@ impl fmt::Display for Expr {
                 let names: Vec<String> = path.iter().map(|name| quote_name(name)).collect();
                 f.write_str(&names.join("."))
             }
+            Node::Slot { text, .. } => f.write_str(text),
             Node::Negate(expr) => write!(f, "(- {expr})"),
             Node::Not(expr) => write!(f, "(NOT {expr})"),
             Node::And(items) => write_joined(f, items, " AND "),
@@ -224,6 +263,10 @@ impl fmt::Display for Expr {
                     write!(f, " ESCAPE {}", quote_string(&escape.to_string()))?;
                 }
                 f.write_str(")")
+            }
+            Node::Match { expr, pattern, fold_case, negated } => {
+                let (not, fold) = (if *negated { "!" } else { "" }, if *fold_case { "*" } else { "" });
+                write!(f, "({expr} {not}~{fold} {pattern})")
             }
             Node::Case { operand, branches, otherwise } => {
                 f.write_str("CASE")?;

@@ -14,6 +14,7 @@ use crate::ast::{ArithmeticOp, CompareOp, Is, quote_name, quote_string};
 use crate::eval::in_list::Members;
 use crate::eval::like::Pattern;
 use crate::eval::pieces::{Failures, evaluate_all};
+use crate::eval::regexp::Regexp;
 use crate::eval::size::{Longest, TextSizes, text_sizes};
 use crate::eval::true_rows;
 use crate::function::{Function, Part};
@@ -85,6 +86,13 @@ pub(crate) enum Op {
         fold_case: bool,
         negated: bool,
     },
+    /// A regular expression; `read` but for null.
+    Match {
+        expr: Box<Typed>,
+        pattern: Box<Typed>,
+        read: Option<Arc<Regexp>>,
+        take: Take,
+    },
     Case {
         branches: Vec<(Typed, Typed)>,
         otherwise: Box<Typed>,
@@ -94,6 +102,15 @@ pub(crate) enum Op {
     Extract(Part, Box<Typed>),
     Truncate(Part, Box<Typed>),
     Call(Function, Vec<Typed>),
+}
+
+/// What of a match is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Take {
+    /// Whether there is one.
+    Whether { fold_case: bool, negated: bool },
+    /// The part that a group has.
+    Group(usize),
 }
 
 impl Bound {
@@ -197,6 +214,20 @@ impl Bound {
         makes && is_text(&self.root.data_type)
     }
 
+    /// Whether an operator in it makes texts, or does more with them than compare.
+    pub fn works_on_texts(&self) -> bool {
+        let mut works = false;
+        self.root.visit(&mut |node| {
+            let is_read = node.children().iter().any(|child| is_text(&child.data_type));
+            works |= match node.op {
+                Op::Column { .. } | Op::Constant(_) => false,
+                Op::Compare(..) | Op::Between { .. } | Op::InList { .. } | Op::Is { .. } => false,
+                _ => is_read || is_text(&node.data_type),
+            };
+        });
+        works
+    }
+
     /// What texts take for a row at most, as far as the lengths of what they are made of tell.
     pub fn text_sizes(&self, longest: &mut Longest<'_>) -> TextSizes {
         let has_texts = self.has_texts || is_text(&self.root.data_type);
@@ -255,7 +286,7 @@ impl Typed {
             Op::Negate(a) | Op::Not(a) | Op::Cast(a) | Op::Extract(_, a) | Op::Truncate(_, a) => vec![a],
             Op::Is { expr, .. } => vec![expr],
             Op::Arithmetic(_, a, b) | Op::Compare(_, a, b) => vec![a, b],
-            Op::Like { expr, pattern, .. } => vec![expr, pattern],
+            Op::Like { expr, pattern, .. } | Op::Match { expr, pattern, .. } => vec![expr, pattern],
             Op::Between { expr, low, high, .. } => vec![expr, low, high],
             Op::InList { expr, list, .. } => std::iter::once(&**expr).chain(list).collect(),
             Op::Case { branches, otherwise } => branches
@@ -341,6 +372,16 @@ impl Typed {
             Op::Like { expr, pattern, fold_case, negated, .. } => {
                 let name = if *fold_case { "ilike" } else { "like" };
                 write!(out, "{}{name}({},{})", mark(*negated), text(expr), text(pattern))
+            }
+            Op::Match { expr, pattern, take, .. } => {
+                let (expr, pattern) = (text(expr), text(pattern));
+                match take {
+                    Take::Whether { fold_case, negated } => {
+                        let name = if *fold_case { "imatch" } else { "match" };
+                        write!(out, "{}{name}({expr},{pattern})", mark(*negated))
+                    }
+                    Take::Group(group) => write!(out, "extract_match({expr},{pattern},{group})"),
+                }
             }
             Op::Case { branches, otherwise } => {
                 out.push_str("case(");

@@ -14,9 +14,12 @@
 //! * Fields by name as the schema writes them (case counts); `"quoted"` where a name is no plain word;
 //!   `stream.field`, and `card_1h.spent` for members of an answer.
 //! * `+ - * / %`, unary `-`, `||`, `= <> != < <= > >=`, `IS [NOT] NULL | TRUE | FALSE | DISTINCT FROM`,
-//!   `AND OR NOT`, `[NOT] BETWEEN`, `[NOT] IN (…)`, `[NOT] LIKE | ILIKE … [ESCAPE '!']`, `CASE`, `CAST`, `TRY_CAST`.
+//!   `AND OR NOT`, `[NOT] BETWEEN`, `[NOT] IN (…)`, `[NOT] LIKE | ILIKE … [ESCAPE '!']`, `~ ~* !~ !~*`, `CASE`,
+//!   `CAST`, `TRY_CAST`.
 //! * `ABS CEIL FLOOR ROUND SIGN SQRT LN LOG10 EXP POWER MOD ISNAN ISINF ISFINITE`,
-//!   `LOWER UPPER LENGTH SUBSTR TRIM LTRIM RTRIM CONCAT REPLACE STARTS_WITH ENDS_WITH CONTAINS STRPOS`,
+//!   `SIN COS TAN ASIN ACOS ATAN ATAN2 RADIANS DEGREES PI HAVERSINE`,
+//!   `LOWER UPPER LENGTH SUBSTR LEFT RIGHT TRIM LTRIM RTRIM CONCAT REPLACE SPLIT_PART STARTS_WITH ENDS_WITH CONTAINS
+//!   STRPOS REGEXP_LIKE REGEXP_EXTRACT`,
 //!   `DATE_TRUNC EXTRACT EPOCH EPOCH_MS EPOCH_US EPOCH_NS`, `COALESCE NULLIF GREATEST LEAST IF`.
 //!
 //! # Rules that differ between databases
@@ -36,6 +39,8 @@
 //! * A text that `||`, `CONCAT` or `REPLACE` makes has at most 64 KiB, or as many bytes as the longest that it is made of;
 //!   a constant one 64 KiB. `LOWER` and `UPPER` give at most three times what they get; the others give parts.
 //! * All that an expression makes for one record has at most 64 MiB.
+//! * A regular expression is constant, at most 4 KiB long and 256 KiB when compiled; there are at most 16 in a text. A text
+//!   that is matched has at most 64 KiB.
 //! * A pattern that comes with a record has at most 1 MiB; a match takes a bounded number of steps.
 //!
 //! What goes beyond is null, and [`Bound::values`] names its row. A constant beyond its bound is refused when bound, as
@@ -59,7 +64,7 @@ pub mod testing;
 mod tests;
 mod tokens;
 
-pub use ast::Expr;
+pub use ast::{Expr, Slot};
 pub use bind::{Checked, Qualifier};
 pub use bound::{Bound, Values};
 pub use error::{SqlError, nearest};

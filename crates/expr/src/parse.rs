@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Location, Token};
 use thalweg_types::{DataType, TimeUnit, parse_timestamp};
 
 use crate::SqlError;
-use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
+use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node, Slot};
 use crate::error::nearest;
 use crate::function::{Function, PARTS_EXPECTED, Part};
 use crate::mistakes::{Mistakes, SqlErrors};
@@ -59,6 +59,32 @@ impl Expr {
         end: Range<usize>,
         mistakes: &mut Mistakes,
     ) -> Result<Self, SqlError> {
+        Self::convert(text, tokens, None, end, mistakes)
+    }
+
+    /// As [`Expr::from_tokens`], of an expression over aggregates, which are at `slots` of the text: it is bound to a schema
+    /// whose fields are their values, in the order of `slots`. Fields of records have no value there.
+    ///
+    /// # Errors
+    /// As [`Expr::from_tokens`].
+    pub fn of_aggregates(
+        text: &str,
+        tokens: &[Spanned],
+        slots: &[Slot],
+        end: Range<usize>,
+        mistakes: &mut Mistakes,
+    ) -> Result<Self, SqlError> {
+        let spans: Vec<Range<usize>> = slots.iter().map(|slot| slot.span.clone()).collect();
+        Self::convert(text, &tokens::joined(text, tokens, &spans), Some(slots), end, mistakes)
+    }
+
+    fn convert(
+        text: &str,
+        tokens: &[Spanned],
+        slots: Option<&[Slot]>,
+        end: Range<usize>,
+        mistakes: &mut Mistakes,
+    ) -> Result<Self, SqlError> {
         if tokens.is_empty() {
             return Err(SqlError::new("an expression is missing").at(end));
         }
@@ -80,7 +106,7 @@ impl Expr {
                 }
                 Token::SingleQuotedString(_) => error.hint("names are written without quotes or in \"…\""),
                 Token::Word(word) => error.hint(match word.value.to_ascii_uppercase().as_str() {
-                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => "patterns are matched by LIKE and ILIKE",
+                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => "patterns are matched by LIKE and ILIKE, regular expressions by ~",
                     "AT" => "timestamps are UTC",
                     "COLLATE" => "texts are compared by code points",
                     _ => "an operator is missing here",
@@ -88,7 +114,7 @@ impl Expr {
                 _ => error,
             });
         }
-        Ok(Converter::new(lines, mistakes).expr(&parsed, 0))
+        Ok(Converter { slots, ..Converter::new(lines, mistakes) }.expr(&parsed, 0))
     }
 
     /// Converts a parsed expression; `text` is what it was parsed from, for the places in messages.
@@ -148,6 +174,8 @@ fn parse_place(place: &str) -> Option<Location> {
 
 struct Converter<'a, 'm> {
     lines: Lines<'a>,
+    /// Names are those of aggregates, where there are some.
+    slots: Option<&'a [Slot]>,
     mistakes: RefCell<&'m mut Mistakes>,
     /// Told once, though all leaves of a tree may be too deep.
     is_too_deep: Cell<bool>,
@@ -155,7 +183,20 @@ struct Converter<'a, 'm> {
 
 impl<'a, 'm> Converter<'a, 'm> {
     fn new(lines: Lines<'a>, mistakes: &'m mut Mistakes) -> Self {
-        Self { lines, mistakes: RefCell::new(mistakes), is_too_deep: Cell::default() }
+        Self { lines, slots: None, mistakes: RefCell::new(mistakes), is_too_deep: Cell::default() }
+    }
+
+    /// A field, or the aggregate that is there.
+    fn name(&self, path: Vec<String>, span: Range<usize>) -> Expr {
+        let Some(slots) = self.slots else { return Expr::new(Node::Field(path), span) };
+        match slots.iter().position(|slot| slot.span.start == span.start) {
+            Some(place) => Expr::new(Node::Slot { place, text: slots[place].text.clone() }, span),
+            None => {
+                let name = path.join(".");
+                let error = SqlError::new(format!("the field {name} is outside an aggregate")).at(span);
+                self.mistaken(error.hint(format!("write last({name}) for its newest value")), Vec::new())
+            }
+        }
     }
 
     fn boxed(&self, expr: &ast::Expr, depth: usize) -> Box<Expr> {
@@ -188,11 +229,11 @@ impl<'a, 'm> Converter<'a, 'm> {
         match expr {
             ast::Expr::Nested(inner) => Ok(self.expr(inner, depth)),
             ast::Expr::Identifier(name) => {
-                Ok(Expr::new(Node::Field(vec![name.value.clone()]), self.lines.range(name.span)))
+                Ok(self.name(vec![name.value.clone()], self.lines.range(name.span)))
             }
             ast::Expr::CompoundIdentifier(names) => {
                 let span = names.iter().map(|name| self.lines.range(name.span)).reduce(join).unwrap_or(0..0);
-                Ok(Expr::new(Node::Field(names.iter().map(|name| name.value.clone()).collect()), span))
+                Ok(self.name(names.iter().map(|name| name.value.clone()).collect(), span))
             }
             ast::Expr::Value(value) => self.literal(&value.value, self.lines.range(value.span)),
             ast::Expr::TypedString(typed) => self.typed_string(typed),
@@ -379,7 +420,16 @@ impl<'a, 'm> Converter<'a, 'm> {
             let span = join(left.span(), right.span());
             Ok(Expr::new(Node::Arithmetic(op, left, right), span))
         };
+        let matches = |fold_case, negated| {
+            let (expr, pattern) = (self.boxed(left, depth), self.boxed(right, depth));
+            let span = join(expr.span(), pattern.span());
+            Ok(Expr::new(Node::Match { expr, pattern, fold_case, negated }, span))
+        };
         match op {
+            BinaryOperator::PGRegexMatch => matches(false, false),
+            BinaryOperator::PGRegexIMatch => matches(true, false),
+            BinaryOperator::PGRegexNotMatch => matches(false, true),
+            BinaryOperator::PGRegexNotIMatch => matches(true, true),
             BinaryOperator::And | BinaryOperator::Or | BinaryOperator::StringConcat => {
                 let items = self.chain(whole, op, depth);
                 let span = items.iter().map(Expr::span).reduce(join).unwrap_or(0..0);
@@ -538,6 +588,11 @@ impl<'a, 'm> Converter<'a, 'm> {
             let right = args.pop().map(Box::new).expect("two arguments");
             let left = args.pop().map(Box::new).expect("two arguments");
             return Expr::new(Node::Arithmetic(ArithmeticOp::Remainder, left, right), span);
+        }
+        if function == Function::RegexpLike && args.len() == 2 {
+            let pattern = args.pop().map(Box::new).expect("two arguments");
+            let expr = args.pop().map(Box::new).expect("two arguments");
+            return Expr::new(Node::Match { expr, pattern, fold_case: false, negated: false }, span);
         }
         Expr::new(Node::Call(function, args), span)
     }

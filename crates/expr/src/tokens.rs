@@ -4,7 +4,8 @@
 //! them into byte ranges once, and [`Tokens`] keeps both.
 //!
 //! Limits, so that no text can exhaust the stack or the clock: [`MAX_TEXT`] bytes, [`MAX_OPERATORS`] tokens that
-//! are neither literals nor commas (each can deepen the tree by one), and [`MAX_DEPTH`] levels of nesting.
+//! are neither literals nor commas (each can deepen the tree by one), [`MAX_DEPTH`] levels of nesting, and
+//! [`MAX_REGEXPS`] regular expressions.
 
 use std::ops::Range;
 
@@ -21,6 +22,8 @@ use crate::function::Function;
 pub const MAX_TEXT: usize = 256 * 1024;
 /// Most tokens in a text that are neither literals nor commas.
 pub const MAX_OPERATORS: usize = 2_000;
+/// Most regular expressions in a text: each takes up to some 1 MiB where it is compiled.
+const MAX_REGEXPS: usize = 16;
 /// Most points in a path such as `stream.field.member`.
 const MAX_PATH: usize = 8;
 /// Deepest nesting of an expression.
@@ -114,7 +117,7 @@ pub fn tokenize(text: &str) -> Result<Vec<Spanned>, SqlError> {
     let tokens = Tokenizer::new(&ThalwegSql, text)
         .tokenize_with_location()
         .map_err(|error| SqlError::new(lower_first(&error.message)).at(lines.rest_at(error.location)))?;
-    let mut operators = 0;
+    let (mut operators, mut regexps) = (0, 0);
     let mut kept = Vec::with_capacity(tokens.len());
     for TokenWithSpan { token, span: location } in tokens {
         let span = lines.range(location);
@@ -138,7 +141,11 @@ pub fn tokenize(text: &str) -> Result<Vec<Spanned>, SqlError> {
             | Token::RParen
             | Token::Period
             | Token::DoubleColon
-            | Token::SemiColon => operators += 1,
+            | Token::SemiColon
+            | Token::Tilde
+            | Token::TildeAsterisk
+            | Token::ExclamationMarkTilde
+            | Token::ExclamationMarkTildeAsterisk => operators += 1,
             other => return Err(refuse(other, span)),
         }
         if operators > MAX_OPERATORS {
@@ -146,9 +153,29 @@ pub fn tokenize(text: &str) -> Result<Vec<Spanned>, SqlError> {
                 .expected(format!("at most {MAX_OPERATORS} names and operators"))
                 .at(span));
         }
+        regexps += usize::from(may_be_regexp(&token));
+        if regexps > MAX_REGEXPS {
+            return Err(SqlError::new("the text has too many regular expressions")
+                .expected(format!("at most {MAX_REGEXPS}"))
+                .at(span));
+        }
         kept.push(Spanned { token, span, location });
     }
     Ok(kept)
+}
+
+/// Whether a regular expression stands beside a token: an operator that matches one, or the name of such a function.
+fn may_be_regexp(token: &Token) -> bool {
+    match token {
+        Token::Tilde
+        | Token::TildeAsterisk
+        | Token::ExclamationMarkTilde
+        | Token::ExclamationMarkTildeAsterisk => true,
+        Token::Word(Word { value, quote_style: None, .. }) => {
+            value.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("regexp_"))
+        }
+        _ => false,
+    }
 }
 
 fn refuse(token: &Token, span: Range<usize>) -> SqlError {
@@ -166,6 +193,24 @@ fn refuse(token: &Token, span: Range<usize>) -> SqlError {
         Token::Backslash | Token::Char('`') => error.hint("names are quoted with \"…\", strings with '…'"),
         _ => error,
     }
+}
+
+/// The tokens, with those in each span as one name.
+pub(crate) fn joined(text: &str, tokens: &[Spanned], spans: &[Range<usize>]) -> Vec<Spanned> {
+    let mut out: Vec<Spanned> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        match (spans.iter().find(|span| span.contains(&token.span.start)), out.last_mut()) {
+            (None, _) => out.push(token.clone()),
+            (Some(span), Some(name)) if name.span == *span => name.location.end = token.location.end,
+            (Some(span), _) => {
+                let value = text.get(span.clone()).unwrap_or_default().to_owned();
+                let word = Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword };
+                let location = token.location;
+                out.push(Spanned { token: Token::Word(word), span: span.clone(), location });
+            }
+        }
+    }
+    out
 }
 
 /// What the parser needs: its own tokens, with words that would start syntax we do not have made plain names.
@@ -274,6 +319,7 @@ fn is_plain(keyword: Keyword, next_is_paren: bool) -> bool {
         | Keyword::FLOOR
         | Keyword::INTERVAL
         | Keyword::LAMBDA
+        | Keyword::LEFT
         | Keyword::LOCALTIME
         | Keyword::LOCALTIMESTAMP
         | Keyword::MAP
@@ -286,6 +332,7 @@ fn is_plain(keyword: Keyword, next_is_paren: bool) -> bool {
         | Keyword::POSITION
         | Keyword::PRIOR
         | Keyword::REGEXP
+        | Keyword::RIGHT
         | Keyword::RLIKE
         | Keyword::SAFE_CAST
         | Keyword::SESSION_USER

@@ -1,10 +1,12 @@
 //! A query as the engine takes it: bound to the columns of a stage.
 
+use std::ops::Range;
+
 use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Field, Micros, Schema, TimeUnit};
 
-use crate::agg::{Function, output_type};
-use crate::query::{Query, Window};
+use crate::agg::Function;
+use crate::query::{BoundCall, BoundOutput, Query, Window};
 
 /// How far behind its head a window's tail cursor is, where it has one.
 pub(crate) fn tail(window: Window) -> Option<Micros> {
@@ -20,10 +22,20 @@ pub(crate) fn dead_below(window: Window, head: Micros) -> Micros {
     }
 }
 
-/// One aggregate column of a query.
+/// One column of a query's answers.
 #[derive(Clone)]
 pub struct PlannedOutput {
     pub alias: String,
+    /// Which of the query's calls it is made of.
+    pub calls: Range<usize>,
+    /// Over the values of these; `None` where it is the value of the one.
+    pub value: Option<Bound>,
+    pub data_type: DataType,
+}
+
+/// One aggregate of a query.
+#[derive(Clone)]
+pub struct PlannedCall {
     pub function: Function,
     /// Bound to the stage's columns.
     pub arg: Option<Bound>,
@@ -38,6 +50,8 @@ pub struct PlannedQuery {
     pub fingerprint: String,
     /// After FROM.
     pub stream: String,
+    /// Those of the first output, of the second one, …
+    pub calls: Vec<PlannedCall>,
     pub outputs: Vec<PlannedOutput>,
     pub filter: Option<Bound>,
     /// Columns of the stage.
@@ -53,21 +67,21 @@ impl PlannedQuery {
     /// Where a field does not exist or has a type that its use does not take.
     pub fn bind(name: &str, query: &Query, schema: &Schema) -> Result<Self, SqlError> {
         let bound = query.bind(schema)?;
-        let outputs = bound
-            .outputs
-            .into_iter()
-            .zip(&query.outputs)
-            .map(|(output, written)| {
-                let function = output.function;
-                let data_type = output_type(function, output.arg.as_ref().map(Bound::data_type))
-                    .map_err(|error| SqlError::new(error.message()).at(written.span.clone()))?;
-                Ok(PlannedOutput { alias: output.alias, function, arg: output.arg, data_type })
-            })
-            .collect::<Result<_, SqlError>>()?;
+        let (mut calls, mut outputs) = (Vec::new(), Vec::new());
+        for BoundOutput { alias, calls: of_output, value, data_type } in bound.outputs {
+            let start = calls.len();
+            calls.extend(of_output.into_iter().map(|BoundCall { function, arg, data_type }| PlannedCall {
+                function,
+                arg,
+                data_type,
+            }));
+            outputs.push(PlannedOutput { alias, calls: start..calls.len(), value, data_type });
+        }
         Ok(Self {
             name: name.to_owned(),
             fingerprint: query.fingerprint(),
             stream: query.stream.clone(),
+            calls,
             outputs,
             filter: bound.filter,
             group_by: bound.group_by,

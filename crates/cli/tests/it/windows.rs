@@ -200,3 +200,19 @@ fn any_configuration_gives_the_same_bits() {
     }
     assert_ne!(digest(&["sources.payments.seed=8"], "2"), usual, "the digest depends on the records");
 }
+
+#[test]
+fn aggregates_have_filters_and_outputs_are_made_of_several() {
+    let queries = "    queries:
+      card_1h: >
+        SELECT count(*) FILTER (WHERE amount > 2) AS big, sum(amount) / count(*) AS mean,
+        max(amount) - min(amount) AS range, 100.0 * count(*) FILTER (WHERE merchant = 'm1') / count(*) AS percent,
+        last(merchant) <> prev(merchant) AS moved
+        FROM payments GROUP BY card OVER SLIDING 1 HOUR
+";
+    let (before, _) = EXAMPLE.split_once("    queries:\n").expect("queries");
+    let (_, sinks) = EXAMPLE.split_once("sinks:\n").expect("sinks");
+    let job = format!("{before}{queries}sinks:\n{sinks}");
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", &job)]);
+    check_answers(&place, "job.yaml", expect![[r#""#]]);
+}

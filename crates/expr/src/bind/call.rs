@@ -4,14 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, Int64Array};
+use arrow_array::{Array as _, Float64Array, Int64Array};
 use thalweg_types::DataType;
 
 use super::coerce::{Draft, Literal};
 use super::{compare, fold, same_type, types};
 use crate::SqlError;
 use crate::ast::CompareOp;
-use crate::bound::{Op, Typed};
+use crate::bound::{Op, Take, Typed};
+use crate::eval::regexp::Regexp;
 use crate::function::{Function, Part};
 use crate::mistakes::{SqlErrors, all};
 
@@ -19,11 +20,17 @@ use crate::mistakes::{SqlErrors, all};
 fn signature(function: Function) -> (usize, usize, &'static str) {
     match function {
         Function::Abs => (1, 1, "ABS(number)"),
+        Function::Acos => (1, 1, "ACOS(number)"),
+        Function::Asin => (1, 1, "ASIN(number)"),
+        Function::Atan => (1, 1, "ATAN(number)"),
+        Function::Atan2 => (2, 2, "ATAN2(y, x)"),
         Function::Ceil => (1, 1, "CEIL(number)"),
         Function::Coalesce => (1, usize::MAX, "COALESCE(x, y, …)"),
         Function::Concat => (1, usize::MAX, "CONCAT(x, y, …)"),
         Function::Contains => (2, 2, "CONTAINS(text, wanted)"),
+        Function::Cos => (1, 1, "COS(radians)"),
         Function::DateTrunc => (2, 2, "DATE_TRUNC('hour', timestamp)"),
+        Function::Degrees => (1, 1, "DEGREES(radians)"),
         Function::EndsWith => (2, 2, "ENDS_WITH(text, end)"),
         Function::Epoch => (1, 1, "EPOCH(timestamp)"),
         Function::EpochMs => (1, 1, "EPOCH_MS(timestamp)"),
@@ -32,27 +39,37 @@ fn signature(function: Function) -> (usize, usize, &'static str) {
         Function::Exp => (1, 1, "EXP(number)"),
         Function::Floor => (1, 1, "FLOOR(number)"),
         Function::Greatest => (1, usize::MAX, "GREATEST(x, y, …)"),
+        Function::Haversine => (4, 4, "HAVERSINE(lat1, lon1, lat2, lon2)"),
         Function::If => (3, 3, "IF(condition, then, else)"),
         Function::IsFinite => (1, 1, "ISFINITE(number)"),
         Function::IsInf => (1, 1, "ISINF(number)"),
         Function::IsNan => (1, 1, "ISNAN(number)"),
         Function::Least => (1, usize::MAX, "LEAST(x, y, …)"),
+        Function::Left => (2, 2, "LEFT(text, count)"),
         Function::Length => (1, 1, "LENGTH(text)"),
         Function::Ln => (1, 1, "LN(number)"),
         Function::Log10 => (1, 1, "LOG10(number)"),
         Function::Lower => (1, 1, "LOWER(text)"),
         Function::LeftTrim => (1, 2, "LTRIM(text[, characters])"),
         Function::NullIf => (2, 2, "NULLIF(x, y)"),
+        Function::Pi => (0, 0, "PI()"),
         Function::Power => (2, 2, "POWER(number, exponent)"),
+        Function::Radians => (1, 1, "RADIANS(degrees)"),
+        Function::RegexpExtract => (2, 3, "REGEXP_EXTRACT(text, 'pattern'[, group])"),
+        Function::RegexpLike => (2, 2, "REGEXP_LIKE(text, 'pattern')"),
         Function::Remainder => (2, 2, "MOD(number, divisor)"),
         Function::Replace => (3, 3, "REPLACE(text, from, to)"),
+        Function::Right => (2, 2, "RIGHT(text, count)"),
         Function::Round => (1, 2, "ROUND(number[, digits])"),
         Function::RightTrim => (1, 2, "RTRIM(text[, characters])"),
         Function::Sign => (1, 1, "SIGN(number)"),
+        Function::Sin => (1, 1, "SIN(radians)"),
+        Function::SplitPart => (3, 3, "SPLIT_PART(text, delimiter, number)"),
         Function::Sqrt => (1, 1, "SQRT(number)"),
         Function::StartsWith => (2, 2, "STARTS_WITH(text, start)"),
         Function::StrPos => (2, 2, "STRPOS(text, wanted)"),
         Function::Substring => (2, 3, "SUBSTR(text, from[, count])"),
+        Function::Tan => (1, 1, "TAN(radians)"),
         Function::Trim => (1, 2, "TRIM(text[, characters])"),
         Function::Upper => (1, 1, "UPPER(text)"),
     }
@@ -62,10 +79,14 @@ fn signature(function: Function) -> (usize, usize, &'static str) {
 pub(super) fn fixed_type(function: Function) -> Option<DataType> {
     Some(match function {
         Function::Concat
+        | Function::Left
         | Function::LeftTrim
         | Function::Lower
+        | Function::RegexpExtract
         | Function::Replace
+        | Function::Right
         | Function::RightTrim
+        | Function::SplitPart
         | Function::Substring
         | Function::Trim
         | Function::Upper => DataType::String,
@@ -74,6 +95,7 @@ pub(super) fn fixed_type(function: Function) -> Option<DataType> {
         | Function::IsFinite
         | Function::IsInf
         | Function::IsNan
+        | Function::RegexpLike
         | Function::StartsWith => DataType::Bool,
         Function::Epoch
         | Function::EpochMs
@@ -81,9 +103,22 @@ pub(super) fn fixed_type(function: Function) -> Option<DataType> {
         | Function::EpochUs
         | Function::Length
         | Function::StrPos => DataType::Int64,
-        Function::Exp | Function::Ln | Function::Log10 | Function::Power | Function::Sqrt => {
-            DataType::Float64
-        }
+        Function::Acos
+        | Function::Asin
+        | Function::Atan
+        | Function::Atan2
+        | Function::Cos
+        | Function::Degrees
+        | Function::Exp
+        | Function::Haversine
+        | Function::Ln
+        | Function::Log10
+        | Function::Pi
+        | Function::Power
+        | Function::Radians
+        | Function::Sin
+        | Function::Sqrt
+        | Function::Tan => DataType::Float64,
         Function::Abs
         | Function::Ceil
         | Function::Coalesce
@@ -115,7 +150,26 @@ pub(super) fn bind(
             Ok(number(function, args.remove(0), shape)?)
         }
         Function::Round => Ok(round(args, shape)?),
-        Function::Sqrt | Function::Ln | Function::Log10 | Function::Exp | Function::Power => {
+        Function::Pi => Ok(Typed {
+            op: Op::Constant(Arc::new(Float64Array::from(vec![std::f64::consts::PI]))),
+            data_type: DataType::Float64,
+            nullable: false,
+        }),
+        Function::Acos
+        | Function::Asin
+        | Function::Atan
+        | Function::Atan2
+        | Function::Cos
+        | Function::Degrees
+        | Function::Exp
+        | Function::Haversine
+        | Function::Ln
+        | Function::Log10
+        | Function::Power
+        | Function::Radians
+        | Function::Sin
+        | Function::Sqrt
+        | Function::Tan => {
             let args = floats(args, shape)?;
             Ok(call(function, args, DataType::Float64))
         }
@@ -138,17 +192,21 @@ pub(super) fn bind(
             Ok(call(function, vec![args.remove(0).settle()?], DataType::Int64))
         }
         Function::Length => Ok(call(function, texts(args, name)?, DataType::Int64)),
-        Function::Substring => {
+        Function::Substring | Function::Left | Function::Right => {
             let text = args.remove(0).expect_text(name);
-            let places = args.into_iter().map(|place| {
-                if !place.is_null() && *place.data_type() != DataType::Int64 {
-                    return Err(SqlError::new(format!("{name} counts in int64, not {}", place.data_type()))
-                        .at(place.span)
-                        .expected(shape));
-                }
-                place.coerce(&DataType::Int64)
-            });
+            let places = args.into_iter().map(|place| expect_place(place, name, shape));
             Ok(call(function, all(std::iter::once(text).chain(places))?, DataType::String))
+        }
+        Function::SplitPart => {
+            let number = expect_place(args.remove(2), name, shape);
+            let texts = args.into_iter().map(|arg| arg.expect_text(name));
+            let typed = call(function, all(texts.chain([number]))?, DataType::String);
+            // There is no part 0.
+            Ok(Typed { nullable: true, ..typed })
+        }
+        Function::RegexpExtract => Ok(regexp_extract(args, shape)?),
+        Function::RegexpLike => {
+            Err(SqlError::new("REGEXP_LIKE takes two arguments").at(span.clone()).expected(shape).into())
         }
         Function::Concat => {
             let args = all(args.into_iter().map(Draft::into_text))?;
@@ -224,6 +282,60 @@ fn texts(args: Vec<Draft>, name: &str) -> Result<Vec<Typed>, SqlErrors> {
 
 fn floats(args: Vec<Draft>, shape: &str) -> Result<Vec<Typed>, SqlErrors> {
     all(args.into_iter().map(|arg| expect_number(arg, shape)?.coerce(&DataType::Float64)))
+}
+
+fn expect_place(arg: Draft, name: &str, shape: &str) -> Result<Typed, SqlError> {
+    if !arg.is_null() && *arg.data_type() != DataType::Int64 {
+        return Err(SqlError::new(format!("{name} counts in int64, not {}", arg.data_type()))
+            .at(arg.span)
+            .expected(shape));
+    }
+    arg.coerce(&DataType::Int64)
+}
+
+/// The group is constant, so that one that the pattern has not is told at once.
+fn regexp_extract(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlErrors> {
+    let group = match args.get(2).map(|group| (&group.literal, group.span.clone())) {
+        None => (0, 0..0),
+        Some((Some(Literal::Integer(group)), span)) => (usize::try_from(*group).unwrap_or(usize::MAX), span),
+        Some((Some(Literal::Unknown), span)) => (0, span),
+        Some((_, span)) => {
+            let error = SqlError::new("the group of REGEXP_EXTRACT is a constant number").at(span);
+            return Err(error.expected(shape).into());
+        }
+    };
+    let pattern = args.remove(1);
+    let span = pattern.span.clone();
+    let texts = all([args.remove(0), pattern].map(|arg| arg.expect_text("REGEXP_EXTRACT")))?;
+    let [expr, pattern]: [Typed; 2] = texts.try_into().expect("two texts");
+    let read = regexp(&pattern, false, span)?;
+    if let Some(read) = &read
+        && group.0 >= read.groups()
+    {
+        let error = SqlError::new(format!("the pattern has no group {}", group.0)).at(group.1);
+        return Err(error.expected(format!("0 for all of it{}", read.groups_expected())).into());
+    }
+    let (expr, pattern) = (Box::new(expr), Box::new(pattern));
+    let op = Op::Match { expr, pattern, read, take: Take::Group(group.0) };
+    Ok(Typed { op, data_type: DataType::String, nullable: true })
+}
+
+/// A regular expression, which is read now; `None` for null.
+pub(super) fn regexp(
+    pattern: &Typed,
+    fold_case: bool,
+    span: Range<usize>,
+) -> Result<Option<Arc<Regexp>>, SqlError> {
+    let Some(constant) = pattern.constant() else {
+        return Err(SqlError::new("a regular expression is a constant text")
+            .at(span)
+            .hint("LIKE and ILIKE take patterns that come with records"));
+    };
+    if constant.is_null(0) {
+        return Ok(None);
+    }
+    let read = Regexp::new(constant.as_string_view().value(0), fold_case);
+    read.map(|read| Some(Arc::new(read))).map_err(|error| error.at(span))
 }
 
 fn expect_number(arg: Draft, shape: &str) -> Result<Draft, SqlError> {

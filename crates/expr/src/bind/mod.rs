@@ -22,7 +22,7 @@ use thalweg_types::{DataType, Schema};
 
 use crate::SqlError;
 use crate::ast::{ArithmeticOp, CompareOp, Expr, Is, Node};
-use crate::bound::{Bound, Op, Typed};
+use crate::bound::{Bound, Op, Take, Typed};
 use crate::eval::like::{MAX_PATTERN, Pattern};
 use crate::eval::{self, in_list::Members};
 use crate::mistakes::{Mistakes, SqlErrors, all};
@@ -145,6 +145,15 @@ impl Binder<'_, '_> {
                     return Ok(Draft::mistaken(None, span));
                 }
             },
+            Node::Slot { place, text } => {
+                let field = self.schema.fields().get(*place);
+                let field = field.ok_or_else(|| SqlError::new(format!("{text} has no value here")).at(span.clone()))?;
+                Typed {
+                    op: Op::Column { index: *place, path: Vec::new(), name: text.clone() },
+                    data_type: field.data_type.clone(),
+                    nullable: field.nullable,
+                }
+            }
             Node::Mistaken(parts) => {
                 self.mistaken.set(self.mistaken.get() + 1);
                 for part in parts {
@@ -208,6 +217,16 @@ impl Binder<'_, '_> {
                     data_type: DataType::Bool,
                     nullable,
                 }
+            }
+            Node::Match { expr, pattern, fold_case, negated } => {
+                let pattern_span = pattern.span();
+                let texts = [self.bind(expr), self.bind(pattern)].map(|side| side.expect_text("~"));
+                let [expr, pattern] = texts.map(|text| self.typed(text, Some(DataType::String)));
+                let read = call::regexp(&pattern, *fold_case, pattern_span)?;
+                let (expr, pattern) = (Box::new(expr), Box::new(pattern));
+                let take = Take::Whether { fold_case: *fold_case, negated: *negated };
+                // The text may be too long.
+                Typed { op: Op::Match { expr, pattern, read, take }, data_type: DataType::Bool, nullable: true }
             }
             Node::Case { operand, branches, otherwise } => {
                 self.case(operand.as_deref(), branches, otherwise.as_deref(), &span)?
@@ -386,7 +405,8 @@ fn fixed_type(node: &Node) -> Option<DataType> {
         | Node::Is { .. }
         | Node::Between { .. }
         | Node::InList { .. }
-        | Node::Like { .. } => DataType::Bool,
+        | Node::Like { .. }
+        | Node::Match { .. } => DataType::Bool,
         Node::Concat(_) => DataType::String,
         Node::Extract(..) => DataType::Int64,
         Node::Cast(_, to) => to.clone(),

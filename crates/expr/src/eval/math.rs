@@ -3,7 +3,7 @@
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
 use arrow_array::{Array as _, BooleanArray, Float64Array, Int64Array};
-use arrow_buffer::{BooleanBuffer, i256};
+use arrow_buffer::{BooleanBuffer, NullBuffer, i256};
 use arrow_schema::DataType as Arrow;
 use thalweg_types::DataType;
 
@@ -18,11 +18,23 @@ pub(crate) fn call(function: Function, args: &[Column], to: &DataType) -> Result
         return Ok(Column::null_scalar(&to.to_arrow()));
     }
     match (function, a.data_type()) {
-        (Function::Power, _) => {
+        (Function::Power | Function::Atan2, _) => {
             let b = &args[1];
-            let (base, exponent) = (Operand::of::<Float64Type>(a), Operand::of::<Float64Type>(b));
-            let values = zip_rows(&base, &exponent, f64::powf);
+            let of_two = if function == Function::Power { f64::powf } else { libm::atan2 };
+            let (first, second) = (Operand::of::<Float64Type>(a), Operand::of::<Float64Type>(b));
+            let values = zip_rows(&first, &second, of_two);
             Ok(result_of(a, b, arc(without_rows::<Float64Type>(values, either_null(a, b), &[]))))
+        }
+        (Function::Haversine, _) => {
+            let places: Vec<Operand<'_, f64>> = args.iter().map(Operand::of::<Float64Type>).collect();
+            let rows = args.iter().find(|arg| !arg.is_scalar()).map_or(1, |arg| arg.array().len());
+            let at = |row| haversine([0, 1, 2, 3].map(|place: usize| places[place].at(row)));
+            let values: Vec<f64> = (0..rows).map(at).collect();
+            let each = args.iter().filter(|arg| !arg.is_scalar());
+            let nulls =
+                each.fold(None, |nulls, arg| NullBuffer::union(nulls.as_ref(), arg.array().nulls()));
+            let array = arc(without_rows::<Float64Type>(values, nulls, &[]));
+            Ok(if args.iter().all(Column::is_scalar) { Column::Scalar(array) } else { Column::Array(array) })
         }
         (Function::IsNan, _) => Ok(test(a, f64::is_nan)),
         (Function::IsInf, _) => Ok(test(a, f64::is_infinite)),
@@ -71,10 +83,34 @@ fn float_function(function: Function) -> fn(f64) -> f64 {
         Function::Ln => f64::ln,
         Function::Log10 => f64::log10,
         Function::Exp => f64::exp,
+        Function::Sin => libm::sin,
+        Function::Cos => libm::cos,
+        Function::Tan => libm::tan,
+        Function::Asin => libm::asin,
+        Function::Acos => libm::acos,
+        Function::Atan => libm::atan,
+        Function::Radians => f64::to_radians,
+        Function::Degrees => f64::to_degrees,
         // Of 0 it is 0, of NaN it is NaN: `signum` would say ±1 for zeros.
         Function::Sign => |value| if value == 0.0 || value.is_nan() { value + 0.0 } else { value.signum() },
         other => unreachable!("{} is no function of one float", other.name()),
     }
+}
+
+/// Mean radius of the earth in kilometres, as the IUGG has it.
+const EARTH_RADIUS: f64 = 6371.0088;
+
+/// Kilometres along the surface of a sphere of the earth's mean radius, between two places in degrees of latitude and
+/// longitude.
+fn haversine([lat1, lon1, lat2, lon2]: [f64; 4]) -> f64 {
+    let half_chord = |degrees: f64| {
+        let sine = libm::sin(degrees.to_radians() / 2.0);
+        sine * sine
+    };
+    let across = libm::cos(lat1.to_radians()) * libm::cos(lat2.to_radians());
+    let chord = (half_chord(lat2 - lat1) + across * half_chord(lon2 - lon1)).sqrt();
+    // Rounding may go beyond 1 at opposite places; NaN stays.
+    2.0 * EARTH_RADIUS * libm::asin(if chord > 1.0 { 1.0 } else { chord })
 }
 
 /// Half away from zero; negative places round before the point.

@@ -16,6 +16,7 @@ pub(crate) mod like;
 pub(crate) mod logic;
 pub(crate) mod math;
 pub(crate) mod pieces;
+pub(crate) mod regexp;
 pub(crate) mod size;
 pub(crate) mod text;
 pub(crate) mod time;
@@ -65,6 +66,10 @@ pub(crate) fn evaluate(node: &Typed, within: &Evaluation<'_>) -> Result<Column, 
             };
             text::like(&eval(expr)?, &pattern, *negated, within)
         }
+        Op::Match { expr, read, take, .. } => match read {
+            Some(read) => text::matches(&eval(expr)?, read, *take, within),
+            None => Ok(Column::null_scalar(&node.data_type.to_arrow())),
+        },
         Op::Case { branches, otherwise } => choose::case(branches, otherwise, within),
         Op::Cast(a) => cast::cast(&eval(a)?, &a.data_type, &node.data_type, within),
         Op::Concat(items) => text::concat(&all(items)?, text::Nulls::Propagate, within),
@@ -82,7 +87,10 @@ pub(crate) fn evaluate(node: &Typed, within: &Evaluation<'_>) -> Result<Column, 
             | Function::LeftTrim
             | Function::RightTrim
             | Function::Replace
+            | Function::Left
             | Function::Length
+            | Function::Right
+            | Function::SplitPart
             | Function::Substring
             | Function::StartsWith
             | Function::EndsWith

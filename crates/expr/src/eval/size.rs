@@ -7,6 +7,7 @@ use thalweg_types::{Batch, DataType, TextLengths};
 
 use super::evaluation::MAX_MADE;
 use super::like::MATCH_STEPS;
+use super::regexp::MAX_MATCHED;
 use crate::bound::{Op, Typed};
 use crate::function::Function;
 
@@ -15,6 +16,9 @@ const SHORT: usize = 96;
 
 /// Steps of a match that take as long as a byte that is made.
 const STEPS_A_BYTE: usize = 8;
+
+/// Bytes that are made while a regular expression goes over one, where it is a hard one.
+const BYTES_A_BYTE_MATCHED: usize = 16;
 
 /// Rows that are looked at to begin with.
 const FIRST: usize = 256;
@@ -125,6 +129,9 @@ fn made(node: &Typed, longest: &mut Longest<'_>, work: &mut usize) -> usize {
         let steps = read[0].saturating_mul(read[1]).min(MATCH_STEPS);
         *work = work.saturating_add(steps / STEPS_A_BYTE);
     }
+    if let Op::Match { .. } = &node.op {
+        *work = work.saturating_add(read[0].min(MAX_MATCHED).saturating_mul(BYTES_A_BYTE_MATCHED));
+    }
     made
 }
 
@@ -144,6 +151,7 @@ fn from(op: &Op, read: &[usize], sum: usize) -> usize {
             text.saturating_mul(by.max(1)).min(text.max(MAX_MADE))
         }
         Op::Call(Function::Lower | Function::Upper, _) => longest.saturating_mul(3),
+        Op::Match { .. } => read[0],
         Op::Call(..) | Op::Case { .. } => longest,
         Op::Cast(a) if matches!(a.data_type, DataType::String | DataType::Bytes) => longest,
         _ => SHORT,
@@ -217,6 +225,8 @@ mod tests {
             ("lower(replace(t, 'x', 'yy'))", 600, 1_103),
             ("CASE WHEN t LIKE 'a%' THEN t ELSE 'b' END", 100, 303),
             ("t LIKE '%a_b%'", 0, 105 + 100 * 5 / 8),
+            ("t ~ 'a'", 0, 101 + 100 * 16),
+            ("regexp_extract(t, 'a')", 100, 201 + 100 * 16),
             ("t LIKE t", 0, 200 + 100 * 100 / 8),
         ] {
             let bound = Expr::parse(text).unwrap().bind(&schema).unwrap();

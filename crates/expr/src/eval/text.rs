@@ -10,7 +10,9 @@ use memchr::memmem::Finder;
 use super::Evaluation;
 use super::column::{Column, arc, from_options};
 use super::like::{Pattern, TooHard};
+use super::regexp::{MAX_MATCHED, Regexp};
 use crate::SqlError;
+use crate::bound::Take;
 use crate::function::Function;
 
 /// What a null operand does to a concatenation.
@@ -187,6 +189,35 @@ pub(crate) fn like(
     }
 }
 
+/// What a regular expression finds in texts; one that is too long has no value.
+pub(crate) fn matches(
+    text: &Column,
+    regexp: &Regexp,
+    take: Take,
+    within: &Evaluation<'_>,
+) -> Result<Column, SqlError> {
+    let args = std::slice::from_ref(text);
+    let texts = Texts::of(text);
+    let rows = rows_for(args, within.rows());
+    let short = |row: usize| match texts.at(row) {
+        Some(text) if text.len() > MAX_MATCHED => within.misfit(row, is_scalar(args)).map(|()| None),
+        text => Ok(text),
+    };
+    match take {
+        Take::Whether { negated, .. } => {
+            let found = (0..rows).map(|row| Ok(short(row)?.map(|text| regexp.is_match(text) != negated)));
+            Ok(shaped(args, arc(found.collect::<Result<BooleanArray, SqlError>>()?)))
+        }
+        Take::Group(group) => {
+            let mut out = Writer::new(args, within);
+            for row in 0..rows {
+                out.put_option(short(row)?.and_then(|text| regexp.extract(text, group)))?;
+            }
+            Ok(shaped(args, arc(out.finish())))
+        }
+    }
+}
+
 pub(crate) fn call(function: Function, args: &[Column], within: &Evaluation<'_>) -> Result<Column, SqlError> {
     let rows = rows_for(args, within.rows());
     if function == Function::Length && args[0].data_type() == &Arrow::BinaryView {
@@ -231,12 +262,21 @@ pub(crate) fn call(function: Function, args: &[Column], within: &Evaluation<'_>)
             });
             return Ok(shaped(args, arc(places)));
         }
+        Function::Left | Function::Right => {
+            let part = if function == Function::Left { left } else { right };
+            for row in 0..rows {
+                let part = || Some(part(text.at(row)?, number(&args[1], row)?));
+                out.put_option(part())?;
+            }
+        }
+        Function::SplitPart => {
+            let delimiter = Texts::of(&args[1]);
+            for row in 0..rows {
+                let part = || split_part(text.at(row)?, delimiter.at(row)?, number(&args[2], row)?);
+                out.put_option(part())?;
+            }
+        }
         Function::Substring => {
-            let number = |arg: &Column, row: usize| {
-                let row = if arg.is_scalar() { 0 } else { row };
-                let array = arg.array().as_primitive::<Int64Type>();
-                array.is_valid(row).then(|| array.value(row))
-            };
             for row in 0..rows {
                 let part = || {
                     let from = number(&args[1], row)?;
@@ -354,6 +394,45 @@ impl CharacterSet {
 
 fn integers(rows: usize, f: impl Fn(usize) -> Option<usize>) -> Int64Array {
     from_options::<Int64Type>((0..rows).map(|row| f(row).and_then(|value| i64::try_from(value).ok())))
+}
+
+fn number(arg: &Column, row: usize) -> Option<i64> {
+    let row = if arg.is_scalar() { 0 } else { row };
+    let array = arg.array().as_primitive::<Int64Type>();
+    array.is_valid(row).then(|| array.value(row))
+}
+
+/// The first characters; all but the last ones where `count` is negative, as in PostgreSQL.
+fn left(text: &str, count: i64) -> &str {
+    &text[..boundary(text, count)]
+}
+
+/// The last characters; all but the first ones where `count` is negative, as in PostgreSQL.
+fn right(text: &str, count: i64) -> &str {
+    if count == 0 { "" } else { &text[boundary(text, count.saturating_neg())..] }
+}
+
+/// Byte at which `count` characters end; where it is negative, at which as many from the end begin.
+fn boundary(text: &str, count: i64) -> usize {
+    let skip = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    match count {
+        0 => 0,
+        1.. => text.char_indices().nth(skip).map_or(text.len(), |(at, _)| at),
+        _ => text.char_indices().rev().nth(skip - 1).map_or(0, |(at, _)| at),
+    }
+}
+
+/// The part of this number, from the end where it is negative; none is 0. Empty beyond the last one, as in PostgreSQL.
+fn split_part<'a>(text: &'a str, delimiter: &str, number: i64) -> Option<&'a str> {
+    let place = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX).checked_sub(1)?;
+    if delimiter.is_empty() {
+        return Some(if place == 0 { text } else { "" });
+    }
+    let place = match number {
+        1.. => Some(place),
+        _ => text.split(delimiter).count().checked_sub(place + 1),
+    };
+    Some(place.and_then(|place| text.split(delimiter).nth(place)).unwrap_or_default())
 }
 
 /// Characters `from` to `from + count`, counted from 1; what lies before the text counts too, as in PostgreSQL.

@@ -169,3 +169,28 @@ fn a_failure_is_null_where_failures_are_caught_and_ends_the_evaluation_elsewhere
         assert_eq!(values.array.is_null(row), values.misfits.contains(&(row as u32)));
     }
 }
+
+#[test]
+fn regular_expressions_have_bounds() {
+    let long = "a".repeat(64 << 10);
+    let longer = format!("{long}a");
+    named("s ~ 'b'", &[(&long, ""), (&longer, ""), ("b", "")], "false | null | true", &[1]);
+    named("regexp_extract(s, 'a$')", &[("a", ""), (&longer, "")], "'a' | null", &[1]);
+    for (pattern, says) in [
+        ("a".repeat(5_000), "has 5000 bytes"),
+        ("(\\w{100}){100}".to_owned(), "too large when compiled"),
+        (format!("{}{}", "(".repeat(60), ")".repeat(60)), "the maximum number of nested parentheses"),
+        ("a(b".to_owned(), "no regular expression: unclosed group"),
+        ("(?=a)".to_owned(), "look-around"),
+        ("(a)\\1".to_owned(), "backreferences are not supported"),
+    ] {
+        let error = refused(&format!("s ~ '{pattern}'"), "s: string");
+        assert!(error.contains(says), "{error}");
+        assert!(error.contains('^'), "{error}");
+    }
+    let many = vec!["s ~ 'a'"; 17].join(" OR ");
+    assert!(refused(&many, "s: string").contains("too many regular expressions"));
+    for usual in ["^[\\w.+-]+@[\\w-]+\\.[\\w.]+$", "\\b\\d{1,3}(\\.\\d{1,3}){3}\\b", "(?i)^(GET|POST) /api/v\\d+/\\S*$"] {
+        bound(&format!("s ~ '{usual}'"), &texts(&[]).0);
+    }
+}

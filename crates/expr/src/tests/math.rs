@@ -88,3 +88,37 @@ fn tests_of_floats() {
     check("isinf(x)", "x: float64", rows, "bool: false | false | true | true | null");
     check("isfinite(x)", "x: float64", rows, "bool: true | false | false | false | null");
 }
+
+#[test]
+fn angles() {
+    check("sin(x)", "x: float64", "0 | 1 | inf | null", "float64: 0.0 | 0.8414709848078965 | NaN | null");
+    check("cos(x)", "x: float64", "0 | 1 | NaN", "float64: 1.0 | 0.5403023058681398 | NaN");
+    check("tan(n)", "n: int64", "0 | 1 | null", "float64: 0.0 | 1.5574077246549023 | null");
+    check("asin(x)", "x: float64", "0 | 1 | 2", "float64: 0.0 | 1.5707963267948966 | NaN");
+    check("acos(x)", "x: float64", "1 | -1 | -1.5", "float64: 0.0 | 3.141592653589793 | NaN");
+    check("atan(x)", "x: float64", "0 | 1 | inf", "float64: 0.0 | 0.7853981633974483 | 1.5707963267948966");
+    check(
+        "atan2(y, x)",
+        "y: float64, x: float64",
+        "1, 1 | 0, -1 | -1, 0 | null, 1",
+        "float64: 0.7853981633974483 | 3.141592653589793 | -1.5707963267948966 | null",
+    );
+    check("radians(x)", "x: float64", "180 | -90", "float64: 3.141592653589793 | -1.5707963267948966");
+    check("degrees(x)", "x: float64", "0 | null", "float64: 0.0 | null");
+    constant("degrees(pi())", "float64: 180.0");
+    constant("pi()", "float64: 3.141592653589793");
+}
+
+#[test]
+fn distances_on_the_earth() {
+    let fields = "lat1: float64, lon1: float64, lat2: float64, lon2: float64";
+    check(
+        "round(haversine(lat1, lon1, lat2, lon2), 3)",
+        fields,
+        // Berlin to Paris, a quarter and half of the way around, across the date line, nowhere.
+        "52.52, 13.405, 48.8566, 2.3522 | 0, 0, 90, 0 | 0, 0, 0, 180 | 0, 179.5, 0, -179.5 | 5, 5, 5, 5 | \
+         null, 0, 0, 0 | NaN, 0, 0, 0",
+        "float64: 877.465 | 10007.557 | 20015.114 | 111.195 | 0.0 | null | NaN",
+    );
+    check("round(haversine(lat1, 13.405, 48.8566, 2.3522))", fields, "52.52, 0, 0, 0", "float64: 877.0");
+}

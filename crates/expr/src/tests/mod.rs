@@ -314,13 +314,14 @@ fn each_child(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
         | Node::Number(_)
         | Node::String(_)
         | Node::Timestamp(_)
-        | Node::Field(_) => {}
+        | Node::Field(_)
+        | Node::Slot { .. } => {}
         Node::Negate(a)
         | Node::Not(a)
         | Node::Cast(a, _)
         | Node::Extract(_, a)
         | Node::Is { expr: a, .. } => each(a),
-        Node::Arithmetic(_, a, b) | Node::Compare(_, a, b) | Node::Like { expr: a, pattern: b, .. } => {
+        Node::Arithmetic(_, a, b) | Node::Compare(_, a, b) | Node::Like { expr: a, pattern: b, .. } | Node::Match { expr: a, pattern: b, .. } => {
             each(a);
             each(b);
         }

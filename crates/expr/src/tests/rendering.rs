@@ -231,12 +231,12 @@ fn operators_of_other_languages() {
     "#]],
     );
     golden(
-        "card ~ 'x'",
+        "card ~~ 'x'",
         expect![[r#"
-        error: ~ has no meaning here
-        1 | card ~ 'x'
-          |      ^
-    "#]],
+            error: ~~ has no meaning here
+            1 | card ~~ 'x'
+              |      ^^
+        "#]],
     );
     golden(
         "n = ?",
@@ -310,11 +310,11 @@ fn syntax_of_other_databases() {
     golden(
         "card SIMILAR TO 'x'",
         expect![[r#"
-        error: the expression ends before SIMILAR
-        1 | card SIMILAR TO 'x'
-          |      ^^^^^^^
-        hint: patterns are matched by LIKE and ILIKE
-    "#]],
+            error: the expression ends before SIMILAR
+            1 | card SIMILAR TO 'x'
+              |      ^^^^^^^
+            hint: patterns are matched by LIKE and ILIKE, regular expressions by ~
+        "#]],
     );
     golden(
         "sum(amount) OVER ()",
@@ -415,11 +415,11 @@ fn syntax_of_other_databases() {
     golden(
         "card REGEXP 'x'",
         expect![[r#"
-        error: the expression ends before REGEXP
-        1 | card REGEXP 'x'
-          |      ^^^^^^
-        hint: patterns are matched by LIKE and ILIKE
-    "#]],
+            error: the expression ends before REGEXP
+            1 | card REGEXP 'x'
+              |      ^^^^^^
+            hint: patterns are matched by LIKE and ILIKE, regular expressions by ~
+        "#]],
     );
     golden(
         "a. = 1",

@@ -56,6 +56,12 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("std", "stddev(x)"),
 ];
 
+/// Whether a name calls an aggregate, here or in other systems.
+pub(super) fn is_name(name: &str) -> bool {
+    let mut names = NAMES.iter().map(|(known, _)| known).chain(ELSEWHERE.iter().map(|(theirs, _)| theirs));
+    names.any(|known| known.eq_ignore_ascii_case(name))
+}
+
 impl Called {
     /// The aggregate of a name; the whole call decides the hint where there is none.
     pub(super) fn parse(name: &str, span: Range<usize>, call: &str) -> Result<Self, SqlError> {

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors, nearest};
-use thalweg_types::{DataType, Schema};
+use thalweg_types::{DataType, Field, Schema};
 
-use super::Query;
+use super::draft::DraftCall;
+use super::{Call, Output, Query};
 use crate::agg::{Function, output_type};
 
 /// A query whose names and types have been checked.
@@ -19,13 +20,27 @@ pub struct BoundQuery {
     pub group_by: Vec<usize>,
 }
 
-/// One aggregate over a bound argument.
+/// An output whose names and types have been checked.
 #[derive(Clone, Debug)]
 pub struct BoundOutput {
     pub alias: String,
+    /// As many as the output has, in its order.
+    pub calls: Vec<BoundCall>,
+    /// Over the values of the calls, where the output is not the value of one.
+    pub value: Option<Bound>,
+    pub data_type: DataType,
+}
+
+/// One aggregate over a bound argument.
+#[derive(Clone, Debug)]
+pub struct BoundCall {
     pub function: Function,
     pub arg: Option<Bound>,
+    pub data_type: DataType,
 }
+
+/// Types that are for want of something better, and have been reported.
+const TOLD: &str = "mistakes have been told";
 
 impl Query {
     /// Checks the query against the fields of its stream.
@@ -36,18 +51,11 @@ impl Query {
         let mut mistakes = Mistakes::new();
         let qualifier = Qualifier::Stream(&self.stream);
         let mut binding = Binding { schema, qualifier, mistakes: &mut mistakes };
-        let outputs = self
-            .outputs
-            .iter()
-            .map(|output| {
-                let arg = output.arg.as_ref().map(|arg| binding.arg(Some(output.function), arg));
-                let arg = arg.and_then(Checked::bound);
-                BoundOutput { alias: output.alias.clone(), function: output.function, arg }
-            })
-            .collect();
+        let outputs: Vec<_> = self.outputs.iter().map(|output| binding.output(output)).collect();
         let filter = self.filter.as_ref().map(|filter| binding.filter(filter)).and_then(Checked::bound);
         let group_by = binding.group_by(&self.group_by);
         mistakes.finish()?;
+        let outputs = outputs.into_iter().map(|output| output.expect(TOLD)).collect();
         Ok(BoundQuery { outputs, filter, group_by })
     }
 }
@@ -69,6 +77,56 @@ impl Binding<'_> {
             self.mistakes.push(error);
         }
         checked
+    }
+
+    /// What is wrong with an aggregate; the type of its value, unless mistakes leave it open.
+    pub(super) fn draft(&mut self, call: &DraftCall) -> Option<DataType> {
+        let args: Vec<Checked> = call.args.iter().map(|arg| self.arg(call.function, arg)).collect();
+        if let Some(filter) = &call.filter {
+            self.filter(filter);
+        }
+        let arg = match args.first() {
+            Some(arg) => Some(arg.data_type()?),
+            None => None,
+        };
+        output_type(call.function?, arg).ok()
+    }
+
+    /// An output; `None` where there is a mistake in it.
+    fn output(&mut self, output: &Output) -> Option<BoundOutput> {
+        let calls: Vec<Option<BoundCall>> = output.calls.iter().map(|call| self.call(call)).collect();
+        let calls: Vec<BoundCall> = calls.into_iter().collect::<Option<_>>()?;
+        let types: Vec<DataType> = calls.iter().map(|call| call.data_type.clone()).collect();
+        let value = match &output.value {
+            Some(value) => Some(self.value(value, &types)?),
+            None => None,
+        };
+        let data_type = value.as_ref().map_or(&types[0], Bound::data_type).clone();
+        Some(BoundOutput { alias: output.alias.clone(), calls, value, data_type })
+    }
+
+    fn call(&mut self, call: &Call) -> Option<BoundCall> {
+        let arg = match &call.arg {
+            Some(arg) => Some(self.arg(Some(call.function), arg).bound()?),
+            None => None,
+        };
+        let data_type = output_type(call.function, arg.as_ref().map(Bound::data_type)).ok()?;
+        Some(BoundCall { function: call.function, arg, data_type })
+    }
+
+    /// What is made of aggregates that give these types; `None` where there is a mistake in it.
+    pub(super) fn value(&mut self, value: &Expr, types: &[DataType]) -> Option<Bound> {
+        let checked = value.check(&schema_of(types), Qualifier::None, self.mistakes).bound()?;
+        // How long texts may become is known of records, not of what windows hold.
+        if checked.works_on_texts() {
+            let error = SqlError::new("an output made of aggregates compares texts, and does no more with them")
+                .at(value.span());
+            self.mistakes.push(error.hint(
+                "functions of texts are for the arguments, as in last(lower(x)), or for an operator after",
+            ));
+            return None;
+        }
+        Some(checked)
     }
 
     pub(super) fn filter(&mut self, filter: &Expr) -> Checked {
@@ -108,6 +166,12 @@ impl Binding<'_> {
         }
         columns
     }
+}
+
+/// The values of aggregates as fields, by their place.
+pub(crate) fn schema_of(types: &[DataType]) -> Schema {
+    let field = |(place, data_type): (usize, &DataType)| Field::new(place.to_string(), data_type.clone()).nullable();
+    Schema::new(types.iter().enumerate().map(field).collect::<Vec<_>>())
 }
 
 fn check_kind(function: Function, data_type: &DataType, span: Range<usize>) -> Result<(), SqlError> {

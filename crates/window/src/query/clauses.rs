@@ -119,7 +119,7 @@ pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), SqlError> {
         cursor.next();
     }
 
-    let outputs = cursor.until(|rest| is_clause(rest).is_some())?;
+    let outputs = outputs(&mut cursor)?;
     if cursor.take("FROM") {
         draft.outputs = output::list(text, outputs, cursor.last(), &mut draft.mistakes);
         match stream(&mut cursor) {
@@ -169,6 +169,21 @@ pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), SqlError> {
     }
     over(&mut cursor, draft);
     Ok(())
+}
+
+/// The tokens of the outputs; the FROM of IS [NOT] DISTINCT FROM does not end them.
+fn outputs<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [Spanned], SqlError> {
+    let start = cursor.at;
+    loop {
+        cursor.until(|rest| is_clause(rest).is_some())?;
+        let outputs = &cursor.tokens[start..cursor.at];
+        match outputs {
+            [.., is, distinct] if distinct.is_keyword("DISTINCT") && (is.is_keyword("IS") || is.is_keyword("NOT")) => {
+                cursor.next();
+            }
+            _ => return Ok(outputs),
+        }
+    }
 }
 
 /// The condition after WHERE. Whether OVER may stand behind it: false where its absence has been told.

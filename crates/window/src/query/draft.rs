@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use thalweg_expr::{Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors};
-use thalweg_types::{Micros, Schema};
+use thalweg_expr::{Expr, Mistakes, Qualifier, SqlError, SqlErrors};
+use thalweg_types::{DataType, Micros, Schema};
 
-use super::bind::{Binding, BoundOutput, BoundQuery};
-use super::{Output, Query, Window, clauses};
+use super::bind::{Binding, BoundQuery};
+use super::{Call, Output, Query, Window, clauses};
 use crate::agg::Function;
 
 /// A text on its way to a query. Whatever is `None` here was not to be read, and that has been reported.
@@ -25,10 +25,36 @@ pub struct Draft {
 #[derive(Debug)]
 pub(super) struct DraftOutput {
     pub(super) alias: Option<String>,
+    /// One where the output is an aggregate.
+    pub(super) calls: Vec<DraftCall>,
+    /// What is made of the aggregates.
+    pub(super) value: Option<Expr>,
+    pub(super) span: Range<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct DraftCall {
     pub(super) function: Option<Function>,
     /// Those that could be read; one or none where there is no mistake.
     pub(super) args: Vec<Expr>,
-    pub(super) span: Range<usize>,
+    /// The condition of FILTER.
+    pub(super) filter: Option<Expr>,
+}
+
+impl DraftCall {
+    /// What is aggregated: values are null, and so not counted, where the condition of FILTER is not true.
+    pub(super) fn arg(&self) -> Option<Expr> {
+        let arg = self.args.first();
+        self.filter.as_ref().map_or_else(|| arg.cloned(), |filter| Some(Expr::when(filter, arg)))
+    }
+
+    /// With a FILTER, `count(*)` counts values, too: those of its condition that are true.
+    pub(super) fn function(&self) -> Option<Function> {
+        match self.function {
+            Some(Function::CountAll) if self.filter.is_some() => Some(Function::Count),
+            function => function,
+        }
+    }
 }
 
 impl Draft {
@@ -68,10 +94,13 @@ impl Draft {
     pub fn finish(self) -> Result<Query, SqlErrors> {
         let Self { text, mistakes, outputs, stream, filter, group_by, window, delay } = self;
         mistakes.finish()?;
+        let calls = |calls: &[DraftCall]| {
+            calls.iter().map(|call| Call { function: call.function().expect(TOLD), arg: call.arg() }).collect()
+        };
         let outputs = outputs.into_iter().map(|output| Output {
             alias: output.alias.expect(TOLD),
-            function: output.function.expect(TOLD),
-            arg: output.args.into_iter().next(),
+            calls: calls(&output.calls),
+            value: output.value,
             span: output.span,
         });
         let (stream, _) = stream.expect(TOLD);
@@ -96,31 +125,21 @@ impl Draft {
             None => Qualifier::Any,
         };
         let mut binding = Binding { schema, qualifier, mistakes: &mut self.mistakes };
-        let mut outputs = Vec::with_capacity(self.outputs.len());
         for output in &self.outputs {
-            let mut args = output.args.iter().map(|arg| binding.arg(output.function, arg));
-            let arg = args.next();
-            args.for_each(drop);
-            outputs.push((arg, output));
+            let types: Vec<Option<DataType>> =
+                output.calls.iter().map(|call| binding.draft(call)).collect();
+            let types: Option<Vec<DataType>> = types.into_iter().collect();
+            if let (Some(types), Some(value)) = (types, &output.value) {
+                binding.value(value, &types);
+            }
         }
-        let filter = self.filter.as_ref().map(|filter| binding.filter(filter));
-        let group_by = binding.group_by(&self.group_by);
-        if !self.mistakes.is_empty() {
-            return self.finish().map(|_| unreachable!("there are mistakes"));
+        if let Some(filter) = &self.filter {
+            binding.filter(filter);
         }
-        let bound = BoundQuery {
-            outputs: outputs
-                .into_iter()
-                .map(|(arg, output)| BoundOutput {
-                    alias: output.alias.clone().expect(TOLD),
-                    function: output.function.expect(TOLD),
-                    arg: arg.and_then(Checked::bound),
-                })
-                .collect(),
-            filter: filter.and_then(Checked::bound),
-            group_by,
-        };
-        Ok((self.finish()?, bound))
+        binding.group_by(&self.group_by);
+        let query = self.finish()?;
+        let bound = query.bind(schema)?;
+        Ok((query, bound))
     }
 }
 

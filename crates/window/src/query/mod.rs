@@ -3,14 +3,18 @@
 //! ```text
 //! query  = SELECT output [, output]… FROM stream [WHERE condition] [GROUP BY field [, field]…]
 //!          OVER window [DELAYED BY span]
-//! output = aggregate [[AS] alias]
+//! output = expression over aggregates [[AS] alias]
+//! aggregate = function(…) [FILTER (WHERE condition)]
 //! window = SLIDING span | TUMBLING span | INFINITE | ROWS n
 //! span   = 1 HOUR | 90 SECONDS | 1h | '1h'          (MICROSECOND to WEEK, us ms s m h d w)
 //! ```
 //!
 //! Keywords and function names are free in case, names of fields, streams and aliases are not.
-//! An output without alias is named after its function and the names in its argument: `sum_amount`, `count`.
+//! An output without alias is named after its function and the names in its argument: `sum_amount`, `count`; an
+//! expression after all its names and numbers.
 //! Expressions are those of `thalweg-expr`.
+//! `sum(x) FILTER (WHERE c)` is `sum(CASE WHEN c THEN x END)`, `count(*) FILTER (WHERE c)` is
+//! `count(CASE WHEN c THEN TRUE END)`: aggregates ignore nulls. So a window holds the same records with and without it.
 //!
 //! Parsing knows no schema; [`Query::bind`] checks fields and types. All errors point into the query's text.
 //!
@@ -35,7 +39,8 @@ use thalweg_types::{Micros, format_duration};
 
 use crate::agg::Function;
 
-pub use bind::{BoundOutput, BoundQuery};
+pub(crate) use bind::schema_of;
+pub use bind::{BoundCall, BoundOutput, BoundQuery};
 pub use draft::Draft;
 
 /// A parsed query.
@@ -54,15 +59,36 @@ pub struct Query {
     pub text: String,
 }
 
-/// One aggregate column.
+/// One column of the answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     pub alias: String,
-    pub function: Function,
-    /// `None` for `count(*)` alone.
-    pub arg: Option<Expr>,
-    /// The aggregate and its alias in the text.
+    /// At least one; exactly one where there is no `value`.
+    pub calls: Vec<Call>,
+    /// What is made of the aggregates, where it is not the one itself.
+    pub value: Option<Expr>,
+    /// The output and its alias in the text.
     pub span: Range<usize>,
+}
+
+/// An aggregate and its argument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub function: Function,
+    /// `None` for `count(*)` alone, without FILTER.
+    pub arg: Option<Expr>,
+}
+
+/// Canonical text, without the alias.
+impl std::fmt::Display for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.value, self.calls.as_slice()) {
+            (Some(value), _) => value.fmt(f),
+            (None, calls) => {
+                calls.iter().try_for_each(|call| f.write_str(&aggregate::call(call.function, call.arg.as_ref())))
+            }
+        }
+    }
 }
 
 /// Which records a query sees (design section 3).
@@ -94,8 +120,7 @@ impl Query {
         let mut out = String::from("SELECT ");
         for (index, output) in self.outputs.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
-            let arg = output.arg.as_ref();
-            write!(out, "{separator}{}", aggregate::call(output.function, arg)).expect(NEVER_FAILS);
+            write!(out, "{separator}{output}").expect(NEVER_FAILS);
         }
         write!(out, " FROM {}", quoted(&self.stream)).expect(NEVER_FAILS);
         if let Some(filter) = &self.filter {

@@ -1,13 +1,13 @@
-//! The outputs of a query: aggregates, their arguments, their aliases.
+//! The outputs of a query: aggregates, their arguments, what is made of them, their aliases.
 
 use std::ops::Range;
 
 use sqlparser::tokenizer::Token;
-use thalweg_expr::{Expr, Mistakes, Spanned, SqlError};
+use thalweg_expr::{Expr, Mistakes, Slot, Spanned, SqlError};
 
-use super::aggregate::Called;
+use super::aggregate::{self, Called};
 use super::clauses::split_at_commas;
-use super::draft::DraftOutput;
+use super::draft::{DraftCall, DraftOutput};
 use crate::agg::Function;
 
 /// The outputs between SELECT and FROM, which stands at `from`.
@@ -42,36 +42,162 @@ pub(super) fn list(
 }
 
 fn one(text: &str, item: &[Spanned], span: Range<usize>, mistakes: &mut Mistakes) -> DraftOutput {
-    let mut output = DraftOutput { alias: None, function: None, args: Vec::new(), span: span.clone() };
-    let (name, args, rest) = match split_call(text, item, &span) {
+    let mut output = DraftOutput { alias: None, calls: Vec::new(), value: None, span };
+    let places = aggregates(item);
+    match places.as_slice() {
+        [] => alone(text, item, &mut output, mistakes),
+        [place] if place.start == 0 && ends_before(&item[place.end..]) => {
+            alone(text, item, &mut output, mistakes);
+        }
+        _ => made_of(text, item, &places, &mut output, mistakes),
+    }
+    output
+}
+
+/// Where aggregates are among the tokens, from the name to the end of the arguments or of FILTER.
+fn aggregates(item: &[Spanned]) -> Vec<Range<usize>> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    while let Some([name, open, ..]) = item.get(at..) {
+        let is_call = name.keyword().is_some_and(|name| aggregate::is_name(&name)) && open.token == Token::LParen;
+        let Some(close) = closing(&item[at + 2..]).filter(|_| is_call) else {
+            at += 1;
+            continue;
+        };
+        let mut end = at + close + 3;
+        if let Some([filter, open, inside @ ..]) = item.get(end..)
+            && filter.is_keyword("FILTER")
+            && open.token == Token::LParen
+            && let Some(close) = closing(inside)
+        {
+            end += close + 3;
+        }
+        places.push(at..end);
+        at = end;
+    }
+    places
+}
+
+/// Whether an output that begins with an aggregate is nothing else, by the tokens after it: its name, or a mistake in it.
+fn ends_before(rest: &[Spanned]) -> bool {
+    const OPERATORS: [&str; 8] = ["AND", "BETWEEN", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR"];
+    match rest {
+        [] => true,
+        [first, more @ ..] => match first.token {
+            Token::Word(_) => more.is_empty() || !OPERATORS.iter().any(|operator| first.is_keyword(operator)),
+            Token::SingleQuotedString(_) | Token::Number(..) => true,
+            _ => false,
+        },
+    }
+}
+
+/// One aggregate and its name.
+fn alone(text: &str, item: &[Spanned], output: &mut DraftOutput, mistakes: &mut Mistakes) {
+    let (name, args, rest) = match split_call(text, item, &output.span) {
         Ok(parts) => parts,
+        Err(error) => return mistakes.push(error),
+    };
+    let end = item[item.len() - rest.len() - 1].span.end;
+    let mut call = call(text, name, args, end, mistakes);
+    let rest = filter(text, rest, mistakes).map(|(filter, rest)| {
+        call.filter = filter;
+        rest
+    });
+    output.alias = match rest.and_then(alias) {
+        Ok(None) => call.function.map(|function| default_alias(function, args)),
+        Ok(alias) => alias,
         Err(error) => {
             mistakes.push(error);
-            return output;
+            None
         }
     };
-    let call_end = rest
-        .first()
-        .map_or(span.end, |token| item[item.len() - rest.len() - 1].span.end.min(token.span.start));
-    let call = text.get(span.start..call_end).unwrap_or_default();
-    let close = call_end.saturating_sub(1)..call_end;
-    let function = match Called::parse(&written(name, text), name.span.clone(), call) {
-        Ok(called) => arguments(text, called, args, close, &mut output.args, mistakes),
+    output.calls.push(call);
+}
+
+/// An expression over aggregates and its name.
+fn made_of(
+    text: &str,
+    item: &[Spanned],
+    places: &[Range<usize>],
+    output: &mut DraftOutput,
+    mistakes: &mut Mistakes,
+) {
+    let (tokens, rest) = item.split_at(end_of_value(item));
+    let mut slots = Vec::new();
+    for place in places.iter().filter(|place| place.end <= tokens.len()) {
+        let [name, _, inside @ ..] = &tokens[place.clone()] else { continue };
+        let Some(close) = closing(inside) else { continue };
+        let (args, rest) = (&inside[..close], &inside[close + 1..]);
+        let mut call = call(text, name, args, inside[close].span.end, mistakes);
+        match filter(text, rest, mistakes) {
+            Ok((filter, _)) => call.filter = filter,
+            Err(error) => {
+                mistakes.push(error);
+                call.function = None;
+            }
+        }
+        let span = name.span.start..tokens[place.end - 1].span.end;
+        let known = call.function().map(|function| aggregate::call(function, call.arg().as_ref()));
+        slots.push(Slot { text: known.unwrap_or_else(|| name.token.to_string()), span });
+        output.calls.push(call);
+    }
+    let end = tokens.last().map_or(output.span.end, |token| token.span.end);
+    match Expr::of_aggregates(text, tokens, &slots, end..end, mistakes) {
+        // Parentheses around one.
+        Ok(value) if value.as_slot().is_some() => {}
+        Ok(value) => output.value = Some(value),
+        Err(error) => mistakes.push(error),
+    }
+    match alias(rest) {
+        Ok(None) => output.alias = Some(words(tokens).trim_start_matches('_').to_owned()),
+        Ok(alias) => output.alias = alias,
+        Err(error) => mistakes.push(error),
+    }
+}
+
+/// Where the name of an expression begins: at AS, or at a word that follows what ends an expression.
+fn end_of_value(item: &[Spanned]) -> usize {
+    let mut depth = 0_usize;
+    let named = item.iter().rposition(|token| {
+        match token.token {
+            Token::RParen => depth += 1,
+            Token::LParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && token.is_keyword("AS")
+    });
+    let bare = || match item {
+        [.., before, name] if matches!(before.token, Token::RParen | Token::Number(..)) => {
+            let is_name = matches!(name.token, Token::Word(_)) && !name.is_keyword("END");
+            is_name.then(|| item.len() - 1)
+        }
+        _ => None,
+    };
+    named.or_else(bare).unwrap_or(item.len())
+}
+
+/// An aggregate of its name and arguments, which `end` at a parenthesis.
+fn call(
+    text: &str,
+    name: &Spanned,
+    args: &[Spanned],
+    end: usize,
+    mistakes: &mut Mistakes,
+) -> DraftCall {
+    let mut call = DraftCall { function: None, args: Vec::new(), filter: None };
+    let whole = text.get(name.span.start..end).unwrap_or_default();
+    let function = match Called::parse(&written(name, text), name.span.clone(), whole) {
+        Ok(called) => arguments(text, called, args, end.saturating_sub(1)..end, &mut call.args, mistakes),
         Err(error) => {
-            output.args = readable(text, args, mistakes);
+            call.args = readable(text, args, mistakes);
             Err(error)
         }
     };
     match function {
-        Ok(function) => output.function = Some(function),
+        Ok(function) => call.function = Some(function),
         Err(error) => mistakes.push(error),
     }
-    match alias(rest) {
-        Ok(Some(alias)) => output.alias = Some(alias),
-        Ok(None) => output.alias = output.function.map(|function| default_alias(function, args)),
-        Err(error) => mistakes.push(error),
-    }
-    output
+    call
 }
 
 /// The arguments of an aggregate that there is not, as far as they are expressions.
@@ -94,16 +220,8 @@ fn split_call<'a>(
         && matches!(name.token, Token::Word(_))
         && open.token == Token::LParen
     {
-        let mut depth = 1_usize;
-        for (index, token) in rest.iter().enumerate() {
-            match token.token {
-                Token::LParen => depth += 1,
-                Token::RParen => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return Ok((name, &rest[..index], &rest[index + 1..]));
-            }
+        if let Some(close) = closing(rest) {
+            return Ok((name, &rest[..close], &rest[close + 1..]));
         }
     }
     let error = SqlError::new("an output is an aggregate").at(span.clone());
@@ -120,6 +238,19 @@ fn split_call<'a>(
                 "the record's own fields are in its answer already; select aggregates such as last({name})"
             ))
         }
+    })
+}
+
+/// Place of the parenthesis that closes one before the tokens.
+fn closing(tokens: &[Spanned]) -> Option<usize> {
+    let mut depth = 1_usize;
+    tokens.iter().position(|token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth == 0
     })
 }
 
@@ -216,6 +347,29 @@ fn arguments(
     }
 }
 
+/// `[FILTER (WHERE condition)]`, and the tokens after it.
+fn filter<'a>(
+    text: &str,
+    rest: &'a [Spanned],
+    mistakes: &mut Mistakes,
+) -> Result<(Option<Expr>, &'a [Spanned]), SqlError> {
+    let [first, open, inside @ ..] = rest else { return Ok((None, rest)) };
+    if !first.is_keyword("FILTER") || open.token != Token::LParen {
+        return Ok((None, rest));
+    }
+    let close = closing(inside).unwrap_or(inside.len());
+    let end = inside.get(close).map_or(open.span.clone(), |token| token.span.clone());
+    let Some((keyword, condition)) =
+        inside[..close].split_first().filter(|(first, _)| first.is_keyword("WHERE"))
+    else {
+        let at = inside.first().map_or(end, |token| token.span.clone());
+        return Err(SqlError::new("FILTER takes a condition").at(at).expected("FILTER (WHERE amount > 100)"));
+    };
+    let end = condition.last().map_or(keyword.span.end, |token| token.span.end);
+    let condition = Expr::from_tokens(text, condition, end..end, mistakes)?;
+    Ok((Some(condition), inside.get(close + 1..).unwrap_or_default()))
+}
+
 /// `[AS] name`.
 fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
     let Some((first, more)) = rest.split_first() else { return Ok(None) };
@@ -231,9 +385,6 @@ fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
         let error = SqlError::new("an alias is a name").at(name.span.clone());
         return Err(match &name.token {
             Token::SingleQuotedString(text) => error.hint(format!("write \"{text}\"")),
-            _ if std::ptr::eq(name, first) => SqlError::new("an output is one aggregate")
-                .at(name.span.clone())
-                .hint("arithmetic stands inside an aggregate, as in sum(a * b), or in an operator after"),
             _ => error,
         });
     };
@@ -250,23 +401,29 @@ fn alias(rest: &[Spanned]) -> Result<Option<String>, SqlError> {
 
 /// The function and the words of its argument: `sum_amount`, `count`, `count_distinct_merchant`.
 fn default_alias(function: Function, args: &[Spanned]) -> String {
-    let mut alias = function.name().to_owned();
     let first = match function {
         Function::Quantile(_) => split_at_commas(args).first().copied().unwrap_or_default(),
         _ => args,
     };
-    for token in first {
+    function.name().to_owned() + &words(first)
+}
+
+/// Names and numbers, each after a `_`.
+fn words(tokens: &[Spanned]) -> String {
+    const UNNAMED: [&str; 3] = ["DISTINCT", "FILTER", "WHERE"];
+    let mut words = String::new();
+    for token in tokens {
         match &token.token {
-            Token::Word(word) if !token.is_keyword("DISTINCT") => {
-                alias.push('_');
-                alias.push_str(&word.value);
+            Token::Word(word) if !UNNAMED.iter().any(|unnamed| token.is_keyword(unnamed)) => {
+                words.push('_');
+                words.push_str(&word.value);
             }
             Token::Number(number, _) => {
-                alias.push('_');
-                alias.push_str(&number.replace('.', "_"));
+                words.push('_');
+                words.push_str(&number.replace('.', "_"));
             }
             _ => {}
         }
     }
-    alias
+    words
 }

@@ -86,13 +86,15 @@ impl Stage {
             explanation.tree.push(format!("{}group by {group}", "  ".repeat(depth)));
             depth += 1;
             for query in &self.queries {
-                let outputs = query.outputs.iter().zip(&query.fields);
-                let outputs: Vec<_> = outputs.filter(|(output, _)| output.leaf == place).collect();
-                if outputs.is_empty() {
+                let outputs = query.outputs.iter().zip(&query.fields).flat_map(|(output, field)| {
+                    query.calls[output.calls.clone()].iter().map(move |call| (call, field))
+                });
+                let calls: Vec<_> = outputs.filter(|(call, _)| call.leaf == place).collect();
+                if calls.is_empty() {
                     continue;
                 }
-                for (output, field) in outputs {
-                    let call = &node.leaf.calls[output.call];
+                for (call, field) in calls {
+                    let call = &node.leaf.calls[call.call];
                     let mut line = format!("{}{}", "  ".repeat(depth), call.function);
                     if let Some(arg) = call.arg_index {
                         let _ = write!(line, " of {}", self.layout[node.leaf.args[arg]].0);

@@ -15,8 +15,9 @@ use arrow_buffer::BooleanBuffer;
 use thalweg_expr::{Bound, Longest, SqlError, Values};
 use thalweg_types::{Batch, DataType, Error, TextLengths};
 
-use super::queries::{OutputState, QueryState};
+use super::queries::{CallState, QueryState};
 use super::{Arg, Filter, Stage};
+use crate::agg::{Call, output_type};
 use crate::judge::Verdicts;
 
 /// Bytes of text and blobs that the arguments and answers of one call may have, as far as that can be told before: a
@@ -59,7 +60,7 @@ impl Evaluated {
     }
 }
 
-fn failed(error: &SqlError) -> Error {
+pub(super) fn failed(error: &SqlError) -> Error {
     Error::user(format!("evaluate an expression: {error}"))
 }
 
@@ -76,9 +77,9 @@ impl Stage {
     /// Says of filters and arguments whether only guarded queries have them.
     pub(super) fn set_guards(&mut self) {
         let mut open: Vec<usize> = Vec::new();
-        for output in self.queries.iter().filter(|query| !query.is_guarded).flat_map(|query| &query.outputs) {
-            open.extend(self.filter_of(output));
-            open.extend(self.arg_of(output));
+        for call in self.queries.iter().filter(|query| !query.is_guarded).flat_map(|query| &query.calls) {
+            open.extend(self.filter_of(call));
+            open.extend(self.arg_of(call));
         }
         for filter in self.filters.iter_mut().flatten() {
             filter.is_guarded = !open.contains(&filter.layout);
@@ -88,16 +89,16 @@ impl Stage {
         }
     }
 
-    /// Layout column of an output's filter.
-    fn filter_of(&self, output: &OutputState) -> Option<usize> {
-        let filter = self.leaves[output.leaf].as_ref()?.filter?;
+    /// Layout column of an aggregate's filter.
+    fn filter_of(&self, call: &CallState) -> Option<usize> {
+        let filter = self.leaves[call.leaf].as_ref()?.filter?;
         self.filters[filter].as_ref().map(|filter| filter.layout)
     }
 
-    /// Layout column of an output's argument.
-    fn arg_of(&self, output: &OutputState) -> Option<usize> {
-        let leaf = &self.leaves[output.leaf].as_ref()?.leaf;
-        leaf.calls[output.call].arg_index.map(|arg| leaf.args[arg])
+    /// Layout column of an aggregate's argument.
+    fn arg_of(&self, call: &CallState) -> Option<usize> {
+        let leaf = &self.leaves[call.leaf].as_ref()?.leaf;
+        leaf.calls[call.call].arg_index.map(|arg| leaf.args[arg])
     }
 
     /// Evaluates every filter and argument over the columns that the plan reads.
@@ -108,7 +109,7 @@ impl Stage {
             let bits = match condition {
                 Some(condition) => {
                     let values =
-                        naming(self, *layout, || evaluated.values(*layout, condition, *is_guarded, input))?;
+                        naming(|| self.having(*layout), || evaluated.values(*layout, condition, *is_guarded, input))?;
                     values.conditions().map_err(|error| failed(&error))?
                 }
                 None => BooleanBuffer::new_set(input.num_rows()),
@@ -117,7 +118,7 @@ impl Stage {
         }
         for arg in &self.args {
             let Arg { value: Some(value), is_guarded, layout, .. } = arg else { continue };
-            let values = naming(self, *layout, || evaluated.values(*layout, value, *is_guarded, input))?;
+            let values = naming(|| self.having(*layout), || evaluated.values(*layout, value, *is_guarded, input))?;
             evaluated.columns.insert(*layout, values.array);
         }
         self.note_texts(&evaluated);
@@ -150,17 +151,20 @@ impl Stage {
         let of = |layout: usize| evaluated.misfits.get(&layout).map_or(&[][..], Vec::as_slice);
         let accepted =
             |row: &&u32| verdicts.accepted.as_ref().is_none_or(|accepted| accepted[**row as usize]);
-        let outputs = self.queries.iter().enumerate().flat_map(|(query, state)| {
+        let calls = self.queries.iter().enumerate().flat_map(|(query, state)| {
             let outputs = state.outputs.iter().enumerate();
-            outputs.map(move |(place, output)| (query as u32, place as u32, output))
+            outputs.flat_map(move |(place, output)| {
+                let calls = state.calls[output.calls.clone()].iter();
+                calls.map(move |call| (query as u32, place as u32, call))
+            })
         });
-        for (query, place, output) in outputs {
-            let filter = self.filter_of(output);
+        for (query, place, call) in calls {
+            let filter = self.filter_of(call);
             let refused = filter.map_or(&[][..], of).iter().filter(accepted);
             misfits.extend(refused.map(|row| (*row, query, place)));
             let passes = filter.and_then(|filter| evaluated.filters.get(&filter));
             let passes = |row: &&u32| passes.is_none_or(|bits| bits.value(**row as usize));
-            let rows = self.arg_of(output).map_or(&[][..], of).iter().filter(accepted).filter(passes);
+            let rows = self.arg_of(call).map_or(&[][..], of).iter().filter(accepted).filter(passes);
             misfits.extend(rows.map(|row| (*row, query, place)));
         }
     }
@@ -176,10 +180,9 @@ impl Stage {
 
     /// Names of the queries that have a filter or an argument.
     fn having(&self, layout: usize) -> Vec<String> {
-        let reads = |output: &OutputState| {
-            self.filter_of(output) == Some(layout) || self.arg_of(output) == Some(layout)
-        };
-        let has = |query: &&QueryState| query.outputs.iter().any(reads);
+        let reads =
+            |call: &CallState| self.filter_of(call) == Some(layout) || self.arg_of(call) == Some(layout);
+        let has = |query: &&QueryState| query.calls.iter().any(reads);
         self.queries.iter().filter(has).map(|query| query.name.clone()).collect()
     }
 
@@ -196,13 +199,12 @@ impl Stage {
         }
         // Answers with texts: what the argument is, and the longest that was kept.
         let mut answered: Vec<(usize, usize)> = Vec::new();
-        for query in &self.queries {
-            let DataType::Struct(fields) = &query.data_type else { continue };
-            let texts = query.outputs.iter().zip(fields).filter(|(_, field)| is_text(&field.data_type));
-            answered.extend(texts.filter_map(|(output, _)| {
-                let known = self.leaves[output.leaf].as_ref().map_or(0, |node| node.leaf.longest);
-                Some((self.arg_of(output)?, known))
-            }));
+        for call in self.queries.iter().flat_map(|query| &query.calls) {
+            let Some(node) = &self.leaves[call.leaf] else { continue };
+            let Call { function, arg, .. } = &node.leaf.calls[call.call];
+            if output_type(*function, arg.as_ref()).is_ok_and(|data_type| is_text(&data_type)) {
+                answered.extend(self.arg_of(call).map(|arg| (arg, node.leaf.longest)));
+            }
         }
         let columns = self.input.iter().map(|column| batch.column(*column)).collect();
         Longest::new(columns, batch).rows_within(|longest| {
@@ -225,10 +227,12 @@ impl Stage {
 }
 
 /// Has a panic say which queries it is about, and how the job starts without them.
-fn naming<T>(stage: &Stage, layout: usize, evaluate: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+pub(super) fn naming<T>(
+    queries: impl Fn() -> Vec<String>,
+    evaluate: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
     let says = |what: &str| {
-        let names =
-            stage.having(layout).iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let names = queries().iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         format!("query {names}: {what}")
     };
     match catch_unwind(AssertUnwindSafe(evaluate)) {

@@ -479,15 +479,15 @@ impl Stage {
         };
         let queries = |query: &QueryState| {
             let mut entries: Vec<SavedQuery> = Vec::new();
-            for output in &query.outputs {
-                let (leaf, since) = (dense(&self.leaves, output.leaf), output.since);
+            for call in &query.calls {
+                let (leaf, since) = (dense(&self.leaves, call.leaf), call.since);
                 match entries.iter_mut().find(|entry| (entry.leaf, entry.since) == (leaf, since)) {
-                    Some(entry) => entry.outputs.push(output.call),
+                    Some(entry) => entry.outputs.push(call.call),
                     None => entries.push(SavedQuery {
                         name: query.name.clone(),
                         fingerprint: query.fingerprint.clone(),
                         leaf,
-                        outputs: vec![output.call],
+                        outputs: vec![call.call],
                         since,
                     }),
                 }

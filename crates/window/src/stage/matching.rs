@@ -12,14 +12,14 @@ use thalweg_expr::Bound;
 use thalweg_types::{Error, Micros, Schema};
 
 use super::manifest::{Manifest, SavedQuery};
-use super::queries::OutputState;
-use crate::plan::{PlannedOutput, PlannedQuery};
+use super::queries::CallState;
+use crate::plan::{PlannedCall, PlannedOutput, PlannedQuery};
 use crate::query::{Draft, Query};
 
 /// What a restart makes of a stage's checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Continued {
-    /// By query and output, whether it goes on with state.
+    /// By query and output, whether it goes on with state, of all its aggregates.
     pub kept: Vec<Vec<bool>>,
     /// Saved queries with state that goes.
     pub gone: Vec<Gone>,
@@ -50,9 +50,10 @@ impl Manifest {
         for (name, query) in queries {
             let planned = PlannedQuery::bind(name, query, schema)
                 .map_err(|error| Error::user(format!("plan query {name:?}: {error}")))?;
-            let kept = find_outputs(self, &planned, field);
-            continued.kept.push(kept.iter().map(Option::is_some).collect());
-            taken.extend(kept.iter().flatten().map(|output| (output.leaf, output.call)));
+            let kept = find_calls(self, &planned, field);
+            let is_kept = |output: &PlannedOutput| kept[output.calls.clone()].iter().all(Option::is_some);
+            continued.kept.push(planned.outputs.iter().map(is_kept).collect());
+            taken.extend(kept.iter().flatten().map(|kept| (kept.leaf, kept.call)));
         }
         for saved in &self.queries {
             let place =
@@ -109,28 +110,28 @@ impl SavedQuery {
     }
 }
 
-/// The saved state of each output of a query, where there is some: that of the query's own name if there are several, then
+/// The saved state of each aggregate of a query, where there is some: that of the query's own name if there are several, then
 /// that which began first. `field` gives name and type of a field that the query is bound to.
-pub(super) fn find_outputs(
+pub(super) fn find_calls(
     manifest: &Manifest,
     query: &PlannedQuery,
     field: impl Fn(usize) -> (String, String),
-) -> Vec<Option<OutputState>> {
+) -> Vec<Option<CallState>> {
     let saved: Vec<&SavedQuery> =
         manifest.queries.iter().filter(|saved| is_over_the_same(manifest, saved, query, &field)).collect();
-    let found = |output: &PlannedOutput| {
+    let found = |planned: &PlannedCall| {
         let is_same = |leaf: usize, call: usize| {
-            manifest.leaves[leaf].calls[call].0 == output.function
-                && manifest.arg(leaf, call) == output.arg.as_ref().map(Bound::fingerprint)
+            manifest.leaves[leaf].calls[call].0 == planned.function
+                && manifest.arg(leaf, call) == planned.arg.as_ref().map(Bound::fingerprint)
         };
         let candidates = saved.iter().filter_map(|saved| {
             let call = saved.outputs.iter().copied().find(|call| is_same(saved.leaf, *call))?;
-            Some((saved, OutputState { leaf: saved.leaf, call, since: saved.since }))
+            Some((saved, CallState { leaf: saved.leaf, call, since: saved.since }))
         });
-        let first = candidates.min_by_key(|(saved, output)| (saved.name != query.name, output.since));
-        first.map(|(_, output)| output)
+        let first = candidates.min_by_key(|(saved, call)| (saved.name != query.name, call.since));
+        first.map(|(_, call)| call)
     };
-    query.outputs.iter().map(found).collect()
+    query.calls.iter().map(found).collect()
 }
 
 /// Whether a saved query has the window, the records and the groups of another.

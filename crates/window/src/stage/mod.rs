@@ -29,6 +29,7 @@ mod leaf;
 mod manifest;
 mod matching;
 mod nodes;
+mod outputs;
 mod queries;
 mod read;
 mod restore;
@@ -272,7 +273,7 @@ impl Stage {
         self.note_changes(&streams, &groups, count);
         let slots = self.translate(&mut streams, groups);
         let values = self.run_leaves(&streams, &verdicts, &slots, count);
-        let answers = self.assemble(values, &evaluated, &verdicts, count);
+        let answers = self.assemble(&values, &evaluated, &verdicts, count)?;
         self.sweep(count);
         self.visit_cold(count)?;
         self.keep_within_memory(count);
@@ -464,41 +465,46 @@ impl Stage {
 
     fn assemble(
         &self,
-        values: Vec<Vec<crate::agg::Column>>,
+        values: &[Vec<crate::agg::Column>],
         evaluated: &Evaluated,
         verdicts: &Verdicts,
         count: usize,
-    ) -> Answers {
+    ) -> Result<Answers, Error> {
         let mut misfits = Vec::new();
-        let columns = self
-            .queries
-            .iter()
-            .enumerate()
-            .map(|(index, query)| {
-                let mut columns: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
-                for (place, output) in query.outputs.iter().enumerate() {
-                    let column = &values[output.leaf][output.call];
-                    misfits.extend(column.errors.iter().map(|row| (*row, index as u32, place as u32)));
-                    columns.push(Arc::clone(&column.values));
-                }
-                columns.extend(self.since_columns(query, &verdicts.task_times));
-                let object = StructArray::try_new_with_length(query.fields.clone(), columns, None, count)
-                    .expect("columns have the query's types");
-                Arc::new(object) as ArrayRef
-            })
-            .collect();
+        let mut failed = self.failed_queries(evaluated);
+        let mut answered = Vec::with_capacity(self.queries.len());
+        for (index, query) in self.queries.iter().enumerate() {
+            let calls: Vec<_> = query.calls.iter().map(|call| &values[call.leaf][call.call]).collect();
+            let columns: Vec<ArrayRef> = calls.iter().map(|column| Arc::clone(&column.values)).collect();
+            let mut outputs: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
+            for (place, output) in query.outputs.iter().enumerate() {
+                let made = guard::naming(
+                    || vec![query.name.clone()],
+                    || output.values(&columns, count, query.is_guarded).map_err(|error| guard::failed(&error)),
+                )?;
+                let errors = calls[output.calls.clone()].iter().flat_map(|column| &column.errors);
+                let all = errors.chain(&made.misfits).map(|row| (*row, index as u32, place as u32));
+                misfits.extend(all);
+                failed.extend(made.failure.map(|error| (query.name.clone(), error.to_string())));
+                outputs.push(made.array);
+            }
+            outputs.extend(self.since_columns(query, &verdicts.task_times));
+            let object = StructArray::try_new_with_length(query.fields.clone(), outputs, None, count)
+                .expect("columns have the query's types");
+            answered.push(Arc::new(object) as ArrayRef);
+        }
         self.name_misfits(evaluated, verdicts, &mut misfits);
         misfits.sort_unstable();
         misfits.dedup();
-        Answers {
-            values: columns,
+        Ok(Answers {
+            values: answered,
             late: verdicts.late.clone(),
             closed: verdicts.closed.clone(),
             late_refused: self.options.late == LatePolicy::Reject,
             duplicate: verdicts.duplicate.clone(),
             misfits,
-            failed: self.failed_queries(evaluated),
-        }
+            failed,
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
 use super::leaf::{Leaf, is_ordered};
+use super::outputs::OutputState;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
 use crate::judge::Verdicts;
@@ -23,6 +24,7 @@ pub(super) struct QueryState {
     /// Of the query as it is written; what the plan makes of it depends on the schema, too.
     pub(super) fingerprint: String,
     /// In the order of the query.
+    pub(super) calls: Vec<CallState>,
     pub(super) outputs: Vec<OutputState>,
     /// Fields of the query's object.
     pub(super) fields: Fields,
@@ -31,16 +33,16 @@ pub(super) struct QueryState {
     pub(super) is_guarded: bool,
 }
 
-/// Where an output's values are.
+/// Where an aggregate's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OutputState {
+pub(super) struct CallState {
     pub(super) leaf: usize,
     /// Of the leaf.
     pub(super) call: usize,
     pub(super) since: Option<Since>,
 }
 
-/// The time from which an output counts where it has not seen all records, and how long until its window has filled then
+/// The time from which an aggregate counts where it has not seen all records, and how long until its window has filled then
 /// (`None`: never).
 pub(super) type Since = (Micros, Option<Micros>);
 
@@ -59,7 +61,7 @@ impl Stage {
     /// Where a field does not exist or has a type that its use does not take; the place is in the query's text.
     pub fn plan(&mut self, name: &str, query: &Query) -> Result<PlannedQuery, SqlError> {
         let planned = PlannedQuery::bind(name, query, &self.schema)?;
-        let args = planned.outputs.iter().filter_map(|output| output.arg.as_ref());
+        let args = planned.calls.iter().filter_map(|call| call.arg.as_ref());
         let read = args.chain(&planned.filter).flat_map(Bound::fields).chain(&planned.group_by);
         for column in read {
             // Columns keep their place, so queries that are bound stay bound.
@@ -83,14 +85,14 @@ impl Stage {
     /// # Errors
     /// Where an aggregate does not take its argument.
     pub fn add_queries(&mut self, queries: &[PlannedQuery]) -> Result<(), Error> {
-        let new: Vec<_> = queries.iter().map(|query| (query, vec![None; query.outputs.len()])).collect();
+        let new: Vec<_> = queries.iter().map(|query| (query, vec![None; query.calls.len()])).collect();
         self.add_outputs(&new)
     }
 
-    /// Adds queries of which some outputs are in the plan already.
+    /// Adds queries of which some aggregates are in the plan already.
     pub(super) fn add_outputs(
         &mut self,
-        queries: &[(&PlannedQuery, Vec<Option<OutputState>>)],
+        queries: &[(&PlannedQuery, Vec<Option<CallState>>)],
     ) -> Result<(), Error> {
         self.save_frozen_groups();
         let is_running = self.records > 0;
@@ -112,13 +114,13 @@ impl Stage {
                 leaves.len() - 1
             });
             let since = self.since_now(query);
-            let mut outputs = Vec::new();
-            for (output, kept) in query.outputs.iter().zip(kept) {
+            let mut states_of_calls = Vec::new();
+            for (planned, kept) in query.calls.iter().zip(kept) {
                 if let Some(kept) = kept {
-                    outputs.push(*kept);
+                    states_of_calls.push(*kept);
                     continue;
                 }
-                let arg = output.arg.as_ref().map(|value| self.arg(value));
+                let arg = planned.arg.as_ref().map(|value| self.arg(value));
                 let (_, calls, args) = &mut leaves[place];
                 let arg_index = arg.map(|arg| {
                     args.iter().position(|other| *other == arg).unwrap_or_else(|| {
@@ -126,15 +128,15 @@ impl Stage {
                         args.len() - 1
                     })
                 });
-                let arg_type = output.arg.as_ref().map(|value| value.data_type().clone());
-                let call = Call { function: output.function, arg: arg_type, arg_index };
+                let arg_type = planned.arg.as_ref().map(|value| value.data_type().clone());
+                let call = Call { function: planned.function, arg: arg_type, arg_index };
                 let call = calls.iter().position(|other| *other == call).unwrap_or_else(|| {
                     calls.push(call);
                     calls.len() - 1
                 });
-                outputs.push(OutputState { leaf: NO_LEAF, call, since });
+                states_of_calls.push(CallState { leaf: NO_LEAF, call, since });
             }
-            states.push((Some(place), Self::query_state(query, outputs)));
+            states.push((Some(place), Self::query_state(query, states_of_calls)));
         }
         if self.seq.is_none() && leaves.iter().any(|(key, calls, _)| is_ordered(key.kind, calls)) {
             // Rows that are there get nulls; a query added now sees none of them.
@@ -151,8 +153,8 @@ impl Stage {
             places.push(put(&mut self.leaves, node));
         }
         self.queries.extend(states.into_iter().map(|(place, mut state)| {
-            for output in state.outputs.iter_mut().filter(|output| output.leaf == NO_LEAF) {
-                output.leaf = place.map_or(NO_LEAF, |place: usize| places[place]);
+            for call in state.calls.iter_mut().filter(|call| call.leaf == NO_LEAF) {
+                call.leaf = place.map_or(NO_LEAF, |place: usize| places[place]);
             }
             state
         }));
@@ -165,9 +167,9 @@ impl Stage {
         let Some(place) = self.queries.iter().position(|query| query.name == name) else { return false };
         self.save_frozen_groups();
         let mut is_unread = false;
-        for OutputState { leaf, .. } in self.queries.remove(place).outputs {
-            let mut outputs = self.queries.iter().flat_map(|query| &query.outputs);
-            if !outputs.any(|output| output.leaf == leaf) {
+        for CallState { leaf, .. } in self.queries.remove(place).calls {
+            let mut calls = self.queries.iter().flat_map(|query| &query.calls);
+            if !calls.any(|call| call.leaf == leaf) {
                 self.leaves[leaf] = None;
                 is_unread = true;
             }
@@ -224,19 +226,20 @@ impl Stage {
         self.note_whole();
     }
 
-    fn query_state(query: &PlannedQuery, outputs: Vec<OutputState>) -> QueryState {
+    fn query_state(query: &PlannedQuery, calls: Vec<CallState>) -> QueryState {
         let DataType::Struct(mut fields) = query.data_type() else {
             unreachable!("a query's type is a struct")
         };
         let [since, since_of] = PlannedQuery::since_fields();
-        fields.extend(outputs.iter().any(|output| output.since.is_some()).then_some(since));
+        fields.extend(calls.iter().any(|call| call.since.is_some()).then_some(since));
         // Where a time is all that differs, an output may be full before another.
-        fields.extend(outputs.iter().any(|output| output.since != outputs[0].since).then_some(since_of));
+        fields.extend(calls.iter().any(|call| call.since != calls[0].since).then_some(since_of));
         let arrow: Fields = fields.iter().map(Field::to_arrow).collect();
         QueryState {
             name: query.name.clone(),
             fingerprint: query.fingerprint.clone(),
-            outputs,
+            outputs: query.outputs.iter().map(|output| OutputState::new(query, output)).collect(),
+            calls,
             fields: arrow,
             data_type: DataType::Struct(fields),
             is_guarded: false,
@@ -263,8 +266,8 @@ impl Stage {
         let first = (0..verdicts.times.len()).find(|row| accepted.is_none_or(|accepted| accepted[*row]));
         let Some(first) = first.map(|row| verdicts.task_times[row]) else { return };
         self.begins = Some(first);
-        for output in self.queries.iter_mut().flat_map(|query| &mut query.outputs) {
-            if let Some((since @ UNTOLD, _)) = &mut output.since {
+        for call in self.queries.iter_mut().flat_map(|query| &mut query.calls) {
+            if let Some((since @ UNTOLD, _)) = &mut call.since {
                 *since = first;
             }
         }
@@ -276,8 +279,11 @@ impl Stage {
         let outputs = query.outputs.as_slice();
         let wanted = query.fields.len() - outputs.len();
         let filling = |now: Micros, output: &OutputState| {
-            let (since, fill) = output.since.filter(|(since, _)| *since != UNTOLD)?;
-            fill.is_none_or(|fill| now.saturating_sub(fill) < since).then_some(since)
+            let filling = query.calls[output.calls.clone()].iter().filter_map(|call| {
+                let (since, fill) = call.since.filter(|(since, _)| *since != UNTOLD)?;
+                fill.is_none_or(|fill| now.saturating_sub(fill) < since).then_some(since)
+            });
+            filling.max()
         };
         let mut columns: Vec<ArrayRef> = Vec::new();
         if wanted > 0 {

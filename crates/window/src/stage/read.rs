@@ -47,10 +47,16 @@ impl Stage {
         };
         let head = as_of.unwrap_or(Micros::MIN).saturating_sub(window.delay);
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
-        for output in &query.outputs {
-            let leaf = &self.leaves[output.leaf].as_ref()?.leaf;
+        let mut calls = Vec::with_capacity(query.calls.len());
+        for call in &query.calls {
+            let leaf = &self.leaves[call.leaf].as_ref()?.leaf;
             let values = leaf.read(if leaf.knows(group) { group } else { NO_GROUP }, head);
-            columns.push(Arc::clone(&values[output.call].values));
+            calls.push(Arc::clone(&values[call.call].values));
+        }
+        for output in &query.outputs {
+            // A value that cannot be computed is null here; answers tell of it.
+            let is_guarded = true;
+            columns.push(output.values(&calls, 1, is_guarded).ok()?.array);
         }
         columns.extend(self.since_columns(query, &[as_of.unwrap_or(Micros::MIN)]));
         let object = StructArray::try_new_with_length(query.fields.clone(), columns, None, 1)
@@ -60,7 +66,7 @@ impl Stage {
 
     /// A leaf of a query; all that it has are of the same window and GROUP BY.
     fn first_leaf(&self, query: &QueryState) -> Option<&LeafNode> {
-        self.leaves[query.outputs.first()?.leaf].as_ref()
+        self.leaves[query.calls.first()?.leaf].as_ref()
     }
 
     /// Input columns that a query groups by, in the order in which [`Stage::read`] takes them; empty for a query

@@ -28,14 +28,14 @@ use super::ids::{ComingIds, FRAMES};
 use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
-use super::matching::find_outputs;
-use super::queries::{OutputState, filter_column};
+use super::matching::find_calls;
+use super::queries::{CallState, filter_column};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
 use crate::groups::{Groups, TAG_BLOCK, read_tags};
 use crate::image::{self, Malformed, Reader};
 use crate::key;
-use crate::plan::{PlannedOutput, PlannedQuery};
+use crate::plan::{PlannedCall, PlannedQuery};
 use crate::query::Query;
 use crate::reservoir::Layout;
 
@@ -49,8 +49,8 @@ pub struct Restoring {
     groupings: Vec<Option<usize>>,
     /// In the order of the answers' columns.
     queries: Vec<PlannedQuery>,
-    /// By query and output, what goes on.
-    kept: Vec<Vec<Option<OutputState>>>,
+    /// By query and aggregate, what goes on.
+    kept: Vec<Vec<Option<CallState>>>,
     has_whole: bool,
     rows: BTreeMap<u64, Vec<ArrayRef>>,
     ids: ComingIds,
@@ -97,7 +97,7 @@ impl Stage {
             planned.push(query.map_err(|error| Error::user(format!("plan query {name:?}: {error}")))?);
         }
         let field = |column: usize| stage.input_field(column);
-        let kept: Vec<_> = planned.iter().map(|query| find_outputs(&manifest, query, field)).collect();
+        let kept: Vec<_> = planned.iter().map(|query| find_calls(&manifest, query, field)).collect();
         let groupings = stage.restore_plan(&manifest, &planned, &kept)?;
         let (rows, ids, tagged) = (BTreeMap::new(), ComingIds::default(), BTreeMap::new());
         Ok(Restoring {
@@ -127,22 +127,22 @@ impl Stage {
         &mut self,
         manifest: &Manifest,
         planned: &[PlannedQuery],
-        kept: &[Vec<Option<OutputState>>],
+        kept: &[Vec<Option<CallState>>],
     ) -> Result<Vec<Option<usize>>, Error> {
         // A manifest without a bound does not know the `lateness` of its time: what is sealed was closed by it.
         let last_sealed = self.reservoir.last_sealed();
         self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
         (self.records, self.next_id) = (manifest.records, manifest.next_id);
         (self.next_arrival, self.begins) = (manifest.next_arrival, manifest.begins);
-        let outputs: Vec<(&PlannedQuery, &PlannedOutput, OutputState)> = planned
+        let calls: Vec<(&PlannedQuery, &PlannedCall, CallState)> = planned
             .iter()
             .zip(kept)
             .flat_map(|(query, kept)| {
-                let outputs = query.outputs.iter().zip(kept);
-                outputs.filter_map(move |(output, kept)| Some((query, output, (*kept)?)))
+                let calls = query.calls.iter().zip(kept);
+                calls.filter_map(move |(call, kept)| Some((query, call, (*kept)?)))
             })
             .collect();
-        let is_read = |place: usize| outputs.iter().any(|(_, _, kept)| kept.leaf == place);
+        let is_read = |place: usize| calls.iter().any(|(_, _, kept)| kept.leaf == place);
         let leaves: Vec<&SavedLeaf> = (0..manifest.leaves.len())
             .filter(|place| is_read(*place))
             .map(|place| &manifest.leaves[place])
@@ -152,7 +152,7 @@ impl Stage {
         let mut filters = Vec::new();
         for (place, saved) in manifest.filters.iter().enumerate() {
             let is_used = leaves.iter().any(|leaf| leaf.filter == Some(place));
-            let conditions = outputs.iter().filter_map(|(query, ..)| query.filter.as_ref());
+            let conditions = calls.iter().filter_map(|(query, ..)| query.filter.as_ref());
             let condition = saved
                 .condition
                 .as_ref()
@@ -178,7 +178,7 @@ impl Stage {
             }
             let data_type = DataType::parse(&saved.data_type).map_err(|error| contradiction(&error))?;
             layout.take(saved.layout, saved.fingerprint.clone(), data_type.to_arrow())?;
-            let mut bounds = outputs.iter().filter_map(|(_, output, _)| output.arg.as_ref());
+            let mut bounds = calls.iter().filter_map(|(_, call, _)| call.arg.as_ref());
             let value = bounds.find(|bound| bound.fingerprint() == saved.fingerprint).cloned();
             let fingerprint = saved.fingerprint.clone();
             self.args.push(Arg { fingerprint, data_type, value, is_guarded: false, layout: saved.layout });

@@ -10,8 +10,7 @@ fn outputs_that_are_no_aggregates() {
         &[
             "SELECT * FROM s OVER SLIDING 1h",
             "SELECT card, count(*) FROM s OVER SLIDING 1h",
-            "SELECT sum(amount) / count(*) FROM s OVER SLIDING 1h",
-            "SELECT 1 + sum(amount) FROM s OVER SLIDING 1h",
+            "SELECT 1 + amount FROM s OVER SLIDING 1h",
             "SELECT abs(amount) FROM s OVER SLIDING 1h",
             "SELECT smu(amount) FROM s OVER SLIDING 1h",
             "SELECT mean(amount) FROM s OVER SLIDING 1h",
@@ -44,14 +43,9 @@ fn outputs_that_are_no_aggregates() {
               |        ^^^^
             hint: the record's own fields are in its answer already; select aggregates such as last(card)
 
-            error: an output is one aggregate
-            1 | SELECT sum(amount) / count(*) FROM s OVER SLIDING 1h
-              |                    ^
-            hint: arithmetic stands inside an aggregate, as in sum(a * b), or in an operator after
-
             error: an output is an aggregate
-            1 | SELECT 1 + sum(amount) FROM s OVER SLIDING 1h
-              |        ^^^^^^^^^^^^^^^
+            1 | SELECT 1 + amount FROM s OVER SLIDING 1h
+              |        ^^^^^^^^^^
             hint: expressions stand inside an aggregate: sum(amount * 2)
 
             error: there is no aggregate abs
@@ -149,6 +143,170 @@ fn outputs_that_are_no_aggregates() {
             1 | SELECT sum(amount) AS x y FROM s OVER SLIDING 1h
               |                         ^
             expected: a comma or FROM
+        "#]],
+    );
+}
+
+#[test]
+fn filters_of_aggregates() {
+    refused(
+        &[
+            "SELECT count(*) FILTER (amount > 1) FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER () FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER (WHERE) FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER (WHERE amount) FROM s OVER SLIDING 1h",
+            "SELECT sum(amuont) FILTER (WHERE declned) AS x FROM s OVER SLIDING 1h",
+            "SELECT sum(card) FILTER (WHERE declined) FROM s OVER SLIDING 1h",
+            "SELECT count(*) FILTER (WHERE max(amount) > 1) FROM s OVER SLIDING 1h",
+            "SELECT count(*), count(*) FILTER (WHERE declined) FROM s OVER SLIDING 1h",
+        ],
+        expect![[r#"
+            error: FILTER takes a condition
+            1 | SELECT count(*) FILTER (amount > 1) FROM s OVER SLIDING 1h
+              |                         ^^^^^^
+            expected: FILTER (WHERE amount > 100)
+
+            error: FILTER takes a condition
+            1 | SELECT count(*) FILTER () FROM s OVER SLIDING 1h
+              |                         ^
+            expected: FILTER (WHERE amount > 100)
+
+            error: an expression is missing
+            1 | SELECT count(*) FILTER (WHERE) FROM s OVER SLIDING 1h
+              |                              ^
+
+            error: WHERE takes a condition, not float64
+            1 | SELECT count(*) FILTER (WHERE amount) FROM s OVER SLIDING 1h
+              |                               ^^^^^^
+            expected: bool
+            hint: compare the number: x <> 0
+
+            error: there is no field "amuont"
+            1 | SELECT sum(amuont) FILTER (WHERE declned) AS x FROM s OVER SLIDING 1h
+              |            ^^^^^^
+            hint: did you mean "amount"?
+            error: there is no field "declned"
+            1 | SELECT sum(amuont) FILTER (WHERE declned) AS x FROM s OVER SLIDING 1h
+              |                                  ^^^^^^^
+            hint: did you mean "declined"?
+
+            error: sum cannot take string
+            1 | SELECT sum(card) FILTER (WHERE declined) FROM s OVER SLIDING 1h
+              |            ^^^^
+            expected: a number
+            hint: CAST(x AS float64) reads a number from a text
+
+            error: the aggregate max cannot stand inside an expression
+            1 | SELECT count(*) FILTER (WHERE max(amount) > 1) FROM s OVER SLIDING 1h
+              |                               ^^^
+            hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
+
+            error: two outputs are named "count"
+            1 | SELECT count(*), count(*) FILTER (WHERE declined) FROM s OVER SLIDING 1h
+              |                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            hint: give one of them another name: AS …
+        "#]],
+    );
+}
+
+#[test]
+fn outputs_that_are_made_of_aggregates() {
+    refused(
+        &[
+            "SELECT sum(amount) / cents FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) + last(card) AS x FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) / AS x FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) sum(cents) FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) / mean(amuont) AS x FROM s OVER SLIDING 1h",
+            "SELECT rond(avg(amount), 2) AS x FROM s OVER SLIDING 1h",
+            "SELECT last(card) || first(card) AS x FROM s OVER SLIDING 1h",
+            "SELECT coalesce(last(card), 'none') AS x FROM s OVER SLIDING 1h",
+            "SELECT length(last(card)) AS x FROM s OVER SLIDING 1h",
+            "SELECT sum(max(amount)) / 2 AS x FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) / count(*) FILTER (WHERE amount) AS x FROM s OVER SLIDING 1h",
+            "SELECT count(*) / count(*), count(*) / count(*) FROM s OVER SLIDING 1h",
+            "SELECT count(*) / count(*) AS 'x' FROM s OVER SLIDING 1h",
+            "SELECT sum(amount) OVER SLIDING 1h / 2 FROM s",
+        ],
+        expect![[r#"
+            error: the field cents is outside an aggregate
+            1 | SELECT sum(amount) / cents FROM s OVER SLIDING 1h
+              |                      ^^^^^
+            hint: write last(cents) for its newest value
+
+            error: operator + takes numbers, not string
+            1 | SELECT sum(amount) + last(card) AS x FROM s OVER SLIDING 1h
+              |                      ^^^^^^^^^^
+            expected: int64, uint64, float64 or decimal
+            hint: texts are joined with ||
+
+            error: the expression is incomplete
+            1 | SELECT sum(amount) / AS x FROM s OVER SLIDING 1h
+              |                     ^
+            expected: an expression
+
+            error: the expression ends before "sum(cents)"
+            1 | SELECT sum(amount) sum(cents) FROM s OVER SLIDING 1h
+              |                    ^^^^^^^^^^
+            hint: an operator is missing here
+
+            error: there is no aggregate mean
+            1 | SELECT sum(amount) / mean(amuont) AS x FROM s OVER SLIDING 1h
+              |                      ^^^^
+            hint: write avg(x)
+            error: there is no field "amuont"
+            1 | SELECT sum(amount) / mean(amuont) AS x FROM s OVER SLIDING 1h
+              |                           ^^^^^^
+            hint: did you mean "amount"?
+
+            error: there is no function rond
+            1 | SELECT rond(avg(amount), 2) AS x FROM s OVER SLIDING 1h
+              |        ^^^^
+            hint: did you mean ROUND?
+
+            error: an output made of aggregates compares texts, and does no more with them
+            1 | SELECT last(card) || first(card) AS x FROM s OVER SLIDING 1h
+              |        ^^^^^^^^^^^^^^^^^^^^^^^^^
+            hint: functions of texts are for the arguments, as in last(lower(x)), or for an operator after
+
+            error: an output made of aggregates compares texts, and does no more with them
+            1 | SELECT coalesce(last(card), 'none') AS x FROM s OVER SLIDING 1h
+              |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            hint: functions of texts are for the arguments, as in last(lower(x)), or for an operator after
+
+            error: an output made of aggregates compares texts, and does no more with them
+            1 | SELECT length(last(card)) AS x FROM s OVER SLIDING 1h
+              |        ^^^^^^^^^^^^^^^^^^
+            hint: functions of texts are for the arguments, as in last(lower(x)), or for an operator after
+
+            error: the aggregate max cannot stand inside an expression
+            1 | SELECT sum(max(amount)) / 2 AS x FROM s OVER SLIDING 1h
+              |            ^^^
+            hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
+
+            error: WHERE takes a condition, not float64
+            1 | SELECT sum(amount) / count(*) FILTER (WHERE amount) AS x FROM s OVER SLIDING 1h
+              |                                             ^^^^^^
+            expected: bool
+            hint: compare the number: x <> 0
+
+            error: two outputs are named "count_count"
+            1 | SELECT count(*) / count(*), count(*) / count(*) FROM s OVER SLIDING 1h
+              |                             ^^^^^^^^^^^^^^^^^^^
+            hint: give one of them another name: AS …
+
+            error: an alias is a name
+            1 | SELECT count(*) / count(*) AS 'x' FROM s OVER SLIDING 1h
+              |                               ^^^
+            hint: write "x"
+
+            error: FROM is missing after the outputs
+            1 | SELECT sum(amount) OVER SLIDING 1h / 2 FROM s
+              |                    ^^^^
+            expected: FROM and a stream
+            error: the query ends before /
+            1 | SELECT sum(amount) OVER SLIDING 1h / 2 FROM s
+              |                                    ^
         "#]],
     );
 }

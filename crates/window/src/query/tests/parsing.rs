@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::{parse_canonical, schema};
 use crate::agg::Function;
-use crate::query::{Query, aggregate};
+use crate::query::Query;
 
 /// A query in a line per part.
 #[track_caller]
@@ -18,11 +18,7 @@ fn check(text: &str, expected: Expect) {
     assert_eq!(bound.outputs.len(), query.outputs.len());
     let mut shown = String::new();
     for output in &query.outputs {
-        shown.push_str(&format!(
-            "{} = {}\n",
-            output.alias,
-            aggregate::call(output.function, output.arg.as_ref())
-        ));
+        shown.push_str(&format!("{} = {output}\n", output.alias));
     }
     shown.push_str(&format!("from {}\n", query.stream));
     if let Some(filter) = &query.filter {
@@ -158,6 +154,60 @@ fn renaming_an_output_keeps_the_fingerprint() {
 #[test]
 fn a_rank_of_minus_zero_is_zero() {
     let query = Query::parse("SELECT quantile(amount, -0.0) FROM s OVER INFINITE").unwrap();
-    assert_eq!(query.outputs[0].function, Function::Quantile(0.0));
+    assert_eq!(query.outputs[0].calls[0].function, Function::Quantile(0.0));
     assert!(query.fingerprint().contains("quantile(\"amount\", 0.0)"));
+}
+
+#[test]
+fn a_filter_of_an_aggregate_is_a_case_in_its_argument() {
+    check(
+        "SELECT count(*) FILTER (WHERE amount > 100) AS big, sum(cents) filter (where declined) lost, \
+         quantile(amount, 0.5) FILTER (WHERE NOT declined), count(DISTINCT card) FILTER (WHERE NULL) AS none, \
+         count(*) filter FROM s WHERE cents > 0 GROUP BY card OVER ROWS 10",
+        expect![[r#"
+            big = count(CASE WHEN ("amount" > 100) THEN TRUE END)
+            lost = sum(CASE WHEN "declined" THEN "cents" END)
+            quantile_amount = quantile(CASE WHEN (NOT "declined") THEN "amount" END, 0.5)
+            none = count(DISTINCT CASE WHEN NULL THEN "card" END)
+            filter = count(*)
+            from s
+            where ("cents" > 0)
+            by card (card)
+            over Rows(10), delay 0
+        "#]],
+    );
+}
+
+#[test]
+fn an_output_is_made_of_aggregates() {
+    check(
+        "SELECT sum(amount) / count(*) AS mean, max(price) - min(price) spread, (last(cents)) AS newest, \
+         100.0 * count(*) FILTER (WHERE declined) / count(*), -sum(cents), \
+         CASE WHEN count(*) > 1 THEN round(stddev(amount), 2) ELSE 0 END AS sd, \
+         last(card) IS NOT DISTINCT FROM prev(card) AS same, sum(cents) IS NULL AS empty, \
+         sum(amount) BETWEEN min(amount) AND 5 FROM s OVER SLIDING 1h",
+        expect![[r#"
+            mean = (sum("amount") / count(*))
+            spread = (max("price") - min("price"))
+            newest = last("cents")
+            100_0_count_declined_count = ((100.0 * count(CASE WHEN "declined" THEN TRUE END)) / count(*))
+            sum_cents = (- sum("cents"))
+            sd = CASE WHEN (count(*) > 1) THEN ROUND(stddev("amount"), 2) ELSE 0 END
+            same = (last("card") IS NOT DISTINCT FROM prev("card"))
+            empty = (sum("cents") IS NULL)
+            sum_amount_BETWEEN_min_amount_AND_5 = (sum("amount") BETWEEN min("amount") AND 5)
+            from s
+            over Sliding(3600000000), delay 0
+        "#]],
+    );
+}
+
+#[test]
+fn outputs_of_different_expressions_over_the_same_aggregates_differ() {
+    let fingerprint = |output: &str| {
+        Query::parse(&format!("SELECT {output} AS x FROM s OVER INFINITE")).unwrap().fingerprint()
+    };
+    assert_eq!(fingerprint("sum(a)/count(*)"), fingerprint("( SUM( a ) / count(*) )"));
+    assert_ne!(fingerprint("sum(a) / count(*)"), fingerprint("sum(a) - count(*)"));
+    assert_ne!(fingerprint("sum(a) / count(*)"), fingerprint("sum(a) / count(b)"));
 }

@@ -316,3 +316,67 @@ fn a_jump_of_time_empties_what_it_leaves_behind() {
         "#]],
     );
 }
+
+#[test]
+fn a_filter_decides_what_one_aggregate_counts() {
+    let outputs = "count(*) AS n, count(*) FILTER (WHERE x > 2) AS big, sum(x) FILTER (WHERE x > 2) AS s";
+    check(
+        &format!("SELECT {outputs} FROM s GROUP BY card OVER SLIDING 10 SECONDS"),
+        "a@1=3 a@2=1 b@3=5 a@4=null a@11=4 a@12=2",
+        expect![[r#"
+            a@1=3    1 1 3
+            a@2=1    2 1 3
+            b@3=5    1 1 5
+            a@4=null 3 1 3
+            a@11=4   3 1 4
+            a@12=2   3 1 4
+        "#]],
+    );
+    check(
+        &format!("SELECT {outputs} FROM s WHERE x < 5 OVER ROWS 2"),
+        "a@1=3 a@2=1 b@3=5 a@4=2 a@5=4",
+        expect![[r#"
+            a@1=3    1 1 3
+            a@2=1    2 1 3
+            b@3=5    2 1 3
+            a@4=2    2 0 null
+            a@5=4    2 1 4
+        "#]],
+    );
+}
+
+#[test]
+fn an_output_is_made_of_several_aggregates() {
+    check(
+        "SELECT sum(x) / count(*) AS mean, max(x) - min(x) AS range, sum(k) / count(k) AS whole, \
+         100.0 * count(*) FILTER (WHERE x > 2) / count(*) AS percent FROM s WHERE x <> 9 GROUP BY card \
+         OVER SLIDING 10 SECONDS",
+        "a@1=3 a@2=1 b@3=9 b@4=null a@11=4 a@12=2",
+        expect![[r#"
+            a@1=3    3 0 3 100
+            a@2=1    2 2 2 50
+            b@3=9    null null null NaN
+            b@4=null null null null NaN
+            a@11=4   2.5 3 2 50
+            a@12=2   3 2 3 50
+        "#]],
+    );
+}
+
+#[test]
+fn what_an_output_is_made_of_is_named_where_it_does_not_fit() {
+    let k = |time: Micros, k: i64| Record { time, k: Some(k), ..Record::default() };
+    let mut stage = stage(
+        &[("q", "SELECT count(*) AS n, sum(k) / count(*) AS mean, max(k) + max(k) AS twice FROM s OVER INFINITE")],
+        lateness(5),
+    );
+    let answers = stage.answer(&batch(&[k(1, i64::MAX), k(2, i64::MAX)], 0)).unwrap();
+    assert_eq!(
+        values(&answers, 2),
+        [
+            [Value::Int64(1), Value::Int64(i64::MAX), Value::Null],
+            [Value::Int64(2), Value::Null, Value::Null],
+        ]
+    );
+    assert_eq!(answers.misfits, [(1, 0, 1)], "the sum does not fit; arithmetic beyond its type is null");
+}

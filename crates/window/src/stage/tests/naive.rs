@@ -36,7 +36,9 @@ impl NaiveQuery {
             "SELECT count(*) AS n, count(x) AS c, sum(x) AS s, avg(x) AS a, var(x) AS v, var_pop(x) AS vp, \
              stddev(x) AS d, stddev_pop(x) AS dp, min(x) AS lo, max(x) AS hi, first(x) AS f, last(x) AS l, \
              prev(x) AS p, count(DISTINCT x) AS u, quantile(x, 0.5) AS q, sum(k) AS k, first(shop) AS fs, \
-             max(shop) AS ms, count(DISTINCT shop) AS us \
+             max(shop) AS ms, count(DISTINCT shop) AS us, count(*) FILTER (WHERE k > 0) AS nk, \
+             sum(x) FILTER (WHERE k > 0) AS sk, last(shop) FILTER (WHERE k > 0) AS lk, max(k) - min(k) AS rk, \
+             100.0 * count(*) FILTER (WHERE k > 0) / count(*) AS pk, last(shop) = prev(shop) AS same \
              FROM s{filter}{group} OVER {window}{delay}"
         )
     }
@@ -143,6 +145,7 @@ fn outputs(held: &[&Record]) -> Vec<Value> {
     let sum_of_ks: i128 = ks.iter().map(|k| i128::from(*k)).sum();
     let at = |index: Option<usize>| index.map_or(Value::Null, |index| sorted[index].clone());
     let last = xs.len().checked_sub(1);
+    let positive = || held.iter().filter(|record| record.k.is_some_and(|k| k > 0));
     vec![
         Value::Int64(held.len() as i64),
         Value::Int64(xs.len() as i64),
@@ -163,6 +166,12 @@ fn outputs(held: &[&Record]) -> Vec<Value> {
         text(shops.first()),
         text(shops.iter().max()),
         Value::Int64(shops.iter().collect::<BTreeSet<_>>().len() as i64),
+        Value::Int64(positive().count() as i64),
+        float(sum(&positive().filter_map(|record| record.x).collect::<Vec<_>>())),
+        text(positive().filter_map(|record| record.shop.as_ref()).collect::<Vec<_>>().last()),
+        ks.iter().max().and_then(|max| max.checked_sub(*ks.iter().min()?)).map_or(Value::Null, Value::Int64),
+        Value::Float64(100.0 * positive().count() as f64 / held.len() as f64),
+        shops.last_chunk().map_or(Value::Null, |[before, last]| Value::Bool(before == last)),
     ]
 }
 

@@ -1,0 +1,53 @@
+//! Outputs of queries: the value of one aggregate as it is, or what an expression makes of several.
+//!
+//! Aggregates alone have state; what is made of them is computed for each answer, by the rules of expressions.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+use thalweg_expr::{Bound, SqlError, Values};
+use thalweg_types::DataType;
+
+use crate::plan::{PlannedOutput, PlannedQuery};
+use crate::query::schema_of;
+
+/// How an output comes of the aggregates of its query.
+pub(super) struct OutputState {
+    /// Which of these.
+    pub(super) calls: Range<usize>,
+    /// The expression, and what it takes their values for.
+    value: Option<(Bound, SchemaRef)>,
+}
+
+impl OutputState {
+    pub(super) fn new(query: &PlannedQuery, output: &PlannedOutput) -> Self {
+        let calls = &query.calls[output.calls.clone()];
+        let value = output.value.as_ref().map(|value| {
+            let types: Vec<DataType> = calls.iter().map(|call| call.data_type.clone()).collect();
+            (value.clone(), Arc::clone(schema_of(&types).arrow()))
+        });
+        Self { calls: output.calls.clone(), value }
+    }
+
+    /// Its values for a batch of `count` answers; `calls` are those of all aggregates of the query.
+    ///
+    /// # Errors
+    /// Where the expression fails as a whole, unless the query is guarded.
+    pub(super) fn values(
+        &self,
+        calls: &[ArrayRef],
+        count: usize,
+        is_guarded: bool,
+    ) -> Result<Values, SqlError> {
+        let calls = &calls[self.calls.clone()];
+        let Some((value, schema)) = &self.value else {
+            return Ok(Values { array: Arc::clone(&calls[0]), misfits: Vec::new(), failure: None });
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(schema), calls.to_vec(), &options)
+            .expect("aggregates give the types that the query was bound with");
+        if is_guarded { Ok(value.values_or_nulls(&batch)) } else { value.values(&batch) }
+    }
+}
