@@ -249,6 +249,31 @@ impl Column {
         Ok(())
     }
 
+    /// Whether it holds numbers, which may have a decimal sign.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(
+            self.values,
+            Values::Int64(_)
+                | Values::UInt64(_)
+                | Values::Float64(_)
+                | Values::Decimal128 { .. }
+                | Values::Decimal256 { .. }
+        )
+    }
+
+    /// As [`Column::push_text`], for a number whose decimal sign is a comma.
+    pub(crate) fn push_comma_number(&mut self, text: &[u8]) -> Result<(), Problem> {
+        if text.contains(&b'.') {
+            return Err(Problem::Expected);
+        }
+        let mut written = std::mem::take(&mut self.scratch);
+        written.clear();
+        written.extend(text.iter().map(|byte| if *byte == b',' { b'.' } else { *byte }));
+        let pushed = self.push_text(&written, None);
+        self.scratch = written;
+        pushed
+    }
+
     /// The finished column; the builder is empty afterwards.
     pub(crate) fn finish(&mut self, block: &Bytes) -> ArrayRef {
         let rows = self.len();
@@ -297,6 +322,7 @@ impl Column {
         Cow::Owned(match problem {
             Problem::Missing if got.is_empty() => format!("field {name:?}: expected {expected}, got nothing"),
             Problem::Missing => format!("field {name:?}: expected {expected}, got {got}"),
+            Problem::Null => format!("field {name:?}: expected {expected}, got null, written {got:?}"),
             Problem::Expected => format!("field {name:?}: expected {expected}, got {got:?}"),
             Problem::Range => format!("field {name:?}: {got:?} is out of range for {expected}"),
             Problem::Inexact => format!("field {name:?}: {got:?} has more places than {expected} keeps"),
@@ -324,7 +350,10 @@ pub(crate) fn parse_hint(reason: &str) -> &'static str {
     if !reason.starts_with("field \"") {
         return "mend the record, so that it is as the source's `format` says";
     }
-    if reason.ends_with(", got nothing") || reason.ends_with(", got null") {
+    if reason.ends_with(", got nothing")
+        || reason.ends_with(", got null")
+        || reason.contains(", got null, written \"")
+    {
         return "give the field a value; where it may have none, a trailing `?` in the source's `schema` makes it nullable";
     }
     match reason {
@@ -358,6 +387,7 @@ mod tests {
         for (problem, got, expected) in [
             (Problem::Missing, "", "makes it nullable"),
             (Problem::Missing, "null", "makes it nullable"),
+            (Problem::Null, "NA", "makes it nullable"),
             (Problem::Expected, "\"ten\"", "of the field's type"),
             (Problem::Expected, "got nothing", "of the field's type"),
             (Problem::Range, "1e99", "that fits"),

@@ -30,6 +30,8 @@ pub(crate) enum Problem {
     Inexact,
     /// Nothing is there, and the field is not nullable.
     Missing,
+    /// It is a text that means null, and the field is not nullable.
+    Null,
 }
 
 pub(crate) fn parse_bool(text: &[u8]) -> Result<bool, Problem> {

@@ -9,7 +9,7 @@ use crate::format::{RecordDecoder, Split, Splitter};
 
 /// Texts with everything that splitters look at.
 fn text() -> impl Strategy<Value = String> {
-    "([a-z0-9]|,|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
+    "([a-z0-9]|,|\n#|a=|NA|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
 }
 
 fn formats() -> Vec<SourceContext> {
@@ -17,7 +17,23 @@ fn formats() -> Vec<SourceContext> {
     let no_header = [("header", OptionValue::Bool(false))];
     let short = [("header", OptionValue::Bool(false)), ("max_record", OptionValue::Size(16))];
     let few_lines = [("max_lines", OptionValue::Integer(3))];
+    let comment = ("comment", super::text("#"));
+    let long_comment = ("comment", super::text("a="));
+    let lead = ("skip_lines", OptionValue::Integer(2));
+    let odd = [
+        ("null", OptionValue::List(vec!["NA".to_owned(), "a".to_owned(), "0".to_owned()])),
+        ("decimal_comma", OptionValue::Bool(true)),
+        ("delimiter", super::text(":")),
+        comment.clone(),
+    ];
     vec![
+        context(&schema, Some(spec("csv", &odd)), &[]),
+        context(&schema, Some(spec("csv", &[&odd[..], &short].concat())), &[]),
+        context(&schema, Some(spec("csv", &[comment.clone(), lead.clone()])), &[]),
+        context(&schema, Some(spec("csv", &[no_header[0].clone(), comment.clone(), lead.clone()])), &[]),
+        context(&schema, Some(spec("csv", &[&short[..], &[long_comment.clone()]].concat())), &[]),
+        context(&schema, Some(spec("csv", &[long_comment, lead.clone(), short[1].clone()])), &[]),
+        context(&schema, Some(spec("csv", &[lead, short[1].clone(), few_lines[0].clone()])), &[]),
         context(&schema, Some(spec("csv", &no_header)), &[]),
         context(&schema, Some(spec("csv", &short)), &[]),
         context(&schema, Some(spec("csv", &[])), &[]),

@@ -271,7 +271,7 @@ fn push_slot(
             views.push_block(data, start + 1, end - start - 2);
             Ok(())
         }
-        (Token::Number, Values::Float64(values)) => match float(data, start) {
+        (Token::Number, Values::Float64(values)) => match float(data, start, b'.') {
             Some((value, stop)) if stop == end => {
                 values.push(value);
                 Ok(())
