@@ -27,6 +27,7 @@ pub mod plain;
 mod quotes;
 mod scan;
 mod text;
+mod times;
 
 use std::any::Any;
 use std::borrow::Cow;

@@ -292,7 +292,7 @@ fn every_type_reads_its_text_and_names_what_is_wrong() {
                 2012-02-22T16:46:28.9670320+00:00 | 1329929188967032us
                 2012-02-22 16:46:28 | 1329929188000000us
                 2012-02-30 | ! field "x": expected timestamp(us), got "2012-02-30"
-                1.5 | ! field "x": expected timestamp(us), got "1.5"
+                1.5 | 1500000us
                 9223372036854775808 | ! field "x": "9223372036854775808" is out of range for timestamp(us)
             "#]],
         ),
@@ -623,8 +623,49 @@ fn options_that_say_nothing_are_refused() {
     for comment in ["", "\"", ",", " #", "#\n", "########## too long"] {
         assert!(of(&[("comment", text(comment))]).starts_with("comment: expected 1 to 16 bytes"), "{comment:?}");
     }
-    for (key, value) in [("null", list(&["NA"])), ("skip_lines", OptionValue::Integer(1)), ("comment", text("#"))] {
+    for (key, value) in [("null", list(&["NA"])), ("skip_lines", OptionValue::Integer(1)), ("time_zone", text("UTC"))] {
         let error = spec("csv", &[(key, value)]).encoder(&schema("x: float64")).err().unwrap();
         assert_eq!(error.chain(), format!("format \"csv\" takes {key:?} only where it is read"));
     }
+}
+
+#[test]
+fn times_are_read_as_the_options_say() {
+    check(
+        "t: timestamp(ms); u: timestamp(us)?; s: string",
+        &no_header(),
+        "1700000000.123,1700000000.1234567,a\n1700000000123,\"1700000000.5\",b\n20231114T221320.5Z, -0.25 ,c\n1700000000.1.2,,d\n1700000000123.0,,e\n",
+        expect![[r#"
+            0 1700000000123ms | 1700000000123456us | a
+            1 1700000000123ms | 1700000000500000us | b
+            2 1700000000500ms | -250000us | c
+            3 ! parse line 4: field "t": expected timestamp(ms), got "1700000000.1.2" <1700000000.1.2,,d>
+            4 1700000000123ms | null | e
+        "#]],
+    );
+    check(
+        "t: timestamp(ms); u: timestamp(s)?",
+        &[("time_format", list(&["%d/%m/%Y %H:%M:%S", "%Y%m%d"])), ("time_zone", text("Europe/Zurich"))],
+        "t,u\n31/01/2024 23:59:59,20240731\n\"31/07/2024 00:00:00\", 20240131\n31/03/2024 02:30:00,\n27/10/2024 02:30:00,\n1706742000000,\n20240131,1706742000\n",
+        expect![[r#"
+            0 1706741999000ms | 1722376800s
+            1 1722376800000ms | 1706655600s
+            2 ! parse line 4: field "t": expected timestamp(ms) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "31/03/2024 02:30:00", which no clock in Europe/Zurich shows: clocks were set forward over it <31/03/2024 02:30:00,>
+            3 1729989000000ms | null
+            4 ! parse line 6: field "t": expected timestamp(ms) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "1706742000000" <1706742000000,>
+            5 ! parse line 7: field "u": expected timestamp(s) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "1706742000" <20240131,1706742000>
+        "#]],
+    );
+    check(
+        "t: timestamp(ms); x: float64",
+        &[("decimal_comma", OptionValue::Bool(true)), ("delimiter", text(";")), ("time_format", list(&["%d.%m.%Y %H:%M:%S", "epoch"])), ("null", list(&["-"]))],
+        "t;x\n31.01.2024 00:00:00;1,5\n1706659200,25;2\n1706659200123;3\n1706659200.25;4\n-;5\n",
+        expect![[r#"
+            0 1706659200000ms | 1.5
+            1 1706659200250ms | 2.0
+            2 1706659200123ms | 3.0
+            3 ! parse line 5: field "t": expected timestamp(ms) as "%d.%m.%Y %H:%M:%S" or "epoch", got "1706659200.25" <1706659200.25;4>
+            4 ! parse line 6: field "t": expected timestamp(ms) as "%d.%m.%Y %H:%M:%S" or "epoch", got null, written "-" <-;5>
+        "#]],
+    );
 }

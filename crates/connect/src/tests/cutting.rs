@@ -9,7 +9,7 @@ use crate::format::{RecordDecoder, Split, Splitter};
 
 /// Texts with everything that splitters look at.
 fn text() -> impl Strategy<Value = String> {
-    "([a-z0-9]|,|\n#|a=|NA|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
+    "([a-z0-9]|,|\n#|a=|NA|31/01/2024|20240331T023000|2024033[0-9]|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
 }
 
 fn formats() -> Vec<SourceContext> {
@@ -26,7 +26,14 @@ fn formats() -> Vec<SourceContext> {
         ("delimiter", super::text(":")),
         comment.clone(),
     ];
+    let times = [
+        ("time_format", OptionValue::List(vec!["%d/%m/%Y".to_owned(), "%Y%m%d".to_owned(), "iso".to_owned()])),
+        ("time_zone", super::text("Europe/Zurich")),
+    ];
+    let dated = super::schema("a: timestamp(ms)?; b: string?");
     vec![
+        context(&dated, Some(spec("csv", &[&times[..], &no_header, &[comment.clone()]].concat())), &[]),
+        context(&dated, Some(spec("ndjson", &times)), &[]),
         context(&schema, Some(spec("csv", &odd)), &[]),
         context(&schema, Some(spec("csv", &[&odd[..], &short].concat())), &[]),
         context(&schema, Some(spec("csv", &[comment.clone(), lead.clone()])), &[]),

@@ -38,6 +38,7 @@ enum RowError {
 
 impl CsvDecoder {
     pub(super) fn new(format: &CsvFormat) -> Result<Self, Error> {
+        let columns = format.schema.fields().iter();
         Ok(Self {
             schema: format.schema.clone(),
             delimiter: format.delimiter,
@@ -45,7 +46,7 @@ impl CsvDecoder {
             comment: Arc::clone(&format.comment),
             max_record: format.max_record,
             by_place: Arc::new(Layout::by_place(&format.schema)),
-            columns: format.schema.fields().iter().map(Column::new).collect::<Result<_, _>>()?,
+            columns: columns.map(|field| Column::reading(field, &format.times)).collect::<Result<_, _>>()?,
         })
     }
 

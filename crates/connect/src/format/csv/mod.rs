@@ -9,6 +9,7 @@
 //!   reject otherwise. Blanks around a value that is no string or bytes are free.
 //! * A quote opens a quoted field only at the field's start; elsewhere it is a character like any other.
 //!   Text after a closing quote is a reject. Blank lines are no records. Lines end in `\n` or `\r\n`.
+//! * Times are read as `times.rs` says.
 //! * `null` names more texts that are null where the field is nullable (`odd.rs`), `decimal_comma` makes the comma the
 //!   decimal sign. A line that begins with the text of `comment` is no record, before the header too; within quotes it is
 //!   part of the text. `skip_lines` leaves out lines at the beginning of each stream, whatever is in them.
@@ -30,6 +31,7 @@ use self::encode::CsvEncoder;
 use self::odd::Odd;
 use self::split::CsvSplitter;
 use super::quotes::After;
+use super::times::{self, Times};
 use super::{DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Splitter, quotes};
 use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
 
@@ -91,6 +93,8 @@ impl FormatPlugin for Csv {
                 doc: "lines to leave out at the beginning of each file, connection or body, before the header; only where CSV \
                       is read",
             },
+            times::TIME_FORMAT,
+            times::TIME_ZONE,
             super::MAX_RECORD,
             quotes::MAX_LINES,
         ]
@@ -98,11 +102,14 @@ impl FormatPlugin for Csv {
 
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
         let delimiter = delimiter(options)?;
+        let times = Times::of(options, schema)?;
+        let times = if options.flag("decimal_comma") == Some(true) { times.with_comma() } else { times };
         let format = CsvFormat {
             schema: schema.clone(),
             header: options.flag("header").unwrap_or(true),
             delimiter,
             odd: Odd::of(options, delimiter)?.map(Arc::new),
+            times: times.into(),
             comment: comment(options, delimiter)?,
             skip_lines: options.integer("skip_lines").map_or(0, i64::unsigned_abs),
             max_record: super::max_record(options),
@@ -114,7 +121,7 @@ impl FormatPlugin for Csv {
     }
 
     fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error> {
-        if let Some(key) = READ_ONLY.iter().find(|key| options.get(key).is_some()) {
+        if let Some(key) = READ_ONLY.iter().chain(&times::READ_ONLY).find(|key| options.get(key).is_some()) {
             return Err(Error::user(format!("format \"csv\" takes {key:?} only where it is read"))
                 .with_hint("leave it out of the sink"));
         }
@@ -165,6 +172,7 @@ struct CsvFormat {
     delimiter: u8,
     /// What a field may be that plain CSV does not say.
     odd: Option<Arc<Odd>>,
+    times: Arc<Times>,
     /// What lines begin with that are no records; empty where there are none.
     comment: Arc<[u8]>,
     /// Lines at the beginning of a stream that are left out.
@@ -208,6 +216,7 @@ impl Default for CsvFormat {
             header: true,
             delimiter: b',',
             odd: None,
+            times: times::plain(),
             comment: Arc::default(),
             skip_lines: 0,
             max_record: DEFAULT_MAX_RECORD,
