@@ -427,3 +427,41 @@ fn of_a_line_that_arrives_byte_by_byte_each_is_looked_at_once() {
     let looked = format.0.load(Ordering::Relaxed);
     assert!(looked < 2 * LEN, "{looked} bytes");
 }
+
+/// What decoders of one source say, all of them together, while they read blocks.
+fn said_of(field: &str, blocks: &[&str]) -> String {
+    let format = spec("csv", &[("header", OptionValue::Bool(false))]);
+    let reader = format.reader(&schema(field)).unwrap();
+    let mut context = context(&schema(field), Some(format), &[("path", path_value("/dev/null"))]);
+    context.time = SourceTime::Field(0);
+    let built = Registry::builtin().source("file").unwrap().build(context).unwrap();
+    let mut decoders = [(built.decoder)(&task()).unwrap(), (built.decoder)(&task()).unwrap()];
+    thalweg_testing::logs::said_here(|| {
+        for (place, text) in blocks.iter().enumerate() {
+            for block in cut(&*reader, text.as_bytes(), usize::MAX).unwrap() {
+                decode(&mut *decoders[place % 2], &block).unwrap();
+            }
+        }
+    })
+}
+
+#[test]
+fn a_time_that_looks_like_another_unit_is_told_once_for_each_source() {
+    let said = said_of("ts: timestamp(ms)", &["1700000000\n1700000001\n", "1700000002\n", "1700000003\n"]);
+    assert_eq!(said.matches("looks as if it were in another unit").count(), 1, "{said}");
+    for part in [
+        "source=payments",
+        "field=\"ts\"",
+        "value=1700000000",
+        "timestamp(ms): 1970-01-20T16:13:20Z",
+        "timestamp(s): 2023-11-14T22:13:20Z",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    // One among others, and too large for a time.
+    let said = said_of("ts: timestamp(ms)", &["1700000000000\n", "1700000000000\n1700000000\n"]);
+    assert_eq!(said.matches("looks as if").count(), 1, "{said}");
+    let said = said_of("ts: timestamp(s)?", &["\n\n,\n", ",\n1700000000000000000\n"]);
+    assert!(said.contains("timestamp(s): out of range") && said.contains("timestamp(ns): 2023-11-14"), "{said}");
+    assert_eq!(said_of("ts: timestamp(ms)?", &["0\n5\n-1\n1700000000000\n,\n", "\n"]), "");
+}

@@ -386,7 +386,12 @@ fn times_are_read_as_the_options_say() {
          {\"t\":1700000000123,\"u\":1700000000.1234567891}\n\
          {\"t\":\"20240131T235959.5+0100\",\"u\":1.7e18}\n\
          {\"t\":1700000000123.0,\"u\":0.000000001}\n",
-        expect![[""]],
+        expect![[r#"
+            0 1700000000123ms | 1700000000123456789ns
+            1 1700000000123ms | 1700000000123456789ns
+            2 1706741999500ms | 1700000000000000000ns
+            3 1700000000123ms | 1ns
+        "#]],
     );
     let forms = OptionValue::List(vec!["%Y%m%d".to_owned(), "%d/%m/%Y %H:%M".to_owned()]);
     check_with(
@@ -394,6 +399,14 @@ fn times_are_read_as_the_options_say() {
         "t: timestamp(s)?",
         "{\"t\":20240131}\n{\"t\":\"20240131\"}\n{\"t\":\"31/01/2024 12:30\"}\n{\"t\":\"10\\/03\\/2024 02:30\"}\n\
          {\"t\":1706659200}\n{\"t\":null}\n{\"t\":\"2024-01-31\"}\n",
-        expect![[""]],
+        expect![[r#"
+            0 1706677200s
+            1 1706677200s
+            2 1706722200s
+            3 ! parse line 4: field "t": expected timestamp(s) as "%Y%m%d" or "%d/%m/%Y %H:%M", got "\"10\\/03\\/2024 02:30\"", which no clock in America/New_York shows: clocks were set forward over it <{\"t\":\"10\\/03\\/2024 02:30\"}>
+            4 ! parse line 5: field "t": expected timestamp(s) as "%Y%m%d" or "%d/%m/%Y %H:%M", got "1706659200" <{\"t\":1706659200}>
+            5 null
+            6 ! parse line 7: field "t": expected timestamp(s) as "%Y%m%d" or "%d/%m/%Y %H:%M", got "\"2024-01-31\"" <{\"t\":\"2024-01-31\"}>
+        "#]],
     );
 }

@@ -132,7 +132,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     if let Some(Some(format)) = &format {
         match format.reader(&schema) {
             Ok(reader) => section.report_mistakes(plugin.check_format(&*reader).into_iter().collect()),
-            Err(error) => section.report_error("format", &error),
+            Err(error) => section.report_format_error(&error),
         }
     }
     if plugin.own_time(&options).is_some() && section.get("max_ahead").is_some() {
