@@ -166,7 +166,9 @@ impl Column {
             nullable: field.nullable,
             name: field.name.clone(),
             expected: match (field.reading, &field.data_type, times.forms()) {
-                (Reading::Plain, DataType::Timestamp(_), Some(forms)) => format!("{} as {forms}", field.data_type),
+                (Reading::Plain, DataType::Timestamp(_), Some(forms)) => {
+                    format!("{} as {forms}", field.data_type)
+                }
                 (Reading::Plain, ..) => field.data_type.to_string(),
                 (Reading::Ipv4Int, ..) => format!("{} (0 to {})", Reading::IPV4_INT, u32::MAX),
             },
@@ -179,7 +181,9 @@ impl Column {
     pub(crate) fn len(&self) -> usize {
         match &self.values {
             Values::Bool(values) => values.len(),
-            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => values.len(),
+            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => {
+                values.len()
+            }
             Values::UInt64(values) => values.len(),
             Values::Float64(values) => values.len(),
             Values::Decimal128 { values, .. } => values.len(),
@@ -230,7 +234,9 @@ impl Column {
         self.nulls.push(self.len() as u32);
         match &mut self.values {
             Values::Bool(values) => values.push(false),
-            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => values.push(0),
+            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => {
+                values.push(0)
+            }
             Values::UInt64(values) => values.push(0),
             Values::Float64(values) => values.push(0.0),
             Values::Decimal128 { values, .. } => values.push(0),
@@ -334,7 +340,9 @@ impl Column {
                 let views = ScalarBuffer::from(views.views.lend());
                 Arc::new(BinaryViewArray::try_new(views, buffers, nulls).expect("views made from the bytes"))
             }
-            Values::Time { values, unit } | Values::TimeText { values, unit } => unit.column(ScalarBuffer::from(values.lend()), nulls),
+            Values::Time { values, unit } | Values::TimeText { values, unit } => {
+                unit.column(ScalarBuffer::from(values.lend()), nulls)
+            }
             Values::Ip(octets) | Values::Ipv4Int(octets) => {
                 Arc::new(FixedSizeBinaryArray::new(16, octets.lend(), nulls))
             }
@@ -377,6 +385,9 @@ pub(crate) fn parse_hint(reason: &str) -> &'static str {
     let of_record = OF_RECORDS.iter().find(|(begin, _)| reason.starts_with(begin));
     if let Some(hint) = of_record.map(|(_, hint)| *hint) {
         return hint;
+    }
+    if reason.starts_with("time \"") {
+        return "give the fields that the source's `time` reads values of which it makes a time";
     }
     if !reason.starts_with("field \"") {
         return "mend the record, so that it is as the source's `format` says";
@@ -438,6 +449,7 @@ mod tests {
             ("expected a JSON object at byte 1, got \"garbage\"", "one a line"),
             ("expected a comma or the end of the object at byte 7, got the end", "mend the record"),
             ("expected UTF-8, got other bytes", "not compressed"),
+            ("time \"CAST(a AS TIMESTAMP)\": expected the event time, got null", "makes a time"),
             ("the CSV header lacks field \"card\"", "header: false"),
         ] {
             assert!(parse_hint(reason).contains(expected), "{reason}: {}", parse_hint(reason));

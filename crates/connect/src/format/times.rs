@@ -14,7 +14,9 @@
 use std::sync::Arc;
 
 use chrono::format::{Fixed, Item, Numeric, Parsed, StrftimeItems};
-use chrono::{DateTime, FixedOffset, MappedLocalTime, NaiveDateTime, Offset as _, TimeZone as _, Timelike as _};
+use chrono::{
+    DateTime, FixedOffset, MappedLocalTime, NaiveDateTime, Offset as _, TimeZone as _, Timelike as _,
+};
 use chrono_tz::Tz;
 use thalweg_types::{DataType, Error, Schema, TimeUnit, days_from_civil};
 
@@ -73,12 +75,7 @@ enum Zone {
 
 impl Default for Times {
     fn default() -> Self {
-        Self {
-            forms: vec![Form::Epoch, Form::Iso],
-            written: Vec::new(),
-            zone: Zone::Fixed(0),
-            point: b'.',
-        }
+        Self { forms: vec![Form::Epoch, Form::Iso], written: Vec::new(), zone: Zone::Fixed(0), point: b'.' }
     }
 }
 
@@ -206,7 +203,8 @@ fn epoch(text: &str, unit: TimeUnit, point: u8) -> Result<i64, Problem> {
     if whole.len() > 30 {
         return Err(Problem::Range);
     }
-    let value_of = |digits: &[u8]| digits.iter().fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
+    let value_of =
+        |digits: &[u8]| digits.iter().fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
     let size = if whole.len() > MOST_SECOND_DIGITS { 1 } else { SECOND / size(unit) };
     // In the unit, with the digits that it keeps; what is finer counts where the number is negative.
     let places = size.ilog10() as usize;
@@ -222,7 +220,9 @@ fn iso(text: &str) -> Option<Moment> {
     let bytes = text.as_bytes();
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
         let digits = bytes.get(range)?;
-        digits.iter().try_fold(0_i64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
+        digits
+            .iter()
+            .try_fold(0_i64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
     };
     let is_at = |at: usize, wanted: u8| bytes.get(at) == Some(&wanted);
     let is_extended = is_at(4, b'-');
@@ -323,7 +323,8 @@ fn moment_of(parsed: &Parsed) -> Option<Moment> {
         return Some(Moment { seconds, nanos: parsed.nanosecond().unwrap_or(0), offset: Some(0) });
     }
     let date = parsed.to_naive_date().ok()?;
-    let of_day = [parsed.hour_div_12(), parsed.hour_mod_12(), parsed.minute(), parsed.second(), parsed.nanosecond()];
+    let of_day =
+        [parsed.hour_div_12(), parsed.hour_mod_12(), parsed.minute(), parsed.second(), parsed.nanosecond()];
     let time = match of_day.iter().all(Option::is_none) {
         true => chrono::NaiveTime::MIN,
         false => parsed.to_naive_time().ok()?,
@@ -345,7 +346,8 @@ const FORMS: &str = "write `time_format: \"%d/%m/%Y %H:%M:%S\"`, with %.f for a 
 
 impl Form {
     fn of(text: &str) -> Result<Self, Error> {
-        let refused = |what: &str| Err(Error::user(format!("time_format: {what}, got {text:?}")).with_hint(FORMS));
+        let refused =
+            |what: &str| Err(Error::user(format!("time_format: {what}, got {text:?}")).with_hint(FORMS));
         match text {
             "epoch" => return Ok(Self::Epoch),
             "iso" => return Ok(Self::Iso),
@@ -362,7 +364,9 @@ impl Form {
                     return refused("expected a fraction as %.f, or as %3f, %6f or %9f without its point");
                 }
                 Item::Fixed(Fixed::TimezoneName) => {
-                    return refused("expected an offset (%z), or local time of `time_zone`, and no name of a zone (%Z)");
+                    return refused(
+                        "expected an offset (%z), or local time of `time_zone`, and no name of a zone (%Z)",
+                    );
                 }
                 _ => {}
             }
@@ -394,7 +398,9 @@ impl Zone {
             Some(zone) => format!("did you mean {:?}?", zone.name()),
             None => "its names are those of the IANA time zone database".to_owned(),
         };
-        let what = format!("time_zone: expected a zone such as Europe/Zurich, or an offset such as +01:00, got {name:?}");
+        let what = format!(
+            "time_zone: expected a zone such as Europe/Zurich, or an offset such as +01:00, got {name:?}"
+        );
         Err(Error::user(what).with_hint(hint))
     }
 
@@ -536,7 +542,11 @@ mod tests {
             "20240131X235959",
             "2024é1",
         ] {
-            assert_eq!(Times::default().parse(text.as_bytes(), TimeUnit::Milli), Err(Problem::Expected), "{text}");
+            assert_eq!(
+                Times::default().parse(text.as_bytes(), TimeUnit::Milli),
+                Err(Problem::Expected),
+                "{text}"
+            );
         }
         // Digits alone are a number, unless the format says otherwise.
         assert_eq!(Times::default().parse(b"20240131", TimeUnit::Milli), Ok(20_240_131));
@@ -568,14 +578,20 @@ mod tests {
             (&["%d/%m/%Y", "epoch"], "1706702400000", Ok(noon)),
             (&["%Y%m%d", "epoch"], "1706702400000", Ok(noon)),
         ] {
-            assert_eq!(times(forms, "UTC").parse(text.as_bytes(), TimeUnit::Milli), expected, "{forms:?} {text}");
+            assert_eq!(
+                times(forms, "UTC").parse(text.as_bytes(), TimeUnit::Milli),
+                expected,
+                "{forms:?} {text}"
+            );
         }
     }
 
     #[test]
     fn a_zone_holds_for_times_that_say_none() {
         let zurich = times(&[], "Europe/Zurich");
-        let read = |text: &str| zurich.parse(text.as_bytes(), TimeUnit::Second).map(|s| format_timestamp(s * 1_000_000));
+        let read = |text: &str| {
+            zurich.parse(text.as_bytes(), TimeUnit::Second).map(|s| format_timestamp(s * 1_000_000))
+        };
         for (text, expected) in [
             ("2024-01-31T12:00", "2024-01-31T11:00:00Z"),
             ("2024-07-31T12:00", "2024-07-31T10:00:00Z"),
@@ -611,7 +627,10 @@ mod tests {
             ("%Y-%m-%d %Q", "expected letters that mean something behind each %"),
             ("%H:%M:%S", "expected year, month and day"),
             ("%m/%d", "expected year, month and day"),
-            ("%Y-%m-%d %I:%M", "expected year, month and day (%Y, %m, %d), and with an hour (%H, or %I and %p)"),
+            (
+                "%Y-%m-%d %I:%M",
+                "expected year, month and day (%Y, %m, %d), and with an hour (%H, or %I and %p)",
+            ),
             ("%Y-%m-%d %H:%M:%S %Z", "expected an offset (%z)"),
             ("%Y-%m-%d %H:%M:%S,%f", "expected a fraction as %.f"),
         ] {

@@ -105,8 +105,9 @@ impl SourceDecoder {
             return Ok(Decoded::new(Batch::empty(range, self.schema.arrow())).with_rejects(Some(rejects)));
         }
         let preamble = context.and_then(|context| context.preamble.as_ref());
-        let Columns { mut columns, mut rows, bad } =
-            self.format.decode(Arrived { data, first: block.first, count: block.count, arrival }, preamble)?;
+        let Columns { mut columns, mut rows, bad } = self
+            .format
+            .decode(Arrived { data, first: block.first, count: block.count, arrival }, preamble)?;
         let mut refused: Vec<Refused> = bad
             .into_iter()
             .map(|bad| Refused {
@@ -235,7 +236,7 @@ impl EventClock {
             schema: schema.clone(),
             source: Arc::clone(&context.name),
             is_told: Arc::default(),
-            time: context.time,
+            time: context.time.clone(),
             max_ahead: context.max_ahead,
         })
     }
@@ -247,14 +248,26 @@ impl EventClock {
         rows: usize,
         arrival: Micros,
     ) -> (Vec<Micros>, Untimely) {
-        let SourceTime::Field(field) = self.time else { return (vec![arrival; rows], Vec::new()) };
-        let column = &columns[field];
+        let computed;
+        let (column, field) = match &self.time {
+            SourceTime::Arrival => return (vec![arrival; rows], Vec::new()),
+            SourceTime::Field(field) => (&columns[*field], Some(*field)),
+            SourceTime::Computed(compute) => {
+                let records = record_batch(&self.schema, columns.to_vec(), rows)
+                    .expect("columns of the schema, as many rows as are said");
+                computed = compute.times(&records);
+                (&computed, None)
+            }
+        };
         let Some((values, unit)) = time_values(column) else { return (vec![arrival; rows], Vec::new()) };
         let bound = self.max_ahead.map_or(Micros::MAX, |ahead| arrival.saturating_add(ahead));
         let (low, high) = values
             .iter()
             .fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
-        if rows > 0 && !self.is_told.load(Ordering::Relaxed) {
+        if let Some(field) = field
+            && rows > 0
+            && !self.is_told.load(Ordering::Relaxed)
+        {
             [low, high].into_iter().for_each(|value| self.look_at_unit(field, unit, value));
         }
         let fits = rows == 0
@@ -270,7 +283,7 @@ impl EventClock {
             };
             return (times, Vec::new());
         }
-        self.careful_times(field, column, values, unit, arrival, bound)
+        self.careful_times(column, values, unit, arrival, bound)
     }
 
     /// Says, once for each source, that an event time looks as if it were in another unit.
@@ -280,7 +293,8 @@ impl EventClock {
             return;
         }
         let name = &self.schema.fields()[field].name;
-        let shown = |unit| event_time(unit, value).map_or_else(|| "out of range".to_owned(), format_timestamp);
+        let shown =
+            |unit| event_time(unit, value).map_or_else(|| "out of range".to_owned(), format_timestamp);
         tracing::warn!(
             source = %self.source,
             field = name,
@@ -294,26 +308,29 @@ impl EventClock {
     #[cold]
     fn careful_times(
         &self,
-        field: usize,
         column: &ArrayRef,
         values: &[i64],
         unit: TimeUnit,
         arrival: Micros,
         bound: Micros,
     ) -> (Vec<Micros>, Untimely) {
-        let name = &self.schema.fields()[field].name;
+        let name = match &self.time {
+            SourceTime::Field(field) => format!("field {:?}", self.schema.fields()[*field].name),
+            SourceTime::Computed(compute) => format!("time {:?}", compute.text()),
+            SourceTime::Arrival => "arrival".to_owned(),
+        };
         let mut untimely = Untimely::new();
         let mut times = Vec::with_capacity(values.len());
         for (row, value) in values.iter().enumerate() {
             let (time, problem) = match event_time(unit, *value) {
                 _ if column.is_null(row) => {
-                    (0, Some(("time", format!("field {name:?}: expected the event time, got null"))))
+                    (0, Some(("time", format!("{name}: expected the event time, got null"))))
                 }
                 None => (
                     0,
                     Some((
                         "time",
-                        format!("field {name:?}: {value} {} is out of range for an event time", unit.name()),
+                        format!("{name}: {value} {} is out of range for an event time", unit.name()),
                     )),
                 ),
                 Some(time) if time > bound => (
@@ -321,7 +338,7 @@ impl EventClock {
                     Some((
                         "ahead",
                         format!(
-                            "field {name:?}: event time {} is more than {} ahead of its arrival at {}",
+                            "{name}: event time {} is more than {} ahead of its arrival at {}",
                             format_timestamp(time),
                             format_duration(self.max_ahead.unwrap_or_default()),
                             format_timestamp(arrival)

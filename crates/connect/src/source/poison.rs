@@ -204,7 +204,8 @@ mod tests {
     fn decode(guarded: &mut Guarded, text: &str) -> (Vec<u64>, Vec<String>) {
         let data = Bytes::from(text.to_owned());
         let count = places(&data).len() as u32;
-        let Columns { columns, rows, bad } = guarded.decode(Arrived { data: &data, first: 100, count, arrival: 0 }, None).unwrap();
+        let Columns { columns, rows, bad } =
+            guarded.decode(Arrived { data: &data, first: 100, count, arrival: 0 }, None).unwrap();
         let numbers = columns[0].as_primitive::<UInt64Type>().values().to_vec();
         assert_eq!(numbers.len(), rows);
         let bad = bad.iter().map(|bad| format!("{} {} {}", bad.index, bad.code, &text[bad.raw.clone()]));

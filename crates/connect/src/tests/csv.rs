@@ -564,7 +564,11 @@ fn comments_and_lines_at_the_beginning_are_no_records() {
     );
     check(
         "a: string; n: int64",
-        &[("skip_lines", OptionValue::Integer(2)), no_header()[0].clone(), ("max_record", OptionValue::Size(12))],
+        &[
+            ("skip_lines", OptionValue::Integer(2)),
+            no_header()[0].clone(),
+            ("max_record", OptionValue::Size(12)),
+        ],
         "a long line before the records\n\"\nx,1,y\ny,2\nz,123456789012\n",
         expect![[r#"
             0 x | 1
@@ -621,9 +625,14 @@ fn options_that_say_nothing_are_refused() {
          write delimiter: \";\"; where the fields are split by commas and the numbers are in quotes, write delimiter: \",\""
     );
     for comment in ["", "\"", ",", " #", "#\n", "########## too long"] {
-        assert!(of(&[("comment", text(comment))]).starts_with("comment: expected 1 to 16 bytes"), "{comment:?}");
+        assert!(
+            of(&[("comment", text(comment))]).starts_with("comment: expected 1 to 16 bytes"),
+            "{comment:?}"
+        );
     }
-    for (key, value) in [("null", list(&["NA"])), ("skip_lines", OptionValue::Integer(1)), ("time_zone", text("UTC"))] {
+    for (key, value) in
+        [("null", list(&["NA"])), ("skip_lines", OptionValue::Integer(1)), ("time_zone", text("UTC"))]
+    {
         let error = spec("csv", &[(key, value)]).encoder(&schema("x: float64")).err().unwrap();
         assert_eq!(error.chain(), format!("format \"csv\" takes {key:?} only where it is read"));
     }
@@ -658,7 +667,12 @@ fn times_are_read_as_the_options_say() {
     );
     check(
         "t: timestamp(ms); x: float64",
-        &[("decimal_comma", OptionValue::Bool(true)), ("delimiter", text(";")), ("time_format", list(&["%d.%m.%Y %H:%M:%S", "epoch"])), ("null", list(&["-"]))],
+        &[
+            ("decimal_comma", OptionValue::Bool(true)),
+            ("delimiter", text(";")),
+            ("time_format", list(&["%d.%m.%Y %H:%M:%S", "epoch"])),
+            ("null", list(&["-"])),
+        ],
         "t;x\n31.01.2024 00:00:00;1,5\n1706659200,25;2\n1706659200123;3\n1706659200.25;4\n-;5\n",
         expect![[r#"
             0 1706659200000ms | 1.5

@@ -27,18 +27,25 @@ fn formats() -> Vec<SourceContext> {
         comment.clone(),
     ];
     let times = [
-        ("time_format", OptionValue::List(vec!["%d/%m/%Y".to_owned(), "%Y%m%d".to_owned(), "iso".to_owned()])),
+        (
+            "time_format",
+            OptionValue::List(vec!["%d/%m/%Y".to_owned(), "%Y%m%d".to_owned(), "iso".to_owned()]),
+        ),
         ("time_zone", super::text("Europe/Zurich")),
     ];
     let dated = super::schema("a: timestamp(ms)?; b: string?");
     vec![
-        context(&dated, Some(spec("csv", &[&times[..], &no_header, &[comment.clone()]].concat())), &[]),
+        context(
+            &dated,
+            Some(spec("csv", &[&times[..], &no_header, std::slice::from_ref(&comment)].concat())),
+            &[],
+        ),
         context(&dated, Some(spec("ndjson", &times)), &[]),
         context(&schema, Some(spec("csv", &odd)), &[]),
         context(&schema, Some(spec("csv", &[&odd[..], &short].concat())), &[]),
         context(&schema, Some(spec("csv", &[comment.clone(), lead.clone()])), &[]),
         context(&schema, Some(spec("csv", &[no_header[0].clone(), comment.clone(), lead.clone()])), &[]),
-        context(&schema, Some(spec("csv", &[&short[..], &[long_comment.clone()]].concat())), &[]),
+        context(&schema, Some(spec("csv", &[&short[..], std::slice::from_ref(&long_comment)].concat())), &[]),
         context(&schema, Some(spec("csv", &[long_comment, lead.clone(), short[1].clone()])), &[]),
         context(&schema, Some(spec("csv", &[lead, short[1].clone(), few_lines[0].clone()])), &[]),
         context(&schema, Some(spec("csv", &no_header)), &[]),
@@ -462,6 +469,45 @@ fn a_time_that_looks_like_another_unit_is_told_once_for_each_source() {
     let said = said_of("ts: timestamp(ms)", &["1700000000000\n", "1700000000000\n1700000000\n"]);
     assert_eq!(said.matches("looks as if").count(), 1, "{said}");
     let said = said_of("ts: timestamp(s)?", &["\n\n,\n", ",\n1700000000000000000\n"]);
-    assert!(said.contains("timestamp(s): out of range") && said.contains("timestamp(ns): 2023-11-14"), "{said}");
+    assert!(
+        said.contains("timestamp(s): out of range") && said.contains("timestamp(ns): 2023-11-14"),
+        "{said}"
+    );
     assert_eq!(said_of("ts: timestamp(ms)?", &["0\n5\n-1\n1700000000000\n,\n", "\n"]), "");
+}
+
+/// Twice the value of a field, null where that is negative.
+struct Doubled;
+
+impl crate::ComputeTime for Doubled {
+    fn text(&self) -> &str {
+        "n + n"
+    }
+
+    fn times(&self, records: &arrow_array::RecordBatch) -> ArrayRef {
+        use arrow_array::types::{Int64Type, TimestampSecondType};
+        let numbers = records.column(1).as_primitive::<Int64Type>().iter();
+        let times = numbers.map(|number| number.filter(|number| *number >= 0).map(|number| 2 * number));
+        Arc::new(times.collect::<arrow_array::PrimitiveArray<TimestampSecondType>>())
+    }
+}
+
+#[test]
+fn an_event_time_may_be_computed() {
+    let format = spec("csv", &[("header", OptionValue::Bool(false))]);
+    let mut context = context(&schema("s: string; n: int64"), Some(format), &[]);
+    context.time = SourceTime::Computed(Arc::new(Doubled));
+    context.max_ahead = Some(60_000_000);
+    let reader = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+    let mut decoder = SourceDecoder::new(&context, decoders(&reader)).unwrap();
+    let input = "a,5\nb,x\nc,-1\nd,7\ne,9000000000\n";
+    let decoded = decode(&mut decoder, &cut(&*reader, input.as_bytes(), usize::MAX).unwrap()[0]).unwrap();
+    assert_eq!(decoded.records.times().as_ref(), [10_000_000, 14_000_000]);
+    expect_test::expect![[r#"
+        0 a | 5
+        1 ! parse line 2: field "n": expected int64, got "x" <b,x>
+        2 ! time line 3: time "n + n": expected the event time, got null <c,-1>
+        3 d | 7
+        4 ! ahead line 5: time "n + n": event time 2540-05-25T08:00:00Z is more than 1m ahead of its arrival at 2026-01-01T00:00:00Z <e,9000000000>
+    "#]].assert_eq(&read(&context, input.as_bytes(), usize::MAX).unwrap());
 }

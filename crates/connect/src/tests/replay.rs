@@ -10,7 +10,10 @@ use crate::BuiltSource;
 
 const TEXTS: [(&str, &str); 6] = [
     // Lines to leave out, comments before, behind and in place of records, and within quotes.
-    ("csv of a report", "a,b\n\"banner\n# c\n\n#\nb,a\n# x,9\n1,x\n#\"\n2,\"two\n# lines\"\r\n# no\r\n\"open\n3,y\n#a,7\n4,NA\n#"),
+    (
+        "csv of a report",
+        "a,b\n\"banner\n# c\n\n#\nb,a\n# x,9\n1,x\n#\"\n2,\"two\n# lines\"\r\n# no\r\n\"open\n3,y\n#a,7\n4,NA\n#",
+    ),
     ("csv without names", "9,z\n\"\nx,1\n#x,7\ny,2\n# z,3"),
     ("csv", "b,a\n1,x\n\n2,\"two\nlines\"\n\"open\n3,y\nbad\n4,z\n5,last"),
     ("csv", "\u{feff}a,b\r\nx,1\r\n\r\ny,2\r\n"),

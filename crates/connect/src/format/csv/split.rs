@@ -8,8 +8,8 @@ use super::super::quotes::{After, Ahead, Grammar, Judge, Verdict};
 use super::super::{Preamble, RecordFormat as _, RefusedLine, Split, Splitter, mark_len, scan};
 use super::decode::header_names;
 use super::{
-    CsvFormat, Layout, after, blank_line, comment_line, comment_lines, field_count, is_comment, other_line, record_end,
-    trim_line_end,
+    CsvFormat, Layout, after, blank_line, comment_line, comment_lines, field_count, is_comment, other_line,
+    record_end, trim_line_end,
 };
 
 /// Bytes of a header and of what comes before it at most: a journal keeps them with each block, however few records are in
@@ -60,7 +60,10 @@ impl CsvSplitter {
                 None => return at_end.then_some(data.len()),
             }
         }
-        while self.format.header {
+        if !self.format.header {
+            return Some(at);
+        }
+        loop {
             let rest = &data[at..];
             match other_line(data, at, &self.format.comment) {
                 // Blank, or a comment whose end is there.
@@ -69,10 +72,9 @@ impl CsvSplitter {
                 _ if rest.is_empty() || self.format.comment.starts_with(rest) && !at_end => {
                     return at_end.then_some(at);
                 }
-                _ => break,
+                _ => return Some(at),
             }
         }
-        Some(at)
     }
 
     /// The end of the header that begins behind `start`, `start` itself where there is none and another one holds, or `None`
