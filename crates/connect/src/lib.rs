@@ -20,9 +20,9 @@ pub mod source;
 mod tests;
 
 pub use plugin::{
-    BuiltSource, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput, SourcePlugin, SourceTime,
-    SubmitError, Submitted,
+    BuiltSource, ComputeTime, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec,
+    OptionValue, Options, Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput,
+    SourcePlugin, SourceTime, SubmitError, Submitted,
 };
 pub use reach::{JobPath, Reach};
 pub use registry::Registry;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, RecordBatch};
 use bytes::Bytes;
 use thalweg_flow::{Decoder, Operator, Source, TaskFactory};
 use thalweg_types::{Error, Micros, Offset, Schema};
@@ -201,11 +202,22 @@ impl FormatSpec {
     }
 }
 
+/// Computes event times from the fields of records.
+pub trait ComputeTime: Send + Sync {
+    /// As the job file has it, for messages.
+    fn text(&self) -> &str;
+
+    /// A timestamp for each record, null where there is none.
+    fn times(&self, records: &RecordBatch) -> ArrayRef;
+}
+
 /// Where a record's event time comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum SourceTime {
     /// A timestamp field, by its place in the schema.
     Field(usize),
+    /// Fields of the record, by an expression.
+    Computed(Arc<dyn ComputeTime>),
     /// The tick at which the record was numbered.
     Arrival,
 }

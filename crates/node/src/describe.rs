@@ -56,8 +56,9 @@ fn describe_source(out: &mut String, source: &CheckedSource) {
         .map(|field| format!("{}: {}{}", field.name, field.data_type, if field.nullable { "?" } else { "" }))
         .collect();
     writeln!(out, "  fields {}", fields.join(", ")).expect(NEVER_FAILS);
-    let time = match source.time {
-        SourceTime::Field(place) => format!("field {}", source.schema.fields()[place].name),
+    let time = match &source.time {
+        SourceTime::Field(place) => format!("field {}", source.schema.fields()[*place].name),
+        SourceTime::Computed(compute) => compute.text().to_owned(),
         SourceTime::Arrival => "arrival".to_owned(),
     };
     let late = policy(source.late);

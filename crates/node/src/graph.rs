@@ -148,7 +148,7 @@ fn source_context(job: &CheckedJob, source: &CheckedSource, data_dir: &Path) -> 
         schema: source.schema.clone(),
         format: source.format.clone(),
         options: source.options.clone(),
-        time: source.time,
+        time: source.time.clone(),
         max_ahead: source.max_ahead,
         data_dir: data_dir.to_owned(),
         skip: Vec::new().into(),

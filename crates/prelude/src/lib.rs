@@ -24,9 +24,9 @@ pub use thalweg_connect::format::{
 };
 pub use thalweg_connect::source::{BlockCodec, BlockContext, SourceDecoder};
 pub use thalweg_connect::{
-    BuiltSource, FormatPlugin, FormatSpec, JobPath, Mistake, OptionKind, OptionSpec, OptionValue, Options,
-    Replay, SinkContext, SinkPlugin, SinkReport, SinkResume, SourceContext, SourceOutput, SourcePlugin,
-    SourceTime,
+    BuiltSource, ComputeTime, FormatPlugin, FormatSpec, JobPath, Mistake, OptionKind, OptionSpec,
+    OptionValue, Options, Replay, SinkContext, SinkPlugin, SinkReport, SinkResume, SourceContext,
+    SourceOutput, SourcePlugin, SourceTime,
 };
 pub use thalweg_flow::{
     CheckpointPace, Element, ElementSettings, Expiry, OnExpiry, OutputPolicy, Packed, Packer, Turn,

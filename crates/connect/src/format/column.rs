@@ -19,6 +19,7 @@ use thalweg_types::{DataType, Error, Field, Reading, TimeUnit, validity};
 
 use super::base64;
 use super::text::{self, Problem};
+use super::times::{Times, plain};
 
 /// Bytes that a view holds itself.
 pub(crate) const INLINE: usize = 12;
@@ -97,6 +98,11 @@ pub(crate) enum Values {
         values: PooledVec<i64>,
         unit: TimeUnit,
     },
+    /// Times of which whole numbers are none, or not by their unit.
+    TimeText {
+        values: PooledVec<i64>,
+        unit: TimeUnit,
+    },
     Ip(PooledVec<u8>),
     /// Addresses that are read from numbers.
     Ipv4Int(PooledVec<u8>),
@@ -108,6 +114,8 @@ pub(crate) struct Column {
     name: String,
     /// What a text should be, for messages.
     expected: String,
+    /// How its texts are read, where they are times.
+    times: Arc<Times>,
     /// Rows that are null, ascending: rare enough that the other rows should pay nothing for them.
     nulls: Vec<u32>,
     scratch: Vec<u8>,
@@ -117,6 +125,14 @@ impl Column {
     /// # Errors
     /// Where the field has a type that only answers have.
     pub(crate) fn new(field: &Field) -> Result<Self, Error> {
+        Self::reading(field, &plain())
+    }
+
+    /// As [`Column::new`], with times as options say.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn reading(field: &Field, times: &Arc<Times>) -> Result<Self, Error> {
         let values = match &field.data_type {
             DataType::Bool => Values::Bool(Vec::new()),
             DataType::Int64 => Values::Int64(PooledVec::default()),
@@ -130,7 +146,10 @@ impl Column {
             }
             DataType::String => Values::String(Views::default()),
             DataType::Bytes => Values::Bytes(Views::default()),
-            DataType::Timestamp(unit) => Values::Time { values: PooledVec::default(), unit: *unit },
+            DataType::Timestamp(unit) if times.takes_counts() => {
+                Values::Time { values: PooledVec::default(), unit: *unit }
+            }
+            DataType::Timestamp(unit) => Values::TimeText { values: PooledVec::default(), unit: *unit },
             DataType::Ip => match field.reading {
                 Reading::Plain => Values::Ip(PooledVec::default()),
                 Reading::Ipv4Int => Values::Ipv4Int(PooledVec::default()),
@@ -146,10 +165,14 @@ impl Column {
             values,
             nullable: field.nullable,
             name: field.name.clone(),
-            expected: match field.reading {
-                Reading::Plain => field.data_type.to_string(),
-                Reading::Ipv4Int => format!("{} (0 to {})", Reading::IPV4_INT, u32::MAX),
+            expected: match (field.reading, &field.data_type, times.forms()) {
+                (Reading::Plain, DataType::Timestamp(_), Some(forms)) => {
+                    format!("{} as {forms}", field.data_type)
+                }
+                (Reading::Plain, ..) => field.data_type.to_string(),
+                (Reading::Ipv4Int, ..) => format!("{} (0 to {})", Reading::IPV4_INT, u32::MAX),
             },
+            times: Arc::clone(times),
             nulls: Vec::new(),
             scratch: Vec::new(),
         })
@@ -158,7 +181,9 @@ impl Column {
     pub(crate) fn len(&self) -> usize {
         match &self.values {
             Values::Bool(values) => values.len(),
-            Values::Int64(values) | Values::Time { values, .. } => values.len(),
+            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => {
+                values.len()
+            }
             Values::UInt64(values) => values.len(),
             Values::Float64(values) => values.len(),
             Values::Decimal128 { values, .. } => values.len(),
@@ -171,7 +196,9 @@ impl Column {
     pub(crate) fn reserve(&mut self, rows: usize) {
         match &mut self.values {
             Values::Bool(values) => values.reserve(rows),
-            Values::Int64(values) | Values::Time { values, .. } => values.reserve(rows),
+            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => {
+                values.reserve(rows);
+            }
             Values::UInt64(values) => values.reserve(rows),
             Values::Float64(values) => values.reserve(rows),
             Values::Decimal128 { values, .. } => values.reserve(rows),
@@ -185,7 +212,9 @@ impl Column {
     pub(crate) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
             Values::Bool(values) => values.truncate(rows),
-            Values::Int64(values) | Values::Time { values, .. } => values.truncate(rows),
+            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => {
+                values.truncate(rows);
+            }
             Values::UInt64(values) => values.truncate(rows),
             Values::Float64(values) => values.truncate(rows),
             Values::Decimal128 { values, .. } => values.truncate(rows),
@@ -205,7 +234,9 @@ impl Column {
         self.nulls.push(self.len() as u32);
         match &mut self.values {
             Values::Bool(values) => values.push(false),
-            Values::Int64(values) | Values::Time { values, .. } => values.push(0),
+            Values::Int64(values) | Values::Time { values, .. } | Values::TimeText { values, .. } => {
+                values.push(0)
+            }
             Values::UInt64(values) => values.push(0),
             Values::Float64(values) => values.push(0.0),
             Values::Decimal128 { values, .. } => values.push(0),
@@ -242,11 +273,38 @@ impl Column {
                 base64::decode(text, &mut self.scratch).ok_or(Problem::Expected)?;
                 views.push_copy(&self.scratch);
             }
-            Values::Time { values, unit } => values.push(text::parse_time(text, *unit)?),
+            Values::Time { values, unit } | Values::TimeText { values, unit } => {
+                values.push(self.times.parse(text, *unit)?);
+            }
             Values::Ip(octets) => octets.extend_from_slice(&text::parse_ip(text)?),
             Values::Ipv4Int(octets) => octets.extend_from_slice(&text::parse_ipv4_int(text)?),
         }
         Ok(())
+    }
+
+    /// Whether it holds numbers, which may have a decimal sign.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(
+            self.values,
+            Values::Int64(_)
+                | Values::UInt64(_)
+                | Values::Float64(_)
+                | Values::Decimal128 { .. }
+                | Values::Decimal256 { .. }
+        )
+    }
+
+    /// As [`Column::push_text`], for a number whose decimal sign is a comma.
+    pub(crate) fn push_comma_number(&mut self, text: &[u8]) -> Result<(), Problem> {
+        if text.contains(&b'.') {
+            return Err(Problem::Expected);
+        }
+        let mut written = std::mem::take(&mut self.scratch);
+        written.clear();
+        written.extend(text.iter().map(|byte| if *byte == b',' { b'.' } else { *byte }));
+        let pushed = self.push_text(&written, None);
+        self.scratch = written;
+        pushed
     }
 
     /// The finished column; the builder is empty afterwards.
@@ -282,7 +340,9 @@ impl Column {
                 let views = ScalarBuffer::from(views.views.lend());
                 Arc::new(BinaryViewArray::try_new(views, buffers, nulls).expect("views made from the bytes"))
             }
-            Values::Time { values, unit } => unit.column(ScalarBuffer::from(values.lend()), nulls),
+            Values::Time { values, unit } | Values::TimeText { values, unit } => {
+                unit.column(ScalarBuffer::from(values.lend()), nulls)
+            }
             Values::Ip(octets) | Values::Ipv4Int(octets) => {
                 Arc::new(FixedSizeBinaryArray::new(16, octets.lend(), nulls))
             }
@@ -297,8 +357,13 @@ impl Column {
         Cow::Owned(match problem {
             Problem::Missing if got.is_empty() => format!("field {name:?}: expected {expected}, got nothing"),
             Problem::Missing => format!("field {name:?}: expected {expected}, got {got}"),
+            Problem::Null => format!("field {name:?}: expected {expected}, got null, written {got:?}"),
             Problem::Expected => format!("field {name:?}: expected {expected}, got {got:?}"),
             Problem::Range => format!("field {name:?}: {got:?} is out of range for {expected}"),
+            Problem::Gap => format!(
+                "field {name:?}: expected {expected}, got {got:?}, which no clock in {} shows: clocks were set forward over it",
+                self.times.zone()
+            ),
             Problem::Inexact => format!("field {name:?}: {got:?} has more places than {expected} keeps"),
         })
     }
@@ -321,13 +386,25 @@ pub(crate) fn parse_hint(reason: &str) -> &'static str {
     if let Some(hint) = of_record.map(|(_, hint)| *hint) {
         return hint;
     }
+    if reason.starts_with("time \"") {
+        return "give the fields that the source's `time` reads values of which it makes a time";
+    }
     if !reason.starts_with("field \"") {
         return "mend the record, so that it is as the source's `format` says";
     }
-    if reason.ends_with(", got nothing") || reason.ends_with(", got null") {
+    if reason.ends_with(", got nothing")
+        || reason.ends_with(", got null")
+        || reason.contains(", got null, written \"")
+    {
         return "give the field a value; where it may have none, a trailing `?` in the source's `schema` makes it nullable";
     }
     match reason {
+        _ if reason.contains(", which no clock in ") => {
+            "send the time with its offset, or in a zone whose clocks are not set forward, such as UTC"
+        }
+        _ if reason.contains(": expected timestamp(") && reason.contains(") as \"") => {
+            "send times as the source's `time_format` says, or list their form there as well"
+        }
         _ if reason.contains(" is out of range for ") => {
             "send a number that fits, or choose another type for the field in the source's `schema`"
         }
@@ -358,9 +435,11 @@ mod tests {
         for (problem, got, expected) in [
             (Problem::Missing, "", "makes it nullable"),
             (Problem::Missing, "null", "makes it nullable"),
+            (Problem::Null, "NA", "makes it nullable"),
             (Problem::Expected, "\"ten\"", "of the field's type"),
             (Problem::Expected, "got nothing", "of the field's type"),
             (Problem::Range, "1e99", "that fits"),
+            (Problem::Gap, "2024-03-31T02:30", "with its offset"),
             (Problem::Inexact, "1.005", "fewer decimal places"),
         ] {
             let reason = column.describe(problem, got.as_bytes());
@@ -370,6 +449,7 @@ mod tests {
             ("expected a JSON object at byte 1, got \"garbage\"", "one a line"),
             ("expected a comma or the end of the object at byte 7, got the end", "mend the record"),
             ("expected UTF-8, got other bytes", "not compressed"),
+            ("time \"CAST(a AS TIMESTAMP)\": expected the event time, got null", "makes a time"),
             ("the CSV header lacks field \"card\"", "header: false"),
         ] {
             assert!(parse_hint(reason).contains(expected), "{reason}: {}", parse_hint(reason));

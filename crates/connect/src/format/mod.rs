@@ -27,6 +27,7 @@ pub mod plain;
 mod quotes;
 mod scan;
 mod text;
+mod times;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use bytes::Bytes;
-use thalweg_types::{Batch, DataType, Error, Schema, format_size};
+use thalweg_types::{Batch, DataType, Error, Micros, Schema, format_size};
 
 pub(crate) use self::column::{parse_hint, shorten};
 pub(crate) use self::quotes::OPEN_AT_END;
@@ -223,6 +224,11 @@ pub struct Columns {
 
 /// Makes columns of records.
 pub trait RecordDecoder: Send {
+    /// Says when the block arrived that is decoded next, for formats whose records may leave out their time.
+    fn arrived(&mut self, arrival: Micros) {
+        let _ = arrival;
+    }
+
     /// Decodes a block of exactly `count` records, as a splitter cut it.
     ///
     /// # Errors

@@ -86,16 +86,17 @@ const FLOAT_TENS: [f64; 23] = [
     1e19, 1e20, 1e21, 1e22,
 ];
 
-/// A plain decimal number at `at` (`12`, `-12.25`): its value, exactly rounded, and where it ends.
+/// A plain decimal number at `at` (`12`, `-12.25`): its value, exactly rounded, and where it ends. `point` is the decimal
+/// sign.
 ///
 /// Clinger's fast path: digits below 2^53 and a power of ten up to 10^22 are both exact, so one division rounds
 /// once. Everything else is `None` and goes through the standard parser.
 #[inline(always)]
-pub(crate) fn float(data: &[u8], at: usize) -> Option<(f64, usize)> {
+pub(crate) fn float(data: &[u8], at: usize, point: u8) -> Option<(f64, usize)> {
     let negative = data.get(at) == Some(&b'-');
     let (whole, mut end) = digits15(data, at + usize::from(negative))?;
     let mut value = whole as f64;
-    if data.get(end) == Some(&b'.') {
+    if data.get(end) == Some(&point) {
         let (fraction, count) = digits8(load8(data, end + 1));
         if count == 0 || count == 8 {
             return None;
@@ -176,7 +177,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_float_is_what_the_standard_parser_makes_of_it(text in "-?[0-9]{1,17}(\\.[0-9]{1,9})?") {
-            if let Some((value, end)) = float(text.as_bytes(), 0) {
+            if let Some((value, end)) = float(text.as_bytes(), 0, b'.') {
                 prop_assert_eq!(end, text.len());
                 prop_assert_eq!(value.to_bits(), text.parse::<f64>().unwrap().to_bits());
             }

@@ -8,7 +8,7 @@
 //! | `decimal(p,s)` | decimal or exponent, exactly: digits that do not fit are an error, never rounded | all `s` places |
 //! | `string` | as it is | as it is |
 //! | `bytes` | base64, padding optional | base64 with padding |
-//! | `timestamp(u)` | a whole number of the unit, or a date with an optional time and zone; finer digits round down | number of the unit |
+//! | `timestamp(u)` | a number, or a date with an optional time and zone, as `times.rs` says; finer digits round down | number of the unit |
 //! | `ip` | IPv4 or IPv6 | IPv4 where it is one, else IPv6 |
 //! | `ip` declared as `ipv4_int` | a whole number from 0 to 4294967295, an IPv4 address | as any `ip` |
 //!
@@ -17,7 +17,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use arrow_buffer::i256;
-use thalweg_types::{TimeUnit, parse_timestamp};
 
 /// Why a text is no value of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +29,10 @@ pub(crate) enum Problem {
     Inexact,
     /// Nothing is there, and the field is not nullable.
     Missing,
+    /// It is a local time that no clock of the zone shows.
+    Gap,
+    /// It is a text that means null, and the field is not nullable.
+    Null,
 }
 
 pub(crate) fn parse_bool(text: &[u8]) -> Result<bool, Problem> {
@@ -52,7 +55,8 @@ pub(crate) fn parse_u64(text: &[u8]) -> Result<u64, Problem> {
     plain.map_or_else(|| u64::try_from(whole_number(text)?).map_err(|_| Problem::Range), Ok)
 }
 
-fn whole_number(text: &[u8]) -> Result<i128, Problem> {
+/// A whole number, however it is written.
+pub(super) fn whole_number(text: &[u8]) -> Result<i128, Problem> {
     let whole = parse_decimal(text, 38, 0).map_err(|problem| match problem {
         Problem::Inexact => Problem::Expected,
         other => other,
@@ -127,23 +131,6 @@ fn parse_exponent(text: &[u8]) -> Result<i64, Problem> {
     }
     let value = digits.iter().fold(0_i64, |sum, byte| (sum * 10 + i64::from(byte - b'0')).min(1_000_000));
     Ok(if negative { -value } else { value })
-}
-
-pub(crate) fn parse_time(text: &[u8], unit: TimeUnit) -> Result<i64, Problem> {
-    let text = std::str::from_utf8(text).map_err(|_| Problem::Expected)?;
-    if let Ok(count) = text.parse() {
-        return Ok(count);
-    }
-    if let Some(nanos) = parse_timestamp(text) {
-        let size = match unit {
-            TimeUnit::Second => 1_000_000_000,
-            TimeUnit::Milli => 1_000_000,
-            TimeUnit::Micro => 1_000,
-            TimeUnit::Nano => 1,
-        };
-        return i64::try_from(nanos.div_euclid(size)).map_err(|_| Problem::Range);
-    }
-    i64::try_from(whole_number(text.as_bytes())?).map_err(|_| Problem::Range)
 }
 
 pub(crate) fn parse_ip(text: &[u8]) -> Result<[u8; 16], Problem> {
@@ -264,15 +251,5 @@ mod tests {
         assert_eq!(parse_u64(b"-0"), Ok(0));
         assert_eq!(parse_f64(b"1e999"), Err(Problem::Range));
         assert_eq!(parse_f64(b"-Infinity"), Ok(f64::NEG_INFINITY));
-    }
-
-    #[test]
-    fn times_are_counts_or_dates() {
-        assert_eq!(parse_time(b"-5", TimeUnit::Milli), Ok(-5));
-        assert_eq!(parse_time(b"1970-01-01T00:00:01.9999", TimeUnit::Second), Ok(1));
-        assert_eq!(parse_time(b"1969-12-31T23:59:59.5", TimeUnit::Second), Ok(-1));
-        assert_eq!(parse_time(b"9999-01-01", TimeUnit::Nano), Err(Problem::Range));
-        assert_eq!(parse_time(b"yesterday", TimeUnit::Milli), Err(Problem::Expected));
-        assert_eq!(parse_time(b"1.5", TimeUnit::Second), Err(Problem::Expected));
     }
 }

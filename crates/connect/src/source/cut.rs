@@ -218,7 +218,7 @@ impl Cutter {
             // What is cut here is not looked at: the splitter has to see the start of the stream. A header that was the
             // end of the stream once may have no line end.
             let split = self.splitter.split(0, begin, is_all)?;
-            if self.has_preamble {
+            if self.splitter.preamble().is_some() {
                 self.preamble_text = Some(Bytes::copy_from_slice(&begin[..split.skip]));
             }
         }
@@ -255,7 +255,7 @@ impl Cutter {
             let split = self.look(at_end, max_records.min(self.most_records))?;
             if split.skip > 0 {
                 // What comes after is looked at once more, from where it begins.
-                if self.has_preamble && !self.is_former() {
+                if self.splitter.preamble().is_some() && !self.is_former() {
                     self.preamble_text = Some(Bytes::copy_from_slice(&self.buffer[..split.skip]));
                 }
                 self.advance(split.skip, split.skip_lines);
@@ -273,7 +273,7 @@ impl Cutter {
                 continue;
             }
             let refused = match split.refused {
-                None if self.is_overfull() => Some(RefusedLine::TooLong),
+                None if self.is_overfull() && !self.is_preamble_open() => Some(RefusedLine::TooLong),
                 None if at_end => Some(RefusedLine::Quote(OPEN_AT_END)),
                 refused => refused,
             };
@@ -366,9 +366,19 @@ impl Cutter {
         self.buffer.len() > self.max_record.saturating_add(1)
     }
 
+    /// What comes before the records is not all there yet, and may be: the splitter says how long that may be.
+    fn is_preamble_open(&self) -> bool {
+        self.wants_preamble() && self.buffer.len() <= self.max_record.max(MAX_BLOCK)
+    }
+
+    /// What the stream says about itself before its records is still to come.
+    fn wants_preamble(&self) -> bool {
+        self.has_preamble && self.splitter.preamble().is_none()
+    }
+
     /// Refuses the first line of the buffer.
     fn give_up(&mut self, refused: RefusedLine, at_end: bool) -> Result<Cut, Error> {
-        if self.has_preamble && self.splitter.preamble().is_none() {
+        if self.wants_preamble() {
             let limit = format_size(self.max_record as u64);
             return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
         }
@@ -397,7 +407,7 @@ impl Cutter {
 
     /// Whether whole lines wait for the end of their record: a quote is open.
     pub(crate) fn is_quote_open(&self) -> bool {
-        !self.is_skipping && memchr::memchr(b'\n', &self.buffer).is_some()
+        !self.is_skipping && !self.wants_preamble() && memchr::memchr(b'\n', &self.buffer).is_some()
     }
 
     /// The next cut of a stream that may end here or go on: the line of an open quote, where one of those after it is a
@@ -419,7 +429,7 @@ impl Cutter {
     /// Where the stream as a whole cannot be read.
     pub(crate) fn close_quotes(&mut self) -> Result<Vec<Cut>, Error> {
         let mut cuts = Vec::new();
-        let is_header = self.has_preamble && self.splitter.preamble().is_none();
+        let is_header = self.wants_preamble();
         while !is_header && self.is_quote_open() {
             cuts.push(self.give_up(RefusedLine::Quote(OPEN_AT_END), false)?);
             while let Some(cut) = self.next(false)? {
@@ -432,7 +442,7 @@ impl Cutter {
     /// What is left of a stream that broke off in the middle of a record, refused: even where it reads as a record, nobody
     /// knows what was to follow. `None` where it broke off between two.
     pub(crate) fn break_off(&mut self) -> Option<Cut> {
-        let is_header = self.has_preamble && self.splitter.preamble().is_none();
+        let is_header = self.wants_preamble();
         if self.buffer.is_empty() || self.is_skipping || is_header {
             return None;
         }
@@ -442,7 +452,7 @@ impl Cutter {
 
     /// What waits for its end, refused; nothing of the stream is taken any more. `None` as for [`Cutter::break_off`].
     pub(crate) fn give_way(&mut self, reason: String) -> Option<Cut> {
-        let is_header = self.has_preamble && self.splitter.preamble().is_none();
+        let is_header = self.wants_preamble();
         if self.buffer.is_empty() || self.is_skipping || is_header {
             return None;
         }

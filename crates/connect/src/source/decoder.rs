@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
@@ -24,7 +25,7 @@ use thalweg_types::{
 };
 
 use super::BlockContext;
-use super::poison::Guarded;
+use super::poison::{Arrived, Guarded};
 use crate::format::{Columns, RecordDecoder, RecordFormat};
 use crate::{SourceContext, SourceTime};
 
@@ -43,6 +44,9 @@ pub struct SourceDecoder {
 /// Where event times come from and which are accepted.
 pub(crate) struct EventClock {
     schema: Schema,
+    source: Arc<str>,
+    /// Somebody was told that times of the source look like another unit.
+    is_told: Arc<AtomicBool>,
     time: SourceTime,
     max_ahead: Option<Micros>,
 }
@@ -80,6 +84,12 @@ impl SourceDecoder {
         Self { received: Some(Arc::new(CutBy(format))), ..self }
     }
 
+    /// Shares with other decoders of its source whether somebody was told that its times look like another unit.
+    pub(crate) fn telling_once(mut self, is_told: Arc<AtomicBool>) -> Self {
+        self.clock.is_told = is_told;
+        self
+    }
+
     fn decode_bytes(
         &mut self,
         block: &RawBlock,
@@ -95,8 +105,9 @@ impl SourceDecoder {
             return Ok(Decoded::new(Batch::empty(range, self.schema.arrow())).with_rejects(Some(rejects)));
         }
         let preamble = context.and_then(|context| context.preamble.as_ref());
-        let Columns { mut columns, mut rows, bad } =
-            self.format.decode(data, block.first, block.count, preamble)?;
+        let Columns { mut columns, mut rows, bad } = self
+            .format
+            .decode(Arrived { data, first: block.first, count: block.count, arrival }, preamble)?;
         let mut refused: Vec<Refused> = bad
             .into_iter()
             .map(|bad| Refused {
@@ -221,7 +232,13 @@ impl EventClock {
                 }
             }
         }
-        Ok(Self { schema: schema.clone(), time: context.time, max_ahead: context.max_ahead })
+        Ok(Self {
+            schema: schema.clone(),
+            source: Arc::clone(&context.name),
+            is_told: Arc::default(),
+            time: context.time.clone(),
+            max_ahead: context.max_ahead,
+        })
     }
 
     /// Event time of each row in microseconds, and the rows that have none that can be used.
@@ -231,13 +248,28 @@ impl EventClock {
         rows: usize,
         arrival: Micros,
     ) -> (Vec<Micros>, Untimely) {
-        let SourceTime::Field(field) = self.time else { return (vec![arrival; rows], Vec::new()) };
-        let column = &columns[field];
+        let computed;
+        let (column, field) = match &self.time {
+            SourceTime::Arrival => return (vec![arrival; rows], Vec::new()),
+            SourceTime::Field(field) => (&columns[*field], Some(*field)),
+            SourceTime::Computed(compute) => {
+                let records = record_batch(&self.schema, columns.to_vec(), rows)
+                    .expect("columns of the schema, as many rows as are said");
+                computed = compute.times(&records);
+                (&computed, None)
+            }
+        };
         let Some((values, unit)) = time_values(column) else { return (vec![arrival; rows], Vec::new()) };
         let bound = self.max_ahead.map_or(Micros::MAX, |ahead| arrival.saturating_add(ahead));
         let (low, high) = values
             .iter()
             .fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
+        if let Some(field) = field
+            && rows > 0
+            && !self.is_told.load(Ordering::Relaxed)
+        {
+            [low, high].into_iter().for_each(|value| self.look_at_unit(field, unit, value));
+        }
         let fits = rows == 0
             || (column.null_count() == 0
                 && event_time(unit, low).is_some()
@@ -251,32 +283,54 @@ impl EventClock {
             };
             return (times, Vec::new());
         }
-        self.careful_times(field, column, values, unit, arrival, bound)
+        self.careful_times(column, values, unit, arrival, bound)
+    }
+
+    /// Says, once for each source, that an event time looks as if it were in another unit.
+    fn look_at_unit(&self, field: usize, unit: TimeUnit, value: i64) {
+        let Some(meant) = meant_unit(unit, value) else { return };
+        if self.is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let name = &self.schema.fields()[field].name;
+        let shown =
+            |unit| event_time(unit, value).map_or_else(|| "out of range".to_owned(), format_timestamp);
+        tracing::warn!(
+            source = %self.source,
+            field = name,
+            value,
+            declared = format!("timestamp({}): {}", unit.name(), shown(unit)),
+            likely = format!("timestamp({}): {}", meant.name(), shown(meant)),
+            "an event time looks as if it were in another unit than its field: if all are, declare the field in that unit"
+        );
     }
 
     #[cold]
     fn careful_times(
         &self,
-        field: usize,
         column: &ArrayRef,
         values: &[i64],
         unit: TimeUnit,
         arrival: Micros,
         bound: Micros,
     ) -> (Vec<Micros>, Untimely) {
-        let name = &self.schema.fields()[field].name;
+        let name = match &self.time {
+            SourceTime::Field(field) => format!("field {:?}", self.schema.fields()[*field].name),
+            SourceTime::Computed(compute) => format!("time {:?}", compute.text()),
+            SourceTime::Arrival => "arrival".to_owned(),
+        };
         let mut untimely = Untimely::new();
         let mut times = Vec::with_capacity(values.len());
         for (row, value) in values.iter().enumerate() {
             let (time, problem) = match event_time(unit, *value) {
                 _ if column.is_null(row) => {
-                    (0, Some(("time", format!("field {name:?}: expected the event time, got null"))))
+                    (0, Some(("time", format!("{name}: expected the event time, got null"))))
                 }
                 None => (
                     0,
                     Some((
                         "time",
-                        format!("field {name:?}: {value} {} is out of range for an event time", unit.name()),
+                        format!("{name}: {value} {} is out of range for an event time", unit.name()),
                     )),
                 ),
                 Some(time) if time > bound => (
@@ -284,7 +338,7 @@ impl EventClock {
                     Some((
                         "ahead",
                         format!(
-                            "field {name:?}: event time {} is more than {} ahead of its arrival at {}",
+                            "{name}: event time {} is more than {} ahead of its arrival at {}",
                             format_timestamp(time),
                             format_duration(self.max_ahead.unwrap_or_default()),
                             format_timestamp(arrival)
@@ -300,6 +354,23 @@ impl EventClock {
         }
         (times, untimely)
     }
+}
+
+/// The unit in which a count is a time from 1990 to 2100, where it is none in its own.
+fn meant_unit(unit: TimeUnit, value: i64) -> Option<TimeUnit> {
+    // No count is in these years in two units.
+    const YEARS: std::ops::Range<i128> = 631_152_000..4_102_444_800;
+    let is_likely = |unit: &TimeUnit| {
+        let of_second = match unit {
+            TimeUnit::Second => 1,
+            TimeUnit::Milli => 1_000,
+            TimeUnit::Micro => 1_000_000,
+            TimeUnit::Nano => 1_000_000_000,
+        };
+        YEARS.contains(&i128::from(value).div_euclid(of_second))
+    };
+    let units = [TimeUnit::Second, TimeUnit::Milli, TimeUnit::Micro, TimeUnit::Nano];
+    if is_likely(&unit) { None } else { units.into_iter().find(is_likely) }
 }
 
 /// The counts of a timestamp column and their unit.
@@ -381,4 +452,33 @@ impl Place<'_> {
 /// windows need something before and behind each record, and files mean "never" by them.
 fn event_time(unit: TimeUnit, value: i64) -> Option<Micros> {
     unit.to_micros(value).filter(|time| ![Micros::MIN, Micros::MAX].contains(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_a_likely_time_in_one_unit() {
+        use TimeUnit::{Micro, Milli, Nano, Second};
+        for (unit, value, expected) in [
+            (Milli, 1_700_000_000, Some(Second)),
+            (Second, 1_700_000_000_000, Some(Milli)),
+            (Milli, 1_700_000_000_000_000, Some(Micro)),
+            (Micro, 1_700_000_000_000, Some(Milli)),
+            (Milli, 1_700_000_000_000_000_000, Some(Nano)),
+            (Nano, 1_700_000_000, Some(Second)),
+            (Milli, 1_700_000_000_000, None),
+            (Milli, 0, None),
+            (Milli, 5_000, None),
+            (Milli, 631_152_000, Some(Second)),
+            (Milli, 631_151_999, None),
+            (Milli, 4_102_444_800, None),
+            (Second, -1, None),
+            (Second, i64::MAX, None),
+            (Second, i64::MIN, None),
+        ] {
+            assert_eq!(meant_unit(unit, value), expected, "{value} in {unit:?}");
+        }
+    }
 }

@@ -81,9 +81,10 @@ fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
 
 /// Decode tasks for a source that reads a format.
 fn decoders_of(context: &SourceContext, format: Arc<dyn RecordFormat>) -> TaskFactory<dyn Decoder> {
-    let context = context.clone();
+    let (context, is_told) = (context.clone(), Arc::default());
     Box::new(move |_| {
         let (format, cut) = (Arc::clone(&format), Arc::clone(&format));
-        Ok(Box::new(SourceDecoder::new(&context, move || format.decoder())?.cut_by(cut)))
+        let decoder = SourceDecoder::new(&context, move || format.decoder())?;
+        Ok(Box::new(decoder.cut_by(cut).telling_once(Arc::clone(&is_told))))
     })
 }

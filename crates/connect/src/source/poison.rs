@@ -13,12 +13,22 @@ use std::sync::Arc;
 use arrow_array::Array;
 use arrow_select::concat::concat;
 use bytes::Bytes;
-use thalweg_types::{Error, Offset};
+use thalweg_types::{Error, Micros, Offset};
 
 use crate::format::{BadRecord, Columns, Preamble, RecordDecoder};
 
 /// Makes decoders, each as the first one.
 pub(super) type DecoderMaker = Box<dyn Fn() -> Box<dyn RecordDecoder> + Send>;
+
+/// A block as it arrived.
+#[derive(Clone, Copy)]
+pub(super) struct Arrived<'a> {
+    pub(super) data: &'a Bytes,
+    /// Offset of its first record.
+    pub(super) first: Offset,
+    pub(super) count: u32,
+    pub(super) arrival: Micros,
+}
 
 pub(super) struct Guarded {
     make: DecoderMaker,
@@ -35,20 +45,17 @@ impl Guarded {
         Self { decoder: make(), make, source, skip, at: None }
     }
 
-    /// As [`RecordDecoder::decode`]; `first` is the offset of the block's first record.
+    /// As [`RecordDecoder::decode`].
     ///
     /// # Panics
     /// As the decoder does, at a record that is not to be skipped; [`Guarded::at`] says which.
     pub(super) fn decode(
         &mut self,
-        data: &Bytes,
-        first: Offset,
-        count: u32,
+        block: Arrived<'_>,
         preamble: Option<&Preamble>,
     ) -> Result<Columns, Error> {
         self.at = None;
-        self.attempt(data, count, preamble)
-            .unwrap_or_else(|panic| self.one_by_one(data, first, count, preamble, panic))
+        self.attempt(block, preamble).unwrap_or_else(|panic| self.one_by_one(block, preamble, panic))
     }
 
     /// As [`RecordDecoder::locate`].
@@ -63,12 +70,14 @@ impl Guarded {
 
     fn attempt(
         &mut self,
-        data: &Bytes,
-        count: u32,
+        block: Arrived<'_>,
         preamble: Option<&Preamble>,
     ) -> Result<Result<Columns, Error>, Box<dyn Any + Send>> {
         let decoder = &mut self.decoder;
-        let outcome = catch_unwind(AssertUnwindSafe(|| decoder.decode(data, count as usize, preamble)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            decoder.arrived(block.arrival);
+            decoder.decode(block.data, block.count as usize, preamble)
+        }));
         if outcome.is_err() {
             self.decoder = (self.make)();
         }
@@ -78,19 +87,18 @@ impl Guarded {
     #[cold]
     fn one_by_one(
         &mut self,
-        data: &Bytes,
-        first: Offset,
-        count: u32,
+        block: Arrived<'_>,
         preamble: Option<&Preamble>,
         panic: Box<dyn Any + Send>,
     ) -> Result<Columns, Error> {
+        let Arrived { data, first, count, .. } = block;
         let indexes: Vec<u32> = (0..count).collect();
         let places = self.decoder.locate(data, &indexes);
         let (mut parts, mut bad) = (Vec::new(), Vec::new());
         let mut is_found = false;
         for (index, place) in indexes.into_iter().zip(places) {
             self.at = Some(index);
-            match self.attempt(&data.slice(place.clone()), 1, preamble) {
+            match self.attempt(Arrived { data: &data.slice(place.clone()), count: 1, ..block }, preamble) {
                 Ok(columns) => {
                     let columns = columns?;
                     bad.extend(columns.bad.into_iter().map(|bad| BadRecord {
@@ -121,8 +129,8 @@ impl Guarded {
             resume_unwind(panic);
         }
         if parts.is_empty() {
-            let none =
-                self.attempt(&Bytes::new(), 0, preamble).unwrap_or_else(|panic| resume_unwind(panic))?;
+            let empty = Arrived { data: &Bytes::new(), count: 0, ..block };
+            let none = self.attempt(empty, preamble).unwrap_or_else(|panic| resume_unwind(panic))?;
             return Ok(Columns { bad, ..none });
         }
         let columns = (0..parts[0].len()).map(|column| {
@@ -196,7 +204,8 @@ mod tests {
     fn decode(guarded: &mut Guarded, text: &str) -> (Vec<u64>, Vec<String>) {
         let data = Bytes::from(text.to_owned());
         let count = places(&data).len() as u32;
-        let Columns { columns, rows, bad } = guarded.decode(&data, 100, count, None).unwrap();
+        let Columns { columns, rows, bad } =
+            guarded.decode(Arrived { data: &data, first: 100, count, arrival: 0 }, None).unwrap();
         let numbers = columns[0].as_primitive::<UInt64Type>().values().to_vec();
         assert_eq!(numbers.len(), rows);
         let bad = bad.iter().map(|bad| format!("{} {} {}", bad.index, bad.code, &text[bad.raw.clone()]));

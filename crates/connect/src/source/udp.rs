@@ -111,7 +111,9 @@ impl SourcePlugin for UdpPlugin {
 /// A datagram is no stream, which could begin with a header.
 fn check_header(format: &dyn RecordFormat) -> Result<(), Error> {
     match format.has_preamble() {
-        true => Err(Error::user("a datagram has no header").with_hint("set header: false")),
+        true => {
+            Err(Error::user("a datagram has no header").with_hint("set header: false, and no skip_lines"))
+        }
         false => Ok(()),
     }
 }

@@ -292,7 +292,7 @@ fn every_type_reads_its_text_and_names_what_is_wrong() {
                 2012-02-22T16:46:28.9670320+00:00 | 1329929188967032us
                 2012-02-22 16:46:28 | 1329929188000000us
                 2012-02-30 | ! field "x": expected timestamp(us), got "2012-02-30"
-                1.5 | ! field "x": expected timestamp(us), got "1.5"
+                1.5 | 1500000us
                 9223372036854775808 | ! field "x": "9223372036854775808" is out of range for timestamp(us)
             "#]],
         ),
@@ -485,6 +485,201 @@ fn the_messages_of_an_exchange_are_read_as_they_are() {
         expect![[r#"
             0 ::ffff:194.177.210.54 | ::ffff:194.177.210.54 | ::ffff:62.1.46.9 | ::ffff:62.1.46.9 | 6 | 443 | 51514 | 1500 | 1393632000123456us
             1 ! parse line 2: field "sourceIPInt": expected ipv4_int (0 to 4294967295), got "194.177.210.54" <194.177.210.54,194.177.210.54,62.1.46.9,1040264713,6,443,51514,1500,1393632000123457>
+        "#]],
+    );
+}
+
+fn list(texts: &[&str]) -> OptionValue {
+    OptionValue::List(texts.iter().map(|text| (*text).to_owned()).collect())
+}
+
+#[test]
+fn texts_that_mean_null_do_so_where_a_field_is_nullable() {
+    check(
+        "s: string?; t: string; n: int64?; x: float64?; m: int64; d: timestamp(ms)?",
+        &[("null", list(&["NA", "\\N", "-", "-999"]))],
+        "s,t,n,x,m,d\nNA,NA,-999,-999,1,-\n\"NA\",-,\\N, NA ,2,NA\nNAN, NA,-9990,-999.5,3,-1\nna,,-,-,-,1\nN\\A,\\N,\"-\",-,-999,1\n",
+        expect![[r#"
+            0 null | NA | null | null | 1 | null
+            1 null | - | null | null | 2 | null
+            2 NAN |  NA | -9990 | -999.5 | 3 | -1ms
+            3 ! parse line 5: field "m": expected int64, got null, written "-" <na,,-,-,-,1>
+            4 ! parse line 6: field "m": expected int64, got null, written "-999" <N\\A,\\N,\"-\",-,-999,1>
+        "#]],
+    );
+}
+
+#[test]
+fn a_decimal_comma_is_the_only_decimal_sign() {
+    check(
+        "x: float64; d: decimal(10,2); n: int64; s: string",
+        &[("decimal_comma", OptionValue::Bool(true)), ("delimiter", text(";"))],
+        "x;d;n;s\n12,25;-3,5;7;1,5\n\"1234567890,123456789\";,5;7,0;a.b\n-0,5e3;1e2;-1; \n1.5;1;1;\n1.234,5;1;1;\n1;1.00;1;\n1;1;1.000;\n",
+        expect![[r#"
+            0 12.25 | -350e-2 | 7 | 1,5
+            1 1234567890.1234567 | 50e-2 | 7 | a.b
+            2 -500.0 | 10000e-2 | -1 |  
+            3 ! parse line 5: field "x": expected float64, got "1.5" <1.5;1;1;>
+            4 ! parse line 6: field "x": expected float64, got "1.234,5" <1.234,5;1;1;>
+            5 ! parse line 7: field "d": expected decimal(10,2), got "1.00" <1;1.00;1;>
+            6 ! parse line 8: field "n": expected int64, got "1.000" <1;1;1.000;>
+        "#]],
+    );
+    // Numbers in quotes may have the delimiter as their sign.
+    check(
+        "x: float64; y: float64?",
+        &[("decimal_comma", OptionValue::Bool(true)), ("delimiter", text(",")), ("null", list(&["k.A."]))],
+        "x,y\n\"1,5\",\"2\"\n1,k.A.\n1,5,2\n",
+        expect![[r#"
+            0 1.5 | 2.0
+            1 1.0 | null
+            2 ! parse line 4: expected 2 fields as the header has, got more <1,5,2>
+        "#]],
+    );
+}
+
+#[test]
+fn comments_and_lines_at_the_beginning_are_no_records() {
+    check(
+        "a: string; n: int64",
+        &[("comment", text("#"))],
+        "\u{feff}# exported, \"today\n\n#\r\nn,a\n1,x\n#2,y\n 3,#z\n#\n\"4\",\"# in\n# quotes\"\n#\"5\",a\n6,\"#\"\n# last",
+        expect![[r#"
+            0 x | 1
+            1 #z | 3
+            2 # in
+            # quotes | 4
+            3 # | 6
+        "#]],
+    );
+    check(
+        "a: string; n: int64",
+        &[("skip_lines", OptionValue::Integer(3)), ("comment", text("//"))],
+        "Report \"of\r\n\n// 2024\n// the names:\n\nn,a\n1,x\n/,/\n//,/\n2,/",
+        expect![[r#"
+            0 x | 1
+            1 ! parse line 8: field "n": expected int64, got "/" </,/>
+            2 / | 2
+        "#]],
+    );
+    check(
+        "a: string; n: int64",
+        &[
+            ("skip_lines", OptionValue::Integer(2)),
+            no_header()[0].clone(),
+            ("max_record", OptionValue::Size(12)),
+        ],
+        "a long line before the records\n\"\nx,1,y\ny,2\nz,123456789012\n",
+        expect![[r#"
+            0 x | 1
+            1 y | 2
+            2 ! too_long line 5: expected a record of at most 12B, got a longer one <z,1234567890>
+        "#]],
+    );
+    // Neither header nor record.
+    for input in ["one\ntwo", "one\ntwo\n", "one\ntwo\n# three\n", "one\ntwo\n\n#"] {
+        let entries = [("skip_lines", OptionValue::Integer(2)), ("comment", text("#"))];
+        check("a: string; n: int64", &entries, input, expect![[""]]);
+    }
+}
+
+#[test]
+fn comments_are_no_records_of_a_text_whose_quote_is_open() {
+    check(
+        "a: string; n: int64",
+        &[("comment", text("#")), no_header()[0].clone()],
+        "\"open,0\n#a,1\n#b,2\n#c,3\n#d,4\n#e,5\nf,6\n#\ng,7\n\"stray,1\nh,8\ni,9\nj,10\nk,11\n#l,12\n",
+        expect![[r#"
+            0 ! parse line 1: expected a closing quote, got one within a field of a later line <\"open,0>
+            1 f | 6
+            2 g | 7
+            3 ! parse line 10: expected a closing quote, got lines that are records <\"stray,1>
+            4 h | 8
+            5 i | 9
+            6 j | 10
+            7 k | 11
+        "#]],
+    );
+}
+
+#[test]
+fn what_comes_before_a_header_has_an_end() {
+    let entries = [("comment", text("#")), ("skip_lines", OptionValue::Integer(1))];
+    let context = context(&schema("a: string"), Some(spec("csv", &entries)), &[]);
+    let lead = "x\n".to_owned() + &"# text\n".repeat(40_000);
+    for step in [4_096, usize::MAX] {
+        let error = read(&context, format!("{lead}a\nx\n").as_bytes(), step.min(lead.len())).unwrap_err();
+        assert_eq!(error.chain(), "the CSV header does not begin within 256KiB");
+    }
+}
+
+#[test]
+fn options_that_say_nothing_are_refused() {
+    let of = |entries: &[(&str, OptionValue)]| {
+        let error = spec("csv", entries).reader(&schema("x: float64")).err().unwrap();
+        format!("{}\n{}", error.chain(), error.hint().unwrap_or_default())
+    };
+    assert_eq!(
+        of(&[("decimal_comma", OptionValue::Bool(true))]),
+        "decimal_comma: expected another delimiter than the comma, which would end the field of a number, got none\n\
+         write delimiter: \";\"; where the fields are split by commas and the numbers are in quotes, write delimiter: \",\""
+    );
+    for comment in ["", "\"", ",", " #", "#\n", "########## too long"] {
+        assert!(
+            of(&[("comment", text(comment))]).starts_with("comment: expected 1 to 16 bytes"),
+            "{comment:?}"
+        );
+    }
+    for (key, value) in
+        [("null", list(&["NA"])), ("skip_lines", OptionValue::Integer(1)), ("time_zone", text("UTC"))]
+    {
+        let error = spec("csv", &[(key, value)]).encoder(&schema("x: float64")).err().unwrap();
+        assert_eq!(error.chain(), format!("format \"csv\" takes {key:?} only where it is read"));
+    }
+}
+
+#[test]
+fn times_are_read_as_the_options_say() {
+    check(
+        "t: timestamp(ms); u: timestamp(us)?; s: string",
+        &no_header(),
+        "1700000000.123,1700000000.1234567,a\n1700000000123,\"1700000000.5\",b\n20231114T221320.5Z, -0.25 ,c\n1700000000.1.2,,d\n1700000000123.0,,e\n",
+        expect![[r#"
+            0 1700000000123ms | 1700000000123456us | a
+            1 1700000000123ms | 1700000000500000us | b
+            2 1700000000500ms | -250000us | c
+            3 ! parse line 4: field "t": expected timestamp(ms), got "1700000000.1.2" <1700000000.1.2,,d>
+            4 1700000000123ms | null | e
+        "#]],
+    );
+    check(
+        "t: timestamp(ms); u: timestamp(s)?",
+        &[("time_format", list(&["%d/%m/%Y %H:%M:%S", "%Y%m%d"])), ("time_zone", text("Europe/Zurich"))],
+        "t,u\n31/01/2024 23:59:59,20240731\n\"31/07/2024 00:00:00\", 20240131\n31/03/2024 02:30:00,\n27/10/2024 02:30:00,\n1706742000000,\n20240131,1706742000\n",
+        expect![[r#"
+            0 1706741999000ms | 1722376800s
+            1 1722376800000ms | 1706655600s
+            2 ! parse line 4: field "t": expected timestamp(ms) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "31/03/2024 02:30:00", which no clock in Europe/Zurich shows: clocks were set forward over it <31/03/2024 02:30:00,>
+            3 1729989000000ms | null
+            4 ! parse line 6: field "t": expected timestamp(ms) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "1706742000000" <1706742000000,>
+            5 ! parse line 7: field "u": expected timestamp(s) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "1706742000" <20240131,1706742000>
+        "#]],
+    );
+    check(
+        "t: timestamp(ms); x: float64",
+        &[
+            ("decimal_comma", OptionValue::Bool(true)),
+            ("delimiter", text(";")),
+            ("time_format", list(&["%d.%m.%Y %H:%M:%S", "epoch"])),
+            ("null", list(&["-"])),
+        ],
+        "t;x\n31.01.2024 00:00:00;1,5\n1706659200,25;2\n1706659200123;3\n1706659200.25;4\n-;5\n",
+        expect![[r#"
+            0 1706659200000ms | 1.5
+            1 1706659200250ms | 2.0
+            2 1706659200123ms | 3.0
+            3 ! parse line 5: field "t": expected timestamp(ms) as "%d.%m.%Y %H:%M:%S" or "epoch", got "1706659200.25" <1706659200.25;4>
+            4 ! parse line 6: field "t": expected timestamp(ms) as "%d.%m.%Y %H:%M:%S" or "epoch", got null, written "-" <-;5>
         "#]],
     );
 }

@@ -9,7 +9,7 @@ use crate::format::{RecordDecoder, Split, Splitter};
 
 /// Texts with everything that splitters look at.
 fn text() -> impl Strategy<Value = String> {
-    "([a-z0-9]|,|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
+    "([a-z0-9]|,|\n#|a=|NA|31/01/2024|20240331T023000|2024033[0-9]|\"|\"\"|\n|\r\n|\r|\\{|\\}|\\{\"a\":1\\}|:| |=|=\"|m a=|#|\\\\|\nm a=\"x\"\n){0,80}"
 }
 
 fn formats() -> Vec<SourceContext> {
@@ -17,7 +17,37 @@ fn formats() -> Vec<SourceContext> {
     let no_header = [("header", OptionValue::Bool(false))];
     let short = [("header", OptionValue::Bool(false)), ("max_record", OptionValue::Size(16))];
     let few_lines = [("max_lines", OptionValue::Integer(3))];
+    let comment = ("comment", super::text("#"));
+    let long_comment = ("comment", super::text("a="));
+    let lead = ("skip_lines", OptionValue::Integer(2));
+    let odd = [
+        ("null", OptionValue::List(vec!["NA".to_owned(), "a".to_owned(), "0".to_owned()])),
+        ("decimal_comma", OptionValue::Bool(true)),
+        ("delimiter", super::text(":")),
+        comment.clone(),
+    ];
+    let times = [
+        (
+            "time_format",
+            OptionValue::List(vec!["%d/%m/%Y".to_owned(), "%Y%m%d".to_owned(), "iso".to_owned()]),
+        ),
+        ("time_zone", super::text("Europe/Zurich")),
+    ];
+    let dated = super::schema("a: timestamp(ms)?; b: string?");
     vec![
+        context(
+            &dated,
+            Some(spec("csv", &[&times[..], &no_header, std::slice::from_ref(&comment)].concat())),
+            &[],
+        ),
+        context(&dated, Some(spec("ndjson", &times)), &[]),
+        context(&schema, Some(spec("csv", &odd)), &[]),
+        context(&schema, Some(spec("csv", &[&odd[..], &short].concat())), &[]),
+        context(&schema, Some(spec("csv", &[comment.clone(), lead.clone()])), &[]),
+        context(&schema, Some(spec("csv", &[no_header[0].clone(), comment.clone(), lead.clone()])), &[]),
+        context(&schema, Some(spec("csv", &[&short[..], std::slice::from_ref(&long_comment)].concat())), &[]),
+        context(&schema, Some(spec("csv", &[long_comment, lead.clone(), short[1].clone()])), &[]),
+        context(&schema, Some(spec("csv", &[lead, short[1].clone(), few_lines[0].clone()])), &[]),
         context(&schema, Some(spec("csv", &no_header)), &[]),
         context(&schema, Some(spec("csv", &short)), &[]),
         context(&schema, Some(spec("csv", &[])), &[]),
@@ -403,4 +433,81 @@ fn of_a_line_that_arrives_byte_by_byte_each_is_looked_at_once() {
     assert_eq!(cutter.next(false).unwrap().expect("and the next").data, "b\n");
     let looked = format.0.load(Ordering::Relaxed);
     assert!(looked < 2 * LEN, "{looked} bytes");
+}
+
+/// What decoders of one source say, all of them together, while they read blocks.
+fn said_of(field: &str, blocks: &[&str]) -> String {
+    let format = spec("csv", &[("header", OptionValue::Bool(false))]);
+    let reader = format.reader(&schema(field)).unwrap();
+    let mut context = context(&schema(field), Some(format), &[("path", path_value("/dev/null"))]);
+    context.time = SourceTime::Field(0);
+    let built = Registry::builtin().source("file").unwrap().build(context).unwrap();
+    let mut decoders = [(built.decoder)(&task()).unwrap(), (built.decoder)(&task()).unwrap()];
+    thalweg_testing::logs::said_here(|| {
+        for (place, text) in blocks.iter().enumerate() {
+            for block in cut(&*reader, text.as_bytes(), usize::MAX).unwrap() {
+                decode(&mut *decoders[place % 2], &block).unwrap();
+            }
+        }
+    })
+}
+
+#[test]
+fn a_time_that_looks_like_another_unit_is_told_once_for_each_source() {
+    let said = said_of("ts: timestamp(ms)", &["1700000000\n1700000001\n", "1700000002\n", "1700000003\n"]);
+    assert_eq!(said.matches("looks as if it were in another unit").count(), 1, "{said}");
+    for part in [
+        "source=payments",
+        "field=\"ts\"",
+        "value=1700000000",
+        "timestamp(ms): 1970-01-20T16:13:20Z",
+        "timestamp(s): 2023-11-14T22:13:20Z",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    // One among others, and too large for a time.
+    let said = said_of("ts: timestamp(ms)", &["1700000000000\n", "1700000000000\n1700000000\n"]);
+    assert_eq!(said.matches("looks as if").count(), 1, "{said}");
+    let said = said_of("ts: timestamp(s)?", &["\n\n,\n", ",\n1700000000000000000\n"]);
+    assert!(
+        said.contains("timestamp(s): out of range") && said.contains("timestamp(ns): 2023-11-14"),
+        "{said}"
+    );
+    assert_eq!(said_of("ts: timestamp(ms)?", &["0\n5\n-1\n1700000000000\n,\n", "\n"]), "");
+}
+
+/// Twice the value of a field, null where that is negative.
+struct Doubled;
+
+impl crate::ComputeTime for Doubled {
+    fn text(&self) -> &str {
+        "n + n"
+    }
+
+    fn times(&self, records: &arrow_array::RecordBatch) -> ArrayRef {
+        use arrow_array::types::{Int64Type, TimestampSecondType};
+        let numbers = records.column(1).as_primitive::<Int64Type>().iter();
+        let times = numbers.map(|number| number.filter(|number| *number >= 0).map(|number| 2 * number));
+        Arc::new(times.collect::<arrow_array::PrimitiveArray<TimestampSecondType>>())
+    }
+}
+
+#[test]
+fn an_event_time_may_be_computed() {
+    let format = spec("csv", &[("header", OptionValue::Bool(false))]);
+    let mut context = context(&schema("s: string; n: int64"), Some(format), &[]);
+    context.time = SourceTime::Computed(Arc::new(Doubled));
+    context.max_ahead = Some(60_000_000);
+    let reader = context.format.as_ref().unwrap().reader(&context.schema).unwrap();
+    let mut decoder = SourceDecoder::new(&context, decoders(&reader)).unwrap();
+    let input = "a,5\nb,x\nc,-1\nd,7\ne,9000000000\n";
+    let decoded = decode(&mut decoder, &cut(&*reader, input.as_bytes(), usize::MAX).unwrap()[0]).unwrap();
+    assert_eq!(decoded.records.times().as_ref(), [10_000_000, 14_000_000]);
+    expect_test::expect![[r#"
+        0 a | 5
+        1 ! parse line 2: field "n": expected int64, got "x" <b,x>
+        2 ! time line 3: time "n + n": expected the event time, got null <c,-1>
+        3 d | 7
+        4 ! ahead line 5: time "n + n": event time 2540-05-25T08:00:00Z is more than 1m ahead of its arrival at 2026-01-01T00:00:00Z <e,9000000000>
+    "#]].assert_eq(&read(&context, input.as_bytes(), usize::MAX).unwrap());
 }

@@ -16,6 +16,7 @@ struct Form {
 
 fn forms() -> Vec<Form> {
     let headless = [("header", OptionValue::Bool(false))];
+    let report = [("comment", text("#")), ("skip_lines", OptionValue::Integer(2))];
     vec![
         Form { format: spec("csv", &[]), header: "ts,k,x\n", line: |n| format!("{n},a,{n}.5\n") },
         Form { format: spec("csv", &headless), header: "", line: |n| format!("{n},a,{n}.5\n") },
@@ -28,6 +29,16 @@ fn forms() -> Vec<Form> {
             format: spec("line_protocol", &[("precision", text("ms"))]),
             header: "",
             line: |n| format!("m,k=a x={n}.5 {n}\n"),
+        },
+        Form {
+            format: spec("csv", &report),
+            header: "\"Report\n\n# c\nts,k,x\n",
+            line: |n| format!("{n},a,{n}.5\n"),
+        },
+        Form {
+            format: spec("csv", &report[..1]),
+            header: "# c\nts,k,x\n",
+            line: |n| format!("{n},a,{n}.5\n"),
         },
     ]
 }

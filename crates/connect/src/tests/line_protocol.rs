@@ -187,7 +187,7 @@ fn time_stamps_are_in_the_precision_and_become_the_unit_of_their_field() {
         "m x=1i,a=5i 7\nm x=1i,a=5i\nm x=1i,a=5i 9999999999999\n",
         expect![[r#"
             0 5s | 7000000us | 1
-            1 ! parse line 2: field "b": expected timestamp(us), got nothing <m x=1i,a=5i>
+            1 5s | 1767225600000000us | 1
             2 ! parse line 3: field "b": "9999999999999" is out of range for timestamp(us) <m x=1i,a=5i 9999999999999>
         "#]],
     );

@@ -6,7 +6,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn check(schema_text: &str, input: &str, expected: Expect) {
-    let context = context(&schema(schema_text), Some(spec("ndjson", &[])), &[]);
+    check_with(&[], schema_text, input, expected);
+}
+
+fn check_with(entries: &[(&str, OptionValue)], schema_text: &str, input: &str, expected: Expect) {
+    let context = context(&schema(schema_text), Some(spec("ndjson", entries)), &[]);
     let result = |step| read(&context, input.as_bytes(), step).expect("lines of JSON");
     let whole = result(usize::MAX);
     expected.assert_eq(&whole);
@@ -222,7 +226,7 @@ fn every_type_takes_its_tokens_and_no_others() {
                 5 | 5s
                 "5" | 5s
                 "1970-01-01T00:00:05.9Z" | 5s
-                5.5 | ! field "x": expected timestamp(s), got "5.5"
+                5.5 | 5s
                 1e2 | 100s
             "#]],
         ),
@@ -372,4 +376,37 @@ proptest! {
         let read = read(&context, line.as_bytes(), usize::MAX).unwrap();
         prop_assert_eq!(!read.starts_with("0 !"), by_the_book, "{}{}", line, read);
     }
+}
+
+#[test]
+fn times_are_read_as_the_options_say() {
+    check(
+        "t: timestamp(ms); u: timestamp(ns)",
+        "{\"t\":1700000000.123,\"u\":\"1700000000.123456789\"}\n\
+         {\"t\":1700000000123,\"u\":1700000000.1234567891}\n\
+         {\"t\":\"20240131T235959.5+0100\",\"u\":1.7e18}\n\
+         {\"t\":1700000000123.0,\"u\":0.000000001}\n",
+        expect![[r#"
+            0 1700000000123ms | 1700000000123456789ns
+            1 1700000000123ms | 1700000000123456789ns
+            2 1706741999500ms | 1700000000000000000ns
+            3 1700000000123ms | 1ns
+        "#]],
+    );
+    let forms = OptionValue::List(vec!["%Y%m%d".to_owned(), "%d/%m/%Y %H:%M".to_owned()]);
+    check_with(
+        &[("time_format", forms), ("time_zone", text("America/New_York"))],
+        "t: timestamp(s)?",
+        "{\"t\":20240131}\n{\"t\":\"20240131\"}\n{\"t\":\"31/01/2024 12:30\"}\n{\"t\":\"10\\/03\\/2024 02:30\"}\n\
+         {\"t\":1706659200}\n{\"t\":null}\n{\"t\":\"2024-01-31\"}\n",
+        expect![[r#"
+            0 1706677200s
+            1 1706677200s
+            2 1706722200s
+            3 ! parse line 4: field "t": expected timestamp(s) as "%Y%m%d" or "%d/%m/%Y %H:%M", got "\"10\\/03\\/2024 02:30\"", which no clock in America/New_York shows: clocks were set forward over it <{\"t\":\"10\\/03\\/2024 02:30\"}>
+            4 ! parse line 5: field "t": expected timestamp(s) as "%Y%m%d" or "%d/%m/%Y %H:%M", got "1706659200" <{\"t\":1706659200}>
+            5 null
+            6 ! parse line 7: field "t": expected timestamp(s) as "%Y%m%d" or "%d/%m/%Y %H:%M", got "\"2024-01-31\"" <{\"t\":\"2024-01-31\"}>
+        "#]],
+    );
 }

@@ -524,7 +524,7 @@ fn only_allowed_senders_are_heard() {
 #[test]
 fn a_datagram_has_no_header() {
     let error = build("udp", spec("csv", &[]), &[("listen", text("127.0.0.1:0"))]).err().unwrap();
-    assert_eq!(error.hint(), Some("set header: false"));
+    assert_eq!(error.hint(), Some("set header: false, and no skip_lines"));
     let format = spec("csv", &[("header", OptionValue::Bool(false))]);
     build("udp", format, &[("listen", text("127.0.0.1:0"))]).unwrap();
 }

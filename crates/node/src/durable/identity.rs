@@ -69,8 +69,9 @@ fn times(job: &CheckedJob, operator: &CheckedOperator) -> BTreeMap<String, Strin
             }
             NodeRef::Source(place) => {
                 let source = &job.sources[place];
-                let time = match source.time {
-                    SourceTime::Field(field) => format!("field {:?}", source.schema.fields()[field].name),
+                let time = match &source.time {
+                    SourceTime::Field(field) => format!("field {:?}", source.schema.fields()[*field].name),
+                    SourceTime::Computed(compute) => compute.text().to_owned(),
                     SourceTime::Arrival => "arrival".to_owned(),
                 };
                 times.insert(source.name.to_string(), time);

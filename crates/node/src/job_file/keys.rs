@@ -174,7 +174,11 @@ pub(crate) const SOURCE: &[KeySpec] = &[
     KeySpec::new("type", Shape::Type, "kind of the source").required(),
     KeySpec::new("format", Shape::Format, "how bytes become records"),
     KeySpec::new("schema", Shape::Fields, "the fields of a record"),
-    KeySpec::new("time", Shape::Field, "field with the event time; absent: arrival time"),
+    KeySpec::new(
+        "time",
+        Shape::Field,
+        "field with the event time, or an expression over the fields that gives it; absent: arrival time",
+    ),
     KeySpec::new("id", Shape::Field, "field that names a record, for `dedup`"),
     KeySpec::new("dedup", DURATION, "a second record with the same id within this time is not added"),
     KeySpec::new(

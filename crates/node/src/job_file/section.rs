@@ -190,6 +190,12 @@ impl<'a> Section<'a> {
             .report();
     }
 
+    /// As [`Section::report_error`], for what a format says: at the option that it names first, as in `time_zone: expected …`.
+    pub(crate) fn report_format_error(&self, error: &thalweg_types::Error) {
+        let named = error.message().split_once(':').map(|(key, _)| key);
+        self.report_error(named.filter(|key| self.get(key).is_some()).unwrap_or("format"), error);
+    }
+
     /// Reports what a plug-in's check says about the values of its keys.
     pub(crate) fn report_mistakes(&self, mistakes: Vec<Mistake>) {
         for Mistake { key, error } in mistakes {

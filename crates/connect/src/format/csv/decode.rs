@@ -16,11 +16,14 @@ use super::super::column::{Column, INLINE, Values};
 use super::super::scan::{digits15, float, load8, matches, splat};
 use super::super::text::{Problem, ipv4_octets};
 use super::super::{BadRecord, Columns, Preamble, RecordDecoder, too_long};
-use super::{CsvFormat, Layout, blank_line, quoted_end, record_end, trim_line_end};
+use super::odd::Odd;
+use super::{CsvFormat, Layout, other_line, quoted_end, record_end, trim_line_end};
 
 pub(super) struct CsvDecoder {
     schema: Schema,
     delimiter: u8,
+    odd: Option<Arc<Odd>>,
+    comment: Arc<[u8]>,
     max_record: usize,
     by_place: Arc<Layout>,
     columns: Vec<Column>,
@@ -35,12 +38,15 @@ enum RowError {
 
 impl CsvDecoder {
     pub(super) fn new(format: &CsvFormat) -> Result<Self, Error> {
+        let columns = format.schema.fields().iter();
         Ok(Self {
             schema: format.schema.clone(),
             delimiter: format.delimiter,
+            odd: format.odd.clone(),
+            comment: Arc::clone(&format.comment),
             max_record: format.max_record,
             by_place: Arc::new(Layout::by_place(&format.schema)),
-            columns: format.schema.fields().iter().map(Column::new).collect::<Result<_, _>>()?,
+            columns: columns.map(|field| Column::reading(field, &format.times)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -82,12 +88,14 @@ impl RecordDecoder for CsvDecoder {
             column.reserve(count);
         }
         let delimiter = Delimiter { byte: self.delimiter, splat: splat(self.delimiter) };
+        let (plain, comment) = (Odd::default(), Arc::clone(&self.comment));
+        let odd = self.odd.clone();
         let mut bad = Vec::new();
         let mut rows = 0;
         let mut at = 0;
         for index in 0..count {
             loop {
-                match blank_line(data, at) {
+                match other_line(data, at, &comment) {
                     0 => break,
                     len => at += len,
                 }
@@ -112,7 +120,12 @@ impl RecordDecoder for CsvDecoder {
                 }
             }
             let start = at;
-            let (code, keep, reason) = match decode_row(&mut self.columns, &layout, data, start, delimiter) {
+            let columns = &mut self.columns;
+            let decoded = match &odd {
+                None => decode_row::<false>(columns, &layout, data, start, delimiter, &plain),
+                Some(odd) => decode_row::<true>(columns, &layout, data, start, delimiter, odd),
+            };
+            let (code, keep, reason) = match decoded {
                 Ok(end) if end - start <= self.max_record => {
                     (at, rows) = (end, rows + 1);
                     continue;
@@ -155,7 +168,7 @@ impl RecordDecoder for CsvDecoder {
         let (mut at, mut index) = (0, 0);
         for wanted in indexes {
             loop {
-                match blank_line(data, at) {
+                match other_line(data, at, &self.comment) {
                     0 => {}
                     len => {
                         at += len;
@@ -221,17 +234,18 @@ fn end_of_text(data: &[u8], start: usize, stop: usize) -> usize {
 
 /// Appends the row at `start` to the columns. Returns the place after its line end.
 #[inline]
-fn decode_row(
+fn decode_row<const IS_ODD: bool>(
     columns: &mut [Column],
     layout: &Layout,
     data: &[u8],
     start: usize,
     delimiter: Delimiter,
+    odd: &Odd,
 ) -> Result<usize, RowError> {
     let mut at = start;
     for (place, field) in layout.fields.iter().enumerate() {
         let stop = match field {
-            Some(field) => match decode_field(&mut columns[*field], data, at, delimiter) {
+            Some(field) => match decode_field::<IS_ODD>(&mut columns[*field], data, at, delimiter, odd) {
                 Ok(stop) => stop,
                 Err(FieldError::Problem(problem, got)) => {
                     return Err(RowError::Field { field: *field, problem, got });
@@ -276,12 +290,16 @@ enum FieldError {
 
 /// Appends the field at `at`. Returns the place of the delimiter or line end after it.
 #[inline(always)]
-fn decode_field(
+fn decode_field<const IS_ODD: bool>(
     column: &mut Column,
     data: &[u8],
     at: usize,
     delimiter: Delimiter,
+    odd: &Odd,
 ) -> Result<usize, FieldError> {
+    if IS_ODD && odd.may_be_null(data[at]) {
+        return decode_odd_field(column, data, at, delimiter, odd);
+    }
     match &mut column.values {
         Values::String(views) => {
             let (low, high) = (load8(data, at), load8(data, at + 8));
@@ -333,7 +351,8 @@ fn decode_field(
             }
         }
         Values::Float64(values) => {
-            if let Some((value, end)) = float(data, at)
+            let read = if !IS_ODD { float(data, at, b'.') } else { odd.float(data, at) };
+            if let Some((value, end)) = read
                 && delimiter.ends(data, end)
             {
                 values.push(value);
@@ -342,7 +361,7 @@ fn decode_field(
         }
         _ => {}
     }
-    decode_odd_field(column, data, at, delimiter)
+    decode_odd_field(column, data, at, delimiter, odd)
 }
 
 /// The slow path: fields that are empty, quoted, of rarer types, or written in an odd way.
@@ -352,6 +371,7 @@ fn decode_odd_field(
     data: &[u8],
     at: usize,
     delimiter: Delimiter,
+    odd: &Odd,
 ) -> Result<usize, FieldError> {
     let mut unescaped = None;
     let (range, stop) = if data.get(at) == Some(&b'"') {
@@ -385,7 +405,7 @@ fn decode_odd_field(
     };
     let text =
         if matches!(column.values, Values::String(_) | Values::Bytes(_)) { text } else { text.trim_ascii() };
-    column.push_text(text, place).map_err(problem)?;
+    odd.push(column, text, place).map_err(problem)?;
     Ok(stop)
 }
 

@@ -9,12 +9,17 @@
 //!   reject otherwise. Blanks around a value that is no string or bytes are free.
 //! * A quote opens a quoted field only at the field's start; elsewhere it is a character like any other.
 //!   Text after a closing quote is a reject. Blank lines are no records. Lines end in `\n` or `\r\n`.
+//! * Times are read as `times.rs` says.
+//! * `null` names more texts that are null where the field is nullable (`odd.rs`), `decimal_comma` makes the comma the
+//!   decimal sign. A line that begins with the text of `comment` is no record, before the header too; within quotes it is
+//!   part of the text. `skip_lines` leaves out lines at the beginning of each stream, whatever is in them.
 //! * A quoted field may hold line ends. Where a quote turns out to be none, its own line is a reject (`quotes.rs`).
 //! * Written are a header, then the fields of struct columns as columns of their own (`card_1h.spent`), lists
 //!   as JSON. Null is the empty field. Fields that are left out where they are null are never columns.
 
 mod decode;
 mod encode;
+mod odd;
 mod split;
 
 use std::sync::Arc;
@@ -23,8 +28,10 @@ use thalweg_types::{Error, Schema};
 
 use self::decode::CsvDecoder;
 use self::encode::CsvEncoder;
+use self::odd::Odd;
 use self::split::CsvSplitter;
 use super::quotes::After;
+use super::times::{self, Times};
 use super::{DEFAULT_MAX_RECORD, Encoder, Preamble, RecordDecoder, RecordFormat, Splitter, quotes};
 use crate::{FormatPlugin, OptionKind, OptionSpec, Options};
 
@@ -56,16 +63,55 @@ impl FormatPlugin for Csv {
                 default: Some(","),
                 doc: "the character between fields; \\t for a tab",
             },
+            OptionSpec {
+                key: "null",
+                kind: OptionKind::TextList,
+                required: false,
+                default: None,
+                doc: "texts that mean null in a nullable field, quoted or not, beside the empty one; only where CSV is read",
+            },
+            OptionSpec {
+                key: "decimal_comma",
+                kind: OptionKind::Bool,
+                required: false,
+                default: Some("false"),
+                doc: "whether numbers are written with a decimal comma (`12,5`), without thousands separators; only where CSV \
+                      is read",
+            },
+            OptionSpec {
+                key: "comment",
+                kind: OptionKind::Text,
+                required: false,
+                default: None,
+                doc: "a line that begins with this text is no record, before the header too; only where CSV is read",
+            },
+            OptionSpec {
+                key: "skip_lines",
+                kind: OptionKind::Integer { min: 0, max: 1 << 16 },
+                required: false,
+                default: Some("0"),
+                doc: "lines to leave out at the beginning of each file, connection or body, before the header; only where CSV \
+                      is read",
+            },
+            times::TIME_FORMAT,
+            times::TIME_ZONE,
             super::MAX_RECORD,
             quotes::MAX_LINES,
         ]
     }
 
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
+        let delimiter = delimiter(options)?;
+        let times = Times::of(options, schema)?;
+        let times = if options.flag("decimal_comma") == Some(true) { times.with_comma() } else { times };
         let format = CsvFormat {
             schema: schema.clone(),
             header: options.flag("header").unwrap_or(true),
-            delimiter: delimiter(options)?,
+            delimiter,
+            odd: Odd::of(options, delimiter)?.map(Arc::new),
+            times: times.into(),
+            comment: comment(options, delimiter)?,
+            skip_lines: options.integer("skip_lines").map_or(0, i64::unsigned_abs),
             max_record: super::max_record(options),
             max_lines: quotes::max_lines(options),
         };
@@ -75,6 +121,10 @@ impl FormatPlugin for Csv {
     }
 
     fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error> {
+        if let Some(key) = READ_ONLY.iter().chain(&times::READ_ONLY).find(|key| options.get(key).is_some()) {
+            return Err(Error::user(format!("format \"csv\" takes {key:?} only where it is read"))
+                .with_hint("leave it out of the sink"));
+        }
         let header = options.flag("header").unwrap_or(true);
         Ok(Box::new(CsvEncoder::new(schema, delimiter(options)?, header)))
     }
@@ -93,11 +143,40 @@ fn delimiter(options: &Options) -> Result<u8, Error> {
     }
 }
 
+/// Options that say nothing of what is written.
+const READ_ONLY: [&str; 4] = ["null", "decimal_comma", "comment", "skip_lines"];
+
+/// What a comment begins with; empty where there are none.
+fn comment(options: &Options, delimiter: u8) -> Result<Arc<[u8]>, Error> {
+    let Some(text) = options.text("comment") else { return Ok(Arc::default()) };
+    let is_fine = text.bytes().next().is_some_and(|first| first != b'"' && first != delimiter)
+        && !text.starts_with(char::is_whitespace)
+        && !text.contains(char::is_control)
+        && text.len() <= MOST_COMMENT;
+    if is_fine {
+        return Ok(text.as_bytes().into());
+    }
+    Err(Error::user(format!(
+        "comment: expected 1 to {MOST_COMMENT} bytes that begin with no quote, delimiter or blank, got {text:?}"
+    ))
+    .with_hint("write comment: \"#\""))
+}
+
+/// Bytes of what a comment begins with, at most.
+const MOST_COMMENT: usize = 16;
+
 #[derive(Clone)]
 struct CsvFormat {
     schema: Schema,
     header: bool,
     delimiter: u8,
+    /// What a field may be that plain CSV does not say.
+    odd: Option<Arc<Odd>>,
+    times: Arc<Times>,
+    /// What lines begin with that are no records; empty where there are none.
+    comment: Arc<[u8]>,
+    /// Lines at the beginning of a stream that are left out.
+    skip_lines: u64,
     max_record: usize,
     max_lines: usize,
 }
@@ -116,8 +195,9 @@ impl RecordFormat for CsvFormat {
         Box::new(CsvDecoder::new(self).expect("the schema was checked when the format was made"))
     }
 
+    /// With `skip_lines` the preamble says that they were left out, also where there is no header.
     fn has_preamble(&self) -> bool {
-        self.header
+        self.header || self.skip_lines > 0
     }
 
     fn max_record(&self) -> usize {
@@ -135,6 +215,10 @@ impl Default for CsvFormat {
             schema: Schema::empty(),
             header: true,
             delimiter: b',',
+            odd: None,
+            times: times::plain(),
+            comment: Arc::default(),
+            skip_lines: 0,
             max_record: DEFAULT_MAX_RECORD,
             max_lines: quotes::DEFAULT_MAX_LINES,
         }
@@ -300,6 +384,36 @@ fn blank_line(data: &[u8], at: usize) -> usize {
         Some(b'\r') if data.get(at + 1) == Some(&b'\n') => 2,
         _ => 0,
     }
+}
+
+/// Whether the line at `at` is a comment.
+#[inline(always)]
+fn is_comment(data: &[u8], at: usize, comment: &[u8]) -> bool {
+    !comment.is_empty() && data.get(at..).is_some_and(|line| line.starts_with(comment))
+}
+
+/// Length of a line at `at` that is no record, blank or a comment, with its line end; 0 where it is a record, or begins one.
+#[inline(always)]
+fn other_line(data: &[u8], at: usize, comment: &[u8]) -> usize {
+    match blank_line(data, at) {
+        0 if is_comment(data, at, comment) => comment_line(&data[at..]),
+        len => len,
+    }
+}
+
+/// Length of the comment that `data` begins with, with its line end if that is there.
+#[cold]
+fn comment_line(data: &[u8]) -> usize {
+    memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1)
+}
+
+/// How many lines of `data`, which begins with one, are comments.
+fn comment_lines(data: &[u8], comment: &[u8]) -> usize {
+    if comment.is_empty() {
+        return 0;
+    }
+    let next = [b"\n", comment].concat();
+    usize::from(data.starts_with(comment)) + memchr::memmem::find_iter(data, &next).count()
 }
 
 /// Bytes of a record without its line end.

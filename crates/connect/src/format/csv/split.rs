@@ -7,16 +7,20 @@ use thalweg_types::{Error, format_size};
 use super::super::quotes::{After, Ahead, Grammar, Judge, Verdict};
 use super::super::{Preamble, RecordFormat as _, RefusedLine, Split, Splitter, mark_len, scan};
 use super::decode::header_names;
-use super::{CsvFormat, Layout, after, blank_line, field_count, record_end, trim_line_end};
+use super::{
+    CsvFormat, Layout, after, blank_line, comment_line, comment_lines, field_count, is_comment, other_line,
+    record_end, trim_line_end,
+};
 
-/// Bytes of a header at most: a journal keeps it with each block, however few records are in it.
+/// Bytes of a header and of what comes before it at most: a journal keeps them with each block, however few records are in
+/// it.
 const MOST_HEADER: usize = 256 << 10;
 
 pub(super) struct CsvSplitter {
     format: CsvFormat,
     /// The byte order mark may still come.
     at_start: bool,
-    /// The header must still come.
+    /// The header must still come, or the lines that are left out.
     wants_header: bool,
     layout: Option<Arc<Layout>>,
     /// What holds where the first line is no header.
@@ -29,7 +33,7 @@ impl CsvSplitter {
         Self {
             format: format.clone(),
             at_start: true,
-            wants_header: format.header,
+            wants_header: format.has_preamble(),
             layout: None,
             former: None,
             judge: None,
@@ -45,16 +49,65 @@ impl CsvSplitter {
         self.format.max_record.min(MOST_HEADER)
     }
 
-    /// The end of the header that begins at `at`, `at` itself where there is none and another one holds, or `None` if it is
-    /// not all there.
-    fn header(&mut self, data: &[u8], start: usize, at_end: bool) -> Result<Option<usize>, Error> {
+    /// Where the header begins, behind the lines that are left out and behind blank lines and comments. Without a header,
+    /// the end of the lines that are left out. `None` if not all of it is there.
+    fn lead_end(&self, data: &[u8], start: usize, at_end: bool) -> Option<usize> {
         let mut at = start;
-        loop {
-            match blank_line(data, at) {
-                0 => break,
-                len => at += len,
+        let lines = if self.at_start { self.format.skip_lines } else { 0 };
+        for _ in 0..lines {
+            match memchr::memchr(b'\n', &data[at..]) {
+                Some(end) => at += end + 1,
+                None => return at_end.then_some(data.len()),
             }
         }
+        if !self.format.header {
+            return Some(at);
+        }
+        loop {
+            let rest = &data[at..];
+            match other_line(data, at, &self.format.comment) {
+                // Blank, or a comment whose end is there.
+                len if len > 0 && data[at + len - 1] == b'\n' => at += len,
+                len if len > 0 => return at_end.then_some(at + len),
+                _ if rest.is_empty() || self.format.comment.starts_with(rest) && !at_end => {
+                    return at_end.then_some(at);
+                }
+                _ => return Some(at),
+            }
+        }
+    }
+
+    /// The end of the header that begins behind `start`, `start` itself where there is none and another one holds, or `None`
+    /// if it is not all there.
+    fn header(&mut self, data: &[u8], start: usize, at_end: bool) -> Result<Option<usize>, Error> {
+        let lead = self.lead_end(data, start, at_end);
+        if lead.is_none() && data.len() - start <= MOST_HEADER {
+            return Ok(None);
+        }
+        let lead = lead.filter(|at| at - start <= MOST_HEADER);
+        if let Some(former) = &self.former
+            && (!self.format.header || lead.is_none_or(|at| at == data.len()))
+        {
+            // Lines are left out where a header that follows them says that they are there.
+            (self.layout, self.wants_header) = (Some(Arc::clone(former)), false);
+            return Ok(Some(start));
+        }
+        let Some(at) = lead else {
+            let limit = format_size(MOST_HEADER as u64);
+            return Err(Error::user(match self.format.header {
+                true => format!("the CSV header does not begin within {limit}"),
+                false => format!("the lines that `skip_lines` leaves out do not end within {limit}"),
+            }));
+        };
+        if !self.format.header {
+            (self.layout, self.wants_header) = (Some(Arc::new(Layout::by_place(&self.format.schema))), false);
+            return Ok(Some(at));
+        }
+        if at == data.len() {
+            // The stream ends, and has neither header nor record.
+            return Ok(at_end.then_some(at));
+        }
+        let most = self.most_header().min(MOST_HEADER - (at - start));
         let line_end = || memchr::memchr(b'\n', data.get(at..)?).map(|end| at + end + 1);
         let end = match record_end(data, at, self.format.delimiter) {
             Some(end) => end,
@@ -62,7 +115,7 @@ impl CsvSplitter {
             None if self.former.is_some() && line_end().is_some() => line_end().unwrap_or(data.len()),
             None if at_end && at < data.len() => data.len(),
             // More than it may have with its line end: the rest is not waited for.
-            None if data.len() - at > self.most_header() + 2 => data.len(),
+            None if data.len() - at > most + 2 => data.len(),
             None => return Ok(None),
         };
         if let Some(former) = self.former.clone() {
@@ -72,8 +125,8 @@ impl CsvSplitter {
             (self.layout, self.wants_header) = (Some(own.map_or(former, Arc::new)), false);
             return Ok(Some(skip));
         }
-        if trim_line_end(&data[at..end]).len() > self.most_header() {
-            let limit = format_size(self.most_header() as u64);
+        if trim_line_end(&data[at..end]).len() > most {
+            let limit = format_size(most as u64);
             return Err(Error::user(format!("the first line is no header: it does not end within {limit}")));
         }
         self.layout = Some(Arc::new(self.layout_of(trim_line_end(&data[at..end]))?));
@@ -110,7 +163,7 @@ impl Splitter for CsvSplitter {
             records: u32::try_from(found.records).expect("a buffer holds fewer than 2^32 records"),
             lines: scan::lines(&rest[..found.end]),
             refused: found.refused,
-            is_in_comment: false,
+            is_in_comment: found.is_in_comment,
         })
     }
 
@@ -131,20 +184,25 @@ struct Found {
     end: usize,
     records: usize,
     refused: Option<RefusedLine>,
+    /// It ends within a comment.
+    is_in_comment: bool,
 }
 
 impl CsvSplitter {
     fn records(&mut self, place: u64, data: &[u8], at_end: bool) -> Result<Found, Error> {
+        let format = &self.format;
         let last = memchr::memrchr(b'\n', data);
         if let Some(last) = last
             && memchr::memchr(b'"', if at_end { data } else { &data[..last] }).is_none()
         {
             let (lines, blank) = scan::count_line_ends(&data[..=last], b'\n');
             let rest = &data[last + 1..];
+            let in_comment = is_comment(rest, 0, &format.comment);
             let is_taken = at_end && !rest.is_empty();
-            let records = lines - blank + usize::from(is_taken && rest != b"\r");
-            let end = if is_taken { data.len() } else { last + 1 };
-            return Ok(Found { end, records, refused: None });
+            let records = lines - blank - comment_lines(&data[..=last], &format.comment)
+                + usize::from(is_taken && rest != b"\r" && !in_comment);
+            let end = if is_taken || in_comment { data.len() } else { last + 1 };
+            return Ok(Found { end, records, refused: None, is_in_comment: in_comment && !at_end });
         }
         let mut found = Found::default();
         loop {
@@ -158,6 +216,15 @@ impl CsvSplitter {
                 }
             }
             let rest = &data[found.end..];
+            if is_comment(rest, 0, &self.format.comment) {
+                let len = comment_line(rest);
+                found.end += len;
+                if rest[len - 1] == b'\n' {
+                    continue;
+                }
+                found.is_in_comment = !at_end;
+                return Ok(found);
+            }
             let first = memchr::memchr(b'\n', rest).map(|end| end + 1);
             let line = &rest[..first.unwrap_or(rest.len())];
             let is_closed = after(line, false, self.format.delimiter) == After::Ends;
@@ -187,7 +254,7 @@ impl CsvSplitter {
     /// The judge, which is made when it is wanted first, what lines are, and the layout.
     fn judge_of<T>(
         &mut self,
-        call: impl FnOnce(&mut Judge, &Lines, Option<&Preamble>) -> Result<T, Error>,
+        call: impl FnOnce(&mut Judge, &Lines<'_>, Option<&Preamble>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let format = &self.format;
         let judge = self
@@ -195,7 +262,8 @@ impl CsvSplitter {
             .get_or_insert_with(|| Judge::new(format.decoder(), format.max_record, format.max_lines, false));
         let lines = Lines {
             delimiter: format.delimiter,
-            columns: self.layout.as_ref().map(|layout| layout.fields.len()),
+            comment: &format.comment,
+            columns: self.layout.as_ref().filter(|layout| layout.exact).map(|layout| layout.fields.len()),
             fields: format.schema.fields().len(),
         };
         let layout = self.layout.clone().map(|layout| layout as Preamble);
@@ -203,21 +271,25 @@ impl CsvSplitter {
     }
 }
 
-struct Lines {
+struct Lines<'a> {
     delimiter: u8,
+    comment: &'a [u8],
     /// Columns that a header names.
     columns: Option<usize>,
     /// Fields of the schema.
     fields: usize,
 }
 
-impl Grammar for Lines {
+impl Grammar for Lines<'_> {
     fn after(&self, line: &[u8], is_open: bool) -> After {
         after(line, is_open, self.delimiter)
     }
 
     /// Whether it has as many fields as a record.
     fn has_form(&self, line: &[u8]) -> bool {
+        if is_comment(line, 0, self.comment) {
+            return false;
+        }
         match (field_count(line, self.delimiter), self.columns) {
             (Some(count), Some(columns)) => count == columns,
             (Some(count), None) => count >= self.fields,

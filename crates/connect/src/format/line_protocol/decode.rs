@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use thalweg_types::{Error, Schema, TimeUnit};
+use thalweg_types::{Error, Micros, Schema, TimeUnit};
 
 use super::super::column::{Column, Values, shorten};
 use super::super::text::Problem;
@@ -21,6 +21,8 @@ pub(super) struct LineProtocolDecoder {
     roles: Roles,
     max_record: usize,
     rejects_unknown: bool,
+    /// When the block at hand arrived.
+    arrival: Micros,
     names: Names,
     /// By field, what filled it in the present record.
     filled: Vec<Option<Part>>,
@@ -74,6 +76,7 @@ impl LineProtocolDecoder {
             roles: format.roles.clone(),
             max_record: format.max_record,
             rejects_unknown: format.rejects_unknown,
+            arrival: 0,
             names: Names::new(&format.schema, &format.roles),
             filled: vec![None; fields.len()],
             point: Point::default(),
@@ -119,10 +122,17 @@ impl LineProtocolDecoder {
                 self.set_value(place, data, value, whole)?;
             }
         }
-        if let (Some((place, unit)), Some(time)) = (self.roles.time, &point.time) {
-            let text = &data[time.clone()];
+        if let Some((place, unit)) = self.roles.time {
             let column = &mut self.columns[place];
-            time_of(text, self.roles.precision, unit)
+            let (text, count) = match &point.time {
+                Some(time) => (&data[time.clone()], time_of(&data[time.clone()], self.roles.precision, unit)),
+                None if column.nullable => return self.finish(rows),
+                None => {
+                    let arrival = convert(i128::from(self.arrival), TimeUnit::Micro, unit);
+                    (&b""[..], i64::try_from(arrival).map_err(|_| Problem::Range))
+                }
+            };
+            count
                 .and_then(|count| column.push_text(itoa::Buffer::new().format(count).as_bytes(), None))
                 .map_err(|problem| column.describe(problem, text))?;
         }
@@ -310,6 +320,10 @@ fn describe(flaw: &Flaw, data: &[u8], place: Range<usize>) -> Cow<'static, str> 
 }
 
 impl RecordDecoder for LineProtocolDecoder {
+    fn arrived(&mut self, arrival: Micros) {
+        self.arrival = arrival;
+    }
+
     fn decode(&mut self, data: &Bytes, count: usize, _: Option<&Preamble>) -> Result<Columns, Error> {
         let is_text = simdutf8::basic::from_utf8(data).is_ok();
         self.columns.iter_mut().for_each(|column| column.reserve(count));

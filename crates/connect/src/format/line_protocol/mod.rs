@@ -13,7 +13,8 @@
 //!   (`quotes.rs`).
 //! * A tag that is there twice is a reject; of a field that is there twice the last one counts. A name that is both a tag
 //!   and a field is a reject unless `tags` says which one is meant.
-//! * What is missing is null where the field is nullable, and a reject otherwise; so is a missing time stamp. A missing
+//! * What is missing is null where the field is nullable, and a reject otherwise. A time stamp that is missing is null
+//!   where its field is nullable, and the arrival of the point otherwise. A missing
 //!   tag and an empty one are the same: a `string` that `tags` names is empty then.
 //! * Time stamps are in `precision` and become counts of the field's unit; finer digits round down.
 //! * The series key is all tags, those that the schema does not name too, ordered by name: points with equal tags have

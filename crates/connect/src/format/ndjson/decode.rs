@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_types::{Error, Schema, hash_bytes};
@@ -16,6 +17,7 @@ use thalweg_types::{Error, Schema, hash_bytes};
 use super::super::column::{Column, Values, shorten};
 use super::super::scan::{digits15, float};
 use super::super::text::Problem;
+use super::super::times::Times;
 use super::super::{BadRecord, Columns, Preamble, RecordDecoder, too_long};
 use super::is_blank;
 use super::json::{
@@ -117,10 +119,11 @@ impl Keys {
 }
 
 impl NdjsonDecoder {
-    pub(super) fn new(schema: &Schema, max_record: usize) -> Result<Self, Error> {
+    pub(super) fn new(schema: &Schema, times: &Arc<Times>, max_record: usize) -> Result<Self, Error> {
+        let columns = schema.fields().iter().map(|field| Column::reading(field, times));
         Ok(Self {
             max_record,
-            columns: schema.fields().iter().map(Column::new).collect::<Result<_, _>>()?,
+            columns: columns.collect::<Result<_, _>>()?,
             keys: Keys::new(schema),
             slots: vec![ABSENT; schema.fields().len()],
             scratch: Vec::new(),
@@ -271,7 +274,7 @@ fn push_slot(
             views.push_block(data, start + 1, end - start - 2);
             Ok(())
         }
-        (Token::Number, Values::Float64(values)) => match float(data, start) {
+        (Token::Number, Values::Float64(values)) => match float(data, start, b'.') {
             Some((value, stop)) if stop == end => {
                 values.push(value);
                 Ok(())
@@ -290,7 +293,11 @@ fn push_slot(
         }
         (
             Token::Number,
-            Values::UInt64(_) | Values::Ipv4Int(_) | Values::Decimal128 { .. } | Values::Decimal256 { .. },
+            Values::UInt64(_)
+            | Values::Ipv4Int(_)
+            | Values::Decimal128 { .. }
+            | Values::Decimal256 { .. }
+            | Values::TimeText { .. },
         ) => column.push_text(&data[start..end], None),
         (Token::True, Values::Bool(values)) => {
             values.push(true);

@@ -24,6 +24,7 @@ use thalweg_types::{Batch, Error, Schema};
 use self::decode::NdjsonDecoder;
 use self::split::NdjsonSplitter;
 use super::cells::{Key, KeysOfBatch, record_cells, write_record};
+use super::times::{self, Times};
 use super::{Encoder, RecordDecoder, RecordFormat, Splitter};
 use crate::{FormatPlugin, OptionSpec, Options};
 
@@ -43,17 +44,22 @@ impl FormatPlugin for Ndjson {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        &[super::MAX_RECORD]
+        &[times::TIME_FORMAT, times::TIME_ZONE, super::MAX_RECORD]
     }
 
     fn reader(&self, schema: &Schema, options: &Options) -> Result<Arc<dyn RecordFormat>, Error> {
         // Made once here, so that a schema which cannot be read is reported before the start.
-        let format = NdjsonFormat { schema: schema.clone(), max_record: super::max_record(options) };
-        NdjsonDecoder::new(schema, format.max_record)?;
+        let times = Times::of(options, schema)?.into();
+        let format = NdjsonFormat { schema: schema.clone(), times, max_record: super::max_record(options) };
+        NdjsonDecoder::new(schema, &format.times, format.max_record)?;
         Ok(Arc::new(format))
     }
 
-    fn encoder(&self, schema: &Schema, _: &Options) -> Result<Box<dyn Encoder>, Error> {
+    fn encoder(&self, schema: &Schema, options: &Options) -> Result<Box<dyn Encoder>, Error> {
+        if let Some(key) = times::READ_ONLY.iter().find(|key| options.get(key).is_some()) {
+            return Err(Error::user(format!("format \"ndjson\" takes {key:?} only where it is read"))
+                .with_hint("leave it out of the sink"));
+        }
         Ok(Box::new(NdjsonEncoder::new(schema)))
     }
 
@@ -64,6 +70,7 @@ impl FormatPlugin for Ndjson {
 
 struct NdjsonFormat {
     schema: Schema,
+    times: Arc<Times>,
     max_record: usize,
 }
 
@@ -73,7 +80,7 @@ impl RecordFormat for NdjsonFormat {
     }
 
     fn decoder(&self) -> Box<dyn RecordDecoder> {
-        let decoder = NdjsonDecoder::new(&self.schema, self.max_record);
+        let decoder = NdjsonDecoder::new(&self.schema, &self.times, self.max_record);
         Box::new(decoder.expect("the schema was checked when the format was made"))
     }
 

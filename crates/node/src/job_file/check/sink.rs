@@ -91,7 +91,7 @@ pub(super) fn check(
     if let Some(Some(format)) = &format
         && let Err(error) = format.encoder(&stream.schema)
     {
-        section.report_error("format", &error);
+        section.report_format_error(&error);
     }
     Some(CheckedSink {
         name: name.into(),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_connect::{FormatSpec, Options, SourceOutput, SourcePlugin, SourceTime};
+use arrow_array::{ArrayRef, RecordBatch};
+use thalweg_connect::{ComputeTime, FormatSpec, Options, SourceOutput, SourcePlugin, SourceTime};
+use thalweg_expr::{Bound, Expr, Mistakes, Qualifier};
 use thalweg_storage::log::RetentionPolicy;
 use thalweg_types::{DataType, Field, LatePolicy, Micros, Reading, Schema, rejects_schema};
 
@@ -132,7 +134,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     if let Some(Some(format)) = &format {
         match format.reader(&schema) {
             Ok(reader) => section.report_mistakes(plugin.check_format(&*reader).into_iter().collect()),
-            Err(error) => section.report_error("format", &error),
+            Err(error) => section.report_format_error(&error),
         }
     }
     if plugin.own_time(&options).is_some() && section.get("max_ahead").is_some() {
@@ -143,7 +145,7 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         None => check_time(&section, &schema),
         Some(own) => check_own_time(&section, &schema, own),
     };
-    let by_time = check_order(context, &section, plugin.has_end(&options), time);
+    let by_time = check_order(context, &section, plugin.has_end(&options), time.as_ref());
     let id = section.get("id").map(|node| field_place(&section, "id", node, &schema).map(|(place, _)| place));
     let reply_name = section.name("reply");
 
@@ -371,6 +373,12 @@ fn check_own_time(section: &Section<'_>, schema: &Schema, own: &str) -> Option<S
 
 fn check_time(section: &Section<'_>, schema: &Schema) -> Option<SourceTime> {
     let Some(node) = section.get("time") else { return Some(SourceTime::Arrival) };
+    if let Value::Scalar(scalar) = &node.value
+        && schema.field(&scalar.text).is_none()
+        && is_computed(&scalar.text)
+    {
+        return computed_time(section, node, &scalar.text, schema);
+    }
     let (place, field) = field_place(section, "time", node, schema)?;
     if !matches!(field.data_type, DataType::Timestamp(_)) {
         section
@@ -387,15 +395,61 @@ fn check_time(section: &Section<'_>, schema: &Schema) -> Option<SourceTime> {
     Some(SourceTime::Field(place))
 }
 
+/// Whether the text of `time`, which is no field, is meant as an expression and not as a name.
+fn is_computed(text: &str) -> bool {
+    text.contains(['(', '|', '\'', '+', '*', '/']) || text.trim().contains(' ')
+}
+
+/// The event time that an expression over the fields gives.
+fn computed_time(section: &Section<'_>, node: &Node, text: &str, schema: &Schema) -> Option<SourceTime> {
+    const EXAMPLE: &str = "such as CAST(date || ' ' || clock AS TIMESTAMP)";
+    let what = format!("\"time\" of {}", section.what);
+    let mut mistakes = Mistakes::new();
+    let checked =
+        Expr::read(text, &mut mistakes).map(|read| read.check(schema, Qualifier::None, &mut mistakes));
+    if let Err(errors) = mistakes.finish() {
+        section.report.sql(node, &what, &errors);
+        return None;
+    }
+    let checked = checked?;
+    if let Some(data_type) = checked.data_type()
+        && !matches!(data_type, DataType::Timestamp(_))
+    {
+        section
+            .report
+            .at(node.span, format!("{what} is an expression of type {data_type}"))
+            .expected("a field, or an expression, of type timestamp(s|ms|us|ns)")
+            .hint(format!("make a timestamp of it, {EXAMPLE}"))
+            .report();
+        return None;
+    }
+    Some(SourceTime::Computed(Arc::new(TimeExpression { text: text.to_owned(), bound: checked.bound()? })))
+}
+
+struct TimeExpression {
+    text: String,
+    bound: Bound,
+}
+
+impl ComputeTime for TimeExpression {
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn times(&self, records: &RecordBatch) -> ArrayRef {
+        self.bound.values_or_nulls(records).array
+    }
+}
+
 /// Whether a source is read by event time.
 fn check_order(
     context: &Context<'_>,
     section: &Section<'_>,
     has_end: bool,
-    time: Option<SourceTime>,
+    time: Option<&SourceTime>,
 ) -> bool {
     let order = section.choice("order", keys::ORDER);
-    let has_time = matches!(time, Some(SourceTime::Field(_)));
+    let has_time = matches!(time, Some(SourceTime::Field(_) | SourceTime::Computed(_)));
     match order.as_deref() {
         Some("time") if time.is_some() && !(has_end && has_time) => {
             let (message, hint) = if has_end {

@@ -375,6 +375,36 @@ fn time_and_id_name_fields() {
     );
     check_example(
         "time: ts",
+        "time: \"card || ' ' || merchnt\"",
+        expect![[r#"
+        error: "time" of source "payments": there is no field "merchnt"
+          --> job.yaml:11:27
+           |
+        11 |     time: "card || ' ' || merchnt"                        # absent: arrival time
+           |                           ^^^^^^^
+           = hint: did you mean "merchant"?
+    "#]],
+    );
+    check_example(
+        "time: ts",
+        "time: \"card || ' ' || merchant\"",
+        expect![[r#"
+        error: "time" of source "payments" is an expression of type string
+          --> job.yaml:11:11
+           |
+        11 |     time: "card || ' ' || merchant"                        # absent: arrival time
+           |           ^^^^^^^^^^^^^^^^^^^^^^^^^
+           = expected: a field, or an expression, of type timestamp(s|ms|us|ns)
+           = hint: make a timestamp of it, such as CAST(date || ' ' || clock AS TIMESTAMP)
+    "#]],
+    );
+    let computed =
+        super::EXAMPLE.replace("time: ts ", "time: \"CAST(card || ' ' || merchant AS TIMESTAMP)\" ");
+    let job = read(&computed, &[]).unwrap();
+    let thalweg_connect::SourceTime::Computed(time) = &job.sources[0].time else { panic!("an expression") };
+    assert_eq!(time.text(), "CAST(card || ' ' || merchant AS TIMESTAMP)");
+    check_example(
+        "time: ts",
         "time: ts\n    dedup: 10m",
         expect![[r#"
         error: source "payments" has "dedup" but no "id"
