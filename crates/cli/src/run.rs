@@ -288,15 +288,46 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
         talk("state was kept in a temporary folder, which is gone now; --data-dir D keeps it");
     }
     let total = ends.iter().fold(Summary::default(), |total, end| total.and(end.summary));
-    talk(&total.to_string());
+    // What was ended from outside has not had all of its input.
+    let ended = running.iter().zip(ends).filter(|(_, end)| signals == 0 && end.state == JobState::Done);
+    let refused: Vec<String> = ended.flat_map(|(job, _)| too_many_rejects(job)).collect();
+    match refused.is_empty() {
+        true => talk(&total.to_string()),
+        false => talk(&format!(
+            "{total} error={:?}",
+            format!("{}; `reject_limit` of a source says how many are all right", refused.join(", "))
+        )),
+    }
 
     if ends.iter().any(|end| end.class() == Some(Class::Corrupt)) {
         return Err(Failure::Damaged(String::new()));
     }
     let failed = failed_sync().is_some() || ends.iter().any(|end| end.failure().is_some());
     let aborted = signals > 1 && ends.iter().any(|end| end.state == JobState::Aborted);
-    if failed || aborted { Err(Failure::Run(String::new())) } else { Ok(()) }
+    if failed || aborted || !refused.is_empty() { Err(Failure::Run(String::new())) } else { Ok(()) }
 }
+
+/// Sources of a job of whose records too many were rejects for its answers to be taken as those of its input, where nobody
+/// has said how many may be.
+fn too_many_rejects(job: &RunningJob) -> Vec<String> {
+    let rejects = job.rejects().of_run();
+    let stats = job.stats();
+    let with_records = job.checked().sources.iter().zip(&stats.sources);
+    let unlimited = with_records.filter(|(source, _)| source.reject_limit.is_none());
+    let refused = unlimited.filter_map(|(source, stats)| {
+        let count = *rejects.get(&*source.name)?;
+        let is_much = count as f64 > MOST_REJECTS * stats.records as f64;
+        let is_much = is_much && (count >= FEW_REJECTS || count == stats.records);
+        is_much.then(|| format!("{count} of {} records of source {} are rejects", stats.records, source.name))
+    });
+    refused.collect()
+}
+
+/// The share of a source's records that may be rejects where nothing else is said.
+const MOST_REJECTS: f64 = 0.01;
+
+/// Fewer say little about a share, unless they are all there is.
+const FEW_REJECTS: u64 = 10;
 
 /// How many commits there were, for how long their markers stopped a task, and the most processor time of one.
 fn told(cycles: CycleFigures, stats: &JobStats) -> String {

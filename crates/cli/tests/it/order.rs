@@ -64,7 +64,12 @@ fn a_job_may_take_records_as_they_come() {
         JOB.replace("time: ts }", "time: ts, order: arrival }"),
     ] {
         let place = place(&job);
-        place.thalweg(&["run", "job.yaml"]).ends_with(0);
+        let ended = place.thalweg(&["run", "job.yaml"]).ends_with(1);
+        let said = "error=\"1999 of 2000 records of source b are rejects; `reject_limit` of a source says how many are all right\"";
+        assert!(ended.stderr.ends_with(&format!("{said}\n")), "{}", ended.stderr);
+        let allowed = ["run", "job.yaml", "--set", "sources.b.reject_limit=1999"];
+        let ended = place.thalweg(&allowed).ends_with(0);
+        assert!(!ended.stderr.contains("error"), "{}", ended.stderr);
         let counts = counts(&place);
         assert!(
             counts.iter().filter(|count| count.is_none()).count() > 1_000,

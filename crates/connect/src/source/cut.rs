@@ -416,7 +416,8 @@ impl Cutter {
     /// # Errors
     /// Where the stream as a whole cannot be read.
     pub(crate) fn next_at_pause(&mut self) -> Result<Option<Cut>, Error> {
-        if self.is_quote_open() && self.splitter.is_stray(self.front, &self.buffer)? {
+        let has_lines = !self.is_skipping && memchr::memchr(b'\n', &self.buffer).is_some();
+        if has_lines && self.splitter.is_stray(self.front, &self.buffer)? {
             return self.give_up(RefusedLine::Quote(OPEN_AT_END), false).map(Some);
         }
         Ok(None)

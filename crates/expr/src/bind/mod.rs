@@ -147,7 +147,8 @@ impl Binder<'_, '_> {
             },
             Node::Slot { place, text } => {
                 let field = self.schema.fields().get(*place);
-                let field = field.ok_or_else(|| SqlError::new(format!("{text} has no value here")).at(span.clone()))?;
+                let field = field
+                    .ok_or_else(|| SqlError::new(format!("{text} has no value here")).at(span.clone()))?;
                 Typed {
                     op: Op::Column { index: *place, path: Vec::new(), name: text.clone() },
                     data_type: field.data_type.clone(),
@@ -226,7 +227,11 @@ impl Binder<'_, '_> {
                 let (expr, pattern) = (Box::new(expr), Box::new(pattern));
                 let take = Take::Whether { fold_case: *fold_case, negated: *negated };
                 // The text may be too long.
-                Typed { op: Op::Match { expr, pattern, read, take }, data_type: DataType::Bool, nullable: true }
+                Typed {
+                    op: Op::Match { expr, pattern, read, take },
+                    data_type: DataType::Bool,
+                    nullable: true,
+                }
             }
             Node::Case { operand, branches, otherwise } => {
                 self.case(operand.as_deref(), branches, otherwise.as_deref(), &span)?

@@ -95,7 +95,10 @@ impl Draft {
         let Self { text, mistakes, outputs, stream, filter, group_by, window, delay } = self;
         mistakes.finish()?;
         let calls = |calls: &[DraftCall]| {
-            calls.iter().map(|call| Call { function: call.function().expect(TOLD), arg: call.arg() }).collect()
+            calls
+                .iter()
+                .map(|call| Call { function: call.function().expect(TOLD), arg: call.arg() })
+                .collect()
         };
         let outputs = outputs.into_iter().map(|output| Output {
             alias: output.alias.expect(TOLD),
@@ -126,8 +129,7 @@ impl Draft {
         };
         let mut binding = Binding { schema, qualifier, mistakes: &mut self.mistakes };
         for output in &self.outputs {
-            let types: Vec<Option<DataType>> =
-                output.calls.iter().map(|call| binding.draft(call)).collect();
+            let types: Vec<Option<DataType>> = output.calls.iter().map(|call| binding.draft(call)).collect();
             let types: Option<Vec<DataType>> = types.into_iter().collect();
             if let (Some(types), Some(value)) = (types, &output.value) {
                 binding.value(value, &types);

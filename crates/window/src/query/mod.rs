@@ -84,9 +84,9 @@ impl std::fmt::Display for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.value, self.calls.as_slice()) {
             (Some(value), _) => value.fmt(f),
-            (None, calls) => {
-                calls.iter().try_for_each(|call| f.write_str(&aggregate::call(call.function, call.arg.as_ref())))
-            }
+            (None, calls) => calls
+                .iter()
+                .try_for_each(|call| f.write_str(&aggregate::call(call.function, call.arg.as_ref()))),
         }
     }
 }

@@ -172,6 +172,15 @@ impl Splitter for CsvSplitter {
     }
 
     fn is_stray(&mut self, place: u64, data: &[u8]) -> Result<bool, Error> {
+        let lead = match self.wants_header {
+            true => self.lead_end(data, 0, false),
+            false => Some(0),
+        };
+        // What comes before the header may have any form.
+        let Some(data) = lead.and_then(|lead| data.get(lead..)).filter(|data| !data.is_empty()) else {
+            return Ok(false);
+        };
+        let place = place + lead.unwrap_or(0) as u64;
         self.judge_of(|judge, lines, preamble| {
             judge.has_record_behind(Ahead { place, data, at_end: false, preamble }, lines)
         })

@@ -11,6 +11,8 @@ pub struct RejectCounts(Arc<Mutex<Counts>>);
 struct Counts {
     by_source: BTreeMap<String, SourceRejects>,
     removed: Removed,
+    /// What [`SourceRejects::unusable`] was of each source when the job went on.
+    before: BTreeMap<String, u64>,
 }
 
 /// Rejects that are counted, and not kept any more: their files made room for newer ones.
@@ -25,6 +27,13 @@ pub(super) struct SourceRejects {
     by_code: BTreeMap<String, u64>,
     /// Place and reason of the first one.
     first: String,
+}
+
+impl SourceRejects {
+    fn unusable(&self) -> u64 {
+        let is_asked_for = |code: &str| matches!(code, "duplicate" | "skipped");
+        self.by_code.iter().filter(|(code, _)| !is_asked_for(code)).map(|(_, count)| count).sum()
+    }
 }
 
 impl RejectCounts {
@@ -50,13 +59,24 @@ impl RejectCounts {
     }
 
     pub(super) fn set(&self, by_source: BTreeMap<String, SourceRejects>, removed: Removed) {
-        *self.lock() = Counts { by_source, removed };
+        let before = by_source.iter().map(|(source, rejects)| (source.clone(), rejects.unusable())).collect();
+        *self.lock() = Counts { by_source, removed, before };
     }
 
     /// Counts by source, then by code.
     pub fn by_source(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         let counts = self.lock();
         counts.by_source.iter().map(|(source, rejects)| (source.clone(), rejects.by_code.clone())).collect()
+    }
+
+    /// Rejects of each source since the job went on; those that came twice or were to be skipped do not count.
+    pub fn of_run(&self) -> BTreeMap<String, u64> {
+        let counts = self.lock();
+        let before = |source: &String| counts.before.get(source).copied().unwrap_or(0);
+        let of_run = |(source, rejects): (&String, &SourceRejects)| {
+            (source.clone(), rejects.unusable().saturating_sub(before(source)))
+        };
+        counts.by_source.iter().map(of_run).collect()
     }
 
     /// Place and reason of the first reject of a source: `line 2: field "n": expected int64, got "x"`.
