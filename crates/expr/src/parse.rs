@@ -106,7 +106,9 @@ impl Expr {
                 }
                 Token::SingleQuotedString(_) => error.hint("names are written without quotes or in \"…\""),
                 Token::Word(word) => error.hint(match word.value.to_ascii_uppercase().as_str() {
-                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => "patterns are matched by LIKE and ILIKE, regular expressions by ~",
+                    "SIMILAR" | "RLIKE" | "REGEXP" | "GLOB" => {
+                        "patterns are matched by LIKE and ILIKE, regular expressions by ~"
+                    }
                     "AT" => "timestamps are UTC",
                     "COLLATE" => "texts are compared by code points",
                     _ => "an operator is missing here",

@@ -147,7 +147,8 @@ impl Binder<'_, '_> {
             },
             Node::Slot { place, text } => {
                 let field = self.schema.fields().get(*place);
-                let field = field.ok_or_else(|| SqlError::new(format!("{text} has no value here")).at(span.clone()))?;
+                let field = field
+                    .ok_or_else(|| SqlError::new(format!("{text} has no value here")).at(span.clone()))?;
                 Typed {
                     op: Op::Column { index: *place, path: Vec::new(), name: text.clone() },
                     data_type: field.data_type.clone(),
@@ -226,7 +227,11 @@ impl Binder<'_, '_> {
                 let (expr, pattern) = (Box::new(expr), Box::new(pattern));
                 let take = Take::Whether { fold_case: *fold_case, negated: *negated };
                 // The text may be too long.
-                Typed { op: Op::Match { expr, pattern, read, take }, data_type: DataType::Bool, nullable: true }
+                Typed {
+                    op: Op::Match { expr, pattern, read, take },
+                    data_type: DataType::Bool,
+                    nullable: true,
+                }
             }
             Node::Case { operand, branches, otherwise } => {
                 self.case(operand.as_deref(), branches, otherwise.as_deref(), &span)?
@@ -236,6 +241,21 @@ impl Binder<'_, '_> {
                 let inner = self.bind(inner).expect_timestamp("EXTRACT")?;
                 let nullable = inner.nullable;
                 Typed { op: Op::Extract(*part, Box::new(inner)), data_type: DataType::Int64, nullable }
+            }
+            Node::Tuple(items) => {
+                let items = all(items.iter().map(|item| {
+                    let typed = self.bind(item).settle()?;
+                    match typed.data_type {
+                        DataType::List(_) | DataType::Struct(_) => {
+                            let error =
+                                SqlError::new(format!("{} has no parts that are counted", typed.data_type));
+                            Err(error.at(item.span()).hint("name a member: card_1h.spent"))
+                        }
+                        _ => Ok(typed),
+                    }
+                }))?;
+                // It may be too long.
+                Typed { op: Op::Tuple(items), data_type: DataType::Bytes, nullable: true }
             }
             Node::Call(function, args) => {
                 let args = args.iter().map(|arg| self.bind(arg)).collect();
@@ -408,6 +428,7 @@ fn fixed_type(node: &Node) -> Option<DataType> {
         | Node::Like { .. }
         | Node::Match { .. } => DataType::Bool,
         Node::Concat(_) => DataType::String,
+        Node::Tuple(_) => DataType::Bytes,
         Node::Extract(..) => DataType::Int64,
         Node::Cast(_, to) => to.clone(),
         Node::Call(function, _) => return call::fixed_type(*function),

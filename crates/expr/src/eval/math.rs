@@ -31,8 +31,7 @@ pub(crate) fn call(function: Function, args: &[Column], to: &DataType) -> Result
             let at = |row| haversine([0, 1, 2, 3].map(|place: usize| places[place].at(row)));
             let values: Vec<f64> = (0..rows).map(at).collect();
             let each = args.iter().filter(|arg| !arg.is_scalar());
-            let nulls =
-                each.fold(None, |nulls, arg| NullBuffer::union(nulls.as_ref(), arg.array().nulls()));
+            let nulls = each.fold(None, |nulls, arg| NullBuffer::union(nulls.as_ref(), arg.array().nulls()));
             let array = arc(without_rows::<Float64Type>(values, nulls, &[]));
             Ok(if args.iter().all(Column::is_scalar) { Column::Scalar(array) } else { Column::Array(array) })
         }

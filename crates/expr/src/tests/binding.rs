@@ -482,90 +482,132 @@ fn arguments() {
 #[test]
 fn functions_of_patterns_parts_and_places() {
     for (text, expected) in [
-        ("card ~ card", expect![[r#"
+        (
+            "card ~ card",
+            expect![[r#"
             error: a regular expression is a constant text
             1 | card ~ card
               |        ^^^^
             hint: LIKE and ILIKE take patterns that come with records
-        "#]]),
-        ("card ~ 1", expect![[r#"
+        "#]],
+        ),
+        (
+            "card ~ 1",
+            expect![[r#"
             error: ~ takes a string, not int64
             1 | card ~ 1
               |        ^
             hint: CAST(x AS string) makes it one
-        "#]]),
-        ("n ~ '1'", expect![[r#"
+        "#]],
+        ),
+        (
+            "n ~ '1'",
+            expect![[r#"
             error: ~ takes a string, not int64
             1 | n ~ '1'
               | ^
             hint: CAST(x AS string) makes it one
-        "#]]),
-        ("regexp_like(card)", expect![[r#"
+        "#]],
+        ),
+        (
+            "regexp_like(card)",
+            expect![[r#"
             error: REGEXP_LIKE does not take 1 argument
             1 | regexp_like(card)
               | ^^^^^^^^^^^^^^^^^
             expected: REGEXP_LIKE(text, 'pattern')
-        "#]]),
-        ("regexp_extract(card, 'a', n)", expect![[r#"
+        "#]],
+        ),
+        (
+            "regexp_extract(card, 'a', n)",
+            expect![[r#"
             error: the group of REGEXP_EXTRACT is a constant number
             1 | regexp_extract(card, 'a', n)
               |                           ^
             expected: REGEXP_EXTRACT(text, 'pattern'[, group])
-        "#]]),
-        ("regexp_extract(card, 'a', 1)", expect![[r#"
+        "#]],
+        ),
+        (
+            "regexp_extract(card, 'a', 1)",
+            expect![[r#"
             error: the pattern has no group 1
             1 | regexp_extract(card, 'a', 1)
               |                           ^
             expected: 0 for all of it
-        "#]]),
-        ("regexp_extract(card, '(a)(b)', 3)", expect![[r#"
+        "#]],
+        ),
+        (
+            "regexp_extract(card, '(a)(b)', 3)",
+            expect![[r#"
             error: the pattern has no group 3
             1 | regexp_extract(card, '(a)(b)', 3)
               |                                ^
             expected: 0 for all of it, or 1 to 2
-        "#]]),
-        ("regexp_matches(card, 'a')", expect![[r#"
+        "#]],
+        ),
+        (
+            "regexp_matches(card, 'a')",
+            expect![[r#"
             error: there is no function regexp_matches
             1 | regexp_matches(card, 'a')
               | ^^^^^^^^^^^^^^
             hint: text ~ 'pattern' or REGEXP_LIKE says whether a text matches, REGEXP_EXTRACT(text, 'pattern'[, group]) what
-        "#]]),
-        ("left(card)", expect![[r#"
+        "#]],
+        ),
+        (
+            "left(card)",
+            expect![[r#"
             error: LEFT does not take 1 argument
             1 | left(card)
               | ^^^^^^^^^^
             expected: LEFT(text, count)
-        "#]]),
-        ("right(card, 1.5)", expect![[r#"
+        "#]],
+        ),
+        (
+            "right(card, 1.5)",
+            expect![[r#"
             error: RIGHT counts in int64, not float64
             1 | right(card, 1.5)
               |             ^^^
             expected: RIGHT(text, count)
-        "#]]),
-        ("split_part(card, ',', 'x')", expect![[r#"
+        "#]],
+        ),
+        (
+            "split_part(card, ',', 'x')",
+            expect![[r#"
             error: SPLIT_PART counts in int64, not string
             1 | split_part(card, ',', 'x')
               |                       ^^^
             expected: SPLIT_PART(text, delimiter, number)
-        "#]]),
-        ("haversine(n, n, n)", expect![[r#"
+        "#]],
+        ),
+        (
+            "haversine(n, n, n)",
+            expect![[r#"
             error: HAVERSINE does not take 3 arguments
             1 | haversine(n, n, n)
               | ^^^^^^^^^^^^^^^^^^
             expected: HAVERSINE(lat1, lon1, lat2, lon2)
-        "#]]),
-        ("pi(1)", expect![[r#"
+        "#]],
+        ),
+        (
+            "pi(1)",
+            expect![[r#"
             error: PI does not take 1 argument
             1 | pi(1)
               | ^^^^^
             expected: PI()
-        "#]]),
-        ("sin(card)", expect![[r#"
+        "#]],
+        ),
+        (
+            "sin(card)",
+            expect![[r#"
             error: a number is expected, not string
             1 | sin(card)
               |     ^^^^
             expected: SIN(radians)
-        "#]]),
+        "#]],
+        ),
     ] {
         golden(text, expected);
     }

@@ -190,7 +190,11 @@ fn regular_expressions_have_bounds() {
     }
     let many = vec!["s ~ 'a'"; 17].join(" OR ");
     assert!(refused(&many, "s: string").contains("too many regular expressions"));
-    for usual in ["^[\\w.+-]+@[\\w-]+\\.[\\w.]+$", "\\b\\d{1,3}(\\.\\d{1,3}){3}\\b", "(?i)^(GET|POST) /api/v\\d+/\\S*$"] {
+    for usual in [
+        "^[\\w.+-]+@[\\w-]+\\.[\\w.]+$",
+        "\\b\\d{1,3}(\\.\\d{1,3}){3}\\b",
+        "(?i)^(GET|POST) /api/v\\d+/\\S*$",
+    ] {
         bound(&format!("s ~ '{usual}'"), &texts(&[]).0);
     }
 }

@@ -321,7 +321,10 @@ fn each_child(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
         | Node::Cast(a, _)
         | Node::Extract(_, a)
         | Node::Is { expr: a, .. } => each(a),
-        Node::Arithmetic(_, a, b) | Node::Compare(_, a, b) | Node::Like { expr: a, pattern: b, .. } | Node::Match { expr: a, pattern: b, .. } => {
+        Node::Arithmetic(_, a, b)
+        | Node::Compare(_, a, b)
+        | Node::Like { expr: a, pattern: b, .. }
+        | Node::Match { expr: a, pattern: b, .. } => {
             each(a);
             each(b);
         }
@@ -341,6 +344,7 @@ fn each_child(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
         | Node::Or(items)
         | Node::Concat(items)
         | Node::Call(_, items)
+        | Node::Tuple(items)
         | Node::Mistaken(items) => {
             items.iter_mut().for_each(each);
         }

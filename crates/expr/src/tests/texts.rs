@@ -111,7 +111,10 @@ proptest! {
 
 #[test]
 fn the_left_and_the_right_of_a_text() {
-    let (fields, rows) = ("s: string, n: int64", "'güte', 2 | 'güte', -1 | 'güte', 9 | 'güte', -9 | 'güte', 0 | '', 1 | null, 1");
+    let (fields, rows) = (
+        "s: string, n: int64",
+        "'güte', 2 | 'güte', -1 | 'güte', 9 | 'güte', -9 | 'güte', 0 | '', 1 | null, 1",
+    );
     check("left(s, n)", fields, rows, "string: 'gü' | 'güt' | 'güte' | '' | '' | '' | null");
     check("right(s, n)", fields, rows, "string: 'te' | 'üte' | 'güte' | '' | '' | '' | null");
     constant("left('ab', -9223372036854775808) || right('ab', -9223372036854775808)", "string: ''");
@@ -126,7 +129,12 @@ fn parts_between_delimiters() {
         "'a,b,c', 1 | 'a,b,c', 3 | 'a,b,c', 4 | 'a,b,c', -1 | 'a,b,c', -3 | 'a,b,c', -4 | 'a,b,c', 0 | 'a', 1 | ',', 1 | null, 1",
         "string: 'a' | 'c' | '' | 'c' | 'a' | '' | null | 'a' | '' | null",
     );
-    check("split_part(s, d, 2)", "s: string, d: string", "'a--b', '--' | 'ab', '' | 'a', null", "string: 'b' | '' | null");
+    check(
+        "split_part(s, d, 2)",
+        "s: string, d: string",
+        "'a--b', '--' | 'ab', '' | 'a', null",
+        "string: 'b' | '' | null",
+    );
     check("split_part(s, '', -1)", "s: string", "'ab'", "string: 'ab'");
 }
 
@@ -139,7 +147,12 @@ fn regular_expressions() {
     check("s !~* '^PAY'", "s: string", rows, "bool: false | false | false | true | null");
     check("regexp_like(s, 'a[xy]')", "s: string", rows, "bool: true | true | true | false | null");
     check("s ~ NULL", "s: string", "'a'", "bool: null");
-    check("s ~ 'a' || 'b' AND s ~ '^.b' OR s = 'c'", "s: string", "'ab' | 'xab' | 'c'", "bool: true | false | true");
+    check(
+        "s ~ 'a' || 'b' AND s ~ '^.b' OR s = 'c'",
+        "s: string",
+        "'ab' | 'xab' | 'c'",
+        "bool: true | false | true",
+    );
     check("NOT s ~ '^\\w+@\\w+\\.[a-z]{2,}$'", "s: string", "'ü@b.eu' | 'a@b'", "bool: false | true");
     check("regexp_extract(s, '\\d+')", "s: string", "'a12b3' | 'a' | null", "string: '12' | null | null");
     check(

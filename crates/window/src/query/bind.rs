@@ -119,8 +119,9 @@ impl Binding<'_> {
         let checked = value.check(&schema_of(types), Qualifier::None, self.mistakes).bound()?;
         // How long texts may become is known of records, not of what windows hold.
         if checked.works_on_texts() {
-            let error = SqlError::new("an output made of aggregates compares texts, and does no more with them")
-                .at(value.span());
+            let error =
+                SqlError::new("an output made of aggregates compares texts, and does no more with them")
+                    .at(value.span());
             self.mistakes.push(error.hint(
                 "functions of texts are for the arguments, as in last(lower(x)), or for an operator after",
             ));
@@ -170,7 +171,8 @@ impl Binding<'_> {
 
 /// The values of aggregates as fields, by their place.
 pub(crate) fn schema_of(types: &[DataType]) -> Schema {
-    let field = |(place, data_type): (usize, &DataType)| Field::new(place.to_string(), data_type.clone()).nullable();
+    let field =
+        |(place, data_type): (usize, &DataType)| Field::new(place.to_string(), data_type.clone()).nullable();
     Schema::new(types.iter().enumerate().map(field).collect::<Vec<_>>())
 }
 

@@ -178,7 +178,9 @@ fn outputs<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [Spanned], SqlError> {
         cursor.until(|rest| is_clause(rest).is_some())?;
         let outputs = &cursor.tokens[start..cursor.at];
         match outputs {
-            [.., is, distinct] if distinct.is_keyword("DISTINCT") && (is.is_keyword("IS") || is.is_keyword("NOT")) => {
+            [.., is, distinct]
+                if distinct.is_keyword("DISTINCT") && (is.is_keyword("IS") || is.is_keyword("NOT")) =>
+            {
                 cursor.next();
             }
             _ => return Ok(outputs),

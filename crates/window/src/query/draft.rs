@@ -35,7 +35,7 @@ pub(super) struct DraftOutput {
 #[derive(Debug)]
 pub(super) struct DraftCall {
     pub(super) function: Option<Function>,
-    /// Those that could be read; one or none where there is no mistake.
+    /// Those that could be read; one or none where there is no mistake, several of `count(DISTINCT a, b)`.
     pub(super) args: Vec<Expr>,
     /// The condition of FILTER.
     pub(super) filter: Option<Expr>,
@@ -44,8 +44,15 @@ pub(super) struct DraftCall {
 impl DraftCall {
     /// What is aggregated: values are null, and so not counted, where the condition of FILTER is not true.
     pub(super) fn arg(&self) -> Option<Expr> {
-        let arg = self.args.first();
-        self.filter.as_ref().map_or_else(|| arg.cloned(), |filter| Some(Expr::when(filter, arg)))
+        let first = self.args.first();
+        let first =
+            self.filter.as_ref().map_or_else(|| first.cloned(), |filter| Some(Expr::when(filter, first)));
+        match self.args.get(1..) {
+            Some(more @ [_, ..]) => {
+                Some(Expr::tuple(first.into_iter().chain(more.iter().cloned()).collect()))
+            }
+            _ => first,
+        }
     }
 
     /// With a FILTER, `count(*)` counts values, too: those of its condition that are true.
@@ -95,7 +102,10 @@ impl Draft {
         let Self { text, mistakes, outputs, stream, filter, group_by, window, delay } = self;
         mistakes.finish()?;
         let calls = |calls: &[DraftCall]| {
-            calls.iter().map(|call| Call { function: call.function().expect(TOLD), arg: call.arg() }).collect()
+            calls
+                .iter()
+                .map(|call| Call { function: call.function().expect(TOLD), arg: call.arg() })
+                .collect()
         };
         let outputs = outputs.into_iter().map(|output| Output {
             alias: output.alias.expect(TOLD),
@@ -126,8 +136,7 @@ impl Draft {
         };
         let mut binding = Binding { schema, qualifier, mistakes: &mut self.mistakes };
         for output in &self.outputs {
-            let types: Vec<Option<DataType>> =
-                output.calls.iter().map(|call| binding.draft(call)).collect();
+            let types: Vec<Option<DataType>> = output.calls.iter().map(|call| binding.draft(call)).collect();
             let types: Option<Vec<DataType>> = types.into_iter().collect();
             if let (Some(types), Some(value)) = (types, &output.value) {
                 binding.value(value, &types);

@@ -59,7 +59,8 @@ fn aggregates(item: &[Spanned]) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     let mut at = 0;
     while let Some([name, open, ..]) = item.get(at..) {
-        let is_call = name.keyword().is_some_and(|name| aggregate::is_name(&name)) && open.token == Token::LParen;
+        let is_call =
+            name.keyword().is_some_and(|name| aggregate::is_name(&name)) && open.token == Token::LParen;
         let Some(close) = closing(&item[at + 2..]).filter(|_| is_call) else {
             at += 1;
             continue;
@@ -177,13 +178,7 @@ fn end_of_value(item: &[Spanned]) -> usize {
 }
 
 /// An aggregate of its name and arguments, which `end` at a parenthesis.
-fn call(
-    text: &str,
-    name: &Spanned,
-    args: &[Spanned],
-    end: usize,
-    mistakes: &mut Mistakes,
-) -> DraftCall {
+fn call(text: &str, name: &Spanned, args: &[Spanned], end: usize, mistakes: &mut Mistakes) -> DraftCall {
     let mut call = DraftCall { function: None, args: Vec::new(), filter: None };
     let whole = text.get(name.span.start..end).unwrap_or_default();
     let function = match Called::parse(&written(name, text), name.span.clone(), whole) {
@@ -338,10 +333,18 @@ fn arguments(
             exprs.push(expr(value)?);
             Ok(function)
         }
+        (called, [_, _, ..]) if distinct || called == Called::Of(Function::CountDistinct) => {
+            let values: Vec<Result<Expr, SqlError>> = parts.iter().map(|part| expr(part)).collect();
+            for value in values {
+                exprs.push(value?);
+            }
+            Ok(Function::CountDistinct)
+        }
         (_, [_, second, ..]) => {
             let span = second.first().map_or(close, |token| token.span.clone());
             *exprs = readable(text, args, mistakes);
-            Err(SqlError::new(format!("{name} takes one argument")).at(span))
+            let error = SqlError::new(format!("{name} takes one argument")).at(span);
+            Err(if called == Called::Count { error.hint("count(DISTINCT a, b) counts pairs") } else { error })
         }
         (_, []) => unreachable!("splitting gives at least one part"),
     }

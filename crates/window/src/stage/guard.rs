@@ -108,8 +108,10 @@ impl Stage {
             let Filter { condition, is_guarded, layout, .. } = filter;
             let bits = match condition {
                 Some(condition) => {
-                    let values =
-                        naming(|| self.having(*layout), || evaluated.values(*layout, condition, *is_guarded, input))?;
+                    let values = naming(
+                        || self.having(*layout),
+                        || evaluated.values(*layout, condition, *is_guarded, input),
+                    )?;
                     values.conditions().map_err(|error| failed(&error))?
                 }
                 None => BooleanBuffer::new_set(input.num_rows()),
@@ -118,7 +120,8 @@ impl Stage {
         }
         for arg in &self.args {
             let Arg { value: Some(value), is_guarded, layout, .. } = arg else { continue };
-            let values = naming(|| self.having(*layout), || evaluated.values(*layout, value, *is_guarded, input))?;
+            let values =
+                naming(|| self.having(*layout), || evaluated.values(*layout, value, *is_guarded, input))?;
             evaluated.columns.insert(*layout, values.array);
         }
         self.note_texts(&evaluated);

@@ -480,7 +480,11 @@ impl Stage {
             for (place, output) in query.outputs.iter().enumerate() {
                 let made = guard::naming(
                     || vec![query.name.clone()],
-                    || output.values(&columns, count, query.is_guarded).map_err(|error| guard::failed(&error)),
+                    || {
+                        output
+                            .values(&columns, count, query.is_guarded)
+                            .map_err(|error| guard::failed(&error))
+                    },
                 )?;
                 let errors = calls[output.calls.clone()].iter().flat_map(|column| &column.errors);
                 let all = errors.chain(&made.misfits).map(|row| (*row, index as u32, place as u32));

@@ -367,16 +367,16 @@ fn an_output_is_made_of_several_aggregates() {
 fn what_an_output_is_made_of_is_named_where_it_does_not_fit() {
     let k = |time: Micros, k: i64| Record { time, k: Some(k), ..Record::default() };
     let mut stage = stage(
-        &[("q", "SELECT count(*) AS n, sum(k) / count(*) AS mean, max(k) + max(k) AS twice FROM s OVER INFINITE")],
+        &[(
+            "q",
+            "SELECT count(*) AS n, sum(k) / count(*) AS mean, max(k) + max(k) AS twice FROM s OVER INFINITE",
+        )],
         lateness(5),
     );
     let answers = stage.answer(&batch(&[k(1, i64::MAX), k(2, i64::MAX)], 0)).unwrap();
     assert_eq!(
         values(&answers, 2),
-        [
-            [Value::Int64(1), Value::Int64(i64::MAX), Value::Null],
-            [Value::Int64(2), Value::Null, Value::Null],
-        ]
+        [[Value::Int64(1), Value::Int64(i64::MAX), Value::Null], [Value::Int64(2), Value::Null, Value::Null],]
     );
     assert_eq!(answers.misfits, [(1, 0, 1)], "the sum does not fit; arithmetic beyond its type is null");
 }
