@@ -60,8 +60,9 @@ fn aggregates(item: &[Spanned]) -> Vec<Range<usize>> {
     let mut at = 0;
     while let Some([name, open, ..]) = item.get(at..) {
         let is_call =
-            name.keyword().is_some_and(|name| aggregate::is_name(&name)) && open.token == Token::LParen;
-        let Some(close) = closing(&item[at + 2..]).filter(|_| is_call) else {
+            open.token == Token::LParen && name.keyword().is_some_and(|name| aggregate::is_name(&name));
+        // Looked for where there is an aggregate alone: for each token it would take quadratic time.
+        let Some(close) = is_call.then(|| closing(&item[at + 2..])).flatten() else {
             at += 1;
             continue;
         };
@@ -214,10 +215,9 @@ fn split_call<'a>(
     if let [name, open, rest @ ..] = item
         && matches!(name.token, Token::Word(_))
         && open.token == Token::LParen
+        && let Some(close) = closing(rest)
     {
-        if let Some(close) = closing(rest) {
-            return Ok((name, &rest[..close], &rest[close + 1..]));
-        }
+        return Ok((name, &rest[..close], &rest[close + 1..]));
     }
     let error = SqlError::new("an output is an aggregate").at(span.clone());
     Err(match item {
