@@ -79,6 +79,8 @@ pub(crate) enum Node {
     Cast(Box<Expr>, DataType),
     Extract(Part, Box<Expr>),
     Call(Function, Vec<Expr>),
+    /// Several values as one, as the argument of `count(DISTINCT a, b)`.
+    Tuple(Vec<Expr>),
     /// What a mistake left without a meaning, and what of it can be checked all the same. Has been reported; never
     /// in an expression of [`Expr::parse`].
     Mistaken(Vec<Expr>),
@@ -175,6 +177,16 @@ impl Expr {
         let value = value.cloned().unwrap_or_else(|| Self::new(Node::Bool(true), span.clone()));
         let branches = vec![(condition.clone(), value)];
         Self::new(Node::Case { operand: None, branches, otherwise: None }, span)
+    }
+
+    /// Several values as one, which is null where any of them is, and equal to another where all of them are.
+    ///
+    /// # Panics
+    /// Without values.
+    #[must_use]
+    pub fn tuple(values: Vec<Self>) -> Self {
+        let span = values[0].span.start..values[values.len() - 1].span.end.max(values[0].span.end);
+        Self::new(Node::Tuple(values), span)
     }
 
     /// Bytes of the parsed text that this expression stands on.
@@ -287,6 +299,10 @@ impl fmt::Display for Expr {
                 f.write_str(function.name())?;
                 write_list(f, args)
             }
+            Node::Tuple(items) => items
+                .iter()
+                .enumerate()
+                .try_for_each(|(index, item)| write!(f, "{}{item}", if index == 0 { "" } else { ", " })),
             Node::Mistaken(parts) => {
                 f.write_str("…")?;
                 write_list(f, parts)

@@ -102,6 +102,7 @@ pub(crate) enum Op {
     Extract(Part, Box<Typed>),
     Truncate(Part, Box<Typed>),
     Call(Function, Vec<Typed>),
+    Tuple(Vec<Typed>),
 }
 
 /// What of a match is wanted.
@@ -294,7 +295,9 @@ impl Typed {
                 .flat_map(|(condition, result)| [condition, result])
                 .chain(std::iter::once(&**otherwise))
                 .collect(),
-            Op::And(items) | Op::Or(items) | Op::Concat(items) | Op::Call(_, items) => items.iter().collect(),
+            Op::And(items) | Op::Or(items) | Op::Concat(items) | Op::Call(_, items) | Op::Tuple(items) => {
+                items.iter().collect()
+            }
         }
     }
 
@@ -392,6 +395,7 @@ impl Typed {
             }
             Op::Cast(a) => write!(out, "cast({}:{})", text(a), self.data_type),
             Op::Concat(items) => write!(out, "concat({})", list(items)),
+            Op::Tuple(items) => write!(out, "tuple({})", list(items)),
             Op::Extract(part, a) => write!(out, "extract({},{})", part.name(), text(a)),
             Op::Truncate(part, a) => write!(out, "truncate({},{})", part.name(), text(a)),
             Op::Call(function, args) => write!(out, "{}({}):{}", function.name(), list(args), self.data_type),

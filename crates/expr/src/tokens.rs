@@ -195,11 +195,12 @@ fn refuse(token: &Token, span: Range<usize>) -> SqlError {
     }
 }
 
-/// The tokens, with those in each span as one name.
+/// The tokens, with those in each span as one name; spans ascend.
 pub(crate) fn joined(text: &str, tokens: &[Spanned], spans: &[Range<usize>]) -> Vec<Spanned> {
     let mut out: Vec<Spanned> = Vec::with_capacity(tokens.len());
     for token in tokens {
-        match (spans.iter().find(|span| span.contains(&token.span.start)), out.last_mut()) {
+        let next = spans.get(spans.partition_point(|span| span.end <= token.span.start));
+        match (next.filter(|span| span.contains(&token.span.start)), out.last_mut()) {
             (None, _) => out.push(token.clone()),
             (Some(span), Some(name)) if name.span == *span => name.location.end = token.location.end,
             (Some(span), _) => {

@@ -52,8 +52,9 @@ fn lines(shown: &str) -> Vec<String> {
 
 #[test]
 fn a_run_shows_its_progress_and_leaves_its_summary() {
+    const RECORDS: u64 = 2_000_000;
     let mut payments = "ts,card,amount\n".to_owned();
-    for n in 0..300_000 {
+    for n in 0..RECORDS {
         payments.push_str(&format!("{},c{},1.5\n", 1_700_000_000_000_u64 + n * 1_000, n % 1_000));
     }
     let job = "
@@ -66,7 +67,7 @@ operators:
     input: payments
     partition_by: [card]
     queries: { q: SELECT sum(amount) AS spent FROM payments GROUP BY card OVER SLIDING 1 HOUR }
-sinks: { out: { type: 'null', input: features } }
+sinks: { out: { type: file, input: features, path: out.ndjson, format: ndjson } }
 ";
     let place = Place::with(&[("payments.csv", &payments), ("job.yaml", job)]);
     let (code, stdout, shown) = at_a_terminal(&place, &["run", "job.yaml"]);
@@ -74,7 +75,7 @@ sinks: { out: { type: 'null', input: features } }
     let left = lines(&shown);
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left[0].starts_with("state was kept in a temporary folder"), "{left:?}");
-    assert!(left[1].starts_with("records=300000 answers=300000 rejects=0 "), "{left:?}");
+    assert!(left[1].starts_with(&format!("records={RECORDS} answers={RECORDS} rejects=0 ")), "{left:?}");
     assert!(
         shown.contains("% ") && shown.contains("eta ") && shown.contains(" records "),
         "a bar: {shown:?}"
@@ -89,7 +90,7 @@ fn warnings_and_mistakes_are_all_that_is_shown_beside() {
     for args in [["check", "good.yaml"], ["explain", "good.yaml"]] {
         let (code, stdout, shown) = at_a_terminal(&place, &args);
         assert_eq!((code, lines(&shown)), (Some(0), Vec::new()), "{args:?}");
-        assert!(!stdout.is_empty() && !stdout.contains('\u{1b}'), "{stdout}");
+        assert!(!stdout.contains('\u{1b}'), "{stdout}");
     }
     let (code, _, shown) = at_a_terminal(&place, &["check", "bad.yaml"]);
     assert_eq!(code, Some(2));

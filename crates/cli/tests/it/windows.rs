@@ -214,5 +214,17 @@ fn aggregates_have_filters_and_outputs_are_made_of_several() {
     let (_, sinks) = EXAMPLE.split_once("sinks:\n").expect("sinks");
     let job = format!("{before}{queries}sinks:\n{sinks}");
     let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", &job)]);
-    check_answers(&place, "job.yaml", expect![[r#""#]]);
+    check_answers(
+        &place,
+        "job.yaml",
+        expect![[r#"
+        {"ts":0,"card":"c1","merchant":"m9","amount":1.5,"card_1h":{"big":0,"mean":1.5,"range":0.0,"percent":0.0,"moved":null}}
+        {"ts":30000,"card":"c1","merchant":"m9","amount":7.25,"card_1h":{"big":1,"mean":4.375,"range":5.75,"percent":0.0,"moved":false}}
+        {"ts":90000,"card":"c2","merchant":"m9","amount":0.5,"card_1h":{"big":0,"mean":0.5,"range":0.0,"percent":0.0,"moved":null}}
+        {"ts":100000,"card":"c1","merchant":"m9","amount":3.5,"card_1h":{"big":2,"mean":4.083333333333333,"range":5.75,"percent":0.0,"moved":false}}
+        {"ts":96000,"card":"c2","merchant":"m1","amount":2.0,"card_1h":{"big":0,"mean":1.25,"range":1.5,"percent":50.0,"moved":true}}
+        {"ts":3630000,"card":"c1","merchant":"m9","amount":4.0,"card_1h":{"big":2,"mean":3.75,"range":0.5,"percent":0.0,"moved":false}}
+        {"ts":80000,"card":"c1","merchant":"m9","amount":1.0,"card_1h":{"big":2,"mean":3.75,"range":0.5,"percent":0.0,"moved":false},"late":["card","merchant"]}
+    "#]],
+    );
 }

@@ -242,6 +242,21 @@ impl Binder<'_, '_> {
                 let nullable = inner.nullable;
                 Typed { op: Op::Extract(*part, Box::new(inner)), data_type: DataType::Int64, nullable }
             }
+            Node::Tuple(items) => {
+                let items = all(items.iter().map(|item| {
+                    let typed = self.bind(item).settle()?;
+                    match typed.data_type {
+                        DataType::List(_) | DataType::Struct(_) => {
+                            let error =
+                                SqlError::new(format!("{} has no parts that are counted", typed.data_type));
+                            Err(error.at(item.span()).hint("name a member: card_1h.spent"))
+                        }
+                        _ => Ok(typed),
+                    }
+                }))?;
+                // It may be too long.
+                Typed { op: Op::Tuple(items), data_type: DataType::Bytes, nullable: true }
+            }
             Node::Call(function, args) => {
                 let args = args.iter().map(|arg| self.bind(arg)).collect();
                 call::bind(*function, args, &span)?
@@ -413,6 +428,7 @@ fn fixed_type(node: &Node) -> Option<DataType> {
         | Node::Like { .. }
         | Node::Match { .. } => DataType::Bool,
         Node::Concat(_) => DataType::String,
+        Node::Tuple(_) => DataType::Bytes,
         Node::Extract(..) => DataType::Int64,
         Node::Cast(_, to) => to.clone(),
         Node::Call(function, _) => return call::fixed_type(*function),

@@ -20,6 +20,7 @@ pub(crate) mod regexp;
 pub(crate) mod size;
 pub(crate) mod text;
 pub(crate) mod time;
+pub(crate) mod tuple;
 
 use std::sync::Arc;
 
@@ -73,6 +74,7 @@ pub(crate) fn evaluate(node: &Typed, within: &Evaluation<'_>) -> Result<Column, 
         Op::Case { branches, otherwise } => choose::case(branches, otherwise, within),
         Op::Cast(a) => cast::cast(&eval(a)?, &a.data_type, &node.data_type, within),
         Op::Concat(items) => text::concat(&all(items)?, text::Nulls::Propagate, within),
+        Op::Tuple(items) => tuple::tuple(&all(items)?, within),
         Op::Extract(part, a) => time::extract(*part, &eval(a)?),
         Op::Truncate(part, a) => time::truncate(*part, &eval(a)?),
         Op::Call(function, args) => match function {

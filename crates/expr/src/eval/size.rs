@@ -8,6 +8,7 @@ use thalweg_types::{Batch, DataType, TextLengths};
 use super::evaluation::MAX_MADE;
 use super::like::MATCH_STEPS;
 use super::regexp::MAX_MATCHED;
+use super::tuple::MOST_OF_ONE;
 use crate::bound::{Op, Typed};
 use crate::function::Function;
 
@@ -152,6 +153,9 @@ fn from(op: &Op, read: &[usize], sum: usize) -> usize {
         }
         Op::Call(Function::Lower | Function::Upper, _) => longest.saturating_mul(3),
         Op::Match { .. } => read[0],
+        Op::Tuple(items) => {
+            sum.saturating_add(items.len().saturating_mul(MOST_OF_ONE)).min(longest.max(MAX_MADE))
+        }
         Op::Call(..) | Op::Case { .. } => longest,
         Op::Cast(a) if matches!(a.data_type, DataType::String | DataType::Bytes) => longest,
         _ => SHORT,

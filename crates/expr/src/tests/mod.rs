@@ -344,6 +344,7 @@ fn each_child(expr: &mut Expr, each: &mut dyn FnMut(&mut Expr)) {
         | Node::Or(items)
         | Node::Concat(items)
         | Node::Call(_, items)
+        | Node::Tuple(items)
         | Node::Mistaken(items) => {
             items.iter_mut().for_each(each);
         }

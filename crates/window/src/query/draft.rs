@@ -35,7 +35,7 @@ pub(super) struct DraftOutput {
 #[derive(Debug)]
 pub(super) struct DraftCall {
     pub(super) function: Option<Function>,
-    /// Those that could be read; one or none where there is no mistake.
+    /// Those that could be read; one or none where there is no mistake, several of `count(DISTINCT a, b)`.
     pub(super) args: Vec<Expr>,
     /// The condition of FILTER.
     pub(super) filter: Option<Expr>,
@@ -44,8 +44,15 @@ pub(super) struct DraftCall {
 impl DraftCall {
     /// What is aggregated: values are null, and so not counted, where the condition of FILTER is not true.
     pub(super) fn arg(&self) -> Option<Expr> {
-        let arg = self.args.first();
-        self.filter.as_ref().map_or_else(|| arg.cloned(), |filter| Some(Expr::when(filter, arg)))
+        let first = self.args.first();
+        let first =
+            self.filter.as_ref().map_or_else(|| first.cloned(), |filter| Some(Expr::when(filter, first)));
+        match self.args.get(1..) {
+            Some(more @ [_, ..]) => {
+                Some(Expr::tuple(first.into_iter().chain(more.iter().cloned()).collect()))
+            }
+            _ => first,
+        }
     }
 
     /// With a FILTER, `count(*)` counts values, too: those of its condition that are true.

@@ -9,6 +9,8 @@
 //! span   = 1 HOUR | 90 SECONDS | 1h | '1h'          (MICROSECOND to WEEK, us ms s m h d w)
 //! ```
 //!
+//! `count(DISTINCT a, b)` counts different pairs; those with a null are ignored.
+//!
 //! Keywords and function names are free in case, names of fields, streams and aliases are not.
 //! An output without alias is named after its function and the names in its argument: `sum_amount`, `count`; an
 //! expression after all its names and numbers.

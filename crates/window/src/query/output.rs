@@ -60,8 +60,9 @@ fn aggregates(item: &[Spanned]) -> Vec<Range<usize>> {
     let mut at = 0;
     while let Some([name, open, ..]) = item.get(at..) {
         let is_call =
-            name.keyword().is_some_and(|name| aggregate::is_name(&name)) && open.token == Token::LParen;
-        let Some(close) = closing(&item[at + 2..]).filter(|_| is_call) else {
+            open.token == Token::LParen && name.keyword().is_some_and(|name| aggregate::is_name(&name));
+        // Looked for where there is an aggregate alone: for each token it would take quadratic time.
+        let Some(close) = is_call.then(|| closing(&item[at + 2..])).flatten() else {
             at += 1;
             continue;
         };
@@ -214,10 +215,9 @@ fn split_call<'a>(
     if let [name, open, rest @ ..] = item
         && matches!(name.token, Token::Word(_))
         && open.token == Token::LParen
+        && let Some(close) = closing(rest)
     {
-        if let Some(close) = closing(rest) {
-            return Ok((name, &rest[..close], &rest[close + 1..]));
-        }
+        return Ok((name, &rest[..close], &rest[close + 1..]));
     }
     let error = SqlError::new("an output is an aggregate").at(span.clone());
     Err(match item {
@@ -333,10 +333,18 @@ fn arguments(
             exprs.push(expr(value)?);
             Ok(function)
         }
+        (called, [_, _, ..]) if distinct || called == Called::Of(Function::CountDistinct) => {
+            let values: Vec<Result<Expr, SqlError>> = parts.iter().map(|part| expr(part)).collect();
+            for value in values {
+                exprs.push(value?);
+            }
+            Ok(Function::CountDistinct)
+        }
         (_, [_, second, ..]) => {
             let span = second.first().map_or(close, |token| token.span.clone());
             *exprs = readable(text, args, mistakes);
-            Err(SqlError::new(format!("{name} takes one argument")).at(span))
+            let error = SqlError::new(format!("{name} takes one argument")).at(span);
+            Err(if called == Called::Count { error.hint("count(DISTINCT a, b) counts pairs") } else { error })
         }
         (_, []) => unreachable!("splitting gives at least one part"),
     }

@@ -20,6 +20,9 @@ fn outputs_that_are_no_aggregates() {
             "SELECT count() FROM s OVER SLIDING 1h",
             "SELECT sum() FROM s OVER SLIDING 1h",
             "SELECT sum(amount, cents) FROM s OVER SLIDING 1h",
+            "SELECT count(card, amount) FROM s OVER SLIDING 1h",
+            "SELECT count(DISTINCT card, card_1h) FROM s OVER SLIDING 1h",
+            "SELECT count(DISTINCT card, crad, NULL) FROM s OVER SLIDING 1h",
             "SELECT sum(DISTINCT amount) FROM s OVER SLIDING 1h",
             "SELECT sum(max(amount)) FROM s OVER SLIDING 1h",
             "SELECT sum(amount +) FROM s OVER SLIDING 1h",
@@ -90,6 +93,25 @@ fn outputs_that_are_no_aggregates() {
             error: sum takes one argument
             1 | SELECT sum(amount, cents) FROM s OVER SLIDING 1h
               |                    ^^^^^
+
+            error: count takes one argument
+            1 | SELECT count(card, amount) FROM s OVER SLIDING 1h
+              |                    ^^^^^^
+            hint: count(DISTINCT a, b) counts pairs
+
+            error: count_distinct cannot take {spent: float64}
+            1 | SELECT count(DISTINCT card, card_1h) FROM s OVER SLIDING 1h
+              |                             ^^^^^^^
+            hint: name a member: count_distinct(card_1h.spent)
+
+            error: there is no field "crad"
+            1 | SELECT count(DISTINCT card, crad, NULL) FROM s OVER SLIDING 1h
+              |                             ^^^^
+            hint: did you mean "card"?
+            error: this NULL has no type
+            1 | SELECT count(DISTINCT card, crad, NULL) FROM s OVER SLIDING 1h
+              |                                   ^^^^
+            hint: write CAST(NULL AS float64), or another type
 
             error: sum(DISTINCT …) is not part of queries
             1 | SELECT sum(DISTINCT amount) FROM s OVER SLIDING 1h

@@ -211,3 +211,18 @@ fn outputs_of_different_expressions_over_the_same_aggregates_differ() {
     assert_ne!(fingerprint("sum(a) / count(*)"), fingerprint("sum(a) - count(*)"));
     assert_ne!(fingerprint("sum(a) / count(*)"), fingerprint("sum(a) / count(b)"));
 }
+
+#[test]
+fn pairs_and_triples_are_counted() {
+    check(
+        "SELECT count(DISTINCT card, merchant), count_distinct(card, lower(merchant), cents) AS three, \
+         count(DISTINCT card, cents) FILTER (WHERE declined) AS declined FROM s OVER SLIDING 1h",
+        expect![[r#"
+            count_distinct_card_merchant = count(DISTINCT "card", "merchant")
+            three = count(DISTINCT "card", LOWER("merchant"), "cents")
+            declined = count(DISTINCT CASE WHEN "declined" THEN "card" END, "cents")
+            from s
+            over Sliding(3600000000), delay 0
+        "#]],
+    );
+}

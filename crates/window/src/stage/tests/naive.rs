@@ -38,7 +38,8 @@ impl NaiveQuery {
              prev(x) AS p, count(DISTINCT x) AS u, quantile(x, 0.5) AS q, sum(k) AS k, first(shop) AS fs, \
              max(shop) AS ms, count(DISTINCT shop) AS us, count(*) FILTER (WHERE k > 0) AS nk, \
              sum(x) FILTER (WHERE k > 0) AS sk, last(shop) FILTER (WHERE k > 0) AS lk, max(k) - min(k) AS rk, \
-             100.0 * count(*) FILTER (WHERE k > 0) / count(*) AS pk, last(shop) = prev(shop) AS same \
+             100.0 * count(*) FILTER (WHERE k > 0) / count(*) AS pk, last(shop) = prev(shop) AS same, \
+             count(DISTINCT shop, x) AS usx, count(DISTINCT k, shop, card) FILTER (WHERE k > 0) AS ukc \
              FROM s{filter}{group} OVER {window}{delay}"
         )
     }
@@ -130,6 +131,10 @@ impl Naive {
     }
 }
 
+fn count_different<T: Ord>(values: impl Iterator<Item = Option<T>>) -> Value {
+    Value::Int64(values.flatten().collect::<BTreeSet<_>>().len() as i64)
+}
+
 fn float(value: Option<f64>) -> Value {
     value.map_or(Value::Null, Value::Float64)
 }
@@ -172,6 +177,10 @@ fn outputs(held: &[&Record]) -> Vec<Value> {
         ks.iter().max().and_then(|max| max.checked_sub(*ks.iter().min()?)).map_or(Value::Null, Value::Int64),
         Value::Float64(100.0 * positive().count() as f64 / held.len() as f64),
         shops.last_chunk().map_or(Value::Null, |[before, last]| Value::Bool(before == last)),
+        count_different(held.iter().map(|record| Some((record.shop.clone()?, Value::Float64(record.x?))))),
+        count_different(
+            positive().map(|record| Some((record.k?, record.shop.clone()?, record.card.clone()?))),
+        ),
     ]
 }
 
