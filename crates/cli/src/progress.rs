@@ -32,19 +32,12 @@ struct Last {
 }
 
 impl Progress {
-    pub(crate) fn start(quiet: bool, running: &[Arc<RunningJob>]) -> Self {
+    pub(crate) fn start(quiet: bool) -> Self {
         if quiet || !std::io::stderr().is_terminal() {
             return Self { line: None };
         }
-        let total = total_bytes(running);
-        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
-        let template = match total {
-            Some(_) => "{bar:24} {percent:>3}%  {msg}  eta {eta}",
-            None => "{spinner} {msg}",
-        };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        set_style(&bar, "{spinner} {msg}");
         set_live(Some(bar.clone()));
         let last = Last { drawn: Instant::now(), records: 0, rate: 0.0 };
         Self { line: Some(Line { bar, last: Mutex::new(last) }) }
@@ -66,17 +59,19 @@ impl Progress {
         last.rate = if last.records == 0 { now } else { f64::midpoint(last.rate, now) };
         last.records = records;
         last.drawn = Instant::now();
-        let done: u64 = stats
-            .iter()
-            .flat_map(|stats| &stats.sources)
-            .filter_map(|source| source.progress)
-            .filter(|progress| progress.total.is_some())
-            .map(|progress| progress.done)
-            .sum();
-        if line.bar.length().is_some() {
-            line.bar.set_position(done);
-        } else {
-            line.bar.tick();
+        let sources = || stats.iter().flat_map(|stats| &stats.sources).map(|source| source.progress);
+        // What there is to do, where every source knows, and has begun.
+        let total: Option<u64> = sources().map(|progress| progress.and_then(|progress| progress.total)).sum();
+        let total = total.filter(|total| *total > 0);
+        match total {
+            Some(total) => {
+                if line.bar.length().is_none() {
+                    set_style(&line.bar, "{bar:24} {percent:>3}%  {msg}  eta {eta}");
+                }
+                line.bar.set_length(total);
+                line.bar.set_position(sources().flatten().map(|progress| progress.done).sum());
+            }
+            None => line.bar.tick(),
         }
         line.bar.set_message(format!(
             "{} records  {}/s  lag {}  {} rejects",
@@ -95,10 +90,10 @@ impl Progress {
     }
 }
 
-/// What there is to do, where every source knows.
-fn total_bytes(running: &[Arc<RunningJob>]) -> Option<u64> {
-    let sources = running.iter().flat_map(|job| job.stats().sources);
-    sources.map(|source| source.progress.and_then(|progress| progress.total)).sum()
+fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
 }
 
 /// `1234567` as `1,234,567`.

@@ -63,7 +63,7 @@ pub(crate) fn run(args: Run) -> Outcome {
     if let Some(door) = &door {
         door.ready();
     }
-    let progress = Progress::start(args.quiet, &running);
+    let progress = Progress::start(args.quiet);
     let ends = wait(&node, &mut running, &signals, &progress, door.as_ref());
     progress.finish();
     if let Some(door) = door {

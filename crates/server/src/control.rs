@@ -42,6 +42,15 @@ pub trait Control: Send + Sync + 'static {
     /// [`ControlError::Mistakes`] with all that is wrong with the file, [`ControlError::Exists`].
     fn start(&self, job: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError>;
 
+    /// Starts a job in the place of one of its name, which is drained first; whether there was one. Where the new one is wrong,
+    /// or would be refused by what the old one has kept, the old one runs on; where it does not start, the old one is started
+    /// again.
+    ///
+    /// # Errors
+    /// As for [`Control::start`].
+    fn replace(&self, job: &str, file: &str, format: FileFormat)
+    -> Result<(JobSnapshot, bool), ControlError>;
+
     /// Ends a job and waits for its end; one that is draining already can still be aborted.
     ///
     /// # Errors

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use thalweg_connect::{Ingress, Reach};
 use thalweg_flow::JobState;
+use thalweg_node::continuing::foretell;
 use thalweg_node::metrics::{DroppedQuery, LiveQueries, QueryError};
-use thalweg_node::{CheckOptions, Diagnostics, JobFile, Node, RunningJob};
+use thalweg_node::{CheckOptions, CheckedJob, Diagnostics, JobFile, Node, RunningJob};
 use thalweg_types::{Error, Micros};
 
 use crate::control::{
@@ -104,6 +105,22 @@ impl NodeControl {
         }
         work(&job, queries)
     }
+
+    /// A job file of a request for the job of this name.
+    fn checked(&self, name: &str, file: &str, format: FileFormat) -> Result<CheckedJob, ControlError> {
+        let shown = match format {
+            FileFormat::Yaml => "the body (YAML)",
+            FileFormat::Json => "the body (JSON)",
+        };
+        let options = CheckOptions { reach: self.reach.clone(), ..self.node.check_options().clone() };
+        let checked =
+            JobFile::parse(shown, file, &[]).and_then(|file| file.check(&options)).map_err(mistaken)?;
+        if *checked.name == *name {
+            return Ok(checked);
+        }
+        let message = format!("the job file names the job {:?}, the path {name:?}", checked.name);
+        Err(Error::user(message).with_hint("give both the same name").into())
+    }
 }
 
 impl Control for NodeControl {
@@ -146,21 +163,7 @@ impl Control for NodeControl {
     }
 
     fn start(&self, name: &str, file: &str, format: FileFormat) -> Result<JobSnapshot, ControlError> {
-        let shown = match format {
-            FileFormat::Yaml => "the body (YAML)",
-            FileFormat::Json => "the body (JSON)",
-        };
-        let options = CheckOptions { reach: self.reach.clone(), ..self.node.check_options().clone() };
-        let checked =
-            JobFile::parse(shown, file, &[]).and_then(|file| file.check(&options)).map_err(mistaken)?;
-        if *checked.name != *name {
-            return Err(Error::user(format!(
-                "the job file names the job {:?}, the path {name:?}",
-                checked.name
-            ))
-            .with_hint("give both the same name")
-            .into());
-        }
+        let checked = self.checked(name, file, format)?;
         if let Some(known) = self.jobs_ref().get(name)
             && !known.state().is_final()
         {
@@ -168,6 +171,39 @@ impl Control for NodeControl {
         }
         let job = self.starting.start(&self.node, checked, |job| self.add(Arc::clone(job)))?;
         Ok(snapshot(&job))
+    }
+
+    fn replace(
+        &self,
+        name: &str,
+        file: &str,
+        format: FileFormat,
+    ) -> Result<(JobSnapshot, bool), ControlError> {
+        let checked = self.checked(name, file, format)?;
+        let known = self.jobs_ref().get(name).cloned().filter(|job| !job.state().is_final());
+        let Some(old) = known else {
+            let job = self.starting.start(&self.node, checked, |job| self.add(Arc::clone(job)))?;
+            return Ok((snapshot(&job), false));
+        };
+        if !self.node.is_temporary() {
+            foretell(checked.clone(), self.node.data_dir())?;
+        }
+        let before = old.checked().clone();
+        drop(old);
+        self.stop(name, Stop::Drain)?;
+        match self.starting.start(&self.node, checked, |job| self.add(Arc::clone(job))) {
+            Ok(job) => Ok((snapshot(&job), true)),
+            Err(error) => {
+                let again = self.starting.start(&self.node, before, |job| self.add(Arc::clone(job)));
+                let what = match again {
+                    Ok(_) => "the job that was to be replaced runs on".to_owned(),
+                    Err(again) => {
+                        format!("nor does the job start that was to be replaced: {}", again.chain())
+                    }
+                };
+                Err(error.context(what).into())
+            }
+        }
     }
 
     fn stop(&self, name: &str, how: Stop) -> Result<StopSummary, ControlError> {

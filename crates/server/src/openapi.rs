@@ -164,6 +164,15 @@ fn describe(endpoint: Endpoint) -> Operation {
             ],
         },
         Endpoint::StartJob => start_job(),
+        Endpoint::ReplaceJob => Operation {
+            id: "replaceJob",
+            summary: "Start a job in the place of the one of its name, which is drained first",
+            success: vec![
+                ("200", "Replaced", Some(schema("application/json", "Job"))),
+                ("201", "Started: there was none", Some(schema("application/json", "Job"))),
+            ],
+            ..start_job()
+        },
         Endpoint::StopJob => Operation {
             id: "stopJob",
             summary: "Drain a job and stop it",

@@ -13,6 +13,7 @@ pub(crate) enum Endpoint {
     ListJobs,
     ShowJob,
     StartJob,
+    ReplaceJob,
     StopJob,
     Sql,
     Metrics,
@@ -52,7 +53,7 @@ pub(crate) struct Route {
 const QUERY: &str = "/v1/jobs/{job}/operators/{operator}/queries/{query}";
 
 #[rustfmt::skip]
-pub(crate) static ROUTES: [Route; 13] = {
+pub(crate) static ROUTES: [Route; 14] = {
     use Endpoint::*;
     const fn route(endpoint: Endpoint, method: Method, path: &'static str, needs: Needs, role: Role) -> Route {
         let limited = !matches!(endpoint, Metrics | Health | Ready);
@@ -66,6 +67,7 @@ pub(crate) static ROUTES: [Route; 13] = {
         route(ListJobs,    Method::GET,    "/v1/jobs",                        Needs::Nothing, Role::Read),
         route(ShowJob,     Method::GET,    "/v1/jobs/{job}",                  Needs::Started, Role::Read),
         route(StartJob,    Method::POST,   "/v1/jobs/{job}",                  Needs::Ready,   Role::Admin),
+        route(ReplaceJob,  Method::PUT,    "/v1/jobs/{job}",                  Needs::Ready,   Role::Admin),
         route(StopJob,     Method::DELETE, "/v1/jobs/{job}",                  Needs::Started, Role::Admin),
         route(Sql,         Method::POST,   "/v1/sql",                         Needs::Nothing, Role::Read),
         route(Metrics,     Method::GET,    "/metrics",                        Needs::Nothing, Role::Read),

@@ -144,6 +144,10 @@ impl Control for Node {
         Err(not_found(Kind::Job, job))
     }
 
+    fn replace(&self, job: &str, _: &str, _: FileFormat) -> Result<(JobSnapshot, bool), ControlError> {
+        Err(not_found(Kind::Job, job))
+    }
+
     fn stop(&self, job: &str, _: Stop) -> Result<StopSummary, ControlError> {
         Err(not_found(Kind::Job, job))
     }

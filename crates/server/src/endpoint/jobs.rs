@@ -11,7 +11,7 @@ use serde_json::json;
 use super::param;
 use crate::app::{App, Effect, PathParams, json_response};
 use crate::body::{expect_text, media_type};
-use crate::control::FileFormat;
+use crate::control::{Control, FileFormat};
 use crate::error::{ApiError, Code};
 use crate::params::how_to_stop;
 use crate::snapshot::JobSnapshot;
@@ -37,16 +37,36 @@ pub(super) async fn start(
     body: &mut Body,
 ) -> Result<Response, ApiError> {
     let name = param(params, "job")?.to_owned();
-    expect_text(&parts.headers, "the job file as YAML or JSON")?;
-    let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
-    let file = text_of(&held.bytes, "job file")?.to_owned();
-    drop(held);
-    let is_json = media_type(&parts.headers) == "application/json" || file.trim_start().starts_with('{');
-    let format = if is_json { FileFormat::Json } else { FileFormat::Yaml };
+    let (file, format) = job_file(app, parts, body).await?;
     let job = app
         .call(Effect::Starts, app.options.stop_timeout, move |control| control.start(&name, &file, format))
         .await??;
-    let mut response = json_response(StatusCode::CREATED, &shown(app, &job))?;
+    created(app, parts, &job)
+}
+
+pub(super) async fn replace(
+    app: &App,
+    params: &PathParams,
+    parts: &Parts,
+    body: &mut Body,
+) -> Result<Response, ApiError> {
+    let name = param(params, "job")?.to_owned();
+    let (file, format) = job_file(app, parts, body).await?;
+    let replacing = move |control: &dyn Control| control.replace(&name, &file, format);
+    let (job, was_there) = app.call(Effect::Starts, app.options.stop_timeout, replacing).await??;
+    if was_there { json_response(StatusCode::OK, &shown(app, &job)) } else { created(app, parts, &job) }
+}
+
+async fn job_file(app: &App, parts: &Parts, body: &mut Body) -> Result<(String, FileFormat), ApiError> {
+    expect_text(&parts.headers, "the job file as YAML or JSON")?;
+    let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
+    let file = text_of(&held.bytes, "job file")?.to_owned();
+    let is_json = media_type(&parts.headers) == "application/json" || file.trim_start().starts_with('{');
+    Ok((file, if is_json { FileFormat::Json } else { FileFormat::Yaml }))
+}
+
+fn created(app: &App, parts: &Parts, job: &JobSnapshot) -> Result<Response, ApiError> {
+    let mut response = json_response(StatusCode::CREATED, &shown(app, job))?;
     if let Ok(location) = HeaderValue::from_str(parts.uri.path()) {
         response.headers_mut().insert(header::LOCATION, location);
     }

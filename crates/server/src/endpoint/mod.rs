@@ -27,7 +27,8 @@ pub(crate) async fn answer(
         | Endpoint::DropQuery
         | Endpoint::ListJobs
         | Endpoint::ShowJob
-        | Endpoint::StartJob => crate::params::none(parts.uri.query())?,
+        | Endpoint::StartJob
+        | Endpoint::ReplaceJob => crate::params::none(parts.uri.query())?,
         // These look at their own.
         Endpoint::PostRecords | Endpoint::ReadQuery | Endpoint::StopJob | Endpoint::Sql => {}
         // Monitors are told how it is, whatever they add.
@@ -41,6 +42,7 @@ pub(crate) async fn answer(
         Endpoint::ListJobs => jobs::list(app).await,
         Endpoint::ShowJob => jobs::show(app, params).await,
         Endpoint::StartJob => jobs::start(app, params, parts, body).await,
+        Endpoint::ReplaceJob => jobs::replace(app, params, parts, body).await,
         Endpoint::StopJob => jobs::stop(app, params, parts).await,
         Endpoint::Sql => sql::post(app, parts, body).await,
         Endpoint::Metrics => health::metrics(app).await,

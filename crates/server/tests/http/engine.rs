@@ -98,6 +98,43 @@ fn records_posted_to_a_job_are_answered_in_order() {
 }
 
 #[test]
+fn a_job_is_replaced_and_goes_on_with_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = site_of(&Arc::new(Node::builder().workers(1).data_dir(folder.path()).open().unwrap()));
+    let put = |file: &str| site.call("PUT", "/v1/jobs/payments", "", file.as_bytes());
+    let first = put(FILE);
+    assert_eq!(first.status, 201, "there was none: {first:?}");
+    assert_eq!(site.post(RECORDS, &payment(1_000, "c1", 2.5)).status, 200);
+
+    let more = "      most: SELECT max(amount) AS most FROM payments GROUP BY card OVER INFINITE\nsinks:";
+    let replaced = put(&FILE.replace("sinks:", more));
+    assert_eq!(replaced.status, 200, "{replaced:?}");
+    check("Job", &replaced.json());
+    let line = site.post(RECORDS, &payment(2_000, "c1", 1.5)).lines().remove(0);
+    assert_eq!(line["card_1h"], json!({"spent": 4.0, "n": 2}), "it goes on");
+    assert_eq!(line["most"]["most"], 1.5, "and the new one begins");
+
+    // What would be refused stops nothing: mistakes, other names, and what does not go with the state.
+    put(&FILE.replace("input: payments", "input: paymnts")).expect_error(400, "invalid_job_file");
+    put(&FILE.replace("name: payments", "name: other")).expect_error(400, "invalid_request");
+    put(&FILE.replace("time: ts", "")).expect_error(400, "invalid_request");
+    // What cannot be opened is found out when the old one has ended; that runs again.
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let source = format!(
+        "  u: {{ type: udp, listen: '127.0.0.1:{port}', format: ndjson, schema: {{ a: int64 }} }}\noperators:\n"
+    );
+    let listening = FILE.replace("operators:\n", &source) + "  all: { type: 'null', input: u }\n";
+    let error = put(&listening);
+    assert!(
+        error.status >= 400 && error.body.contains("the job that was to be replaced runs on"),
+        "{error:?}"
+    );
+    let line = site.post(RECORDS, &payment(3_000, "c1", 1.0)).lines().remove(0);
+    assert_eq!(line["card_1h"], json!({"spent": 5.0, "n": 3}), "it runs on: {line}");
+}
+
+#[test]
 fn queries_come_and_go_while_a_job_runs() {
     let site = site();
     assert_eq!(site.post("/v1/jobs/payments", FILE).status, 201);

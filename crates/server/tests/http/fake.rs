@@ -286,6 +286,19 @@ impl Control for FakeNode {
         self.find(job)
     }
 
+    fn replace(
+        &self,
+        job: &str,
+        file: &str,
+        format: FileFormat,
+    ) -> Result<(JobSnapshot, bool), ControlError> {
+        let was_there = self.find(job).is_ok();
+        if was_there {
+            self.stop(job, Stop::Drain)?;
+        }
+        Ok((self.start(job, file, format)?, was_there))
+    }
+
     fn stop(&self, job: &str, how: Stop) -> Result<StopSummary, ControlError> {
         self.find(job)?;
         self.change(|inner| inner.jobs.retain(|other| other != job));

@@ -31,7 +31,7 @@ fn every_route_is_documented_and_every_documented_one_is_there() {
         .map(|route| route.as_str().unwrap().to_owned())
         .collect();
     assert_eq!(served, documented());
-    assert_eq!(served.len(), 13);
+    assert_eq!(served.len(), 14);
 
     for route in documented() {
         let (method, path) = route.split_once(' ').unwrap();
