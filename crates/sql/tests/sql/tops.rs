@@ -1,5 +1,7 @@
 //! `top(…)` and the views.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use thalweg_sql::{Format, Limits};
 use thalweg_types::Class;
 
@@ -117,9 +119,20 @@ fn views_are_there_where_the_columns_are() {
 }
 
 #[test]
-fn views_over_a_window_look_back_from_now() {
+fn views_over_a_window_look_back_from_now_or_from_the_newest_row_of_old_data() {
     let world = pairs();
-    assert_eq!(world.rows("SELECT * FROM top_as_pairs('1 hour', 3)"), Vec::<String>::new());
+    assert_eq!(world.rows("SELECT src_as, bytes FROM top_as_pairs('30 minutes', 2)"), ["1,50", ",30"]);
+    assert_eq!(world.rows("SELECT src_as, bytes FROM top_as_pairs('1 hour', 2)"), ["1,60", "3,50"]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    let flow = |time, src_as| Flow { time, src_as: Some(src_as), dst_as: Some(1), ..Flow::default() };
+    world.add("live", "flows", &[], &[flow(now - 2 * HOUR, 7), flow(now - HOUR / 2, 8)]);
+    assert_eq!(world.rows("SELECT src_as FROM top_as_pairs('1 hour', 9, 'live.flows')"), ["8"]);
+    assert_eq!(
+        world.rows("SELECT src_as FROM top_as_pairs('1 minute', 9, 'live.flows')"),
+        ["8"],
+        "the newest"
+    );
+    let world = pairs();
     let all = "'100000 days'";
     assert_eq!(world.rows(&format!("SELECT src_as, bytes FROM top_as_pairs({all}, 2)")), ["1,60", "3,50"]);
     assert_eq!(world.rows(&format!("SELECT bytes FROM top_as_pairs({all}, 1, 'net.flows')")), ["60"]);
