@@ -2,9 +2,11 @@
 //!
 //! The table is a CSV file with a header. An empty cell in a key column but the first stands for any value, and a row that says
 //! a value goes before one that leaves it open. Keys of type `string` that are MAC addresses are the same in every spelling
-//! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`) but for the one without separators.
+//! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`) but for the one without separators; so are addresses of keys
+//! of type `ip`.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -141,6 +143,13 @@ fn part_of_text<'a>(text: &'a str, key: &Key) -> Result<Cow<'a, [u8]>, Error> {
     Ok(match key.data_type {
         DataType::UInt64 => Cow::Owned(text.parse::<u64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
         DataType::Int64 => Cow::Owned(text.parse::<i64>().map_err(|_| wrong())?.to_le_bytes().to_vec()),
+        DataType::Ip => {
+            let address = match text.parse().map_err(|_| wrong())? {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            Cow::Owned(address.octets().to_vec())
+        }
         _ => part_of_string(text),
     })
 }
@@ -189,6 +198,7 @@ fn part_in_column(column: &ArrayRef, row: usize) -> Option<Cow<'_, [u8]>> {
         arrow_schema::DataType::Int64 => {
             Cow::Owned(column.as_primitive::<Int64Type>().value(row).to_le_bytes().to_vec())
         }
+        arrow_schema::DataType::FixedSizeBinary(_) => Cow::Borrowed(column.as_fixed_size_binary().value(row)),
         _ => {
             let text = column.as_string_view().value(row);
             part_of_string(text)
@@ -371,6 +381,35 @@ mod tests {
             found.columns[1].as_primitive::<UInt64Type>().iter().collect::<Vec<_>>(),
             [Some(64_500), None]
         );
+    }
+
+    #[test]
+    fn keys_may_be_addresses_in_any_spelling() {
+        let key = |name: &str, data_type| Key { name: name.to_owned(), data_type };
+        let shape = JoinShape {
+            keys: vec![key("agent", DataType::Ip), key("ifindex", DataType::UInt64)],
+            values: vec![Field::new("name", DataType::String).nullable()],
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("interfaces.csv");
+        let lines = "192.0.2.1,5,transit\n::ffff:192.0.2.2,5,peer\n2001:DB8:0::1,5,six\n192.0.2.9,,any\n";
+        std::fs::write(&path, format!("agent,ifindex,name\n{lines}")).unwrap();
+        let join = MemberJoin::open("interfaces", path.clone(), shape.clone(), 0).unwrap();
+        let agents =
+            ["192.0.2.1", "192.0.2.2", "2001:db8::1", "192.0.2.9", "192.0.2.3"].map(|text| {
+                match text.parse().unwrap() {
+                    IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                    IpAddr::V6(address) => address.octets(),
+                }
+            });
+        let agents = arrow_array::FixedSizeBinaryArray::try_from_iter(agents.iter()).unwrap();
+        let keys: Vec<ArrayRef> = vec![Arc::new(agents), Arc::new(UInt64Array::from(vec![5; 5]))];
+        let found = join.look_up(&[keys]).unwrap().remove(0);
+        let names: Vec<_> = found.columns[0].as_string_view().iter().collect();
+        assert_eq!(names, [Some("transit"), Some("peer"), Some("six"), Some("any"), None]);
+        std::fs::write(&path, "agent,ifindex,name\n192.0.2,5,x\n").unwrap();
+        let error = MemberJoin::open("interfaces", path, shape, 0).err().unwrap();
+        assert!(error.chain().contains("line 2: expected ip for key \"agent\""), "{}", error.chain());
     }
 
     #[test]

@@ -27,12 +27,17 @@ pub(super) fn load(
     let before = builder.given();
 
     let mut places = (!layout.header).then(|| Places::find(layout, values, None)).transpose()?;
+    let mut alone = Alone::default();
     while let Some(record) = records.next().map_err(|failure| failure.into_error(path, is_packed))? {
         let in_line = |error: Error| error.context(format!("read {path:?}, line {}", record.line));
+        if is_comment(&record, places.as_ref()) {
+            continue;
+        }
         match &places {
             None => places = Some(Places::find(layout, values, Some(&record)).map_err(in_line)?),
             Some(places) => {
                 let (span, cells) = places.read(&record, values, delimiter).map_err(in_line)?;
+                alone.note(places, &record, span);
                 let row = builder.row(&cells).map_err(in_line)?;
                 builder.add(span, row).map_err(in_line)?;
             }
@@ -42,8 +47,52 @@ pub(super) fn load(
         return Err(Error::user(format!("read {path:?}: expected at least one range, got none"))
             .with_hint("check whether the file was written to its end; leave it out if it has no ranges"));
     }
+    if alone.are_networks() {
+        return Err(Error::user(format!(
+            "read {path:?}: expected networks such as 192.0.2.0/24, got first addresses of networks alone"
+        ))
+        .with_hint("`length` names the column with the length of the prefix; write addresses that are meant alone as /32 or /128"));
+    }
     builder.add_file(path.to_owned(), identity);
     Ok(())
+}
+
+/// Lines that say something about the file, as pyasn's `; IP-ASN32-DAT file`.
+fn is_comment(record: &Record<'_>, places: Option<&Places<'_>>) -> bool {
+    let begins_range = places.is_none_or(|places| places.begins_line());
+    let is_short = record.len() < places.map_or(2, |places| places.needed);
+    match record.cell(0).trim_ascii_start().first() {
+        Some(b';') => begins_range || is_short,
+        // A header may begin so.
+        Some(b'#') => is_short || (begins_range && places.is_some()),
+        _ => false,
+    }
+}
+
+/// Ranges of one address in a column for networks: whether all of them are where networks begin, and so are none.
+#[derive(Default)]
+struct Alone {
+    ends_in_zeros: u64,
+    others: u64,
+}
+
+impl Alone {
+    fn note(&mut self, places: &Places<'_>, record: &Record<'_>, span: Span) {
+        let is_alone =
+            matches!(places.range, RangePlaces::Prefix(place, _) if !record.cell(place).contains(&b'/'));
+        let ends_in_zeros = match span {
+            Span::V4(bounds) => bounds.first & 0xff == 0,
+            Span::V6(bounds) => bounds.first & u128::from(u64::MAX) == 0,
+        };
+        match is_alone && ends_in_zeros {
+            true => self.ends_in_zeros += 1,
+            false => self.others += 1,
+        }
+    }
+
+    fn are_networks(&self) -> bool {
+        self.ends_in_zeros > 1 && self.others == 0
+    }
 }
 
 /// A tab for `.tsv` and `.tab`, packed or not, else a comma.
@@ -64,6 +113,7 @@ struct Places<'a> {
 enum RangePlaces<'a> {
     FirstLast([(usize, &'a Column); 2]),
     Prefix(usize, &'a Column),
+    PrefixLength([(usize, &'a Column); 2]),
 }
 
 impl<'a> Places<'a> {
@@ -82,10 +132,14 @@ impl<'a> Places<'a> {
                 RangePlaces::FirstLast([(find(first)?, first), (find(last)?, last)])
             }
             RangeColumns::Prefix(prefix) => RangePlaces::Prefix(find(prefix)?, prefix),
+            RangeColumns::PrefixLength { prefix, length } => {
+                RangePlaces::PrefixLength([(find(prefix)?, prefix), (find(length)?, length)])
+            }
         };
         let values = values.iter().map(|value| find(&value.from)).collect::<Result<Vec<_>, _>>()?;
         let last = match range {
-            RangePlaces::FirstLast([(first, _), (last, _)]) => first.max(last),
+            RangePlaces::FirstLast([(first, _), (last, _)])
+            | RangePlaces::PrefixLength([(first, _), (last, _)]) => first.max(last),
             RangePlaces::Prefix(prefix, _) => prefix,
         };
         let needed = values.iter().copied().fold(last, usize::max) + 1;
@@ -118,8 +172,27 @@ impl<'a> Places<'a> {
         Ok((self.span(record)?, cells))
     }
 
+    /// A line begins with its range.
+    fn begins_line(&self) -> bool {
+        match &self.range {
+            RangePlaces::FirstLast(places) | RangePlaces::PrefixLength(places) => places[0].0 == 0,
+            RangePlaces::Prefix(place, _) => *place == 0,
+        }
+    }
+
     fn span(&self, record: &Record<'_>) -> Result<Span, Error> {
         match &self.range {
+            RangePlaces::PrefixLength([prefix, length]) => {
+                let mut network = text(record, prefix.0, prefix.1)?.trim_ascii().to_owned();
+                if !network.contains('/') {
+                    network = format!("{network}/{}", text(record, length.0, length.1)?.trim_ascii());
+                }
+                Span::network(&network).map_err(|problem| {
+                    Error::user(format!("{} and {}: expected {}", prefix.1, length.1, problem.expected))
+                        .with_private(got(&network))
+                        .with_hint(problem.hint)
+                })
+            }
             RangePlaces::FirstLast([first, last]) => {
                 let first_text = text(record, first.0, first.1)?.trim_ascii();
                 let last_text = text(record, last.0, last.1)?.trim_ascii();

@@ -93,6 +93,9 @@ pub enum RangeColumns {
     FirstLast { first: Column, last: Column },
     /// A network such as `192.0.2.0/24`, or one address.
     Prefix(Column),
+    /// The first address of a network, and the length of its prefix, as in RouteViews' pfx2as; a network with a slash says its
+    /// own.
+    PrefixLength { prefix: Column, length: Column },
 }
 
 /// A column of a file.

@@ -160,3 +160,40 @@ fn every_type_of_value() {
     let table = load(options(layout, values.to_vec()), &[("a.csv", lines.as_bytes())]);
     check(&table, &[("1.1.1.1", "true -7 7 1.5 a"), ("2.1.1.1", "null null null null null")]);
 }
+
+/// Tables as pyasn writes them and as RouteViews publishes them.
+#[test]
+fn comments_and_lengths_in_a_column_of_their_own() {
+    let tabs = |range| Layout::Delimited(Delimited { delimiter: Some(b'\t'), header: false, range });
+    let lines = b"; IP-ASN32-DAT file\n# made up\n;\n10.0.0.0/8\t64500\n10.1.0.0/16\t64501\n";
+    let who = |place| vec![ValueColumn::string(Column::Position(place), "who")];
+    let table = load(options(tabs(RangeColumns::Prefix(Column::Position(1))), who(2)), &[("a.dat", lines)]);
+    check(&table, &[("10.1.2.3", "64501"), ("10.2.0.1", "64500"), ("11.0.0.1", "-")]);
+
+    let range = || RangeColumns::PrefixLength { prefix: Column::Position(1), length: Column::Position(2) };
+    let lines = b"10.0.0.0\t8\t64500\n10.1.0.0\t16\t64501_64502\n2001:db8::\t32\t7\n10.9.0.0/16\t\t9\n";
+    let table = load(options(tabs(range()), who(3)), &[("a.tsv", lines)]);
+    check(
+        &table,
+        &[("10.1.2.3", "64501_64502"), ("10.2.0.1", "64500"), ("2001:db8::1", "7"), ("10.9.1.1", "9")],
+    );
+    for (line, expected) in [
+        ("10.0.0.0\t33\tx\n", "column 1 and column 2: expected a prefix length of at most 32"),
+        ("10.0.0.1\t8\tx\n", "expected no bits beyond the prefix"),
+        ("10.0.0.0\t\tx\n", "expected a network such as"),
+    ] {
+        let error = try_load(options(tabs(range()), who(3)), &[("a.tsv", line.as_bytes())]).err().unwrap();
+        assert!(error.chain().contains(expected), "{}", error.chain());
+    }
+}
+
+/// First addresses of networks alone would each be the range of that address, and nothing would be found.
+#[test]
+fn networks_without_their_lengths_are_refused() {
+    let lines = b"10.0.0.0,8,a\n10.1.0.0,16,b\n";
+    let error = try_load(prefixes(), &[("a.csv", lines)]).err().unwrap();
+    assert!(error.message().contains("got first addresses of networks alone"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("`length`")), "{error}");
+    let table = load(prefixes(), &[("a.csv", b"10.0.0.0,a\n10.1.0.7,b\n")]);
+    check(&table, &[("10.0.0.0", "a"), ("10.1.0.7", "b"), ("10.1.0.0", "-")]);
+}

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use thalweg_types::{DataType, Value};
+use thalweg_types::{DataType, Error, Value};
 
 use super::{Column, Delimited, Layout, RangeColumns, RangeOptions, RangeTable, ValueColumn};
 
@@ -109,10 +109,14 @@ fn answer(table: &RangeTable, address: &str) -> String {
 }
 
 /// Loads files of these names and contents.
-fn load(mut options: RangeOptions, files: &[(&str, &[u8])]) -> RangeTable {
+fn load(options: RangeOptions, files: &[(&str, &[u8])]) -> RangeTable {
+    try_load(options, files).unwrap_or_else(|error| panic!("{} ({:?})", error.chain(), error.hint()))
+}
+
+fn try_load(mut options: RangeOptions, files: &[(&str, &[u8])]) -> Result<RangeTable, Error> {
     let folder = Folder::new();
     options.files = files.iter().map(|(name, bytes)| folder.write(name, bytes)).collect();
-    RangeTable::load(&options).unwrap_or_else(|error| panic!("{} ({:?})", error.chain(), error.hint()))
+    RangeTable::load(&options)
 }
 
 fn check(table: &RangeTable, answers: &[(&str, &str)]) {

@@ -43,9 +43,11 @@ impl OperatorPlugin for MemberJoinPlugin {
             .map_or_else(|| vec!["mac", "vlan"], |keys| keys.iter().map(String::as_str).collect());
         let (keys, values) = split_columns(check, &columns, &keys)?;
         for field in &keys {
-            if !matches!(field.data_type, DataType::String | DataType::UInt64 | DataType::Int64) {
+            use DataType::{Int64, Ip, String, UInt64};
+
+            if !matches!(field.data_type, String | UInt64 | Int64 | Ip) {
                 let message = format!("key {:?} is of type {}", field.name, field.data_type);
-                check.error("schema", message, Some("keys are string, uint64 or int64".to_owned()));
+                check.error("schema", message, Some("keys are string, uint64, int64 or ip".to_owned()));
                 return None;
             }
         }

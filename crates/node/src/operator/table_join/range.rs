@@ -41,6 +41,11 @@ const OPTIONS: &[KeySpec] = &[
         TEXT,
         "the column with the range as a network (10.0.0.0/8), instead of first and last",
     ),
+    KeySpec::new(
+        "length",
+        TEXT,
+        "with prefix: the column with its length, where that is not behind a slash; without it a whole number called length",
+    ),
 ];
 
 impl OperatorPlugin for RangeJoinPlugin {
@@ -119,8 +124,19 @@ fn delimited(check: &OperatorCheck<'_>, columns: &Schema) -> Option<(Layout, Joi
     };
     let (name, range, values) = match options.text("prefix") {
         Some(prefix) => {
-            let (_, values) = split_columns(check, columns, &[prefix])?;
-            (prefix.to_owned(), RangeColumns::Prefix(column(prefix)), values)
+            let by_itself = columns.field("length").filter(|(_, field)| {
+                matches!(field.data_type, DataType::UInt64 | DataType::Int64) && prefix != "length"
+            });
+            let length = options.text("length").or(by_itself.map(|_| "length"));
+            let (_, values) = match length {
+                None => split_columns(check, columns, &[prefix])?,
+                Some(length) => split_columns(check, columns, &[prefix, length])?,
+            };
+            let range = match length {
+                None => RangeColumns::Prefix(column(prefix)),
+                Some(length) => RangeColumns::PrefixLength { prefix: column(prefix), length: column(length) },
+            };
+            (prefix.to_owned(), range, values)
         }
         None => {
             let first = options.text("first").unwrap_or("first");
