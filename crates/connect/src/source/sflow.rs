@@ -438,7 +438,7 @@ impl Receiver {
             let outline = Outline::of(datagram);
             push(&mut block, now, *sender, outline.records(), datagram);
             // Also of what is dropped below: the gaps are what never came.
-            shared.agents.note(&outline, *sender);
+            shared.agents.note(&outline, *sender, now);
             taken.push((*sender, u64::from(outline.records())));
         }
         if taken.is_empty() {
