@@ -13,6 +13,7 @@ pub(crate) mod agents;
 mod counter_row;
 pub(crate) mod datagram;
 pub(crate) mod decode;
+mod engines;
 mod flow_record;
 pub(crate) mod flow_row;
 pub(crate) mod frame;

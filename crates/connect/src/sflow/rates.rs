@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thalweg_types::{Error, IpNetwork};
 
 use super::xdr::Address;
-use crate::source::udp::network;
+use crate::source::datagrams::network;
 
 /// Rates by agent; the first entry that an agent is in counts.
 #[derive(Clone, Debug, Default)]

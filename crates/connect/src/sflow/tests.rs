@@ -86,7 +86,7 @@ fn settings() -> Settings {
 fn decoded(settings: &Settings, datagrams: &[&[u8]]) -> Decoded {
     let sender = IpAddr::from([10, 0, 0, 9]);
     for datagram in datagrams {
-        settings.agents.note(&datagram::Outline::of(datagram), sender);
+        settings.agents.note(&datagram::Outline::of(datagram), sender, 1_000_000);
     }
     let block = block(100, datagrams.iter().map(|datagram| (1_000_000, sender, *datagram)));
     let range = SeqRange::new(7, 7 + u64::from(block.count));

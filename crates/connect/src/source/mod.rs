@@ -6,6 +6,7 @@
 
 pub mod connections;
 pub(crate) mod cut;
+pub(crate) mod datagrams;
 pub(crate) mod decoder;
 pub mod file;
 pub mod generator;

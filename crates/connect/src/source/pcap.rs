@@ -385,7 +385,7 @@ impl PcapSource {
             let outline = Outline::of(&datagram.payload);
             let records = outline.records();
             push(&mut data, datagram.time, datagram.sender, records, &datagram.payload);
-            self.agents.note(&outline, datagram.sender);
+            self.agents.note(&outline, datagram.sender, datagram.time);
             count += records;
             self.done += 1;
             self.ahead = self.read()?;

@@ -10,8 +10,9 @@ use thalweg_flow::{SourceProgress, Waker};
 use super::*;
 use crate::BuiltSource;
 use crate::source::connections::ConnectionCounts;
+use crate::source::datagrams::{DatagramSource, Listening, network};
 use crate::source::stdin::ReaderSource;
-use crate::source::udp::{UdpSource, network};
+use crate::source::udp;
 
 fn numbers() -> Schema {
     schema("n: int64; name: string?")
@@ -452,9 +453,11 @@ fn addresses_in_use_are_reported_when_built() {
     assert!(error.chain().contains("listen on udp \"nowhere\""));
 }
 
-fn udp(queue: usize, allow: Option<Vec<thalweg_types::IpNetwork>>) -> (UdpSource, UdpSocket) {
+fn udp(queue: usize, allow: Option<Vec<thalweg_types::IpNetwork>>) -> (DatagramSource, UdpSocket) {
     let format = spec("ndjson", &[]).reader(&numbers()).unwrap();
-    let mut source = UdpSource::bind("127.0.0.1:0", format, queue, allow).unwrap();
+    let address = "127.0.0.1:0".to_owned();
+    let listening = Listening { kind: "udp", address, sockets: 1, receive_buffer: None, queue, allow };
+    let mut source = udp::bind(listening, &format).unwrap();
     source.start(Waker::new(|| {})).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(source.address()).unwrap();
@@ -502,6 +505,37 @@ fn datagrams_that_find_the_queue_full_are_counted_for_their_sender() {
     let stats = look();
     assert_eq!((stats.total, stats.senders), (counters, 1), "also after its end");
     assert_eq!(stats.worst, [("127.0.0.1".parse().unwrap(), counters)]);
+}
+
+#[test]
+fn what_the_kernel_drops_is_counted_for_every_source_of_datagrams() {
+    for (kind, format) in [("udp", Some(spec("ndjson", &[]))), ("sflow", None)] {
+        let schema =
+            if format.is_some() { numbers() } else { crate::sflow::decode::outputs()[0].schema.clone() };
+        let entries = [
+            ("listen", text("127.0.0.1:0")),
+            ("receive_buffer", OptionValue::Size(4_096)),
+            ("sockets", OptionValue::Integer(2)),
+        ];
+        let plugin = Registry::builtin().source(kind).cloned().unwrap();
+        let mut built = plugin.build(context(&schema, format, &entries)).unwrap();
+        // Nobody receives yet, so the kernel keeps the first few.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        const SENT: u64 = 200;
+        for _ in 0..SENT {
+            socket.send_to(&[b'x'; 1_000], built.address.unwrap()).unwrap();
+        }
+        built.source.start(Waker::new(|| {})).unwrap();
+        let look = built.source.datagrams().unwrap();
+        let seen = || {
+            let stats = look();
+            (stats.total.datagrams, stats.kernel_drops.unwrap())
+        };
+        super::until("all are received or counted", || seen().0 + seen().1 == SENT);
+        assert!(seen().0 > 0 && seen().1 > 0, "{:?}", seen());
+        let said = thalweg_testing::logs::said_here(|| drop(built));
+        assert!(said.contains("datagrams dropped") && said.contains("receive_buffer"), "{said}");
+    }
 }
 
 #[test]
