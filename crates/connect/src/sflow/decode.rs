@@ -283,7 +283,8 @@ impl SflowDecoder {
             let rate = self.settings.rates.of(sample.agent).unwrap_or(u64::from(rate)).max(1);
             rows.sampling_rate.set(row, rate);
             rows.packets.set(row, rate);
-            if let Some(length) = rows.frame_length.get(row).or_else(|| rows.ip_length.get(row)) {
+            // No frame is shorter than the packet in it: some agents say how much of it they have sampled.
+            if let Some(length) = rows.frame_length.get(row).max(rows.ip_length.get(row)) {
                 rows.bytes.set(row, length.saturating_mul(rate));
             }
         }

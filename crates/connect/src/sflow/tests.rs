@@ -211,6 +211,19 @@ fn an_expanded_sample_and_a_discarded_packet_have_whole_numbers() {
     );
 }
 
+/// Firmware that says how much of a frame it has sampled.
+#[test]
+fn a_frame_is_no_shorter_than_the_packet_in_it() {
+    let mut packet = tcp();
+    packet[2..4].copy_from_slice(&1_500_u16.to_be_bytes());
+    for (frame_length, bytes) in [(132, 150_000), (1_514, 151_400)] {
+        let sample = flow(&[header_of(1, frame_length, &ethernet(0x0800, &packet))]);
+        let rows = flows(&decoded(&settings(), &[&datagram(&[sample]).0]));
+        assert!(rows.contains(&format!("\"bytes\":{bytes},")), "{rows}");
+        assert!(rows.contains(&format!("\"frame_length\":{frame_length},")), "as it was said: {rows}");
+    }
+}
+
 #[test]
 fn a_header_and_the_records_that_say_the_same_are_one_packet() {
     let v4 = Wire::default().u32s([1_500, 17]).bytes(&[192, 0, 2, 7, 192, 0, 2, 8]).u32s([53, 99, 0, 0xb8]);
