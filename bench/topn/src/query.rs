@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
-use thalweg_sql::{Engine, Format, Sql};
+use thalweg_sql::{Arrow, Engine, Format, Sql};
 
 use crate::timed;
 
@@ -47,7 +47,7 @@ impl Query {
     /// As a node answers: from the text to the last byte of Arrow IPC, read.
     pub(crate) fn run_encoded(&self, queries: &Sql) -> Result<Run> {
         self.judged(|| {
-            let chunks = queries.ask_blocking(&self.sql, Format::Arrow)?;
+            let chunks = queries.ask_blocking(&self.sql, Format::Arrow(Arrow::default()))?;
             let bytes = chunks.blocking().collect::<Result<Vec<_>, _>>()?.concat();
             Ok(StreamReader::try_new(bytes.as_slice(), None)?.collect::<Result<Vec<_>, _>>()?)
         })

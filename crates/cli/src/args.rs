@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use thalweg_node::drop_query::DropQuery;
 use thalweg_node::skip::Skip;
-use thalweg_sql::Format;
+use thalweg_sql::{Addresses, Compression, Format};
 
 /// Exact answers about a stream, as of each of its records.
 #[derive(Parser)]
@@ -61,6 +61,12 @@ pub(crate) struct Sql {
     /// How rows are written.
     #[arg(long, default_value = "table", value_parser = Format::ALL.map(|(name, _)| name))]
     pub(crate) format: String,
+    /// Of --format arrow: compression of the buffers.
+    #[arg(long, value_parser = Compression::ALL.map(|(name, _)| name))]
+    pub(crate) compression: Option<String>,
+    /// Of --format arrow: the type of addresses, 16 bytes unless told.
+    #[arg(long, value_parser = Addresses::ALL.map(|(name, _)| name))]
+    pub(crate) addresses: Option<String>,
     /// Memory for sorting, grouping and joining; a node has its own limit.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = thalweg_types::parse_size)]
     pub(crate) memory: u64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_node::tables::CommittedTables;
-use thalweg_sql::{Format, Limits, Sql as Queries};
+use thalweg_sql::{Addresses, Compression, Format, Limits, Sql as Queries};
 use thalweg_table::Catalog;
 use thalweg_types::Error;
 
@@ -23,18 +23,32 @@ pub(crate) fn sql(args: &Sql) -> Outcome {
             .map_err(|error| Failure::Usage(format!("error: read the query from standard input: {error}")))?,
         text => text.to_owned(),
     };
+    let format = format(args)?;
     match (&args.data_dir, &args.node) {
-        (Some(data_dir), None) => of_directory(args, data_dir, &text),
+        (Some(data_dir), None) => of_directory(args, format, data_dir, &text),
         (None, Some(node)) => of_node(args, node, &text),
         // clap asks for one of them.
         _ => Err(Failure::Usage("error: expected --data-dir or --node".to_owned())),
     }
 }
 
-fn of_directory(args: &Sql, data_dir: &Path, text: &str) -> Outcome {
-    let failed = |error: Error| Failure::at_start(&error);
+fn format(args: &Sql) -> Result<Format, Failure> {
     // clap takes no other names.
-    let format = Format::named(&args.format).unwrap_or(Format::Table);
+    match Format::named(&args.format).unwrap_or(Format::Table) {
+        Format::Arrow(mut how) => {
+            how.compression = args.compression.as_deref().and_then(Compression::named).unwrap_or_default();
+            how.addresses = args.addresses.as_deref().and_then(Addresses::named).unwrap_or_default();
+            Ok(Format::Arrow(how))
+        }
+        _ if args.compression.is_some() || args.addresses.is_some() => {
+            Err(Failure::Usage("error: --compression and --addresses need --format arrow".to_owned()))
+        }
+        other => Ok(other),
+    }
+}
+
+fn of_directory(args: &Sql, format: Format, data_dir: &Path, text: &str) -> Outcome {
+    let failed = |error: Error| Failure::at_start(&error);
     let tables = CommittedTables::open(data_dir).map_err(failed)?;
     let limits = Limits {
         memory: args.memory,
@@ -81,7 +95,12 @@ pub(crate) fn work() -> Outcome {
 }
 
 fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {
-    let url = format!("{}/v1/sql?format={}", node.trim_end_matches('/'), args.format);
+    let mut url = format!("{}/v1/sql?format={}", node.trim_end_matches('/'), args.format);
+    for (name, value) in [("compression", &args.compression), ("addresses", &args.addresses)] {
+        if let Some(value) = value {
+            url += &format!("&{name}={value}");
+        }
+    }
     let unreached = |error: reqwest::Error| {
         let mut text = error.to_string();
         let mut source = std::error::Error::source(&error);

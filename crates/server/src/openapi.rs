@@ -294,12 +294,26 @@ fn sql() -> Operation {
     Operation {
         id: "sql",
         summary: "Run one SQL statement that only reads, over the tables of all jobs",
-        parameters: vec![json!({
-            "name": "format",
-            "in": "query",
-            "description": "Wins over `Accept`. Where the query fails after its first rows, the connection is cut",
-            "schema": { "type": "string", "enum": ["json", "ndjson", "csv", "arrow", "table"], "default": "json" },
-        })],
+        parameters: vec![
+            json!({
+                "name": "format",
+                "in": "query",
+                "description": "Wins over `Accept`. Where the query fails after its first rows, the connection is cut",
+                "schema": { "type": "string", "enum": ["json", "ndjson", "csv", "arrow", "table"], "default": "json" },
+            }),
+            json!({
+                "name": "compression",
+                "in": "query",
+                "description": "Of the buffers of an Arrow stream; refused with other formats",
+                "schema": { "type": "string", "enum": ["none", "lz4"], "default": "none" },
+            }),
+            json!({
+                "name": "addresses",
+                "in": "query",
+                "description": "The type of addresses in an Arrow stream: 16 bytes or text; refused with other formats",
+                "schema": { "type": "string", "enum": ["binary", "text"], "default": "binary" },
+            }),
+        ],
         body: Some(json!({
             "text/plain": { "schema": { "type": "string", "description": "The statement" } },
             "application/json": { "schema": {
@@ -308,7 +322,7 @@ fn sql() -> Operation {
         })),
         success: vec![(
             "200",
-            "The rows, as they come. Addresses and times are texts; so are decimals, NaN and infinities in JSON",
+            "The rows, as they come. Addresses and times are texts; so are decimals, NaN and infinities in JSON. Arrow keeps the types",
             Some(json!({
                 "application/json": { "schema": { "type": "array", "items": { "type": "object" } } },
                 "application/x-ndjson": text(),

@@ -3,7 +3,7 @@
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
 //! empty one, and bytes that are no UTF-8 are refused.
 
-use thalweg_sql::Format;
+use thalweg_sql::{Addresses, Compression, Format};
 
 use crate::control::{KeyField, Stop};
 use crate::error::{ApiError, Code};
@@ -96,22 +96,65 @@ pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
     Ok(how)
 }
 
-/// How rows are written: `?format=csv`; `None` leaves it to `Accept`. No other parameter is taken.
-pub(crate) fn format(query: Option<&str>) -> Result<Option<Format>, ApiError> {
-    const HINT: &str = "the parameter is `format`: json, ndjson, csv, arrow or table";
-    let mut format = None;
+/// How rows are written, as far as the URL says.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    format: Option<Format>,
+    compression: Option<Compression>,
+    addresses: Option<Addresses>,
+}
+
+/// How rows are written: `?format=csv`, `?format=arrow&compression=lz4&addresses=text`. No other parameter is taken.
+pub(crate) fn rows(query: Option<&str>) -> Result<Rows, ApiError> {
+    const HINT: &str = "the parameters are `format`: json, ndjson, csv, arrow or table; and of arrow `compression`: none or \
+                        lz4, and `addresses`: binary or text";
+    let mut rows = Rows::default();
     for field in fields(query)? {
-        if field.name != "format" {
-            let message = format!("no parameter {:?}", field.name);
+        let value = field.value.as_deref().unwrap_or_default();
+        let is_known = match field.name.as_str() {
+            "format" => {
+                rows.format = Format::named(value);
+                rows.format.is_some()
+            }
+            "compression" => {
+                rows.compression = Compression::named(value);
+                rows.compression.is_some()
+            }
+            "addresses" => {
+                rows.addresses = Addresses::named(value);
+                rows.addresses.is_some()
+            }
+            other => {
+                let message = format!("no parameter {other:?}");
+                return Err(ApiError::new(Code::InvalidRequest, message).hint(HINT));
+            }
+        };
+        if !is_known {
+            let message = format!("{}={value:?} in the URL", field.name);
             return Err(ApiError::new(Code::InvalidRequest, message).hint(HINT));
         }
-        let name = field.value.as_deref().unwrap_or_default();
-        let known = Format::named(name).ok_or_else(|| {
-            ApiError::new(Code::InvalidRequest, format!("format={name:?} in the URL")).hint(HINT)
-        })?;
-        format = Some(known);
     }
-    Ok(format)
+    Ok(rows)
+}
+
+impl Rows {
+    /// The format; `accepted` is that of `Accept`, which counts where the URL names none.
+    pub(crate) fn format(self, accepted: impl FnOnce() -> Format) -> Result<Format, ApiError> {
+        let Self { format, compression, addresses } = self;
+        match format.unwrap_or_else(accepted) {
+            Format::Arrow(mut how) => {
+                how.compression = compression.unwrap_or(how.compression);
+                how.addresses = addresses.unwrap_or(how.addresses);
+                Ok(Format::Arrow(how))
+            }
+            _ if compression.is_some() || addresses.is_some() => Err(ApiError::new(
+                Code::InvalidRequest,
+                "`compression` and `addresses` in the URL are of Arrow, and another format is asked for",
+            )
+            .hint("add format=arrow, or leave them out: other formats have addresses as texts")),
+            other => Ok(other),
+        }
+    }
 }
 
 /// No parameter at all.

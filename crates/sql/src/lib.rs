@@ -54,7 +54,7 @@ mod workers;
 
 pub use engine::Engine;
 pub use limits::{Exceeded, Limits};
-pub use output::{Chunks, Format, write};
+pub use output::{Addresses, Arrow, Chunks, Compression, Format, write};
 pub use reply::Reply;
 pub use service::Sql;
 pub use statement::check;

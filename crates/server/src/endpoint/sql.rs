@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde::Deserialize;
-use thalweg_sql::{Exceeded, Format};
+use thalweg_sql::{Arrow, Exceeded, Format};
 use thalweg_types::{Class, Error};
 
 use super::queries::{object_of, parsed};
@@ -22,7 +22,7 @@ pub(super) async fn post(app: &App, parts: &Parts, body: &mut Body) -> Result<Re
         ApiError::new(Code::NotFound, "this node answers no SQL")
             .hint("start it with tables: a job with a sink of type `table`")
     })?;
-    let format = params::format(parts.uri.query())?.unwrap_or_else(|| accepted(&parts.headers));
+    let format = params::rows(parts.uri.query())?.format(|| accepted(&parts.headers))?;
     expect_text(&parts.headers, "the statement as text/plain, or {\"sql\": \"SELECT …\"}")?;
     let held = app.bodies.read(&parts.headers, body, app.options.max_text_bytes).await?;
     let text = super::jobs::text_of(&held.bytes, "statement")?;
@@ -83,7 +83,7 @@ fn named(kind: &str) -> Option<Format> {
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => Format::Ndjson,
         "text/csv" => Format::Csv,
         "text/plain" | "text/*" => Format::Table,
-        "application/vnd.apache.arrow.stream" => Format::Arrow,
+        "application/vnd.apache.arrow.stream" => Format::Arrow(Arrow::default()),
         _ => return None,
     })
 }
@@ -101,7 +101,7 @@ mod tests {
             ("Text/CSV; header=present", Format::Csv),
             ("text/html, text/plain;q=0.5, application/x-ndjson;q=0.8", Format::Ndjson),
             ("text/csv;q=0, text/plain;q=0.1", Format::Table),
-            ("application/vnd.apache.arrow.stream, */*", Format::Arrow),
+            ("application/vnd.apache.arrow.stream, */*", Format::Arrow(Arrow::default())),
             ("image/png", Format::Json),
             ("text/csv;q=much", Format::Csv),
         ] {

@@ -95,6 +95,8 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
+    /// The same, where it came in chunks.
+    pub(crate) bytes: Vec<u8>,
     /// Whether the body came to its end.
     pub(crate) is_whole: bool,
 }
@@ -176,7 +178,7 @@ impl Connection {
             let (name, value) = line.split_once(':').unwrap();
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
-        let mut reply = Reply { status, headers, body: String::new(), is_whole: true };
+        let mut reply = Reply { status, headers, body: String::new(), bytes: vec![], is_whole: true };
         let length = reply.header("content-length").map_or(0, |length| length.parse().unwrap());
         if length > 0 && !is_head {
             let mut body = vec![0; length];
@@ -186,6 +188,7 @@ impl Connection {
         if reply.header("transfer-encoding") == Some("chunked") && !is_head {
             let (body, is_whole) = self.chunks();
             reply.body = String::from_utf8_lossy(&body).into_owned();
+            reply.bytes = body;
             reply.is_whole = is_whole;
         }
         Some(reply)

@@ -1,9 +1,14 @@
 //! `POST /v1/sql`
 
+use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::{Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray,
+};
+use arrow_ipc::reader::StreamReader;
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use serde_json::json;
 use thalweg_sql::{Engine, Limits};
@@ -21,15 +26,19 @@ const ENDLESS: &str =
 
 const ROWS: &str = "SELECT x FROM generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y)";
 
-/// One table of two rows.
+/// A table of two rows; and one of a hundred, which are a part of 20,000.
 struct Tables;
 
 impl Catalog for Tables {
     fn tables(&self) -> Result<Vec<TableName>, Error> {
-        Ok(vec![TableName { job: "net".to_owned(), table: "flows".to_owned() }])
+        let name = |table: &str| TableName { job: "net".to_owned(), table: table.to_owned() };
+        Ok(vec![name("flows"), name("names")])
     }
 
     fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
+        if name.table == "names" {
+            return Ok(Some(snapshot(name, names())));
+        }
         let schema = Arc::new(Schema::new(vec![
             Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, None), false),
             Field::new("bytes", DataType::Int64, true),
@@ -37,16 +46,32 @@ impl Catalog for Tables {
         let times = TimestampMicrosecondArray::from(vec![1_700_000_000_000_000, 1_700_000_000_500_000]);
         let bytes = Int64Array::from(vec![Some(7), None]);
         let rows = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(times), Arc::new(bytes)]);
-        Ok(Some(Snapshot {
-            name: name.clone(),
-            schema,
-            time: 0,
-            files: vec![],
-            complete_from: None,
-            fresh: vec![rows.expect("two columns")],
-            rollups: vec![],
-        }))
+        Ok(Some(snapshot(name, rows.expect("two columns"))))
     }
+}
+
+fn snapshot(name: &TableName, rows: RecordBatch) -> Snapshot {
+    Snapshot {
+        name: name.clone(),
+        schema: rows.schema(),
+        time: 0,
+        files: vec![],
+        complete_from: None,
+        fresh: vec![rows],
+        rollups: vec![],
+    }
+}
+
+fn names() -> RecordBatch {
+    let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3];
+    let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![1_700_000_000_000_000; 20_000]));
+    let addresses: ArrayRef = Arc::new(
+        FixedSizeBinaryArray::try_from_iter(std::iter::repeat_n(address, 20_000)).expect("addresses"),
+    );
+    let names: ArrayRef =
+        Arc::new(StringViewArray::from_iter_values((0..20_000).map(|n| format!("a-long-name-{n:028}"))));
+    let rows = RecordBatch::try_from_iter([("time", times), ("addr", addresses), ("name", names)]);
+    rows.expect("three columns").slice(1_000, 100)
 }
 
 fn site(limits: Limits) -> Site {
@@ -92,6 +117,42 @@ fn rows_come_in_the_format_that_is_asked_for() {
         assert!(reply.is_whole && reply.body.starts_with(begin), "{reply:?}");
     }
     assert_eq!(site.post(PATH, "SELECT 1 WHERE false").json(), json!([]));
+}
+
+#[test]
+fn arrow_has_only_its_rows_and_is_as_asked_for() {
+    const NAMES: &str = "SELECT addr, name FROM names";
+    let site = site(Limits::default());
+    let batches = |bytes: Vec<u8>| -> Vec<RecordBatch> {
+        StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect()
+    };
+    let plain = site.post(&format!("{PATH}?format=arrow"), NAMES).bytes;
+    // An address, a view and a name of 40 bytes.
+    assert!(plain.len() < 100 * (16 + 16 + 40) + 2_048, "{} bytes", plain.len());
+    let expected = names().project(&[1, 2]).unwrap();
+    assert_eq!(batches(plain.clone())[0].columns(), expected.columns());
+
+    let packed = site.post(&format!("{PATH}?format=arrow&compression=lz4&addresses=binary"), NAMES).bytes;
+    assert!(packed.len() < plain.len() / 2, "{} bytes", packed.len());
+    assert_eq!(batches(packed)[0].columns(), expected.columns());
+
+    let accept = "Accept: application/vnd.apache.arrow.stream\r\n";
+    let reply =
+        site.call("POST", &format!("{PATH}?compression=none&addresses=text"), accept, NAMES.as_bytes());
+    let texts = batches(reply.bytes).remove(0);
+    assert_eq!(texts.column(0).as_string::<i32>().value(99), "10.1.2.3");
+    assert_eq!(texts.column(1), expected.column(1));
+
+    for query in [
+        "format=arrow&compression=zip",
+        "format=arrow&compression",
+        "format=arrow&addresses=TEXT",
+        "format=csv&compression=lz4",
+        "format=json&addresses=text",
+        "addresses=binary",
+    ] {
+        site.post(&format!("{PATH}?{query}"), NAMES).expect_error(400, "invalid_request");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use arrow_schema::{DataType, TimeUnit};
 use thalweg_types::{Error, civil_from_days};
 
 /// Bytes of an address.
-const ADDRESS: i32 = 16;
+pub(super) const ADDRESS: i32 = 16;
 
 /// Whether numbers of a type are lined up to the right.
 pub(super) fn is_number(kind: &DataType) -> bool {

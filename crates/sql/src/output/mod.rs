@@ -19,6 +19,7 @@ use thalweg_types::Error;
 
 use crate::reply::Reply;
 
+pub use arrow::{Addresses, Arrow, Compression};
 pub(crate) use cell::address;
 pub use chunks::Chunks;
 #[cfg(target_os = "linux")]
@@ -27,7 +28,7 @@ pub(crate) use chunks::Piece;
 /// How a reply is written.
 ///
 /// Addresses are written as addresses, times as ISO 8601 in UTC with `Z`, bytes as hexadecimal digits; except in
-/// [`Format::Arrow`], which keeps the types.
+/// [`Format::Arrow`], which keeps the types unless it is told to write addresses as texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// Columns that line up, with a head.
@@ -39,7 +40,7 @@ pub enum Format {
     /// One object a line, as in [`Format::Json`].
     Ndjson,
     /// A stream of Arrow IPC.
-    Arrow,
+    Arrow(Arrow),
 }
 
 impl Format {
@@ -49,13 +50,13 @@ impl Format {
         ("csv", Format::Csv),
         ("json", Format::Json),
         ("ndjson", Format::Ndjson),
-        ("arrow", Format::Arrow),
+        ("arrow", Format::Arrow(Arrow { compression: Compression::None, addresses: Addresses::Binary })),
     ];
 
     /// The format of a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
+        find(&Self::ALL, name)
     }
 
     /// The content type of the format.
@@ -66,9 +67,13 @@ impl Format {
             Format::Csv => "text/csv; charset=utf-8",
             Format::Json => "application/json",
             Format::Ndjson => "application/x-ndjson",
-            Format::Arrow => "application/vnd.apache.arrow.stream",
+            Format::Arrow(_) => "application/vnd.apache.arrow.stream",
         }
     }
+}
+
+fn find<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
+    all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
 /// Makes bytes of batches of one schema. The calls come in the order `head`, `batch` and `batch` again, `end`.
@@ -84,7 +89,7 @@ pub(crate) fn encoder(schema: &SchemaRef, format: Format) -> Box<dyn Encode> {
         Format::Csv => Box::new(csv::Csv::new(schema)),
         Format::Json => Box::new(json::Json::array(schema)),
         Format::Ndjson => Box::new(json::Json::lines(schema)),
-        Format::Arrow => Box::new(arrow::Ipc::new(schema)),
+        Format::Arrow(how) => Box::new(arrow::Ipc::new(schema, how)),
     }
 }
 

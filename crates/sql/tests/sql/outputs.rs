@@ -3,9 +3,10 @@
 use std::io::Cursor;
 
 use arrow_array::Array;
+use arrow_array::cast::AsArray;
 use arrow_ipc::reader::StreamReader;
 use futures_util::StreamExt;
-use thalweg_sql::{Format, Limits};
+use thalweg_sql::{Addresses, Arrow, Compression, Format, Limits};
 
 use crate::fake::{Flow, START, World, world};
 
@@ -89,13 +90,25 @@ fn arrow_keeps_the_types() {
     let reply = world.reply(COLUMNS).unwrap();
     let schema = reply.schema().clone();
     let mut bytes = Vec::new();
-    thalweg_sql::write(reply, Format::Arrow, &mut bytes).unwrap();
+    thalweg_sql::write(reply, Format::Arrow(Arrow::default()), &mut bytes).unwrap();
     let reader = StreamReader::try_new(Cursor::new(bytes), None).unwrap();
     assert_eq!(reader.schema().fields(), schema.fields());
     let batches: Vec<_> = reader.map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 3);
     assert_eq!(batches[0].column(1).data_type(), &arrow_schema::DataType::FixedSizeBinary(16));
     assert!(batches[0].column(1).is_valid(0));
+}
+
+#[test]
+fn arrow_has_addresses_as_texts_and_lz4_on_request() {
+    let world = odd_rows();
+    let how = Arrow { compression: Compression::Lz4, addresses: Addresses::Text };
+    let mut bytes = Vec::new();
+    thalweg_sql::write(world.reply(COLUMNS).unwrap(), Format::Arrow(how), &mut bytes).unwrap();
+    let batches: Vec<_> =
+        StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
+    let addresses: Vec<_> = batches.iter().flat_map(|batch| batch.column(1).as_string::<i32>()).collect();
+    assert_eq!(addresses, [Some("10.1.2.3"), Some("2001:db8::1"), None]);
 }
 
 #[test]
