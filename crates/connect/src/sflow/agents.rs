@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_flow::{AgentCounts, AgentStats};
 use thalweg_types::{Micros, ip_octets};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::datagram::{Head, Outline, Stranger};
 use super::engines::Engines;
@@ -21,6 +21,9 @@ const MAX_AGENTS: usize = 65_536;
 /// Agents that are shown apart.
 const SHOWN_AGENTS: usize = 100;
 
+/// Samples of a datagram: each takes eight bytes at least. What says that it holds more is damaged.
+const MOST_SAMPLES: u32 = 8_192;
+
 /// Counts by agent, shared between receiver, decode tasks and whoever shows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents(Arc<Mutex<Counted>>);
@@ -29,6 +32,8 @@ pub(crate) struct Agents(Arc<Mutex<Counted>>);
 struct Counted {
     total: AgentCounts,
     by_agent: BTreeMap<Address, AgentCounts>,
+    /// Samples that datagrams announce and do not hold: they were cut.
+    missing: u64,
     engines: Engines,
 }
 
@@ -45,6 +50,7 @@ impl Agents {
     fn received(&self, agent: Address, head: &Head, samples: u32, time: Micros) {
         let mut counted = self.counted();
         let lost = counted.engines.gap(agent, head, time);
+        counted.missing += u64::from(head.samples.saturating_sub(samples).min(MOST_SAMPLES));
         counted.update(agent, |counts| {
             counts.datagrams += 1;
             counts.samples += u64::from(samples);
@@ -95,18 +101,23 @@ impl Agents {
 impl Drop for Counted {
     /// Whoever looks at them last, all tasks have counted.
     fn drop(&mut self) {
-        let total = self.total;
-        if total.datagrams > 0 {
-            info!(
-                datagrams = total.datagrams,
-                samples = total.samples,
-                agents = self.by_agent.len(),
-                lost = total.lost,
-                malformed = total.malformed,
-                unknown = total.unknown,
-                netflow = total.netflow,
-                "samples of all agents"
+        let AgentCounts { datagrams, samples, lost, malformed, unknown, netflow } = self.total;
+        let (agents, missing) = (self.by_agent.len(), self.missing);
+        if lost + malformed + unknown + netflow + missing > 0 {
+            warn!(
+                datagrams,
+                samples,
+                agents,
+                lost,
+                missing,
+                malformed,
+                unknown,
+                netflow,
+                "samples of all agents: datagrams were lost on their way, samples are missing in those that were cut, \
+                 or some could not be read"
             );
+        } else if datagrams > 0 {
+            info!(datagrams, samples, agents, "samples of all agents");
         }
     }
 }

@@ -236,6 +236,12 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Whether it is one of several IP fragments.
+    pub(crate) fn is_fragment(&self) -> bool {
+        let fragment = self.ip.and_then(|ip| ip.fragment);
+        fragment.is_some_and(|fragment| fragment.more || fragment.offset != 0)
+    }
+
     /// Destination port and payload of a datagram, as far as it is there.
     pub(crate) fn udp(&self) -> Option<(u16, &'a [u8])> {
         let ip = self.ip?;
@@ -260,6 +266,11 @@ impl<'a> Packet<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether packets of a capture with this link type can be read.
+pub(crate) fn is_known_link(link: i32) -> bool {
+    link_packet(link, &[]).is_some()
 }
 
 /// A packet of a capture with this link type; `None` where that is not known here.

@@ -6,7 +6,7 @@ use std::path::Path;
 use thalweg_flow::{Poll, ReplayRun, Waker};
 use thalweg_types::{Error, SeqRange};
 
-use super::{context, options, path_value, poll_all, poll_to_end, text};
+use super::{context, gzip, options, paths_value, poll_all, poll_to_end, text};
 use crate::sflow::decode::outputs;
 use crate::{BuiltSource, OptionValue, Registry, SourcePlugin};
 
@@ -29,10 +29,23 @@ fn datagram(sequence: u32, samples: u32) -> Vec<u8> {
 
 /// The sequence numbers of the flow samples in what a source gives.
 fn sequences(built: &mut BuiltSource, samples: u64) -> Vec<u64> {
-    let decoder = (built.decoder)(&super::task()).unwrap();
-    let mut decoder = decoder;
+    let blocks = poll_all(&mut *built.source, samples);
+    numbers_in(built, blocks)
+}
+
+/// The same of what it still gives until its end.
+fn rest(built: &mut BuiltSource) -> Vec<u64> {
+    let mut blocks = Vec::new();
+    while let Poll::Block(block) = built.source.poll(1, 0).unwrap() {
+        blocks.push(block);
+    }
+    numbers_in(built, blocks)
+}
+
+fn numbers_in(built: &BuiltSource, blocks: Vec<thalweg_flow::RawBlock>) -> Vec<u64> {
+    let mut decoder = (built.decoder)(&super::task()).unwrap();
     let mut found = Vec::new();
-    for block in poll_all(&mut *built.source, samples) {
+    for block in blocks {
         let range = SeqRange::new(block.first, block.first + u64::from(block.count));
         let decoded = decoder.decode(&block, range, 0).unwrap();
         let column = decoded.records.records().column_by_name("sequence").unwrap().clone();
@@ -183,7 +196,7 @@ fn capture(kind: Kind, packets: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn replaying(path: &Path, entries: &[(&str, OptionValue)]) -> Result<BuiltSource, Error> {
-    let path = [("path", path_value(path))];
+    let path = [("path", paths_value([path]))];
     build("pcap", &[&path, entries].concat())
 }
 
@@ -269,7 +282,7 @@ fn a_capture_that_was_cut_ends_before_the_packet_and_what_is_none_is_refused() {
         let mut built = replaying(&path, &[]).unwrap();
         assert_eq!(sequences(&mut built, u64::MAX), [100, 101, 200]);
     });
-    assert!(said.contains("the capture ends within a packet"), "{said}");
+    assert!(said.contains("the capture ends within a packet or is damaged"), "{said}");
     for length in 0..whole.len() {
         std::fs::write(&path, &whole[..length]).unwrap();
         if let Ok(mut built) = replaying(&path, &[]) {
@@ -286,4 +299,142 @@ fn a_capture_that_was_cut_ends_before_the_packet_and_what_is_none_is_refused() {
     std::fs::write(&path, wifi).unwrap();
     let error = replaying(&path, &[]).err().unwrap().to_string();
     assert!(error.contains("link type 105"), "{error}");
+}
+
+/// Words of a block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = 12 + body.len().next_multiple_of(4);
+    let mut block = [kind.to_le_bytes(), (length as u32).to_le_bytes()].concat();
+    block.extend(body);
+    block.resize(length - 4, 0);
+    block.extend((length as u32).to_le_bytes());
+    block
+}
+
+fn body(words: &[u32], data: &[u8]) -> Vec<u8> {
+    [&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()[..], data].concat()
+}
+
+/// What a source says until and at its end, and the samples that it gives.
+fn told(path: &Path) -> (Vec<u64>, String) {
+    let mut found = Vec::new();
+    let said = thalweg_testing::logs::said_here(|| {
+        let mut built = replaying(path, &[]).unwrap();
+        found = sequences(&mut built, u64::MAX);
+    });
+    (found, said)
+}
+
+#[test]
+fn captures_are_unpacked_and_what_is_good_of_a_damaged_one_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap.gz");
+    for kind in [Kind::Little, Kind::BigNano, Kind::Pcapng] {
+        let whole = capture(kind, &three());
+        let all = [100, 101, 200, 300, 301, 302];
+        std::fs::write(&path, gzip(&whole)).unwrap();
+        let mut built = replaying(&path, &[]).unwrap();
+        assert_eq!(sequences(&mut built, u64::MAX), all);
+        assert_eq!(built.source.progress().map(|now| Some(now.done) == now.total), Some(true));
+        let members = [gzip(&whole[..30]), gzip(b""), gzip(&whole[30..])].concat();
+        std::fs::write(&path, &members).unwrap();
+        assert_eq!(told(&path).0, all, "two members");
+        for rest in [vec![0xee; 5], vec![0xee; 700], vec![0; 64]] {
+            std::fs::write(&path, [&whole[..], &rest].concat()).unwrap();
+            let (found, said) = told(&path);
+            assert_eq!(found, all, "{} bytes of garbage", rest.len());
+            assert!(said.contains("is left out") || rest == [0; 64], "{said}");
+            std::fs::write(&path, [&members[..], &rest].concat()).unwrap();
+            assert_eq!(told(&path).0, all, "{} bytes of garbage behind gzip", rest.len());
+        }
+        let packed = gzip(&whole);
+        for length in 0..packed.len() {
+            std::fs::write(&path, &packed[..length]).unwrap();
+            if replaying(&path, &[]).is_ok() {
+                assert!(all.starts_with(&told(&path).0));
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_of_every_kind_are_read_and_foreign_ones_are_counted() {
+    const NETLINK: u32 = 253;
+    let data = |number| packet(&datagram(number, 1), 6_343);
+    let enhanced = |interface, number, cut: usize| {
+        let data = data(number);
+        let lengths = [(data.len() - cut) as u32, data.len() as u32];
+        block(6, &body(&[interface, 0, 1_000, lengths[0], lengths[1]], &data[..data.len() - cut]))
+    };
+    let old = {
+        let data = data(3);
+        block(2, &body(&[0, 0, 2_000, data.len() as u32, data.len() as u32], &data))
+    };
+    let mut wrong = enhanced(0, 9, 0);
+    wrong[20..24].copy_from_slice(&9_999_u32.to_le_bytes());
+    let interface = |link: u32| block(1, &body(&[link, 65_535], &[]));
+    let file = [
+        block(0x0a0d_0d0a, &body(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX], &[])),
+        interface(101),
+        interface(NETLINK),
+        enhanced(0, 1, 0),
+        enhanced(1, 2, 0),
+        enhanced(7, 2, 0),
+        wrong,
+        old,
+        block(3, &body(&[data(4).len() as u32], &data(4))),
+        block(0x4000_0bad, &[1, 2, 3]),
+        enhanced(0, 5, 3),
+        enhanced(0, 6, 0),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcapng");
+    std::fs::write(&path, file.concat()).unwrap();
+    let (found, said) = told(&path);
+    assert_eq!(found, [100, 300, 400, 600]);
+    for count in ["cut=1", "foreign=1", "link_types={253}", "no_interface=1", "malformed=1"] {
+        assert!(said.contains(count), "{count}: {said}");
+    }
+}
+
+#[test]
+fn captures_are_read_one_behind_the_other_and_a_job_goes_on_with_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, numbers: &[u32]| {
+        let packets: Vec<_> = numbers.iter().map(|number| packet(&datagram(*number, 1), 6_343)).collect();
+        std::fs::write(folder.path().join(name), capture(Kind::Little, &packets)).unwrap();
+    };
+    let reading = || build("pcap", &[("path", paths_value([folder.path()]))]).unwrap();
+    write("a.pcap", &[1, 2]);
+    write("c.pcap", &[5, 6]);
+    std::fs::write(folder.path().join("b.pcap"), "").unwrap();
+    assert_eq!(sequences(&mut reading(), u64::MAX), [100, 200, 500, 600]);
+
+    // At every place, with what came meanwhile after what was known.
+    for given in 0..=4_u64 {
+        let mut first = reading();
+        for _ in 0..given {
+            assert!(matches!(first.source.poll(1, 0).unwrap(), Poll::Block(_)));
+        }
+        let position = first.source.position();
+        assert_eq!(position.next, given);
+        write("aa.pcap", &[3, 4]);
+        let mut second = reading();
+        second.source.restore(&position).unwrap();
+        let all = [100, 200, 500, 600, 300, 400];
+        assert_eq!(rest(&mut second), all[given as usize..], "after {given}");
+        let end = second.source.position();
+        let mut third = reading();
+        third.source.restore(&end).unwrap();
+        assert_eq!(rest(&mut third), [0_u64; 0]);
+        // One that grew is read on, one that was moved is known.
+        write("c.pcap", &[5, 6, 7]);
+        std::fs::rename(folder.path().join("a.pcap"), folder.path().join("z.pcap")).unwrap();
+        let mut fourth = reading();
+        fourth.source.restore(&end).unwrap();
+        assert_eq!(rest(&mut fourth), [700]);
+        write("c.pcap", &[5, 6]);
+        std::fs::rename(folder.path().join("z.pcap"), folder.path().join("a.pcap")).unwrap();
+        std::fs::remove_file(folder.path().join("aa.pcap")).unwrap();
+    }
 }

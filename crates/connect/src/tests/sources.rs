@@ -258,7 +258,7 @@ fn a_pipe_is_opened_without_its_writer_and_ends_after_it() {
     let mut built = build("file", spec("csv", &[]), &[path_option(&path)]).unwrap();
     built.source.drain();
     assert!(matches!(built.source.poll(1 << 18, ARRIVAL), Ok(Poll::End)));
-    let error = build("pcap", spec("ndjson", &[]), &[("path", path_value(&path))]).err().unwrap();
+    let error = build("pcap", spec("ndjson", &[]), &[("path", paths_value([&path]))]).err().unwrap();
     assert!(error.message().contains("expected a file, got a pipe"), "{error}");
 }
 

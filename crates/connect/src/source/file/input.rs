@@ -17,7 +17,7 @@ const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
 const PACKED_READ: usize = 64 << 10;
 
 /// An open file that is read from some place on.
-pub(super) struct Input {
+pub(in crate::source) struct Input {
     file: Arc<File>,
     unpacked: Option<Unpacked>,
 }
@@ -45,7 +45,7 @@ fn unpacked(file: &Arc<File>) -> Unpacked {
 impl Input {
     /// # Errors
     /// Where its first bytes cannot be read.
-    pub(super) fn new(file: File, metadata: &Metadata) -> Result<Self> {
+    pub(in crate::source) fn new(file: File, metadata: &Metadata) -> Result<Self> {
         let file = Arc::new(file);
         let is_packed = metadata.is_file() && {
             let mut begin = [0; GZIP.len()];
@@ -58,21 +58,21 @@ impl Input {
         Ok(Self { file, unpacked })
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(in crate::source) fn file(&self) -> &File {
         &self.file
     }
 
-    pub(super) fn is_packed(&self) -> bool {
+    pub(in crate::source) fn is_packed(&self) -> bool {
         self.unpacked.is_some()
     }
 
     /// Bytes of the file that were read, where that is not the place in what it holds.
-    pub(super) fn packed_bytes(&self) -> Option<u64> {
+    pub(in crate::source) fn packed_bytes(&self) -> Option<u64> {
         self.unpacked.as_ref().map(|unpacked| unpacked.get_ref().get_ref().at)
     }
 
     /// What the file holds, from anywhere.
-    pub(super) fn contents(&self) -> Contents<'_> {
+    pub(in crate::source) fn contents(&self) -> Contents<'_> {
         Contents { file: &self.file, is_packed: self.is_packed() }
     }
 
@@ -80,7 +80,7 @@ impl Input {
     ///
     /// # Errors
     /// Where they cannot be read, or unpacked.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+    pub(in crate::source) fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         match &mut self.unpacked {
             None => (&*self.file).read(buffer),
             Some(unpacked) => unpacked.read(buffer),
@@ -89,7 +89,7 @@ impl Input {
 
     /// # Errors
     /// As for [`Input::read`].
-    pub(super) fn go_to(&mut self, place: u64) -> Result<()> {
+    pub(in crate::source) fn go_to(&mut self, place: u64) -> Result<()> {
         match &mut self.unpacked {
             None => (&*self.file).seek(SeekFrom::Start(place)).map(drop),
             Some(there) => {
@@ -101,7 +101,7 @@ impl Input {
 }
 
 /// What a file holds.
-pub(super) struct Contents<'a> {
+pub(in crate::source) struct Contents<'a> {
     file: &'a Arc<File>,
     is_packed: bool,
 }
@@ -111,7 +111,7 @@ impl Contents<'_> {
     ///
     /// # Errors
     /// Where they cannot be read, or unpacked.
-    pub(super) fn bytes_at(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+    pub(in crate::source) fn bytes_at(&self, at: u64, len: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len as usize);
         if self.is_packed {
             let mut unpacked = unpacked(self.file);
@@ -130,7 +130,7 @@ impl Contents<'_> {
     ///
     /// # Errors
     /// As for [`Contents::bytes_at`].
-    pub(super) fn reaches(&self, place: u64) -> Result<bool> {
+    pub(in crate::source) fn reaches(&self, place: u64) -> Result<bool> {
         if !self.is_packed {
             return Ok(self.file.metadata()?.len() >= place);
         }

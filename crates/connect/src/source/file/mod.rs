@@ -36,6 +36,7 @@ use std::time::Duration;
 use thalweg_flow::Source;
 use thalweg_types::Error;
 
+pub(super) use self::input::Input;
 pub(super) use self::known::BEFORE;
 use self::many::FilesSource;
 use self::one::FileSource;
