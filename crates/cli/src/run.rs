@@ -69,7 +69,11 @@ pub(crate) fn run(args: Run) -> Outcome {
     if let Some(door) = door {
         door.close();
     }
-    conclude(&node, &running, &ends, signals.count())
+    let (summary, outcome) = conclude(&node, &running, &ends, signals.count());
+    // What sources have to say at their end comes before the last line.
+    drop((running, node));
+    talk(&summary);
+    outcome
 }
 
 /// Starts the jobs one after the other, on a thread that is left behind where a start does not end: what a job names may be
@@ -266,8 +270,13 @@ fn wait(
     ends.into_iter().flatten().collect()
 }
 
-/// The summary, as the last line, and the exit code.
-fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: usize) -> Outcome {
+/// The summary, which is the last line, and the exit code.
+fn conclude(
+    node: &Node,
+    running: &[Arc<RunningJob>],
+    ends: &[JobEnd],
+    signals: usize,
+) -> (String, Outcome) {
     for (job, end) in running.iter().zip(ends) {
         if end.summary.rejects > 0 {
             tell_rejects(node, job);
@@ -291,20 +300,20 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
     // What was ended from outside has not had all of its input.
     let ended = running.iter().zip(ends).filter(|(_, end)| signals == 0 && end.state == JobState::Done);
     let refused: Vec<String> = ended.flat_map(|(job, _)| too_many_rejects(job)).collect();
-    match refused.is_empty() {
-        true => talk(&total.to_string()),
-        false => talk(&format!(
+    let summary = match refused.is_empty() {
+        true => total.to_string(),
+        false => format!(
             "{total} error={:?}",
             format!("{}; `reject_limit` of a source says how many are all right", refused.join(", "))
-        )),
-    }
-
+        ),
+    };
     if ends.iter().any(|end| end.class() == Some(Class::Corrupt)) {
-        return Err(Failure::Damaged(String::new()));
+        return (summary, Err(Failure::Damaged(String::new())));
     }
     let failed = failed_sync().is_some() || ends.iter().any(|end| end.failure().is_some());
     let aborted = signals > 1 && ends.iter().any(|end| end.state == JobState::Aborted);
-    if failed || aborted || !refused.is_empty() { Err(Failure::Run(String::new())) } else { Ok(()) }
+    let is_good = !failed && !aborted && refused.is_empty();
+    (summary, if is_good { Ok(()) } else { Err(Failure::Run(String::new())) })
 }
 
 /// Sources of a job of whose records too many were rejects for its answers to be taken as those of its input, where nobody
@@ -317,7 +326,7 @@ fn too_many_rejects(job: &RunningJob) -> Vec<String> {
     let refused = unlimited.filter_map(|(source, stats)| {
         let count = *rejects.get(&*source.name)?;
         let is_much = count as f64 > MOST_REJECTS * stats.records as f64;
-        let is_much = is_much && (count >= FEW_REJECTS || count == stats.records);
+        let is_much = is_much && (count >= FEW_REJECTS || (count > 1 && count == stats.records));
         is_much.then(|| format!("{count} of {} records of source {} are rejects", stats.records, source.name))
     });
     refused.collect()
@@ -326,7 +335,7 @@ fn too_many_rejects(job: &RunningJob) -> Vec<String> {
 /// The share of a source's records that may be rejects where nothing else is said.
 const MOST_REJECTS: f64 = 0.01;
 
-/// Fewer say little about a share, unless they are all there is.
+/// Fewer say little about a share, unless they are all of several records.
 const FEW_REJECTS: u64 = 10;
 
 /// How many commits there were, for how long their markers stopped a task, and the most processor time of one.
