@@ -271,12 +271,7 @@ fn wait(
 }
 
 /// The summary, which is the last line, and the exit code.
-fn conclude(
-    node: &Node,
-    running: &[Arc<RunningJob>],
-    ends: &[JobEnd],
-    signals: usize,
-) -> (String, Outcome) {
+fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: usize) -> (String, Outcome) {
     for (job, end) in running.iter().zip(ends) {
         if end.summary.rejects > 0 {
             tell_rejects(node, job);
