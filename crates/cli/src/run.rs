@@ -413,7 +413,7 @@ sinks:
         for part in ["operator \"op\"", "at record a@1 panicked: ", "bang is no text"] {
             assert!(told.contains(part), "{part:?} is missing in {told}");
         }
-        let failure = conclude(&node, &running, &ends, 0).expect_err("the job has failed");
+        let failure = conclude(&node, &running, &ends, 0).1.expect_err("the job has failed");
         assert_eq!(failure.tell(), ExitCode::from(1));
     }
 }
