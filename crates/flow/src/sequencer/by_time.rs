@@ -210,6 +210,10 @@ impl Sequencer {
         let (block_bytes, now) = (self.options.block_bytes, self.clock.now());
         let feed = &mut self.feeds[index];
         let Some(scouts) = &mut feed.scouts else { return Ok(true) };
+        let is_known = |scout: &Scout| !matches!(scout.head, Head::Unknown);
+        if scouts.left.as_ref().is_some_and(|left| left.iter().all(is_known)) {
+            return Ok(true);
+        }
         let mut open = scouts.open();
         let left = match &mut scouts.left {
             Some(left) => left,
@@ -220,7 +224,7 @@ impl Sequencer {
         };
         let mut has_ended = false;
         for scout in left.iter_mut() {
-            if !matches!(scout.head, Head::Unknown) {
+            if is_known(scout) {
                 continue;
             }
             feed.woken.store(false, Ordering::Release);
