@@ -170,6 +170,11 @@ impl Expr {
         Self { node: Node::Field(vec![name.into()]), span }
     }
 
+    /// A reference to a field, or to a member of one.
+    pub fn path(names: Vec<String>, span: Range<usize>) -> Self {
+        Self { node: Node::Field(names), span }
+    }
+
     /// `CASE WHEN condition THEN value END`, which is null where the condition is not true; without a value TRUE or null.
     #[must_use]
     pub fn when(condition: &Self, value: Option<&Self>) -> Self {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use thalweg_connect::SourceTime;
+use thalweg_expr::Expr;
 use thalweg_types::{Error, LatePolicy, format_duration};
 
 use crate::diagnostic::nearest;
@@ -86,7 +87,7 @@ fn describe_operator(out: &mut String, operator: &CheckedOperator) {
     if let Some(spec) = &operator.prepared.metrics {
         for (index, stage) in spec.stages.iter().enumerate() {
             let part = &operator.prepared.parts[index];
-            describe_stage(out, spec, stage, operator.part_tasks(part.tasks), part.tasks);
+            describe_stage(out, stage, operator.part_tasks(part.tasks), part.tasks);
         }
     } else {
         for output in &operator.prepared.outputs {
@@ -128,7 +129,7 @@ fn policy(late: LatePolicy) -> &'static str {
     }
 }
 
-fn describe_stage(out: &mut String, spec: &MetricsSpec, stage: &StageSpec, count: u32, kind: Tasks) {
+fn describe_stage(out: &mut String, stage: &StageSpec, count: u32, kind: Tasks) {
     match kind {
         Tasks::Partitions => {
             let s = if count == 1 { "" } else { "s" };
@@ -137,12 +138,12 @@ fn describe_stage(out: &mut String, spec: &MetricsSpec, stage: &StageSpec, count
         _ => writeln!(out, "  stage {}: one task", stage.label).expect(NEVER_FAILS),
     }
     for query in &stage.queries {
-        writeln!(out, "    query {}: {}", query.name, plan(spec, query)).expect(NEVER_FAILS);
+        writeln!(out, "    query {}: {}", query.name, plan(query)).expect(NEVER_FAILS);
     }
 }
 
 /// `window -> filter -> group by -> aggregates` of one query.
-fn plan(spec: &MetricsSpec, query: &StageQuery) -> String {
+fn plan(query: &StageQuery) -> String {
     let parsed = &query.query;
     let mut plan = format!("window {}", parsed.window);
     if parsed.delay != 0 {
@@ -151,8 +152,11 @@ fn plan(spec: &MetricsSpec, query: &StageQuery) -> String {
     if let Some(filter) = &parsed.filter {
         write!(plan, " -> filter {filter}").expect(NEVER_FAILS);
     }
-    let names: Vec<&str> =
-        query.group_by().iter().map(|place| spec.input.fields()[*place].name.as_str()).collect();
+    let name = |key: &Expr| match key.as_field() {
+        Some(path) => path.join("."),
+        None => parsed.text[key.span()].to_owned(),
+    };
+    let names: Vec<String> = parsed.group_by.iter().map(name).collect();
     if !names.is_empty() {
         write!(plan, " -> group by {}", names.join(", ")).expect(NEVER_FAILS);
     }
@@ -240,7 +244,7 @@ pub fn explain(job: &CheckedJob, wanted: Option<&str>) -> Result<String, Error> 
             }
             writeln!(out, "operator {} stage {}", spec.name, stage.label).expect(NEVER_FAILS);
             for query in &queries {
-                writeln!(out, "  query {}: {}", query.name, plan(spec, query)).expect(NEVER_FAILS);
+                writeln!(out, "  query {}: {}", query.name, plan(query)).expect(NEVER_FAILS);
             }
             for line in crate::metrics::explain(spec, &queries)? {
                 writeln!(out, "  {line}").expect(NEVER_FAILS);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use thalweg_expr::{SqlError, SqlErrors};
+use thalweg_expr::{Bound, SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
 use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema, format_duration, format_timestamp};
 use thalweg_window::plan::PlannedQuery;
@@ -115,8 +115,8 @@ pub struct StageQuery {
 }
 
 impl StageQuery {
-    /// Places of the GROUP BY fields.
-    pub fn group_by(&self) -> &[usize] {
+    /// Fields of GROUP BY and expressions over them.
+    pub fn group_by(&self) -> &[Bound] {
         &self.bound.group_by
     }
 }
@@ -150,14 +150,27 @@ pub enum StageChoice {
     Nowhere,
 }
 
-/// The first keyed stage whose key is among the query's GROUP BY fields; all by their place in the schema.
-pub fn choose_stage(keys: &[Vec<usize>], group_by: &[usize]) -> StageChoice {
-    if group_by.is_empty() {
+/// The first keyed stage whose key is among the query's GROUP BY fields; keys are places in the schema. A query that groups
+/// by expressions alone has no field to share the work by.
+pub fn choose_stage(keys: &[Vec<usize>], group_by: &[Bound]) -> StageChoice {
+    let fields: Vec<usize> = group_by.iter().filter_map(Bound::as_column).collect();
+    if fields.is_empty() {
         return StageChoice::Global;
     }
     keys.iter()
-        .position(|key| !key.is_empty() && key.iter().all(|field| group_by.contains(field)))
+        .position(|key| !key.is_empty() && key.iter().all(|field| fields.contains(field)))
         .map_or(StageChoice::Nowhere, StageChoice::Keyed)
+}
+
+/// Places of the fields that keys read, each once, in their order.
+pub(crate) fn fields_of(group_by: &[Bound]) -> Vec<usize> {
+    let mut fields: Vec<usize> = Vec::new();
+    for field in group_by.iter().flat_map(Bound::fields) {
+        if !fields.contains(field) {
+            fields.push(*field);
+        }
+    }
+    fields
 }
 
 /// Reads a query of `operator` over records of `schema`, whose FROM may name one of `above`.
@@ -348,19 +361,30 @@ mod tests {
 
     #[test]
     fn a_query_runs_in_the_first_stage_whose_key_it_groups_by() {
-        let (card, merchant, city) = (1, 2, 3);
+        let names = ["card", "merchant", "city"];
+        let schema = Schema::new(names.map(|name| Field::new(name, DataType::String)).to_vec());
+        let (card, merchant, city) = (0, 1, 2);
+        let choose_stage = |keys: &[Vec<usize>], group_by: &str| {
+            let by = if group_by.is_empty() { "" } else { "GROUP BY " };
+            let text = format!("SELECT count(*) AS n FROM s {by}{group_by} OVER INFINITE");
+            let bound = Query::parse(&text).and_then(|query| query.bind(&schema)).expect("a query");
+            choose_stage(keys, &bound.group_by)
+        };
         let keys = [vec![card], vec![merchant], vec![merchant, city]];
         for (group_by, expected) in [
-            (vec![card], StageChoice::Keyed(0)),
-            (vec![merchant, card], StageChoice::Keyed(0)),
-            (vec![city, merchant], StageChoice::Keyed(1)),
-            (vec![city], StageChoice::Nowhere),
-            (vec![], StageChoice::Global),
+            ("card", StageChoice::Keyed(0)),
+            ("merchant, card", StageChoice::Keyed(0)),
+            ("city, merchant", StageChoice::Keyed(1)),
+            ("city", StageChoice::Nowhere),
+            ("", StageChoice::Global),
+            ("lower(city), card", StageChoice::Keyed(0)),
+            ("lower(card), city", StageChoice::Nowhere),
+            ("lower(card)", StageChoice::Global),
         ] {
-            assert_eq!(choose_stage(&keys, &group_by), expected, "GROUP BY {group_by:?}");
+            assert_eq!(choose_stage(&keys, group_by), expected, "GROUP BY {group_by}");
         }
-        assert_eq!(choose_stage(&[vec![merchant, city]], &[merchant]), StageChoice::Nowhere);
-        assert_eq!(choose_stage(&[], &[card]), StageChoice::Nowhere);
-        assert_eq!(choose_stage(&[], &[]), StageChoice::Global);
+        assert_eq!(choose_stage(&[vec![merchant, city]], "merchant"), StageChoice::Nowhere);
+        assert_eq!(choose_stage(&[], "card"), StageChoice::Nowhere);
+        assert_eq!(choose_stage(&[], ""), StageChoice::Global);
     }
 }

@@ -54,8 +54,8 @@ pub struct PlannedQuery {
     pub calls: Vec<PlannedCall>,
     pub outputs: Vec<PlannedOutput>,
     pub filter: Option<Bound>,
-    /// Columns of the stage.
-    pub group_by: Vec<usize>,
+    /// In the order of GROUP BY, bound to the stage's columns.
+    pub group_by: Vec<Bound>,
     pub window: Window,
     pub delay: Micros,
 }

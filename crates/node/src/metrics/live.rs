@@ -22,7 +22,7 @@ use thalweg_window::query::{Draft, Query};
 
 use crate::drop_query::DropQuery;
 
-use super::{MetricsSpec, StageChoice, StageCommand, bind_query, choose_stage, refuse_name};
+use super::{MetricsSpec, StageChoice, StageCommand, bind_query, choose_stage, fields_of, refuse_name};
 
 /// A task that does not answer a command within this time is stuck behind something.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -361,24 +361,21 @@ impl LiveQueries {
         Ok(PresentValue { key, values, as_of: present.as_of })
     }
 
-    /// One-row columns of the GROUP BY fields.
+    /// One-row columns of the fields that GROUP BY reads.
     fn key_columns(
         &self,
         live: &Live,
         key: &[(String, Option<String>)],
     ) -> Result<Vec<(usize, ArrayRef)>, QueryError> {
-        let wanted: Vec<&str> = live
-            .planned
-            .group_by
-            .iter()
-            .map(|field| self.spec.input.fields()[*field].name.as_str())
-            .collect();
+        let fields = fields_of(&live.planned.group_by);
+        let wanted: Vec<&str> =
+            fields.iter().map(|field| self.spec.input.fields()[*field].name.as_str()).collect();
         let is_fit =
             key.len() == wanted.len() && wanted.iter().all(|name| key.iter().any(|(other, _)| other == name));
         if !is_fit {
             let given: Vec<&str> = key.iter().map(|(name, _)| name.as_str()).collect();
             return Err(Error::user(format!(
-                "expected a value for each GROUP BY field of query {:?} ({}), got {}",
+                "expected a value for each field of the GROUP BY of query {:?} ({}), got {}",
                 live.name,
                 if wanted.is_empty() { "it has none".to_owned() } else { wanted.join(", ") },
                 if given.is_empty() { "none".to_owned() } else { given.join(", ") },
@@ -389,8 +386,7 @@ impl LiveQueries {
             ))
             .into());
         }
-        live.planned
-            .group_by
+        fields
             .iter()
             .map(|field| {
                 let described = &self.spec.input.fields()[*field];

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use thalweg_expr::Bound;
 use thalweg_flow::Partitioning;
 use thalweg_types::{Schema, rejects_schema};
 use thalweg_window::stage::Missed;
@@ -259,8 +260,8 @@ fn spread_queries(
             StageChoice::Keyed(place) => by_stage.entry(place).or_default().push(query.clone()),
             StageChoice::Global => by_stage.entry(global).or_default().push(query.clone()),
             StageChoice::Nowhere => {
-                let names: Vec<&str> =
-                    group_by.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
+                let fields = group_by.iter().filter_map(Bound::as_column);
+                let names: Vec<&str> = fields.map(|place| schema.fields()[place].name.as_str()).collect();
                 let message = format!(
                     "query {:?} groups by {}, and no key of \"partition_by\" is among these fields",
                     query.name,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors, nearest};
+use thalweg_expr::{Bound, Checked, Expr, Mistakes, Qualifier, SqlError, SqlErrors};
 use thalweg_types::{DataType, Field, Schema};
 
 use super::draft::DraftCall;
@@ -16,8 +16,8 @@ pub struct BoundQuery {
     pub outputs: Vec<BoundOutput>,
     /// Of type bool.
     pub filter: Option<Bound>,
-    /// Column numbers, in the order of GROUP BY.
-    pub group_by: Vec<usize>,
+    /// In the order of GROUP BY, each once.
+    pub group_by: Vec<Bound>,
 }
 
 /// An output whose names and types have been checked.
@@ -53,10 +53,18 @@ impl Query {
         let mut binding = Binding { schema, qualifier, mistakes: &mut mistakes };
         let outputs: Vec<_> = self.outputs.iter().map(|output| binding.output(output)).collect();
         let filter = self.filter.as_ref().map(|filter| binding.filter(filter)).and_then(Checked::bound);
-        let group_by = binding.group_by(&self.group_by);
+        let group_by: Vec<_> = self.group_by.iter().map(|key| binding.group_key(key)).collect();
         mistakes.finish()?;
+        let mut keys: Vec<Bound> = Vec::new();
+        for key in group_by {
+            let key = key.expect(TOLD);
+            // Another spelling of what is there already: `a > b`, `b < a`.
+            if !keys.iter().any(|known| known.fingerprint() == key.fingerprint()) {
+                keys.push(key);
+            }
+        }
         let outputs = outputs.into_iter().map(|output| output.expect(TOLD)).collect();
-        Ok(BoundQuery { outputs, filter, group_by })
+        Ok(BoundQuery { outputs, filter, group_by: keys })
     }
 }
 
@@ -144,28 +152,20 @@ impl Binding<'_> {
         checked
     }
 
-    /// Column numbers of the fields that there are.
-    pub(super) fn group_by(&mut self, names: &[(String, Range<usize>)]) -> Vec<usize> {
-        let mut columns = Vec::with_capacity(names.len());
-        for (name, span) in names {
-            let own = match (self.qualifier, name.split_once('.')) {
-                // A stream that is not known may stand before any name.
-                (Qualifier::Any, Some((first, own)))
-                    if self.schema.field(name).is_none() && self.schema.field(first).is_none() =>
-                {
-                    if self.schema.field(own).is_none() {
-                        continue;
-                    }
-                    own
-                }
-                _ => name,
-            };
-            match group_field(self.schema, own, span.clone()) {
-                Ok(column) => columns.push(column),
-                Err(error) => self.mistakes.push(error),
-            }
-        }
-        columns
+    /// A field or an expression to group by; `None` where there is a mistake in it, or its stream is not known.
+    pub(super) fn group_key(&mut self, key: &Expr) -> Option<Bound> {
+        let bound = key.check(self.schema, self.qualifier, self.mistakes).bound()?;
+        let data_type = bound.data_type();
+        let error = if matches!(data_type, DataType::List(_) | DataType::Struct(_)) {
+            SqlError::new(format!("records cannot be grouped by a {data_type}"))
+        } else if bound.fields().is_empty() {
+            SqlError::new("all records have one value of this")
+                .expected("a field or an expression over fields")
+        } else {
+            return Some(bound);
+        };
+        self.mistakes.push(error.at(key.span()));
+        None
     }
 }
 
@@ -195,23 +195,4 @@ fn check_kind(function: Function, data_type: &DataType, span: Range<usize>) -> R
         }
         _ => error.expected("a number"),
     })
-}
-
-fn group_field(schema: &Schema, name: &str, span: Range<usize>) -> Result<usize, SqlError> {
-    let Some((index, field)) = schema.field(name) else {
-        let error = SqlError::new(format!("there is no field {name:?} to group by")).at(span);
-        return Err(match nearest(name, schema.names()) {
-            Some(near) => error.hint(format!("did you mean {near:?}?")),
-            None => {
-                let names: Vec<&str> = schema.names().collect();
-                error.hint(format!("the fields are {}", names.join(", ")))
-            }
-        });
-    };
-    if matches!(field.data_type, DataType::List(_) | DataType::Struct(_)) {
-        return Err(
-            SqlError::new(format!("records cannot be grouped by {name:?}, a {}", field.data_type)).at(span)
-        );
-    }
-    Ok(index)
 }

@@ -204,20 +204,20 @@ fn filter(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> 
     Ok(true)
 }
 
-/// The fields after GROUP BY; what is returned is as of [`filter`].
+/// The fields and expressions after GROUP BY; what is returned is as of [`filter`].
 fn group_by(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> {
     let start = cursor.last();
-    let names = cursor.until(|rest| is_clause(rest).is_some())?;
+    let keys = cursor.until(|rest| is_clause(rest).is_some())?;
     let stream = draft.stream.as_ref().map(|(stream, _)| stream.as_str());
     let mut has_over = true;
-    for item in split_at_commas(names) {
-        match field(cursor.text, stream, item, &start, &mut draft.mistakes) {
-            Ok(Some((name, span))) => {
-                if draft.group_by.iter().any(|(known, _)| *known == name) {
-                    let error = SqlError::new(format!("{name:?} is grouped by twice")).at(span);
-                    draft.mistakes.push(error);
+    for item in split_at_commas(keys) {
+        match group_key(cursor.text, stream, item, &start, &mut draft.mistakes) {
+            Ok(Some(key)) => {
+                if draft.group_by.contains(&key) {
+                    let text = cursor.text_of(&key.span());
+                    draft.mistakes.push(SqlError::new(format!("{text} is grouped by twice")).at(key.span()));
                 } else {
-                    draft.group_by.push((name, span));
+                    draft.group_by.push(key);
                 }
             }
             Ok(None) => {}
@@ -336,14 +336,15 @@ fn stream(cursor: &mut Cursor<'_>) -> Result<(String, Range<usize>), SqlError> {
     }
 }
 
-/// A name after GROUP BY; the stream's name may stand in front of it. `None` where its mistakes have been told.
-fn field(
+/// A field or an expression after GROUP BY; a field has no stream's name in front. `None` where its mistakes have been
+/// told.
+fn group_key(
     text: &str,
     stream: Option<&str>,
     item: &[Spanned],
     after: &Range<usize>,
     mistakes: &mut Mistakes,
-) -> Result<Option<(String, Range<usize>)>, SqlError> {
+) -> Result<Option<Expr>, SqlError> {
     let (Some(first), Some(last)) = (item.first(), item.last()) else {
         return Err(SqlError::new("a field is missing in GROUP BY").at(after.clone()));
     };
@@ -354,16 +355,12 @@ fn field(
         mistakes.extend(errors);
         return Ok(None);
     }
-    let Some(path) = expr.as_field() else {
-        return Err(SqlError::new("GROUP BY takes fields, not expressions")
-            .at(span)
-            .hint("compute the value in an operator before and group by its field"));
-    };
-    let path = match path {
-        [first, rest @ ..] if Some(first.as_str()) == stream && !rest.is_empty() => rest,
-        path => path,
-    };
-    Ok(Some((path.join("."), span)))
+    Ok(Some(match expr.as_field() {
+        Some([first, rest @ ..]) if Some(first.as_str()) == stream && !rest.is_empty() => {
+            Expr::path(rest.to_vec(), span)
+        }
+        _ => expr,
+    }))
 }
 
 /// The first word of a window, where the error is about it: OVER is missing then.

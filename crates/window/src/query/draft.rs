@@ -17,7 +17,7 @@ pub struct Draft {
     pub(super) outputs: Vec<DraftOutput>,
     pub(super) stream: Option<(String, Range<usize>)>,
     pub(super) filter: Option<Expr>,
-    pub(super) group_by: Vec<(String, Range<usize>)>,
+    pub(super) group_by: Vec<Expr>,
     pub(super) window: Option<Window>,
     pub(super) delay: Micros,
 }
@@ -145,7 +145,9 @@ impl Draft {
         if let Some(filter) = &self.filter {
             binding.filter(filter);
         }
-        binding.group_by(&self.group_by);
+        for key in &self.group_by {
+            binding.group_key(key);
+        }
         let query = self.finish()?;
         let bound = query.bind(schema)?;
         Ok((query, bound))

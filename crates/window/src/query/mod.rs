@@ -52,8 +52,8 @@ pub struct Query {
     pub outputs: Vec<Output>,
     pub stream: String,
     pub filter: Option<Expr>,
-    /// Names of top-level fields and where they stand; empty for one group of all records.
-    pub group_by: Vec<(String, Range<usize>)>,
+    /// Fields and expressions over them; empty for one group of all records.
+    pub group_by: Vec<Expr>,
     pub window: Window,
     /// 0 where there is no DELAYED BY.
     pub delay: Micros,
@@ -128,9 +128,9 @@ impl Query {
         if let Some(filter) = &self.filter {
             write!(out, " WHERE {filter}").expect(NEVER_FAILS);
         }
-        for (index, (name, _)) in self.group_by.iter().enumerate() {
+        for (index, key) in self.group_by.iter().enumerate() {
             let separator = if index == 0 { " GROUP BY " } else { ", " };
-            write!(out, "{separator}{}", quoted(name)).expect(NEVER_FAILS);
+            write!(out, "{separator}{key}").expect(NEVER_FAILS);
         }
         write!(out, " OVER {}", self.window).expect(NEVER_FAILS);
         if self.delay != 0 {

@@ -143,11 +143,6 @@ impl Stage {
         let Some(grouping) = grouping.and_then(|grouping| self.groupings[grouping].as_ref()) else {
             return "nothing (one group)".to_owned();
         };
-        let names: Vec<&str> = grouping
-            .columns
-            .iter()
-            .map(|column| self.schema.fields()[self.input[*column]].name.as_str())
-            .collect();
-        names.join(", ")
+        self.key_names(&grouping.keys).join(", ")
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::BooleanBuffer;
@@ -16,7 +17,7 @@ use thalweg_expr::{Bound, Longest, SqlError, Values};
 use thalweg_types::{Batch, DataType, Error, TextLengths};
 
 use super::queries::{CallState, QueryState};
-use super::{Arg, Filter, Stage};
+use super::{Arg, Filter, Grouping, Stage};
 use crate::agg::{Call, output_type};
 use crate::judge::Verdicts;
 
@@ -28,11 +29,13 @@ const ANSWER_BYTES: usize = 16 << 20;
 /// the worker has its turn.
 const WORK_BYTES: usize = 2 << 20;
 
-/// Filters and arguments of a batch, by their place in the layout.
+/// Filters, arguments and keys of a batch, by their place in the layout.
 #[derive(Default)]
 pub(super) struct Evaluated {
     pub(super) columns: BTreeMap<usize, ArrayRef>,
     pub(super) filters: BTreeMap<usize, BooleanBuffer>,
+    /// Columns of the keys of each grouping, by its place; none where there is no grouping.
+    pub(super) keys: Vec<Vec<ArrayRef>>,
     /// Rows without a value, where there are some.
     misfits: BTreeMap<usize, Vec<u32>>,
     failed: BTreeMap<usize, SqlError>,
@@ -51,7 +54,11 @@ impl Evaluated {
             false => bound.values(input).map_err(|error| failed(&error))?,
         };
         if !values.misfits.is_empty() {
-            self.misfits.insert(place, std::mem::take(&mut values.misfits));
+            let misfits = self.misfits.entry(place).or_default();
+            misfits.append(&mut values.misfits);
+            // The keys of a grouping have one place.
+            misfits.sort_unstable();
+            misfits.dedup();
         }
         if let Some(error) = values.failure.take() {
             self.failed.insert(place, error);
@@ -74,15 +81,19 @@ impl Stage {
         self.set_guards();
     }
 
-    /// Says of filters and arguments whether only guarded queries have them.
+    /// Says of filters, arguments and groupings whether only guarded queries have them.
     pub(super) fn set_guards(&mut self) {
         let mut open: Vec<usize> = Vec::new();
         for call in self.queries.iter().filter(|query| !query.is_guarded).flat_map(|query| &query.calls) {
             open.extend(self.filter_of(call));
             open.extend(self.arg_of(call));
+            open.extend(self.group_of(call));
         }
         for filter in self.filters.iter_mut().flatten() {
             filter.is_guarded = !open.contains(&filter.layout);
+        }
+        for grouping in self.groupings.iter_mut().flatten() {
+            grouping.is_guarded = !open.contains(&grouping.layout);
         }
         for arg in &mut self.args {
             arg.is_guarded = !open.contains(&arg.layout);
@@ -101,7 +112,13 @@ impl Stage {
         leaf.calls[call.call].arg_index.map(|arg| leaf.args[arg])
     }
 
-    /// Evaluates every filter and argument over the columns that the plan reads.
+    /// Layout column of the group numbers that an aggregate goes by.
+    fn group_of(&self, call: &CallState) -> Option<usize> {
+        let grouping = self.leaves[call.leaf].as_ref()?.grouping?;
+        self.groupings[grouping].as_ref().map(|grouping| grouping.layout)
+    }
+
+    /// Evaluates every filter, argument and key over the columns that the plan reads.
     pub(super) fn evaluate(&mut self, input: &RecordBatch) -> Result<Evaluated, Error> {
         let mut evaluated = Evaluated::default();
         for filter in self.filters.iter().flatten() {
@@ -123,6 +140,20 @@ impl Stage {
             let values =
                 naming(|| self.having(*layout), || evaluated.values(*layout, value, *is_guarded, input))?;
             evaluated.columns.insert(*layout, values.array);
+        }
+        for grouping in &self.groupings {
+            let mut columns = Vec::new();
+            for key in grouping.iter().flat_map(|grouping| &grouping.keys) {
+                let Some(Grouping { layout, is_guarded, .. }) = grouping else { continue };
+                columns.push(match key.as_column() {
+                    Some(column) => Arc::clone(input.column(column)),
+                    None => {
+                        let values = || evaluated.values(*layout, key, *is_guarded, input);
+                        naming(|| self.having(*layout), values)?.array
+                    }
+                });
+            }
+            evaluated.keys.push(columns);
         }
         self.note_texts(&evaluated);
         Ok(evaluated)
@@ -165,6 +196,9 @@ impl Stage {
             let filter = self.filter_of(call);
             let refused = filter.map_or(&[][..], of).iter().filter(accepted);
             misfits.extend(refused.map(|row| (*row, query, place)));
+            // A record without its key is answered by the group of null, whether it is added or not.
+            let lost = self.group_of(call).map_or(&[][..], of);
+            misfits.extend(lost.iter().map(|row| (*row, query, place)));
             let passes = filter.and_then(|filter| evaluated.filters.get(&filter));
             let passes = |row: &&u32| passes.is_none_or(|bits| bits.value(**row as usize));
             let rows = self.arg_of(call).map_or(&[][..], of).iter().filter(accepted).filter(passes);
@@ -181,10 +215,11 @@ impl Stage {
         all
     }
 
-    /// Names of the queries that have a filter or an argument.
+    /// Names of the queries that have a filter, an argument or a grouping.
     fn having(&self, layout: usize) -> Vec<String> {
-        let reads =
-            |call: &CallState| self.filter_of(call) == Some(layout) || self.arg_of(call) == Some(layout);
+        let reads = |call: &CallState| {
+            [self.filter_of(call), self.arg_of(call), self.group_of(call)].contains(&Some(layout))
+        };
         let has = |query: &&QueryState| query.calls.iter().any(reads);
         self.queries.iter().filter(has).map(|query| query.name.clone()).collect()
     }
@@ -196,7 +231,8 @@ impl Stage {
         let is_text = |data_type: &DataType| matches!(data_type, DataType::String | DataType::Bytes);
         let values = || self.args.iter().filter_map(|arg| arg.value.as_ref());
         let conditions = || self.filters.iter().flatten().filter_map(|filter| filter.condition.as_ref());
-        let has_texts = values().chain(conditions()).any(Bound::has_texts);
+        let keys = || self.groupings.iter().flatten().flat_map(|grouping| &grouping.keys);
+        let has_texts = values().chain(conditions()).chain(keys()).any(Bound::has_texts);
         if !has_texts && !self.args.iter().any(|arg| is_text(&arg.data_type)) {
             return batch.len().max(1);
         }
@@ -220,6 +256,14 @@ impl Stage {
                 let sizes = value.text_sizes(longest);
                 work = work.saturating_add(sizes.work);
                 made.insert(arg.layout, sizes.made);
+            }
+            for grouping in self.groupings.iter().flatten() {
+                for key in grouping.keys.iter().filter(|key| key.as_column().is_none()) {
+                    let sizes = key.text_sizes(longest);
+                    work = work.saturating_add(sizes.work);
+                    let made = made.entry(grouping.layout).or_default();
+                    *made = made.saturating_add(sizes.made);
+                }
             }
             let answers =
                 answered.iter().map(|(layout, known)| made.get(layout).copied().unwrap_or(0).max(*known));

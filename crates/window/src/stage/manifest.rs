@@ -17,6 +17,7 @@ use thalweg_storage::ChunkId;
 use thalweg_types::{Error, HashKey, Micros};
 
 use super::Stage;
+use super::nodes::name_of_key;
 use super::queries::{QueryState, Since};
 use crate::agg::Function;
 use crate::image::{self, Malformed, Reader, put, put_bytes, put_signed};
@@ -74,8 +75,8 @@ pub(super) struct SavedIds {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SavedGrouping {
     pub(super) id: u32,
-    /// Names and types of the fields, in the order in which keys are put together.
-    pub(super) columns: Vec<(String, String)>,
+    /// Names and types of the keys ([`name_of_key`]), in the order in which they are put together.
+    pub(super) keys: Vec<(String, String)>,
     pub(super) layout: usize,
     /// Numbers are below it.
     pub(super) slots: usize,
@@ -203,7 +204,7 @@ impl Manifest {
         out.push(u8::from(self.has_whole));
         put_list(out, &self.groupings, |out, grouping| {
             put(out, u64::from(grouping.id));
-            put_list(out, &grouping.columns, put_pair);
+            put_list(out, &grouping.keys, put_pair);
             for number in [grouping.layout, grouping.slots, grouping.live] {
                 put_place(out, &number);
             }
@@ -260,7 +261,7 @@ impl Manifest {
         let groupings = list(from, |from| {
             Ok(SavedGrouping {
                 id: from.word("id of a GROUP BY")?,
-                columns: list(from, pair)?,
+                keys: list(from, pair)?,
                 layout: from.place(columns, "column of a GROUP BY")?,
                 slots: from.word("numbers of groups")? as usize,
                 live: from.word("groups")? as usize,
@@ -517,7 +518,11 @@ impl Stage {
                 .flatten()
                 .map(|grouping| SavedGrouping {
                     id: grouping.id,
-                    columns: grouping.columns.iter().map(|column| field(self.input[*column])).collect(),
+                    keys: grouping
+                        .keys
+                        .iter()
+                        .map(|key| name_of_key(key, |column| self.input_field(column)))
+                        .collect(),
                     layout: grouping.layout,
                     slots: grouping.table.numbers(),
                     live: grouping.table.live(),

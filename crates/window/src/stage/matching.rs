@@ -12,6 +12,7 @@ use thalweg_expr::Bound;
 use thalweg_types::{Error, Micros, Schema};
 
 use super::manifest::{Manifest, SavedQuery};
+use super::nodes::name_of_key;
 use super::queries::CallState;
 use crate::plan::{PlannedCall, PlannedOutput, PlannedQuery};
 use crate::query::{Draft, Query};
@@ -144,10 +145,10 @@ fn is_over_the_same(
     let leaf = &manifest.leaves[saved.leaf];
     let filter = leaf.filter.map(|filter| &manifest.filters[filter].condition);
     let condition = filter.and_then(Option::as_deref);
-    let columns = leaf.grouping.map_or(&[][..], |place| &manifest.groupings[place].columns);
+    let keys = leaf.grouping.map_or(&[][..], |place| &manifest.groupings[place].keys);
     (leaf.kind, leaf.delay) == (query.window, query.delay)
         && condition == query.filter.as_ref().map(Bound::fingerprint)
-        && columns.len() == query.group_by.len()
-        && query.group_by.iter().all(|column| columns.contains(&field(*column)))
+        && keys.len() == query.group_by.len()
+        && query.group_by.iter().all(|key| keys.contains(&name_of_key(key, field)))
         && saved.stream().is_some_and(|stream| stream == query.stream)
 }

@@ -258,7 +258,7 @@ impl Stage {
         self.records += count as u64;
         self.tell_begin(&verdicts);
 
-        let groups = self.number_groups(&input, &verdicts)?;
+        let groups = self.number_groups(&evaluated, &verdicts)?;
         let columns = self.layout_columns(batch, &evaluated, &verdicts, &groups);
 
         let passed = self.store(&columns, &verdicts).map_err(store_failed)?;
@@ -283,20 +283,15 @@ impl Stage {
     /// Group numbers of every record, by grouping.
     fn number_groups(
         &mut self,
-        input: &RecordBatch,
+        evaluated: &Evaluated,
         verdicts: &Verdicts,
     ) -> Result<Vec<ScalarBuffer<u32>>, Error> {
         let mut numbers = Vec::with_capacity(self.groupings.len());
         let mut claimed: Vec<(u32, Option<Micros>)> = Vec::new();
         let mut came: Vec<u32> = Vec::new();
         for place in 0..self.groupings.len() {
-            let keys: Vec<ArrayRef> = match &self.groupings[place] {
-                Some(grouping) => {
-                    grouping.columns.iter().map(|column| Arc::clone(input.column(*column))).collect()
-                }
-                None => Vec::new(),
-            };
-            self.bring_in_keys(place, &keys, verdicts.times.len())?;
+            let keys = &evaluated.keys[place];
+            self.bring_in_keys(place, keys, verdicts.times.len())?;
             let Some(Grouping { id, table, dirty, tags, .. }) = &mut self.groupings[place] else {
                 numbers.push(ScalarBuffer::from(Vec::new()));
                 continue;
@@ -310,7 +305,7 @@ impl Stage {
                     claimed.push((group, newest));
                 }
             };
-            numbers.push(table.number(&keys, &verdicts.times, verdicts.accepted.as_deref(), before));
+            numbers.push(table.number(keys, &verdicts.times, verdicts.accepted.as_deref(), before));
             for (group, newest) in claimed.drain(..) {
                 let entry = newest.and_then(|newest| {
                     let (slot, key, _) = table.entry(group)?;

@@ -12,7 +12,10 @@ use crate::reservoir::CursorId;
 
 pub(super) struct Grouping {
     pub(super) id: u32,
-    pub(super) columns: Vec<usize>,
+    /// Fields and expressions over them, bound to the columns that the stage reads.
+    pub(super) keys: Vec<Bound>,
+    /// All queries that have it are guarded.
+    pub(super) is_guarded: bool,
     pub(super) table: Groups,
     pub(super) layout: usize,
     pub(super) dirty: Dirty,
@@ -21,9 +24,26 @@ pub(super) struct Grouping {
 
 impl Grouping {
     /// Without groups; `hash_key` is that of their tags.
-    pub(super) fn new(id: u32, columns: Vec<usize>, layout: usize, hash_key: HashKey) -> Self {
+    pub(super) fn new(id: u32, keys: Vec<Bound>, layout: usize, hash_key: HashKey) -> Self {
         let (table, dirty, tags) = (Groups::new(hash_key), Dirty::default(), Tags::default());
-        Self { id, columns, table, layout, dirty, tags }
+        Self { id, keys, is_guarded: false, table, layout, dirty, tags }
+    }
+
+    /// Whether it has these keys, in whatever order.
+    pub(super) fn is_by(&self, keys: &[Bound]) -> bool {
+        let has = |key: &Bound| self.keys.iter().any(|own| own.fingerprint() == key.fingerprint());
+        self.keys.len() == keys.len() && keys.iter().all(has)
+    }
+
+    /// Columns that the keys read, each once.
+    pub(super) fn columns(&self) -> Vec<usize> {
+        let mut columns: Vec<usize> = Vec::new();
+        for column in self.keys.iter().flat_map(Bound::fields) {
+            if !columns.contains(column) {
+                columns.push(*column);
+            }
+        }
+        columns
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -64,4 +84,13 @@ pub(super) struct LeafNode {
     /// `None`: one group.
     pub(super) grouping: Option<usize>,
     pub(super) leaf: Leaf,
+}
+
+/// Name and type of a key as checkpoints have them: those of the field, or the canonical text of an expression, which no
+/// field of the same name is taken for. `field` gives name and type of a column.
+pub(super) fn name_of_key(key: &Bound, field: impl Fn(usize) -> (String, String)) -> (String, String) {
+    match key.as_column() {
+        Some(column) => field(column),
+        None => (format!("= {}", key.fingerprint()), key.data_type().to_string()),
+    }
 }

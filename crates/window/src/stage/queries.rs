@@ -10,6 +10,7 @@ use thalweg_expr::{Bound, SqlError};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
 use super::leaf::{Leaf, is_ordered};
+use super::nodes::name_of_key;
 use super::outputs::OutputState;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
@@ -62,7 +63,7 @@ impl Stage {
     pub fn plan(&mut self, name: &str, query: &Query) -> Result<PlannedQuery, SqlError> {
         let planned = PlannedQuery::bind(name, query, &self.schema)?;
         let args = planned.calls.iter().filter_map(|call| call.arg.as_ref());
-        let read = args.chain(&planned.filter).flat_map(Bound::fields).chain(&planned.group_by);
+        let read = args.chain(&planned.filter).chain(&planned.group_by).flat_map(Bound::fields);
         for column in read {
             // Columns keep their place, so queries that are bound stay bound.
             if !self.input.contains(column) {
@@ -364,30 +365,28 @@ impl Stage {
         layout
     }
 
-    fn grouping(&mut self, columns: &[usize]) -> usize {
-        let mut sorted = columns.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
+    fn grouping(&mut self, keys: &[Bound]) -> usize {
         // Those of a checkpoint may be in another order.
-        let is_same = |grouping: &Option<Grouping>| {
-            grouping.as_ref().is_some_and(|grouping| {
-                grouping.columns.len() == sorted.len()
-                    && grouping.columns.iter().all(|column| sorted.contains(column))
-            })
-        };
+        let is_same =
+            |grouping: &Option<Grouping>| grouping.as_ref().is_some_and(|grouping| grouping.is_by(keys));
         if let Some(place) = self.groupings.iter().position(is_same) {
             return place;
         }
+        let mut keys = keys.to_vec();
+        keys.sort_by(|a, b| (a.as_column(), a.fingerprint()).cmp(&(b.as_column(), b.fingerprint())));
         let id = self.take_id();
-        let layout = self.add_column(self.group_column(&sorted), arrow_schema::DataType::UInt32);
-        put(&mut self.groupings, Grouping::new(id, sorted, layout, self.options.tag_key))
+        let layout = self.add_column(self.group_column(&keys), arrow_schema::DataType::UInt32);
+        put(&mut self.groupings, Grouping::new(id, keys, layout, self.options.tag_key))
     }
 
-    /// Name of the reservoir's column of group numbers by these columns.
-    pub(super) fn group_column(&self, columns: &[usize]) -> String {
-        let names: Vec<&str> =
-            columns.iter().map(|column| self.schema.fields()[self.input[*column]].name.as_str()).collect();
-        format!("group by {}", names.join(", "))
+    /// Name of the reservoir's column of group numbers by these keys.
+    pub(super) fn group_column(&self, keys: &[Bound]) -> String {
+        format!("group by {}", self.key_names(keys).join(", "))
+    }
+
+    /// Names of fields and texts of expressions.
+    pub(super) fn key_names(&self, keys: &[Bound]) -> Vec<String> {
+        keys.iter().map(|key| name_of_key(key, |column| self.input_field(column)).0).collect()
     }
 
     fn window(&mut self, kind: WindowKind, delay: Micros) -> Result<usize, Error> {

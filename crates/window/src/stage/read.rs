@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, StructArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, new_null_array};
+use arrow_schema::{Field as ArrowField, Schema as ArrowSchema};
 use thalweg_types::{Error, Micros};
 
 use super::queries::QueryState;
-use super::{LeafNode, Stage};
+use super::{Grouping, LeafNode, Stage};
 use crate::agg::NO_GROUP;
 
 /// The values of one query for one group, as of a task time.
@@ -19,18 +20,23 @@ pub struct Present {
 }
 
 impl Stage {
-    /// The present values of a query for the group of `key`: one-row columns of the GROUP BY fields, in the order
+    /// The present values of a query for the group of the record that has these `fields`: one-row columns, in the order
     /// of [`Stage::group_fields`]. `None` where there is no such query.
     ///
     /// # Errors
     /// Where the group is not in memory and cannot be read back.
-    pub fn read(&mut self, query: &str, key: &[ArrayRef]) -> Result<Option<Present>, Error> {
+    pub fn read(&mut self, query: &str, fields: &[ArrayRef]) -> Result<Option<Present>, Error> {
         let found = self.queries.iter().find(|other| other.name == query);
         let node = found.and_then(|query| self.first_leaf(query));
-        if let Some(grouping) = node.and_then(|node| node.grouping) {
-            self.bring_in_keys(grouping, key, 1)?;
+        let grouping = node.and_then(|node| node.grouping);
+        let key = match grouping.and_then(|place| self.groupings[place].as_ref()) {
+            Some(grouping) => self.key_of(grouping, fields),
+            None => Vec::new(),
+        };
+        if let Some(grouping) = grouping {
+            self.bring_in_keys(grouping, &key, 1)?;
         }
-        Ok(self.present(query, key))
+        Ok(self.present(query, &key))
     }
 
     fn present(&self, query: &str, key: &[ArrayRef]) -> Option<Present> {
@@ -64,21 +70,42 @@ impl Stage {
         Some(Present { values: Arc::new(object), as_of })
     }
 
+    /// The key of a record, of which there are the columns that the keys read.
+    fn key_of(&self, grouping: &Grouping, fields: &[ArrayRef]) -> Vec<ArrayRef> {
+        let given = grouping.columns();
+        let column = |place: usize| match given.iter().position(|column| *column == place) {
+            Some(found) => Arc::clone(&fields[found]),
+            None => new_null_array(&self.schema.fields()[self.input[place]].data_type.to_arrow(), 1),
+        };
+        let columns: Vec<ArrayRef> = (0..self.input.len()).map(column).collect();
+        // Fields that the keys do not read are null here, whether they can be or not.
+        let field = |(place, column): (usize, &ArrayRef)| {
+            ArrowField::new(place.to_string(), column.data_type().clone(), true)
+        };
+        let schema = ArrowSchema::new(columns.iter().enumerate().map(field).collect::<Vec<_>>());
+        let record = RecordBatch::try_new(Arc::new(schema), columns).expect("each column has one row");
+        // As of records, a key that cannot be computed is null.
+        grouping.keys.iter().map(|key| key.values_or_nulls(&record).array).collect()
+    }
+
     /// A leaf of a query; all that it has are of the same window and GROUP BY.
     fn first_leaf(&self, query: &QueryState) -> Option<&LeafNode> {
         self.leaves[query.calls.first()?.leaf].as_ref()
     }
 
-    /// Input columns that a query groups by, in the order in which [`Stage::read`] takes them; empty for a query
+    /// Input columns that the GROUP BY of a query reads, in the order in which [`Stage::read`] takes them; empty for a query
     /// without GROUP BY, `None` where there is no such query.
     pub fn group_fields(&self, query: &str) -> Option<Vec<usize>> {
         let query = self.queries.iter().find(|other| other.name == query)?;
         let node = self.first_leaf(query)?;
         Some(match node.grouping {
             None => Vec::new(),
-            Some(grouping) => {
-                self.groupings[grouping].as_ref()?.columns.iter().map(|column| self.input[*column]).collect()
-            }
+            Some(grouping) => self.groupings[grouping]
+                .as_ref()?
+                .columns()
+                .iter()
+                .map(|column| self.input[*column])
+                .collect(),
         })
     }
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use arrow_schema::DataType as ArrowType;
+use thalweg_expr::Bound;
 use thalweg_storage::ChunkStore;
 use thalweg_types::{DataType, Error, Schema};
 
@@ -29,6 +30,7 @@ use super::layout::LayoutPlaces;
 use super::leaf::Leaf;
 use super::manifest::{Manifest, SavedGrouping, SavedLeaf};
 use super::matching::find_calls;
+use super::nodes::name_of_key;
 use super::queries::{CallState, filter_column};
 use super::{Arg, Filter, Grouping, LeafNode, Stage, StageOptions, Window};
 use crate::agg::Call;
@@ -117,7 +119,7 @@ impl Stage {
     }
 
     /// Name and type of a field that queries read.
-    fn input_field(&self, column: usize) -> (String, String) {
+    pub(super) fn input_field(&self, column: usize) -> (String, String) {
         let field = &self.schema.fields()[self.input[column]];
         (field.name.clone(), field.data_type.to_string())
     }
@@ -170,7 +172,11 @@ impl Stage {
         for (place, saved) in manifest.groupings.iter().enumerate() {
             let is_used = leaves.iter().any(|leaf| leaf.grouping == Some(place));
             places.push(is_used.then_some(place));
-            groupings.push(if is_used { Some(self.restore_grouping(saved, &mut layout)?) } else { None });
+            groupings.push(if is_used {
+                Some(self.restore_grouping(saved, planned, &mut layout)?)
+            } else {
+                None
+            });
         }
         for (place, saved) in manifest.args.iter().enumerate() {
             if !leaves.iter().any(|leaf| leaf.args.contains(&place)) {
@@ -198,15 +204,24 @@ impl Stage {
         Ok(places)
     }
 
-    fn restore_grouping(&self, saved: &SavedGrouping, layout: &mut LayoutPlaces) -> Result<Grouping, Error> {
-        let columns = saved
-            .columns
+    fn restore_grouping(
+        &self,
+        saved: &SavedGrouping,
+        planned: &[PlannedQuery],
+        layout: &mut LayoutPlaces,
+    ) -> Result<Grouping, Error> {
+        let named = |name: &(String, String)| {
+            let mut keys = planned.iter().flat_map(|query| &query.group_by);
+            keys.find(|key| name_of_key(key, |column| self.input_field(column)) == *name).cloned()
+        };
+        let keys = saved
+            .keys
             .iter()
-            .map(|field| (0..self.input.len()).find(|column| self.input_field(*column) == *field))
-            .collect::<Option<Vec<usize>>>()
+            .map(named)
+            .collect::<Option<Vec<Bound>>>()
             .ok_or_else(|| contradiction(&"a GROUP BY of which queries know not all fields"))?;
-        layout.take(saved.layout, self.group_column(&columns), ArrowType::UInt32)?;
-        Ok(Grouping::new(saved.id, columns, saved.layout, self.options.tag_key))
+        layout.take(saved.layout, self.group_column(&keys), ArrowType::UInt32)?;
+        Ok(Grouping::new(saved.id, keys, saved.layout, self.options.tag_key))
     }
 
     fn restore_leaf(&mut self, manifest: &Manifest, saved: &SavedLeaf) -> Result<LeafNode, Error> {

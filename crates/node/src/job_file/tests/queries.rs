@@ -98,7 +98,7 @@ fn all_mistakes_of_a_query_are_told() {
                |                                                                                                  ^^^^
                = hint: did you mean "card"?
 
-            error: query "card_1h": there is no field "kard" to group by
+            error: query "card_1h": there is no field "kard"
               --> job.yaml:19:112
                |
             19 |       card_1h: SELECT summ(amuont) AS spent, avg(card) FROM payment WHERE payment.amount > 1 AND crad GROUP BY kard OVER SLIDING 1 HUOR

@@ -33,7 +33,8 @@ fn clauses_that_do_not_exist_or_stand_elsewhere() {
             "SELECT count(*) FROM s WHERE amount > 1) OVER SLIDING 1h",
             "SELECT count(*) FROM s GROUP card OVER SLIDING 1h",
             "SELECT count(*) FROM s GROUP BY OVER SLIDING 1h",
-            "SELECT count(*) FROM s GROUP BY card, lower(merchant) OVER SLIDING 1h",
+            "SELECT count(*) FROM s GROUP BY card, lower(merchant), sum(amount) OVER SLIDING 1h",
+            "SELECT count(*) FROM s GROUP BY lower(card), LOWER(card) OVER SLIDING 1h",
             "SELECT count(*) FROM s GROUP BY card, s.card OVER SLIDING 1h",
             "SELECT count(*) FROM s WHERE amount > (SELECT 1) OVER SLIDING 1h",
         ],
@@ -158,12 +159,16 @@ fn clauses_that_do_not_exist_or_stand_elsewhere() {
             1 | SELECT count(*) FROM s GROUP BY OVER SLIDING 1h
               |                              ^^
 
-            error: GROUP BY takes fields, not expressions
-            1 | SELECT count(*) FROM s GROUP BY card, lower(merchant) OVER SLIDING 1h
-              |                                       ^^^^^^^^^^^^^^^
-            hint: compute the value in an operator before and group by its field
+            error: the aggregate sum cannot stand inside an expression
+            1 | SELECT count(*) FROM s GROUP BY card, lower(merchant), sum(amount) OVER SLIDING 1h
+              |                                                        ^^^
+            hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
 
-            error: "card" is grouped by twice
+            error: LOWER(card) is grouped by twice
+            1 | SELECT count(*) FROM s GROUP BY lower(card), LOWER(card) OVER SLIDING 1h
+              |                                              ^^^^^^^^^^^
+
+            error: s.card is grouped by twice
             1 | SELECT count(*) FROM s GROUP BY card, s.card OVER SLIDING 1h
               |                                       ^^^^^^
 

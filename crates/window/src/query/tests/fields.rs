@@ -19,7 +19,9 @@ fn fields_and_types_are_checked() {
             "SELECT count(*) FROM s WHERE other.amount > 5 OVER SLIDING 1h",
             "SELECT count(*)\nFROM s\nGROUP BY card,\n  merchnat\nOVER SLIDING 1h",
             "SELECT count(*) FROM s GROUP BY card_1h OVER SLIDING 1h",
-            "SELECT count(*) FROM s GROUP BY card_1h.spent OVER SLIDING 1h",
+            "SELECT count(*) FROM s GROUP BY card_1h.spnt OVER SLIDING 1h",
+            "SELECT count(*) FROM s GROUP BY 1 OVER SLIDING 1h",
+            "SELECT count(*) FROM s GROUP BY card, length('abc') OVER SLIDING 1h",
         ],
         expect![[r#"
             error: there is no field "amout"
@@ -71,19 +73,29 @@ fn fields_and_types_are_checked() {
               |                              ^^^^^^^^^^^^
             hint: the stream is "s"; write s.amount or amount
 
-            error: there is no field "merchnat" to group by
+            error: there is no field "merchnat"
             4 |   merchnat
               |   ^^^^^^^^
             hint: did you mean "merchant"?
 
-            error: records cannot be grouped by "card_1h", a {spent: float64}
+            error: records cannot be grouped by a {spent: float64}
             1 | SELECT count(*) FROM s GROUP BY card_1h OVER SLIDING 1h
               |                                 ^^^^^^^
 
-            error: there is no field "card_1h.spent" to group by
-            1 | SELECT count(*) FROM s GROUP BY card_1h.spent OVER SLIDING 1h
-              |                                 ^^^^^^^^^^^^^
-            hint: the fields are ts, card, merchant, amount, cents, declined, price, card_1h
+            error: "card_1h" has no member "spnt"
+            1 | SELECT count(*) FROM s GROUP BY card_1h.spnt OVER SLIDING 1h
+              |                                 ^^^^^^^^^^^^
+            hint: did you mean "spent"?
+
+            error: all records have one value of this
+            1 | SELECT count(*) FROM s GROUP BY 1 OVER SLIDING 1h
+              |                                 ^
+            expected: a field or an expression over fields
+
+            error: all records have one value of this
+            1 | SELECT count(*) FROM s GROUP BY card, length('abc') OVER SLIDING 1h
+              |                                       ^^^^^^^^^^^^^
+            expected: a field or an expression over fields
         "#]],
     );
 }

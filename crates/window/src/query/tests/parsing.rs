@@ -24,8 +24,8 @@ fn check(text: &str, expected: Expect) {
     if let Some(filter) = &query.filter {
         shown.push_str(&format!("where {filter}\n"));
     }
-    for (name, span) in &query.group_by {
-        shown.push_str(&format!("by {name} ({})\n", &text[span.clone()]));
+    for key in &query.group_by {
+        shown.push_str(&format!("by {key} ({})\n", &text[key.span()]));
     }
     shown.push_str(&format!("over {:?}, delay {}\n", query.window, query.delay));
     expected.assert_eq(&shown);
@@ -38,6 +38,7 @@ fn check(text: &str, expected: Expect) {
         output.span = original.span.clone();
     }
     assert_eq!(again.outputs, query.outputs);
+    assert_eq!(again.group_by, query.group_by);
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn the_queries_of_the_design() {
             spent = sum("amount")
             n = count(*)
             from payments
-            by card (card)
+            by "card" (card)
             over Sliding(3600000000), delay 0
         "#]],
     );
@@ -58,7 +59,7 @@ fn the_queries_of_the_design() {
             mean = avg("amount")
             from payments
             where ("amount" > 1)
-            by merchant (merchant)
+            by "merchant" (merchant)
             over Sliding(300000000), delay 60000000
         "#]],
     );
@@ -118,8 +119,8 @@ fn blanks_comments_quotes_and_semicolons() {
             n = count(*)
             from pay-ments
             where (("card" IS DISTINCT FROM 'x') AND (("cents" IN (1, 2)) OR "declined"))
-            by card (card)
-            by merchant ("pay-ments".merchant)
+            by "card" (card)
+            by "merchant" ("pay-ments".merchant)
             over Tumbling(3600000000), delay 90000000
         "#]],
     );
@@ -172,7 +173,7 @@ fn a_filter_of_an_aggregate_is_a_case_in_its_argument() {
             filter = count(*)
             from s
             where ("cents" > 0)
-            by card (card)
+            by "card" (card)
             over Rows(10), delay 0
         "#]],
     );
@@ -223,6 +224,22 @@ fn pairs_and_triples_are_counted() {
             declined = count(DISTINCT CASE WHEN "declined" THEN "card" END, "cents")
             from s
             over Sliding(3600000000), delay 0
+        "#]],
+    );
+}
+
+#[test]
+fn groups_are_by_expressions_too() {
+    check(
+        "select count(*) as n from s group by s.card, DATE_TRUNC('hour', ts), merchant like 'a%' , amount > 1 over infinite",
+        expect![[r#"
+            n = count(*)
+            from s
+            by "card" (s.card)
+            by DATE_TRUNC('hour', "ts") (DATE_TRUNC('hour', ts))
+            by ("merchant" LIKE 'a%') (merchant like 'a%')
+            by ("amount" > 1) (amount > 1)
+            over Infinite, delay 0
         "#]],
     );
 }

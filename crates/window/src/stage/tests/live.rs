@@ -152,6 +152,29 @@ fn present_values_are_as_of_task_time() {
 }
 
 #[test]
+fn a_present_value_is_asked_for_by_the_fields_that_group_by_reads() {
+    let sql = "SELECT sum(x) AS s FROM s GROUP BY upper(card) || '!', x > 2, card OVER INFINITE";
+    let mut stage = stage(&[("q", sql)], StageOptions::default());
+    run(
+        &mut stage,
+        &[record("a", 1, 1.0), record("a", 2, 1.5), record("a", 3, 5.0), record("b", 4, 7.0)],
+        &[4],
+    );
+    assert_eq!(stage.group_fields("q"), Some(vec![2, 0]), "x and card, each once");
+    let mut read = |card: &str, x: f64| {
+        let card: ArrayRef = Arc::new(StringViewArray::from_iter_values([card]));
+        let x: ArrayRef = Arc::new(arrow_array::Float64Array::from(vec![x]));
+        let present = stage.read("q", &[x, card]).unwrap().unwrap();
+        let Value::Struct(outputs) = Value::at(&present.values, 0) else { panic!("a struct") };
+        outputs[0].1.clone()
+    };
+    assert_eq!(read("a", 0.0), Value::Float64(2.5));
+    assert_eq!(read("a", 9.0), Value::Float64(5.0));
+    assert_eq!(read("b", 9.0), Value::Float64(7.0));
+    assert_eq!(read("b", 0.0), Value::Null);
+}
+
+#[test]
 fn groups_that_no_window_holds_are_forgotten() {
     let mut stage = stage(&[OLD], StageOptions::default());
     for round in 0..200 {

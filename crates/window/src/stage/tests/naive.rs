@@ -10,20 +10,38 @@ use thalweg_types::LatePolicy;
 use super::*;
 use crate::query::Window;
 
+pub(super) const GROUP_BYS: [&str; 5] = [
+    "",
+    " GROUP BY card",
+    " GROUP BY card, shop",
+    " GROUP BY x > 2, card",
+    " GROUP BY upper(shop) || '/' || CAST(k % 2 AS string)",
+];
+
+/// `x > limit`, as SQL has it: NaN is above every number.
+fn is_above(record: &Record, limit: f64) -> Option<bool> {
+    record.x.map(|x| x > limit || x.is_nan())
+}
+
+/// What is grouped by in the last of [`GROUP_BYS`].
+fn shop_and_parity(record: &Record) -> Option<(String, i64)> {
+    Some((record.shop.as_ref()?.to_uppercase(), record.k? % 2))
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct NaiveQuery {
     pub(super) window: Window,
     pub(super) delay: Micros,
     /// `x > limit`
     pub(super) filter: Option<f64>,
-    /// 0 = no GROUP BY, 1 = card, 2 = card, shop
+    /// One of [`GROUP_BYS`].
     pub(super) keys: usize,
 }
 
 impl NaiveQuery {
     pub(super) fn text(&self) -> String {
         let filter = self.filter.map_or(String::new(), |limit| format!(" WHERE x > {limit}"));
-        let group = ["", " GROUP BY card", " GROUP BY card, shop"][self.keys];
+        let group = GROUP_BYS[self.keys];
         let window = match self.window {
             Window::Sliding(span) => format!("SLIDING {span} MICROSECONDS"),
             Window::Tumbling(span) => format!("TUMBLING {span} MICROSECONDS"),
@@ -108,11 +126,11 @@ impl Naive {
         let same = |other: &Record| match query.keys {
             0 => true,
             1 => other.card == asked.card,
+            3 => other.card == asked.card && is_above(other, 2.0) == is_above(asked, 2.0),
+            4 => shop_and_parity(other) == shop_and_parity(asked),
             _ => other.card == asked.card && other.shop == asked.shop,
         };
-        let above = |record: &Record| {
-            query.filter.is_none_or(|limit| record.x.is_some_and(|x| x > limit || x.is_nan()))
-        };
+        let above = |record: &Record| query.filter.is_none_or(|limit| is_above(record, limit) == Some(true));
         let mut held: Vec<&(Micros, usize, Record)> = self
             .added
             .iter()

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use thalweg_types::LatePolicy;
 
-use super::naive::{Naive, NaiveQuery, is_close};
+use super::naive::{GROUP_BYS, Naive, NaiveQuery, is_close};
 use super::*;
 use crate::query::Window;
 
@@ -63,7 +63,7 @@ pub(super) fn queries() -> impl Strategy<Value = Vec<NaiveQuery>> {
         window,
         prop_oneof![2 => Just(0_i64), 1 => 1_i64..20],
         prop::option::weighted(0.3, prop::sample::select(vec![0.0, 2.5, -1e39])),
-        0_usize..3,
+        0..GROUP_BYS.len(),
     )
         .prop_map(|(window, delay, filter, keys)| NaiveQuery { window, delay, filter, keys });
     prop::collection::vec(query, 1..5)
