@@ -11,6 +11,7 @@ mod live;
 mod merge;
 mod scatter;
 mod stage;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_expr::{Bound, SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
-use thalweg_types::{DataType, Error, Field, LatePolicy, Micros, Schema, format_duration, format_timestamp};
+use thalweg_types::{Error, Field, LatePolicy, Micros, Schema, format_duration, format_timestamp};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Draft, Query};
 use thalweg_window::stage::{Missed, Stage, StageOptions};
@@ -28,6 +29,8 @@ use crate::job_file::section::is_name;
 use crate::operator::{OperatorFactory, TaskContext};
 use merge::Merge;
 use stage::{Added, StageOperator};
+use told::Passing;
+pub(crate) use told::{LATE, is_told};
 
 pub use failing::FailingQueries;
 pub(crate) use live::QueryChange;
@@ -209,9 +212,6 @@ pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'stat
     })
 }
 
-/// The stages that refused a record as late.
-pub(crate) const LATE: &str = "late";
-
 /// Why a late record is in rejects, `by` whom it was refused. `is_closed`: it is within `lateness`, and behind what a
 /// smaller one, before a restart, has closed.
 pub(crate) fn late_reason(lateness: Micros, is_closed: bool, time: Micros, by: &str) -> String {
@@ -224,7 +224,7 @@ pub(crate) fn late_reason(lateness: Micros, is_closed: bool, time: Micros, by: &
 }
 
 /// Fields that an answer may have beside the record's own and one object per query.
-pub const ANSWER_FIELDS: [&str; 4] = [LATE, "duplicate", "errors", "since"];
+pub const ANSWER_FIELDS: [&str; 4] = [told::TOLD[0], told::TOLD[1], told::TOLD[2], "since"];
 
 /// Makes the tasks of stage `index` of a `metrics` operator.
 pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
@@ -316,13 +316,12 @@ fn answer_field(input: &Schema, query: &StageQuery) -> Field {
 }
 
 /// The record's own fields, one object per query in the order of the job file, and what is left out where it is
-/// null.
+/// null: of records that are answers themselves, what was said of them above, too.
 pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
-    let mut fields = input.fields().to_vec();
+    let own = Passing::of(input).own;
+    let mut fields: Vec<Field> = own.into_iter().map(|place| input.fields()[place].clone()).collect();
     fields.extend(queries.iter().map(|query| answer_field(input, query)));
-    fields.push(Field::new(LATE, DataType::List(Box::new(DataType::String))).omit_null());
-    fields.push(Field::new("duplicate", DataType::Bool).omit_null());
-    fields.push(Field::new("errors", DataType::List(Box::new(DataType::String))).omit_null());
+    fields.extend(told::fields());
     Schema::new(fields)
 }
 
@@ -357,6 +356,8 @@ pub fn explain(spec: &MetricsSpec, queries: &[&StageQuery]) -> Result<Vec<String
 
 #[cfg(test)]
 mod tests {
+    use thalweg_types::DataType;
+
     use super::*;
 
     #[test]

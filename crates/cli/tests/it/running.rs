@@ -379,7 +379,7 @@ fn records_made_of_one_are_no_duplicates_and_late_ones_are_told_once() {
         assert_eq!(counts, ["a,1", "a,2", "a,3", "a,4", "b,1", "b,2"], "{name}");
     }
     let totals = place.read("totals.ndjson");
-    assert_eq!(totals.matches("\"duplicate\":true").count(), 2, "{totals}");
+    assert_eq!(totals.matches("\"duplicate\":[\"word\"]").count(), 2, "{totals}");
     assert!(totals.contains(r#""word":"a","w":{"n":4}"#), "{totals}");
     // By `counts` and by `totals`; `answered` reads of the latter's answer that it has its line.
     assert_eq!(ended.counts().2, 2, "{}", ended.stderr);

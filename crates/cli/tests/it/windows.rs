@@ -150,7 +150,7 @@ sinks:
         "job.yaml",
         expect![[r#"
             {"ts":0,"tx":"a","card":"c1","c":{"n":1}}
-            {"ts":1000,"tx":"a","card":"c1","c":{"n":1},"duplicate":true}
+            {"ts":1000,"tx":"a","card":"c1","c":{"n":1},"duplicate":["card"]}
             {"ts":600000,"tx":"a","card":"c1","c":{"n":2}}
         "#]],
     );
@@ -227,4 +227,43 @@ fn aggregates_have_filters_and_outputs_are_made_of_several() {
         {"ts":80000,"card":"c1","merchant":"m9","amount":1.0,"card_1h":{"big":2,"mean":3.75,"range":0.5,"percent":0.0,"moved":false},"late":["card","merchant"]}
     "#]],
     );
+}
+
+#[test]
+fn answers_are_filtered_and_answered_again() {
+    let job = "
+name: chain
+sources:
+  s: { type: file, path: s.csv, format: csv, time: ts, id: tx, dedup: 1h, lateness: 10s,
+       schema: { ts: timestamp(s), tx: string, card: string, country: string } }
+operators:
+  first:
+    type: metrics
+    input: s
+    partition_by: [card, []]
+    queries:
+      c: SELECT count(*) AS n FROM s GROUP BY card, upper(country) OVER SLIDING 1 HOUR
+      all: SELECT count(*) AS n FROM s GROUP BY upper(country) OVER INFINITE
+  often: { type: filter, input: first, where: all.n > 1 }
+  second:
+    type: metrics
+    input: often
+    partition_by: card
+    queries:
+      top: SELECT max(c.n) AS n, count(*) AS of FROM often WHERE all.n > 2 GROUP BY card OVER INFINITE
+      by: SELECT count(*) AS n FROM often GROUP BY card, c.n OVER INFINITE
+sinks:
+  answers: { type: file, input: second, path: answers.ndjson }
+";
+    let rows = "ts,tx,card,country\n100,1,a,DE\n101,2,a,de\n102,3,b,De\n103,3,b,DE\n104,4,a,FR\n105,5,a,de\n80,6,a,DE\n";
+    let place = Place::with(&[("s.csv", rows), ("job.yaml", job)]);
+    check_answers(&place, "job.yaml", expect![[r#"
+        {"ts":101,"tx":"2","card":"a","country":"de","c":{"n":2},"all":{"n":2},"top":{"n":null,"of":0},"by":{"n":1}}
+        {"ts":102,"tx":"3","card":"b","country":"De","c":{"n":1},"all":{"n":3},"top":{"n":1,"of":1},"by":{"n":1}}
+        {"ts":103,"tx":"3","card":"b","country":"DE","c":{"n":1},"all":{"n":3},"top":{"n":1,"of":1},"by":{"n":1},"duplicate":["card","global","second.card"]}
+        {"ts":105,"tx":"5","card":"a","country":"de","c":{"n":3},"all":{"n":4},"top":{"n":3,"of":1},"by":{"n":1}}
+        {"ts":80,"tx":"6","card":"a","country":"DE","c":{"n":3},"all":{"n":4},"top":{"n":3,"of":1},"by":{"n":1},"late":["card","global","second.card"]}
+    "#]]);
+    let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(0);
+    assert_eq!(ended.counts().2, 1, "the late record has one line in rejects: {}", ended.stderr);
 }

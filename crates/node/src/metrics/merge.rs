@@ -14,11 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::builder::{ListBuilder, StringViewBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, BooleanArray, RecordBatch, StringViewArray, StructArray, UInt64Array,
-    new_null_array,
+    Array, ArrayRef, BinaryViewArray, RecordBatch, StringViewArray, StructArray, UInt64Array, new_null_array,
 };
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Fields, Schema as ArrowSchema, SchemaRef};
 use thalweg_connect::format::Encoder;
@@ -29,6 +27,7 @@ use thalweg_types::{Batch, Error, Seq, SeqRange, Seqs, hash_columns, partition_o
 
 use super::scatter::{Part, scatter, widest};
 use super::stage::{FLAG_COUNT, TASKS};
+use super::told::{self, Passing};
 use super::{MetricsSpec, late_reason};
 
 pub(super) struct Merge {
@@ -43,6 +42,7 @@ pub(super) struct Merge {
     layout: Option<Arc<Layout>>,
     /// The last late record, of which a line has the bytes that came: what is made of it further up needs no second copy.
     told: Option<Seq>,
+    passing: Passing,
 }
 
 /// Output of answers as they are declared.
@@ -64,6 +64,8 @@ struct Layout {
 
 struct Declared {
     schema: SchemaRef,
+    /// How many fields are the record's own.
+    own: usize,
     /// By declared query, which of those that run now it is; `None` where it was dropped.
     queries: Vec<Option<usize>>,
 }
@@ -78,7 +80,8 @@ impl Merge {
     pub(super) fn new(spec: Arc<MetricsSpec>, answered: Arc<AtomicU64>) -> Result<Self, Error> {
         let answers = spec.stages.iter().map(|_| Vec::new()).collect();
         let encoder = Ndjson.encoder(&spec.input, &Options::default())?;
-        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, layout: None, told: None })
+        let passing = Passing::of(&spec.input);
+        Ok(Self { spec, answered, records: Vec::new(), answers, encoder, layout: None, told: None, passing })
     }
 
     /// Rows of each batch of a stage among the records.
@@ -130,20 +133,23 @@ impl Merge {
         let schemas: Vec<SchemaRef> = placed.iter().map(|stage| schema_of(stage)).collect();
         let layout = self.layout(schemas, records);
 
-        let mut columns: Vec<ArrayRef> = records.records().columns().to_vec();
+        let all = records.records().columns();
+        let mut columns: Vec<ArrayRef> =
+            self.passing.own.iter().map(|place| Arc::clone(&all[*place])).collect();
         for (stage, column) in &layout.queries {
             columns.push(column_of(&placed[*stage], *column, count));
         }
         let (late, closed) = self.late(&placed, count);
-        let flags = layout.schema.fields().len() - FLAG_COUNT;
-        columns.push(if late.is_empty() {
-            new_null_array(layout.schema.field(flags).data_type(), count)
-        } else {
-            lists(&late, count)
-        });
-        columns.push(duplicates(&placed, count));
-        columns.push(misfits(&placed, layout.schema.field(flags + 2).data_type(), count));
+        let said = [&late, &self.duplicates(&placed), &misfits(&placed)];
+        for (own, above) in said.into_iter().zip(self.passing.above) {
+            columns.push(told::lists(above.map(|place| &all[place]), own, count));
+        }
 
+        // One line in rejects for each record, whoever was the first to refuse it.
+        let mut late = late;
+        if let Some(above) = self.passing.above[0] {
+            late.retain(|row, _| all[above].is_null(*row as usize));
+        }
         if !late.is_empty() {
             out.emit(REJECTS, self.rejects(records, &late, &closed, out));
         }
@@ -180,9 +186,11 @@ impl Merge {
             queries.iter().map(|(stage, column)| &stages[*stage].fields()[*column]).collect();
 
         let answers = self.spec.answers.arrow().fields();
-        let (own, flags) = (self.spec.input.fields().len(), answers.len() - FLAG_COUNT);
+        let (own, flags) = (self.passing.own.len(), answers.len() - FLAG_COUNT);
         let schema_of = |queries: &[&Arc<ArrowField>]| {
-            let mut fields: Vec<Arc<ArrowField>> = records.records().schema().fields().to_vec();
+            let all = records.records().schema_ref().fields();
+            let mut fields: Vec<Arc<ArrowField>> =
+                self.passing.own.iter().map(|place| Arc::clone(&all[*place])).collect();
             fields.extend(queries.iter().map(|field| Arc::clone(field)));
             fields.extend(answers[flags..].iter().cloned());
             Arc::new(ArrowSchema::new(fields))
@@ -195,6 +203,7 @@ impl Merge {
                     && begins_with(is.data_type(), wanted.data_type())
             });
         let declared = (!is_declared).then(|| Declared {
+            own,
             queries: wanted
                 .iter()
                 .map(|wanted| {
@@ -221,7 +230,7 @@ impl Merge {
                 }
                 for (index, row) in part.rows.iter().enumerate().filter(|(_, row)| (**row as usize) < count) {
                     if column.is_valid(index) {
-                        late.entry(*row).or_default().push(self.spec.stages[stage].label.clone());
+                        late.entry(*row).or_default().push(self.label(stage));
                         if !column.as_boolean().value(index) {
                             closed.insert(*row);
                         }
@@ -230,6 +239,29 @@ impl Merge {
             }
         }
         (late, closed)
+    }
+
+    /// By row, labels of the stages that know the record's id.
+    fn duplicates(&self, placed: &[Vec<Placed<'_>>]) -> BTreeMap<u32, Vec<String>> {
+        let mut known: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for (stage, placed) in placed.iter().enumerate() {
+            for part in placed {
+                let column = flag(part.batch, 1);
+                if column.null_count() == column.len() {
+                    continue;
+                }
+                for (_, row) in part.rows.iter().enumerate().filter(|(index, _)| column.is_valid(*index)) {
+                    known.entry(*row).or_default().push(self.label(stage));
+                }
+            }
+        }
+        known
+    }
+
+    /// What answers call a stage.
+    fn label(&self, stage: usize) -> String {
+        let label = &self.spec.stages[stage].label;
+        if self.passing.is_answer() { format!("{}.{label}", self.spec.name) } else { label.clone() }
     }
 
     fn rejects(
@@ -281,7 +313,7 @@ impl Merge {
 impl Declared {
     /// Answers as they are declared, of the columns as they are.
     fn of(&self, columns: &[ArrayRef], records: &Batch, count: usize) -> Batch {
-        let own = records.records().num_columns();
+        let own = self.own;
         let mut declared = columns[..own].to_vec();
         for (place, query) in self.queries.iter().enumerate() {
             let wanted = self.schema.field(own + place).data_type();
@@ -375,25 +407,8 @@ fn column_of(placed: &[Placed<'_>], column: usize, count: usize) -> ArrayRef {
     scatter(&parts, count)
 }
 
-fn duplicates(placed: &[Vec<Placed<'_>>], count: usize) -> ArrayRef {
-    let mut flags: Option<Vec<Option<bool>>> = None;
-    for part in placed.iter().flatten() {
-        let column = flag(part.batch, 1);
-        if column.null_count() < column.len() {
-            let flags = flags.get_or_insert_with(|| vec![None; count]);
-            for (index, row) in part.rows.iter().enumerate().filter(|(index, _)| column.is_valid(*index)) {
-                let _ = index;
-                flags[*row as usize] = Some(true);
-            }
-        }
-    }
-    flags.map_or_else(
-        || new_null_array(&ArrowType::Boolean, count),
-        |flags| Arc::new(BooleanArray::from(flags)),
-    )
-}
-
-fn misfits(placed: &[Vec<Placed<'_>>], data_type: &ArrowType, count: usize) -> ArrayRef {
+/// By row, names of values that did not fit.
+fn misfits(placed: &[Vec<Placed<'_>>]) -> BTreeMap<u32, Vec<String>> {
     let mut names: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for part in placed.iter().flatten() {
         let column = flag(part.batch, 2);
@@ -407,20 +422,7 @@ fn misfits(placed: &[Vec<Placed<'_>>], data_type: &ArrowType, count: usize) -> A
             names.entry(*row).or_default().extend(items.iter().flatten().map(str::to_owned));
         }
     }
-    if names.is_empty() { new_null_array(data_type, count) } else { lists(&names, count) }
-}
-
-/// A list column with the given texts at the given rows and nulls elsewhere.
-fn lists(texts: &BTreeMap<u32, Vec<String>>, count: usize) -> ArrayRef {
-    let mut lists = ListBuilder::new(StringViewBuilder::new());
-    for row in 0..count as u32 {
-        let texts = texts.get(&row);
-        for text in texts.into_iter().flatten() {
-            lists.values().append_value(text);
-        }
-        lists.append(texts.is_some());
-    }
-    Arc::new(lists.finish())
+    names
 }
 
 impl Operator for Merge {

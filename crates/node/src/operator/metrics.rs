@@ -141,10 +141,10 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     parts
 }
 
-/// An answer holds the record's fields beside its own.
+/// An answer holds the record's fields beside its own; those of an answer that is a record again go on.
 fn check_answer_fields(check: &OperatorCheck<'_>, schema: &Schema) {
     for field in ANSWER_FIELDS {
-        if schema.field(field).is_some() {
+        if schema.field(field).is_some_and(|(_, field)| !metrics::is_told(field)) {
             check.error(
                 "input",
                 format!("the records have a field {field:?}, which answers use themselves"),

@@ -150,7 +150,7 @@ impl Job for Answers {
                 *count += 1;
                 *sum += quarters;
             } else {
-                expected["duplicate"] = json!(true);
+                expected["duplicate"] = json!(["shop"]);
             }
             expected["all"] = json!({ "n": count, "s": *sum as f64 / 4.0 });
             // How many hangs on when they came: it has to be what a client was told.

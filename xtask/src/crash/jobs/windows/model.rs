@@ -98,7 +98,7 @@ impl Model {
         match verdict {
             Verdict::Accepted => {}
             Verdict::Late => set("late", json!(["card", "shop"])),
-            Verdict::Duplicate => set("duplicate", json!(true)),
+            Verdict::Duplicate => set("duplicate", json!(["card", "shop"])),
         }
         (verdict, Value::Object(answer))
     }

@@ -1,0 +1,76 @@
+//! What answers say of a record beside its values: which stages refused it as late, which know its id, and what failed.
+//!
+//! Where the records are answers of an operator above, theirs is told on: an answer has each of these fields once, first
+//! with what the operators above said. Two of them may have stages of one name, so the lower one says whose its are
+//! (`m2.card`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, StringViewBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, new_null_array};
+use thalweg_types::{DataType, Field, Schema};
+
+/// The stages that refused a record as late.
+pub(crate) const LATE: &str = "late";
+
+/// Lists of texts, left out where they are null. `errors` has the outputs that could not be computed.
+pub(super) const TOLD: [&str; 3] = [LATE, "duplicate", "errors"];
+
+/// How the columns of an input go into answers.
+#[derive(Clone, Debug)]
+pub(super) struct Passing {
+    /// Those that answers have as they are.
+    pub(super) own: Vec<usize>,
+    /// Those that have what operators above said, in the order of [`TOLD`].
+    pub(super) above: [Option<usize>; TOLD.len()],
+}
+
+impl Passing {
+    pub(super) fn of(input: &Schema) -> Self {
+        let above =
+            TOLD.map(|name| input.field(name).filter(|(_, field)| is_told(field)).map(|(place, _)| place));
+        let own = (0..input.fields().len()).filter(|place| !above.contains(&Some(*place))).collect();
+        Self { own, above }
+    }
+
+    /// Whether the records are answers of an operator above.
+    pub(super) fn is_answer(&self) -> bool {
+        self.above.iter().any(Option::is_some)
+    }
+}
+
+pub(super) fn fields() -> [Field; TOLD.len()] {
+    TOLD.map(|name| Field::new(name, names()).omit_null())
+}
+
+/// Whether a field is what an operator above said of a record.
+pub(crate) fn is_told(field: &Field) -> bool {
+    TOLD.contains(&field.name.as_str()) && field.data_type == names()
+}
+
+fn names() -> DataType {
+    DataType::List(Box::new(DataType::String))
+}
+
+/// A column of lists: what was said above, then these texts by row; null where both have nothing.
+pub(super) fn lists(above: Option<&ArrayRef>, texts: &BTreeMap<u32, Vec<String>>, count: usize) -> ArrayRef {
+    if texts.is_empty() {
+        return above.map_or_else(|| new_null_array(&names().to_arrow(), count), Arc::clone);
+    }
+    let above = above.map(|above| above.as_list::<i32>());
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in 0..count as u32 {
+        let told = above.filter(|above| above.is_valid(row as usize)).map(|above| above.value(row as usize));
+        let own = texts.get(&row);
+        for text in told.iter().flat_map(|told| told.as_string_view()).flatten() {
+            lists.values().append_value(text);
+        }
+        for text in own.into_iter().flatten() {
+            lists.values().append_value(text);
+        }
+        lists.append(told.is_some() || own.is_some());
+    }
+    Arc::new(lists.finish())
+}
