@@ -42,6 +42,17 @@ pub struct PlannedCall {
     pub data_type: DataType,
 }
 
+/// Aggregates of a query between whose values that of another stays: a quantile is within 1 % of a value in the window,
+/// and so may be beyond the least or the greatest of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clamp {
+    pub of: usize,
+    /// Of the quantile: that of 0 is the least value, that of 1 the greatest.
+    pub rank: f64,
+    pub least: usize,
+    pub greatest: usize,
+}
+
 /// A query, bound to the columns of its stage.
 #[derive(Clone)]
 pub struct PlannedQuery {
@@ -50,8 +61,10 @@ pub struct PlannedQuery {
     pub fingerprint: String,
     /// After FROM.
     pub stream: String,
-    /// Those of the first output, of the second one, …
+    /// Those of the first output, of the second one, …, then those that `clamps` need.
     pub calls: Vec<PlannedCall>,
+    /// One per quantile.
+    pub clamps: Vec<Clamp>,
     pub outputs: Vec<PlannedOutput>,
     pub filter: Option<Bound>,
     /// In the order of GROUP BY, bound to the stage's columns.
@@ -77,11 +90,24 @@ impl PlannedQuery {
             }));
             outputs.push(PlannedOutput { alias, calls: start..calls.len(), value, data_type });
         }
+        let mut clamps = Vec::new();
+        for of in 0..calls.len() {
+            let PlannedCall { function: Function::Quantile(rank), arg: Some(arg), .. } = calls[of].clone()
+            else {
+                continue;
+            };
+            let data_type = arg.data_type().clone();
+            for function in [Function::Min, Function::Max] {
+                calls.push(PlannedCall { function, arg: Some(arg.clone()), data_type: data_type.clone() });
+            }
+            clamps.push(Clamp { of, rank, least: calls.len() - 2, greatest: calls.len() - 1 });
+        }
         Ok(Self {
             name: name.to_owned(),
             fingerprint: query.fingerprint(),
             stream: query.stream.clone(),
             calls,
+            clamps,
             outputs,
             filter: bound.filter,
             group_by: bound.group_by,

@@ -257,13 +257,17 @@ sinks:
 ";
     let rows = "ts,tx,card,country\n100,1,a,DE\n101,2,a,de\n102,3,b,De\n103,3,b,DE\n104,4,a,FR\n105,5,a,de\n80,6,a,DE\n";
     let place = Place::with(&[("s.csv", rows), ("job.yaml", job)]);
-    check_answers(&place, "job.yaml", expect![[r#"
+    check_answers(
+        &place,
+        "job.yaml",
+        expect![[r#"
         {"ts":101,"tx":"2","card":"a","country":"de","c":{"n":2},"all":{"n":2},"top":{"n":null,"of":0},"by":{"n":1}}
         {"ts":102,"tx":"3","card":"b","country":"De","c":{"n":1},"all":{"n":3},"top":{"n":1,"of":1},"by":{"n":1}}
         {"ts":103,"tx":"3","card":"b","country":"DE","c":{"n":1},"all":{"n":3},"top":{"n":1,"of":1},"by":{"n":1},"duplicate":["card","global","second.card"]}
         {"ts":105,"tx":"5","card":"a","country":"de","c":{"n":3},"all":{"n":4},"top":{"n":3,"of":1},"by":{"n":1}}
         {"ts":80,"tx":"6","card":"a","country":"DE","c":{"n":3},"all":{"n":4},"top":{"n":3,"of":1},"by":{"n":1},"late":["card","global","second.card"]}
-    "#]]);
+    "#]],
+    );
     let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(0);
     assert_eq!(ended.counts().2, 1, "the late record has one line in rejects: {}", ended.stderr);
 }

@@ -15,7 +15,8 @@
 //! * A sum that its type does not hold is null and listed in [`Column::errors`]; it comes back when it fits again.
 //! * `min`, `max`: NaN is above everything; −0 is given as 0. `count(distinct)`: one NaN, −0 equals 0.
 //! * `first`, `last`, `prev` go by (event time, arrival).
-//! * `quantile(x, q)`: the value of rank `floor(q · (n − 1))` from below, within 1 %.
+//! * `quantile(x, q)`: the value of rank `floor(q · (n − 1))`, counted from 0 from the least one, within 1 %. Its caller
+//!   keeps it between the least and the greatest value.
 //!
 //! Invariants (of the schedule)
 //! * Elements may enter out of order. An element that leaves has entered, has not left or been reset since, and
@@ -50,6 +51,7 @@ use crate::image::{Malformed, Reader};
 
 pub use function::{Function, output_type};
 pub use plan::{Call, plan};
+pub(crate) use quantile::floats;
 
 /// The group of a step that reads the value of an empty window.
 pub const NO_GROUP: u32 = u32::MAX;

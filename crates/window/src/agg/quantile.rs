@@ -42,7 +42,7 @@ fn buckets(stream: &Stream<'_>) -> Vec<Bucket> {
 }
 
 /// A column of numbers as doubles, to the nearest: the error of a quantile is far larger.
-fn floats(values: &ArrayRef) -> Cow<'_, [f64]> {
+pub(crate) fn floats(values: &ArrayRef) -> Cow<'_, [f64]> {
     let decimal = |scale: i8| 10_f64.powi(i32::from(scale));
     match values.data_type() {
         DataType::Float64 => Cow::Borrowed(values.as_primitive::<Float64Type>().values()),

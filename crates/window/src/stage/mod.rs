@@ -470,7 +470,8 @@ impl Stage {
         let mut answered = Vec::with_capacity(self.queries.len());
         for (index, query) in self.queries.iter().enumerate() {
             let calls: Vec<_> = query.calls.iter().map(|call| &values[call.leaf][call.call]).collect();
-            let columns: Vec<ArrayRef> = calls.iter().map(|column| Arc::clone(&column.values)).collect();
+            let mut columns: Vec<ArrayRef> = calls.iter().map(|column| Arc::clone(&column.values)).collect();
+            query.clamp(&mut columns, &verdicts.task_times);
             let mut outputs: Vec<ArrayRef> = Vec::with_capacity(query.fields.len());
             for (place, output) in query.outputs.iter().enumerate() {
                 let made = guard::naming(

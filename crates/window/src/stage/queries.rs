@@ -15,7 +15,7 @@ use super::outputs::OutputState;
 use super::{Arg, Filter, Grouping, LeafNode, Stage, Window};
 use crate::agg::Call;
 use crate::judge::Verdicts;
-use crate::plan::{self, PlannedQuery};
+use crate::plan::{self, Clamp, PlannedQuery};
 use crate::query::{Query, Window as WindowKind};
 use crate::reservoir::{CursorId, Layout};
 use crate::slots::put;
@@ -26,6 +26,7 @@ pub(super) struct QueryState {
     pub(super) fingerprint: String,
     /// In the order of the query.
     pub(super) calls: Vec<CallState>,
+    pub(super) clamps: Vec<Clamp>,
     pub(super) outputs: Vec<OutputState>,
     /// Fields of the query's object.
     pub(super) fields: Fields,
@@ -41,6 +42,14 @@ pub(super) struct CallState {
     /// Of the leaf.
     pub(super) call: usize,
     pub(super) since: Option<Since>,
+}
+
+impl CallState {
+    /// From when it counts, while its window has not filled since.
+    pub(super) fn filling(&self, now: Micros) -> Option<Micros> {
+        let (since, fill) = self.since.filter(|(since, _)| *since != UNTOLD)?;
+        fill.is_none_or(|fill| now.saturating_sub(fill) < since).then_some(since)
+    }
 }
 
 /// The time from which an aggregate counts where it has not seen all records, and how long until its window has filled then
@@ -232,15 +241,17 @@ impl Stage {
             unreachable!("a query's type is a struct")
         };
         let [since, since_of] = PlannedQuery::since_fields();
-        fields.extend(calls.iter().any(|call| call.since.is_some()).then_some(since));
+        let told = &calls[..query.outputs.last().map_or(0, |output| output.calls.end)];
+        fields.extend(told.iter().any(|call| call.since.is_some()).then_some(since));
         // Where a time is all that differs, an output may be full before another.
-        fields.extend(calls.iter().any(|call| call.since != calls[0].since).then_some(since_of));
+        fields.extend(told.iter().any(|call| call.since != told[0].since).then_some(since_of));
         let arrow: Fields = fields.iter().map(Field::to_arrow).collect();
         QueryState {
             name: query.name.clone(),
             fingerprint: query.fingerprint.clone(),
             outputs: query.outputs.iter().map(|output| OutputState::new(query, output)).collect(),
             calls,
+            clamps: query.clamps.clone(),
             fields: arrow,
             data_type: DataType::Struct(fields),
             is_guarded: false,
@@ -280,11 +291,7 @@ impl Stage {
         let outputs = query.outputs.as_slice();
         let wanted = query.fields.len() - outputs.len();
         let filling = |now: Micros, output: &OutputState| {
-            let filling = query.calls[output.calls.clone()].iter().filter_map(|call| {
-                let (since, fill) = call.since.filter(|(since, _)| *since != UNTOLD)?;
-                fill.is_none_or(|fill| now.saturating_sub(fill) < since).then_some(since)
-            });
-            filling.max()
+            query.calls[output.calls.clone()].iter().filter_map(|call| call.filling(now)).max()
         };
         let mut columns: Vec<ArrayRef> = Vec::new();
         if wanted > 0 {

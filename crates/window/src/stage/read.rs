@@ -59,6 +59,7 @@ impl Stage {
             let values = leaf.read(if leaf.knows(group) { group } else { NO_GROUP }, head);
             calls.push(Arc::clone(&values[call.call].values));
         }
+        query.clamp(&mut calls, &[as_of.unwrap_or(Micros::MIN)]);
         for output in &query.outputs {
             // A value that cannot be computed is null here; answers tell of it.
             let is_guarded = true;

@@ -380,3 +380,20 @@ fn what_an_output_is_made_of_is_named_where_it_does_not_fit() {
     );
     assert_eq!(answers.misfits, [(1, 0, 1)], "the sum does not fit; arithmetic beyond its type is null");
 }
+
+#[test]
+fn quantiles_are_between_the_least_and_the_greatest_value_in_the_window() {
+    check(
+        "SELECT quantile(x, 0) AS lo, quantile(x, 1) AS hi, quantile(x, 0.5) / 2 AS half, quantile(k, 1) AS k \
+         FROM s GROUP BY card OVER ROWS 3",
+        "a@1=100 a@2=100 a@3=107 a@4=nan a@5=-0.001 a@6=null",
+        expect![[r#"
+            a@1=100  100 100 50 100
+            a@2=100  100 100 50 100
+            a@3=107  100 107 50.24728385428251 107
+            a@4=nan  100 NaN 53.35450907643016 107
+            a@5=-0.001 -0.001 NaN 53.35450907643016 107
+            a@6=null -0.001 NaN -0.0004987390573185113 0
+        "#]],
+    );
+}

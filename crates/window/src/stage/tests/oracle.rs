@@ -127,6 +127,14 @@ proptest! {
                     texts[output / per_query].1, output % per_query,
                 );
             }
+            for (query, outputs) in engine.chunks(per_query).enumerate() {
+                let (least, greatest, middle) = (&outputs[8], &outputs[9], &outputs[14]);
+                prop_assert!(
+                    least <= middle && middle <= greatest,
+                    "record {row}, query {:?}: a quantile of {middle:?} between {least:?} and {greatest:?}",
+                    texts[query].1,
+                );
+            }
         }
     }
 
