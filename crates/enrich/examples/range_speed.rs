@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use arrow_array::{Array, FixedSizeBinaryArray};
 use flate2::bufread::MultiGzDecoder;
+use thalweg_enrich::BadLines;
 use thalweg_enrich::range::{Column, Delimited, Layout, RangeColumns, RangeOptions, RangeTable, ValueColumn};
 use thalweg_types::{DataType, Error, format_size};
 
@@ -39,6 +40,7 @@ fn main() -> Result<(), Error> {
             delimiter: None,
             header: false,
             range: RangeColumns::FirstLast { first: Column::Position(1), last: Column::Position(2) },
+            bad_lines: BadLines::Refuse,
         }),
         values: vec![
             ValueColumn::string(Column::Position(3), "asn").with_type(DataType::UInt64),

@@ -5,8 +5,11 @@
 //! * [`lookup`]: names by address in files larger than memory.
 //! * [`watch`]: a table that is loaded again when its files change.
 
+mod bad_lines;
 pub mod join;
 pub mod lookup;
 pub mod member;
 pub mod range;
 pub mod watch;
+
+pub use bad_lines::BadLines;

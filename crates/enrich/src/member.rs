@@ -20,6 +20,7 @@ use arrow_select::take::take;
 use hashbrown::HashMap;
 use thalweg_types::{DataType, Error, Field, Micros};
 
+use crate::bad_lines::{BadLines, Lines};
 use crate::join::{Found, JoinShape, JoinTable, Key};
 use crate::watch::{WatchMetrics, Watched};
 
@@ -45,14 +46,20 @@ pub struct MemberJoin {
 impl MemberJoin {
     /// # Errors
     /// Where the file cannot be read, or is not what `shape` says: with line, what was expected and what was there.
-    pub fn open(name: &str, path: PathBuf, shape: JoinShape, now: Micros) -> Result<Self, Error> {
+    pub fn open(
+        name: &str,
+        path: PathBuf,
+        shape: JoinShape,
+        bad_lines: BadLines,
+        now: Micros,
+    ) -> Result<Self, Error> {
         let (files, own) = (vec![path.clone()], shape.clone());
-        let table = Watched::open(name, files, move || load(&path, &own), now)?;
+        let table = Watched::open(name, files, move || load(&path, &own, bad_lines), now)?;
         Ok(Self { table, shape })
     }
 }
 
-fn load(path: &Path, shape: &JoinShape) -> Result<MemberTable, Error> {
+fn load(path: &Path, shape: &JoinShape, bad_lines: BadLines) -> Result<MemberTable, Error> {
     let reading = |error: Error| error.context(format!("read {path:?}"));
     let mut reader = csv::Reader::from_path(path).map_err(|error| {
         Error::user(format!("open {path:?}"))
@@ -72,56 +79,101 @@ fn load(path: &Path, shape: &JoinShape) -> Result<MemberTable, Error> {
     };
     let keys: Vec<usize> = shape.keys.iter().map(|key| place(&key.name)).collect::<Result<_, _>>()?;
     let values: Vec<usize> = shape.values.iter().map(|field| place(&field.name)).collect::<Result<_, _>>()?;
-    let mut columns: Vec<Column> = shape.values.iter().map(Column::new).collect();
-    let mut rows = HashMap::new();
-    let mut open_sets: Vec<Vec<bool>> = Vec::new();
-    let mut key = Vec::new();
-    for (number, record) in reader.records().enumerate() {
-        let record =
-            record.map_err(|error| reading(Error::user("expected a line of CSV").with_source(error)))?;
-        let line = record.position().map_or(0, csv::Position::line);
+    let mut table = Building {
+        rows: HashMap::new(),
+        count: 0,
+        columns: shape.values.iter().map(Column::new).collect(),
+        open_sets: Vec::new(),
+        key: Vec::new(),
+    };
+    let mut lines = Lines::new(bad_lines);
+    for record in reader.records() {
+        let line = match &record {
+            Ok(record) => record.position().map_or(0, csv::Position::line),
+            Err(error) => error.position().map_or(0, csv::Position::line),
+        };
         let in_line = |error: Error| error.context(format!("read {path:?}, line {line}"));
-        if number == MAX_ROWS {
+        let record = match record {
+            // What is no line of this file, such as one with another number of cells.
+            Err(error) if !error.is_io_error() => {
+                Err(in_line(Error::user("expected a line of CSV").with_source(error)))
+            }
+            Err(error) => return Err(reading(Error::user("read a line").with_source(error))),
+            Ok(record) => Ok(record),
+        };
+        let row = record.and_then(|record| table.add(&record, &keys, &values, shape).map_err(in_line));
+        lines.take(row)?;
+        if table.rows.len() > MAX_ROWS {
             return Err(in_line(
                 Error::user(format!("expected at most {MAX_ROWS} rows, got more"))
                     .with_hint("`thalweg table build-lookup` makes tables of any size"),
             ));
         }
-        key.clear();
+    }
+    lines.finish(path)?;
+    let Building { rows, columns, mut open_sets, .. } = table;
+    // Those that leave less open are tried first, and of these the ones that leave later keys open.
+    open_sets.sort_by_key(|open| (open.iter().filter(|is_open| **is_open).count(), open.clone()));
+    Ok(MemberTable { rows, columns: columns.into_iter().map(Column::finish).collect(), open_sets })
+}
+
+/// A table while it is loaded.
+struct Building {
+    rows: HashMap<KeyBytes, u32>,
+    /// Values in each column, those of lines among them that turned out to be bad.
+    count: u32,
+    columns: Vec<Column>,
+    open_sets: Vec<Vec<bool>>,
+    key: Vec<u8>,
+}
+
+impl Building {
+    /// Adds a line. One that is bad leaves nothing that could be found.
+    fn add(
+        &mut self,
+        record: &csv::StringRecord,
+        keys: &[usize],
+        values: &[usize],
+        shape: &JoinShape,
+    ) -> Result<(), Error> {
+        self.key.clear();
         let mut open = Vec::with_capacity(keys.len());
         for (place, spec) in keys.iter().zip(&shape.keys) {
             let cell = record.get(*place).unwrap_or_default().trim();
             let is_open = cell.is_empty();
             if is_open && open.is_empty() {
-                return Err(in_line(Error::user(format!(
-                    "expected a value for key {:?}, got none",
-                    spec.name
-                ))));
+                return Err(Error::user(format!("expected a value for key {:?}, got none", spec.name)));
             }
             open.push(is_open);
-            if !is_open {
-                push_part(&mut key, &part_of_text(cell, spec).map_err(in_line)?);
-            } else {
-                push_open(&mut key);
+            match is_open {
+                false => push_part(&mut self.key, &part_of_text(cell, spec)?),
+                true => push_open(&mut self.key),
             }
         }
-        if !open_sets.contains(&open) {
-            open_sets.push(open);
-        }
-        if rows.insert(KeyBytes::from(key.as_slice()), number as u32).is_some() {
+        if self.rows.contains_key(self.key.as_slice()) {
             let cells: Vec<&str> = keys.iter().filter_map(|place| record.get(*place)).collect();
-            return Err(in_line(
-                Error::user("expected one row for each key, got a second one")
-                    .with_private(format!(" for {}", cells.join(", "))),
-            ));
+            return Err(Error::user("expected one row for each key, got a second one")
+                .with_private(format!(" for {}", cells.join(", "))));
         }
-        for (place, column) in values.iter().zip(&mut columns) {
-            column.push(record.get(*place).unwrap_or_default().trim()).map_err(in_line)?;
+        let row = self.count;
+        self.count += 1;
+        let mut wrong = None;
+        for (place, column) in values.iter().zip(&mut self.columns) {
+            let cell = record.get(*place).unwrap_or_default().trim();
+            if let Err(error) = column.push(cell) {
+                column.push_null();
+                wrong.get_or_insert(error);
+            }
         }
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        if !self.open_sets.contains(&open) {
+            self.open_sets.push(open);
+        }
+        self.rows.insert(KeyBytes::from(self.key.as_slice()), row);
+        Ok(())
     }
-    // Those that leave less open are tried first, and of these the ones that leave later keys open.
-    open_sets.sort_by_key(|open| (open.iter().filter(|is_open| **is_open).count(), open.clone()));
-    Ok(MemberTable { rows, columns: columns.into_iter().map(Column::finish).collect(), open_sets })
 }
 
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
@@ -303,6 +355,16 @@ impl Column {
         Ok(())
     }
 
+    fn push_null(&mut self) {
+        match self {
+            Self::Text(builder) => builder.append_null(),
+            Self::UInt64(builder, _) => builder.append_null(),
+            Self::Int64(builder, _) => builder.append_null(),
+            Self::Float64(builder, _) => builder.append_null(),
+            Self::Bool(builder, _) => builder.append_null(),
+        }
+    }
+
     fn finish(self) -> ArrayRef {
         match self {
             Self::Text(mut builder) => Arc::new(builder.finish()),
@@ -335,7 +397,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("members.csv");
         std::fs::write(&path, text).unwrap();
-        MemberJoin::open("members", path, shape(), 0)
+        MemberJoin::open("members", path, shape(), BadLines::Skip, 0)
     }
 
     const MEMBERS: &str = "mac,vlan,member,asn,port\n\
@@ -394,7 +456,7 @@ mod tests {
         let path = folder.path().join("interfaces.csv");
         let lines = "192.0.2.1,5,transit\n::ffff:192.0.2.2,5,peer\n2001:DB8:0::1,5,six\n192.0.2.9,,any\n";
         std::fs::write(&path, format!("agent,ifindex,name\n{lines}")).unwrap();
-        let join = MemberJoin::open("interfaces", path.clone(), shape.clone(), 0).unwrap();
+        let join = MemberJoin::open("interfaces", path.clone(), shape.clone(), BadLines::Skip, 0).unwrap();
         let agents =
             ["192.0.2.1", "192.0.2.2", "2001:db8::1", "192.0.2.9", "192.0.2.3"].map(|text| {
                 match text.parse().unwrap() {
@@ -408,7 +470,7 @@ mod tests {
         let names: Vec<_> = found.columns[0].as_string_view().iter().collect();
         assert_eq!(names, [Some("transit"), Some("peer"), Some("six"), Some("any"), None]);
         std::fs::write(&path, "agent,ifindex,name\n192.0.2,5,x\n").unwrap();
-        let error = MemberJoin::open("interfaces", path, shape, 0).err().unwrap();
+        let error = MemberJoin::open("interfaces", path, shape, BadLines::Skip, 0).err().unwrap();
         assert!(error.chain().contains("line 2: expected ip for key \"agent\""), "{}", error.chain());
     }
 
@@ -425,11 +487,29 @@ mod tests {
         );
         check("mac,vlan,member,asn\n,10,A,1\n", "line 2: expected a value for key \"mac\", got none");
         check("mac,vlan,member,asn\na,1,A,x\n", "line 2: expected uint64 for \"asn\", got \"x\"");
+        check("mac,vlan,member,asn\na,1,A,1\na,1,B,2\na,1,C,3\n", "2 of 3 lines cannot be read, first: read");
         check(
-            "mac,vlan,member,asn\na,1,A,1\na,1,B,2\n",
+            "mac,vlan,member,asn\na,1,A,1\na,1,B,2\na,1,C,3\n",
             "line 3: expected one row for each key, got a second one for a, 1",
         );
-        check("mac,vlan,member,asn\na,1\n", "expected a line of CSV");
+        check("mac,vlan,member,asn\na,1\n", "line 2: expected a line of CSV");
+    }
+
+    #[test]
+    fn a_bad_line_costs_itself() {
+        let lines =
+            "a,1,A,1\na,1,again,9\nb,2,B,no\nc,3\n,4,D,4\nd,five,E,5\ne,6,E,6\nf,7,F,7\ng,8,G,8\nh,9,H,9\n";
+        let join = open(&format!("mac,vlan,member,asn\n{lines}")).unwrap();
+        let asked = [("a", 1), ("b", 2), ("c", 3), ("d", 5), ("e", 6), ("h", 9)];
+        let (members, misses) = found(&join, &asked.map(|(mac, vlan)| (Some(mac), Some(vlan))));
+        let members: Vec<&str> = members.iter().map(|member| member.as_deref().unwrap_or("-")).collect();
+        assert_eq!(members, ["A", "-", "-", "-", "E", "H"]);
+        assert_eq!(misses, 3);
+        let strict = tempfile::tempdir().unwrap();
+        let path = strict.path().join("members.csv");
+        std::fs::write(&path, format!("mac,vlan,member,asn\n{lines}")).unwrap();
+        let error = MemberJoin::open("members", path, shape(), BadLines::Refuse, 0).err().unwrap();
+        assert!(error.chain().contains("line 3: expected one row"), "{}", error.chain());
     }
 
     #[test]

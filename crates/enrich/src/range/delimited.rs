@@ -10,11 +10,12 @@ use super::open::{Text, is_of_packing, open_text, read_error};
 use super::options::{Column, Delimited, RangeColumns, ValueColumn};
 use super::records::{Failure, LINE_BYTES, LINE_CELLS, Record, Records};
 use super::span::Span;
+use crate::bad_lines::Lines;
 
 /// Adds all ranges of a file.
 ///
 /// # Errors
-/// Where the file is not what the layout says, with path and line.
+/// Where the file is not what the layout says, with path and line; a few lines may not be ([`crate::BadLines`]).
 pub(super) fn load(
     path: &Path,
     layout: &Delimited,
@@ -28,6 +29,7 @@ pub(super) fn load(
 
     let mut places = (!layout.header).then(|| Places::find(layout, values, None)).transpose()?;
     let mut alone = Alone::default();
+    let mut lines = Lines::new(layout.bad_lines);
     while let Some(record) = records.next().map_err(|failure| failure.into_error(path, is_packed))? {
         let in_line = |error: Error| error.context(format!("read {path:?}, line {}", record.line));
         if is_comment(&record, places.as_ref()) {
@@ -36,13 +38,15 @@ pub(super) fn load(
         match &places {
             None => places = Some(Places::find(layout, values, Some(&record)).map_err(in_line)?),
             Some(places) => {
-                let (span, cells) = places.read(&record, values, delimiter).map_err(in_line)?;
+                let line = places.read(&record, values, delimiter).map_err(in_line);
+                let Some((span, cells)) = lines.take(line)? else { continue };
                 alone.note(places, &record, span);
                 let row = builder.row(&cells).map_err(in_line)?;
                 builder.add(span, row).map_err(in_line)?;
             }
         }
     }
+    lines.finish(path)?;
     if builder.given() == before {
         return Err(Error::user(format!("read {path:?}: expected at least one range, got none"))
             .with_hint("check whether the file was written to its end; leave it out if it has no ranges"));

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use thalweg_types::{DataType, Error, Field, Schema};
 
+use crate::BadLines;
+
 /// Everything that [`RangeTable::load`](super::RangeTable::load) has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeOptions {
@@ -84,6 +86,7 @@ pub struct Delimited {
     /// Whether the first line names the columns.
     pub header: bool,
     pub range: RangeColumns,
+    pub bad_lines: BadLines,
 }
 
 /// Where a line says which addresses it is about.

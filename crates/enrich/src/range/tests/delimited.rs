@@ -155,7 +155,8 @@ fn every_type_of_value() {
         let column = data_type.to_string();
         ValueColumn::string(name(&column), column).with_type(data_type)
     });
-    let layout = Layout::Delimited(Delimited { delimiter: None, header: true, range });
+    let layout =
+        Layout::Delimited(Delimited { delimiter: None, header: true, range, bad_lines: BadLines::Skip });
     let lines = "network,string,float64,uint64,int64,bool\n1.0.0.0/8,a, 1.5 ,7,-7,True\n2.0.0.0/8,,,,,\n";
     let table = load(options(layout, values.to_vec()), &[("a.csv", lines.as_bytes())]);
     check(&table, &[("1.1.1.1", "true -7 7 1.5 a"), ("2.1.1.1", "null null null null null")]);
@@ -164,7 +165,14 @@ fn every_type_of_value() {
 /// Tables as pyasn writes them and as RouteViews publishes them.
 #[test]
 fn comments_and_lengths_in_a_column_of_their_own() {
-    let tabs = |range| Layout::Delimited(Delimited { delimiter: Some(b'\t'), header: false, range });
+    let tabs = |range| {
+        Layout::Delimited(Delimited {
+            delimiter: Some(b'\t'),
+            header: false,
+            range,
+            bad_lines: BadLines::Skip,
+        })
+    };
     let lines = b"; IP-ASN32-DAT file\n# made up\n;\n10.0.0.0/8\t64500\n10.1.0.0/16\t64501\n";
     let who = |place| vec![ValueColumn::string(Column::Position(place), "who")];
     let table = load(options(tabs(RangeColumns::Prefix(Column::Position(1))), who(2)), &[("a.dat", lines)]);
@@ -196,4 +204,17 @@ fn networks_without_their_lengths_are_refused() {
     assert!(error.hint().is_some_and(|hint| hint.contains("`length`")), "{error}");
     let table = load(prefixes(), &[("a.csv", b"10.0.0.0,a\n10.1.0.7,b\n")]);
     check(&table, &[("10.0.0.0", "a"), ("10.1.0.7", "b"), ("10.1.0.0", "-")]);
+}
+
+#[test]
+fn a_bad_line_costs_itself() {
+    let lines = "10.0.0.0/8,ten\n10.0.0.0/x,bad\n11.0.0.0/8\n12.0.0.1/8,bad\n13.0.0.0/8,thirteen\n14.0.0.0/8,fourteen\n";
+    let table = load(prefixes(), &[("a.csv", lines.as_bytes())]);
+    check(&table, &[("10.0.0.1", "ten"), ("11.0.0.1", "-"), ("12.0.0.1", "-"), ("14.0.0.1", "fourteen")]);
+
+    let folder = Folder::new();
+    let mut options = prefixes();
+    options.files = vec![folder.write("a.csv", "10.0.0.0/8,ten\nnonsense,1\nnonsense,2\n")];
+    let error = RangeTable::load(&options).err().expect("another layout");
+    assert!(error.chain().contains("2 of 3 lines cannot be read, first: read"), "{}", error.chain());
 }

@@ -8,6 +8,9 @@ use super::*;
 fn refused(mut options: RangeOptions, file: (&str, &[u8]), message: &str, hint: &str) {
     let folder = Folder::new();
     options.files = vec![folder.write(file.0, file.1)];
+    if let Layout::Delimited(layout) = &mut options.layout {
+        layout.bad_lines = BadLines::Refuse;
+    }
     let error = RangeTable::load(&options).err().expect("an error");
     let place = format!("{}/", folder.0.path().display());
     assert_eq!(error.chain().replace(&place, ""), message);

@@ -15,6 +15,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use thalweg_types::{DataType, Error, Value};
 
+use crate::BadLines;
+
 use super::{Column, Delimited, Layout, RangeColumns, RangeOptions, RangeTable, ValueColumn};
 
 /// A folder of files that goes with the test.
@@ -50,7 +52,7 @@ fn options(layout: Layout, values: Vec<ValueColumn>) -> RangeOptions {
 fn with_header() -> RangeOptions {
     let range = RangeColumns::FirstLast { first: name("first"), last: name("last") };
     options(
-        Layout::Delimited(Delimited { delimiter: None, header: true, range }),
+        Layout::Delimited(Delimited { delimiter: None, header: true, range, bad_lines: BadLines::Skip }),
         vec![
             ValueColumn::string(name("asn"), "asn").with_type(DataType::UInt64),
             ValueColumn::string(name("who"), "who"),
@@ -62,7 +64,7 @@ fn with_header() -> RangeOptions {
 fn prefixes() -> RangeOptions {
     let range = RangeColumns::Prefix(Column::Position(1));
     options(
-        Layout::Delimited(Delimited { delimiter: None, header: false, range }),
+        Layout::Delimited(Delimited { delimiter: None, header: false, range, bad_lines: BadLines::Skip }),
         vec![ValueColumn::string(Column::Position(2), "who")],
     )
 }
@@ -71,7 +73,7 @@ fn prefixes() -> RangeOptions {
 fn autonomous_systems() -> RangeOptions {
     let range = RangeColumns::FirstLast { first: Column::Position(1), last: Column::Position(2) };
     options(
-        Layout::Delimited(Delimited { delimiter: None, header: false, range }),
+        Layout::Delimited(Delimited { delimiter: None, header: false, range, bad_lines: BadLines::Skip }),
         vec![
             ValueColumn::string(Column::Position(3), "asn").with_type(DataType::UInt64),
             ValueColumn::string(Column::Position(4), "country"),

@@ -8,7 +8,9 @@ use thalweg_enrich::member::MemberJoin;
 use thalweg_flow::SystemClock;
 use thalweg_types::DataType;
 
-use super::{ON, OpenTable, Plan, SCHEMA, TAKE, path_of, prepare, read_only, split_columns};
+use super::{
+    BAD_LINES, ON, OpenTable, Plan, SCHEMA, TAKE, bad_lines, path_of, prepare, read_only, split_columns,
+};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 
@@ -20,6 +22,7 @@ const OPTIONS: &[KeySpec] = &[
     KeySpec::new("keys", TEXTS, "the columns by which the table is asked").default("[mac, vlan]"),
     ON,
     TAKE,
+    BAD_LINES,
 ];
 
 impl OperatorPlugin for MemberJoinPlugin {
@@ -55,10 +58,12 @@ impl OperatorPlugin for MemberJoinPlugin {
         let shape = JoinShape { keys: keys.collect(), values };
         let path = path_of(check, "table");
         let (name, opened) = (check.name().to_string(), shape.clone());
+        let bad_lines = bad_lines(check);
         let files = vec![path.to_path_buf()];
         let open: OpenTable = Arc::new(move || {
             path.recheck()?;
-            let table = MemberJoin::open(&name, path.to_path_buf(), opened.clone(), SystemClock::now())?;
+            let (path, now) = (path.to_path_buf(), SystemClock::now());
+            let table = MemberJoin::open(&name, path, opened.clone(), bad_lines, now)?;
             Ok(Arc::new(table) as Arc<dyn JoinTable>)
         });
         let loads = read_only(files, &open);

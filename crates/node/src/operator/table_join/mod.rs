@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use thalweg_connect::JobPath;
+use thalweg_connect::{JobPath, OptionKind};
+use thalweg_enrich::BadLines;
 use thalweg_enrich::join::{Found, JoinShape, JoinTable};
 use thalweg_flow::{InputId, Operator, Output, TableCounts};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema};
@@ -44,6 +45,21 @@ const SCHEMA: KeySpec = KeySpec::new(
 .required();
 
 const TAKE: KeySpec = KeySpec::new("take", TEXTS, "which of the table's fields to add; without it all");
+
+const BAD_LINES: KeySpec = KeySpec::new(
+    "bad_lines",
+    Shape::Option(OptionKind::Choice(&["skip", "refuse"])),
+    "what a line that cannot be read does: skip leaves it out with a warning, unless they are ten or more and above 1 %, or more \
+     than the good ones; refuse takes no file with one",
+)
+.default("skip");
+
+fn bad_lines(check: &OperatorCheck<'_>) -> BadLines {
+    match check.options().text("bad_lines") {
+        Some("refuse") => BadLines::Refuse,
+        _ => BadLines::Skip,
+    }
+}
 
 /// Opens a table for all tasks of an operator.
 type OpenTable = Arc<dyn Fn() -> Result<Arc<dyn JoinTable>, Error> + Send + Sync>;

@@ -9,7 +9,7 @@ use thalweg_enrich::range::{Column, Delimited, Layout, RangeColumns, RangeJoin, 
 use thalweg_flow::SystemClock;
 use thalweg_types::{DataType, Schema};
 
-use super::{ON, OpenTable, Plan, SCHEMA, TAKE, prepare, read_only, split_columns};
+use super::{BAD_LINES, ON, OpenTable, Plan, SCHEMA, TAKE, bad_lines, prepare, read_only, split_columns};
 use crate::job_file::keys::{KeySpec, Shape};
 use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
 
@@ -27,6 +27,7 @@ const OPTIONS: &[KeySpec] = &[
     SCHEMA,
     ON,
     TAKE,
+    BAD_LINES,
     KeySpec::new(
         "header",
         Shape::Option(OptionKind::Bool),
@@ -145,6 +146,7 @@ fn delimited(check: &OperatorCheck<'_>, columns: &Schema) -> Option<(Layout, Joi
             (first.to_owned(), RangeColumns::FirstLast { first: column(first), last: column(last) }, values)
         }
     };
-    let layout = Layout::Delimited(Delimited { delimiter, header: has_header, range });
+    let bad_lines = bad_lines(check);
+    let layout = Layout::Delimited(Delimited { delimiter, header: has_header, range, bad_lines });
     Some((layout, JoinShape { keys: vec![key(&name)], values }))
 }
