@@ -58,15 +58,31 @@ impl IpNetwork {
             None => (text, None),
         };
         let host: IpAddr = host.trim().parse().ok()?;
+        Self::around(host, length.unwrap_or(if host.is_ipv4() { 32 } else { 128 }))
+    }
+
+    /// The network of an address with a prefix of so many bits of its version; `None` where it has no so many. A network in
+    /// `::ffff:0:0/96` is one of version 4.
+    pub fn around(host: IpAddr, length: u32) -> Option<Self> {
         let octets = ip_octets(host);
         let width = if host.is_ipv4() { 32 } else { 128 };
-        let length = length.unwrap_or(width);
         if length > width {
             return None;
         }
         let bits = length + 128 - width;
         let is_ipv4 = bits >= IPV4_FROM && is_ipv4(&octets);
         Some(Self { octets: ip_prefix(octets, bits), bits, is_ipv4 })
+    }
+
+    #[inline]
+    pub fn is_ipv4(&self) -> bool {
+        self.is_ipv4
+    }
+
+    /// Its first and its last address, as `ip` columns hold them.
+    pub fn bounds(&self) -> [[u8; 16]; 2] {
+        let host = u128::MAX.checked_shr(self.bits).unwrap_or(0);
+        [self.octets, (u128::from_be_bytes(self.octets) | host).to_be_bytes()]
     }
 
     #[inline]
@@ -106,7 +122,11 @@ mod tests {
             (" 2001:db8::/32 ", "2001:db8:ffff::1", true),
         ] {
             let network = IpNetwork::parse(network).unwrap();
-            assert_eq!(network.contains(parse_ip(address).unwrap()), is_in, "{network:?} {address}");
+            let octets = parse_ip(address).unwrap();
+            assert_eq!(network.contains(octets), is_in, "{network:?} {address}");
+            let [first, last] = network.bounds();
+            let is_between = (first..=last).contains(&octets) && is_ipv4(&octets) == network.is_ipv4();
+            assert_eq!(is_between, is_in, "{network:?} {address}");
         }
         for text in ["", "10.0.0.0/33", "::/129", "10/8", "10.0.0.0/x", "a/8", "10.0.0.0/-1", "10.0.0.0/8/8"]
         {

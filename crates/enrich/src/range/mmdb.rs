@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use maxminddb::{MaxMindDbError, PathElement, Reader, WithinOptions};
@@ -96,16 +96,10 @@ impl Networks<'_> {
                 }
             };
             let length = u32::from(prefix.prefix());
-            let span = match prefix.ip() {
-                IpAddr::V4(address) => Span::v4_network(address.to_bits(), length),
-                IpAddr::V6(address) => {
-                    if address.is_unspecified() && length <= 96 {
-                        builder.add(ALL_V4, row).map_err(in_network)?;
-                    }
-                    Span::v6_network(address.to_bits(), length)
-                }
-            };
-            let span = span.map_err(|problem| {
+            if prefix.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && length <= 96 {
+                builder.add(ALL_V4, row).map_err(in_network)?;
+            }
+            let span = Span::around(prefix.ip(), length).map_err(|problem| {
                 in_network(Error::user(format!("expected {}", problem.expected)).with_hint(problem.hint))
             })?;
             builder.add(span, row).map_err(in_network)?;

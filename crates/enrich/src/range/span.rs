@@ -7,6 +7,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use thalweg_types::{IpNetwork, ip_octets};
+
 /// The first and the last address of a range, both part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds<A> {
@@ -103,55 +105,44 @@ impl Span {
         };
         let length: u32 = length.parse().map_err(|_| none())?;
         // Not `Address::parse` for IPv6: `::/0` and `::ffff:0:0/95` are networks of it, whatever they hold.
-        let bits = match address.parse() {
-            Ok(IpAddr::V4(address)) => return Self::v4_network(address.to_bits(), length),
-            Ok(IpAddr::V6(address)) => address.to_bits(),
+        let address = match address.parse() {
+            Ok(address) => address,
             Err(_) => match Address::parse(address).ok_or_else(none)?.number_as_v4() {
-                Address::V4(bits) => return Self::v4_network(bits, length),
-                Address::V6(bits) | Address::Number(bits) => bits,
+                Address::V4(bits) => IpAddr::V4(Ipv4Addr::from_bits(bits)),
+                Address::V6(bits) | Address::Number(bits) => IpAddr::V6(Ipv6Addr::from_bits(bits)),
             },
         };
-        Self::v6_network(bits, length)
+        Self::around(address, length)
     }
 
-    pub(super) fn v4_network(bits: u32, length: u32) -> Result<Self, Problem> {
-        let host = u32::MAX.checked_shr(length).unwrap_or(0);
-        if length > 32 {
-            return Err(problem("a prefix length of at most 32", NO_ADDRESS));
+    /// The range of a network by its first address and the length of its prefix; of IPv4 where it lies in `::ffff:0:0/96`.
+    pub(super) fn around(address: IpAddr, length: u32) -> Result<Self, Problem> {
+        let network = IpNetwork::around(address, length).ok_or_else(|| {
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            problem(&format!("a prefix length of at most {most}"), NO_ADDRESS)
+        })?;
+        let [first, last] = network.bounds();
+        if first != ip_octets(address) {
+            let first = Ipv6Addr::from(first);
+            let (first, length) = match first.to_ipv4_mapped().filter(|_| network.is_ipv4()) {
+                Some(first) => (IpAddr::V4(first), if address.is_ipv4() { length } else { length - 96 }),
+                None => (IpAddr::V6(first), length),
+            };
+            return Err(Problem {
+                expected: format!("no bits beyond the prefix, as in {first}/{length}"),
+                hint: "write the network's first address, or give a range by first and last",
+            });
         }
-        if bits & host != 0 {
-            return Err(host_bits(IpAddr::V4(Ipv4Addr::from_bits(bits & !host)), length));
-        }
-        Ok(Span::V4(Bounds { first: bits, last: bits | host }))
-    }
-
-    /// Of IPv4 where the network lies in `::ffff:0:0/96`.
-    pub(super) fn v6_network(bits: u128, length: u32) -> Result<Self, Problem> {
-        if length >= 96
-            && let Address::V4(bits) = Address::sixteen_bytes(bits)
-        {
-            return Self::v4_network(bits, length - 96);
-        }
-        let host = u128::MAX.checked_shr(length).unwrap_or(0);
-        if length > 128 {
-            return Err(problem("a prefix length of at most 128", NO_ADDRESS));
-        }
-        if bits & host != 0 {
-            return Err(host_bits(IpAddr::V6(Ipv6Addr::from_bits(bits & !host)), length));
-        }
-        Ok(Span::V6(Bounds { first: bits, last: bits | host }))
+        let [first, last] = [first, last].map(u128::from_be_bytes);
+        Ok(match network.is_ipv4() {
+            true => Span::V4(Bounds { first: first as u32, last: last as u32 }),
+            false => Span::V6(Bounds { first, last }),
+        })
     }
 }
 
 fn problem(expected: &str, hint: &'static str) -> Problem {
     Problem { expected: expected.to_owned(), hint }
-}
-
-fn host_bits(network: IpAddr, length: u32) -> Problem {
-    Problem {
-        expected: format!("no bits beyond the prefix, as in {network}/{length}"),
-        hint: "write the network's first address, or give a range by first and last",
-    }
 }
 
 #[cfg(test)]
