@@ -26,6 +26,6 @@ pub use plugin::{
 };
 pub use reach::{JobPath, Reach};
 pub use registry::Registry;
-pub use report::SinkReport;
+pub use report::{Expired, SinkReport};
 pub use secret::SecretRef;
 pub use source::http::{Answering, Begun, Replies, Unanswered, write_error};

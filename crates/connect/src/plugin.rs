@@ -458,6 +458,12 @@ pub trait SinkPlugin: Send + Sync {
         true
     }
 
+    /// Whether it deletes records for their age, which its report counts then ([`crate::SinkReport::expired`]).
+    fn expires(&self, options: &Options) -> bool {
+        let _ = options;
+        false
+    }
+
     /// Looks at what it would be given, without opening anything: its options, each as its [`OptionSpec`] says, and
     /// the schema of its input. Every mistake is told with its place in the job file, by `thalweg check` too.
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
