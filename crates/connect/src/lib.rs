@@ -20,7 +20,7 @@ pub mod source;
 mod tests;
 
 pub use plugin::{
-    BuiltSource, ComputeTime, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec,
+    BuiltSource, ComputeTime, FormatPlugin, FormatSpec, Ingress, InputSpan, Mistake, OptionKind, OptionSpec,
     OptionValue, Options, Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput,
     SourcePlugin, SourceTime, SubmitError, Submitted,
 };

@@ -344,8 +344,8 @@ fn one_wrong_clock_deletes_nothing() {
                 driven.give(&some);
             }
             all.extend(some);
-            driven.finish().unwrap();
             resume = driven.commit(cycle);
+            driven.finish().unwrap();
             drop(driven);
             all.sort();
             let snapshot = committed(root.path(), Some(&resume));
