@@ -302,7 +302,7 @@ fn a_keeper_that_cannot_write_at_the_end_fails_the_job() {
     }
 }
 
-/// What a capture host whose clock leaps, a wall that is set for a while, and a table of a build before all this have in common.
+/// A capture host whose clock leaps, and a wall that is set for a while.
 #[test]
 fn one_wrong_clock_deletes_nothing() {
     const THEN: i64 = 1_700_000_000_000;
@@ -310,8 +310,9 @@ fn one_wrong_clock_deletes_nothing() {
     let good = rows((0..120).map(|n| THEN + n * 333));
     let wrong = |ahead: i64| rows((0..3).map(|n| THEN + ahead + n));
     let now = THEN + 3 * YEAR;
-    // Rows and the wall of each start.
-    let cases: [(&str, Vec<(Vec<Row>, i64)>); 5] = [
+    /// Rows, and the wall.
+    type Start = (Vec<Row>, i64);
+    let cases: [(&str, Vec<Start>); 5] = [
         ("stamps of the future", vec![([&good[..], &wrong(77 * YEAR)].concat(), now), (vec![], now)]),
         ("stamps that may be", vec![([&good[..], &wrong(YEAR)].concat(), now), (vec![], now)]),
         ("a file of their own", vec![(good.clone(), now), (wrong(YEAR), now), (vec![], now)]),
