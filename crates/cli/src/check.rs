@@ -1,6 +1,8 @@
 //! `check`, `explain`, `schema`.
 
-use thalweg_node::{CheckOptions, CheckedJob, JobFile, Node, continuing, describe, json_schema, probe};
+use thalweg_node::{
+    CheckOptions, CheckedJob, JobFile, Node, continuing, describe, json_schema, overlaps, probe,
+};
 
 use crate::Outcome;
 use crate::args::{Check, Explain, JobArgs};
@@ -12,6 +14,9 @@ pub(crate) fn check(args: &Check) -> Outcome {
     // A start ends with the first.
     if let Some(first) = found.next() {
         return Err(found.fold(first, Failure::and));
+    }
+    for overlap in overlaps(&job) {
+        talk(&format!("warning: {}\n = hint: {}", overlap.message, overlap.hint));
     }
     let mut text = describe::describe(&job);
     if let Some(folder) = &args.data_dir {

@@ -20,12 +20,12 @@ pub mod source;
 mod tests;
 
 pub use plugin::{
-    BuiltSource, ComputeTime, FormatPlugin, FormatSpec, Ingress, Mistake, OptionKind, OptionSpec,
+    BuiltSource, ComputeTime, FormatPlugin, FormatSpec, Ingress, InputSpan, Mistake, OptionKind, OptionSpec,
     OptionValue, Options, Replay, SinkContext, SinkPlugin, SinkResume, SourceContext, SourceOutput,
     SourcePlugin, SourceTime, SubmitError, Submitted,
 };
 pub use reach::{JobPath, Reach};
 pub use registry::Registry;
-pub use report::SinkReport;
+pub use report::{Expired, SinkReport};
 pub use secret::SecretRef;
 pub use source::http::{Answering, Begun, Replies, Unanswered, write_error};

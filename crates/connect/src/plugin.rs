@@ -45,6 +45,8 @@ pub enum OptionKind {
     Choice(&'static [&'static str]),
     /// A list of texts, or one text alone.
     TextList,
+    /// A list of texts, or one text alone; or names, and for each of them such a list.
+    TextLists,
     /// Names, and for each a section with these keys.
     Sections(&'static [OptionSpec]),
 }
@@ -74,6 +76,8 @@ pub enum OptionValue {
     Duration(Micros),
     Size(u64),
     List(Vec<String>),
+    /// Names with their lists, in the order of the job file.
+    Lists(Vec<(String, Vec<String>)>),
     /// In the order of the job file.
     Sections(Vec<(String, Options)>),
 }
@@ -165,6 +169,14 @@ impl Options {
             _ => None,
         }
     }
+
+    /// Lists by name.
+    pub fn lists(&self, key: &str) -> Option<&[(String, Vec<String>)]> {
+        match self.get(key) {
+            Some(OptionValue::Lists(lists)) => Some(lists),
+            _ => None,
+        }
+    }
 }
 
 /// What is wrong with the value of a key, as a plug-in's check finds it. The job file's check adds the place.
@@ -233,7 +245,7 @@ pub struct SourceContext {
     pub format: Option<FormatSpec>,
     pub options: Options,
     pub time: SourceTime,
-    /// A record further ahead of its arrival is rejected; `None` for sources that are not live.
+    /// A record further ahead of its arrival is rejected ([`crate::source::MaxAhead`]); `None`: any may be.
     pub max_ahead: Option<Micros>,
     /// `--data-dir` of this job, for sources that keep something.
     pub data_dir: PathBuf,
@@ -311,6 +323,20 @@ pub struct SourceOutput {
     pub schema: Schema,
 }
 
+/// From when to when the records of one input of a source are, such as of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpan {
+    pub name: String,
+    pub first: Micros,
+    /// `None` where more would have to be read to know it.
+    pub last: Option<Micros>,
+}
+
+impl InputSpan {
+    /// Inputs of one source that are looked at.
+    pub const MOST: usize = 256;
+}
+
 pub trait SourcePlugin: Send + Sync {
     /// As `type:` names it.
     fn name(&self) -> &'static str;
@@ -331,7 +357,7 @@ pub trait SourcePlugin: Send + Sync {
     }
 
     /// Whether records arrive as they happen, so that `max_ahead` has a default.
-    fn is_live(&self) -> bool;
+    fn is_live(&self, options: &Options) -> bool;
 
     /// Whether its records have an end and are outside, so that scouts can look ahead in it
     /// ([`thalweg_flow::Source::scouts`]): such sources are read by event time together, where they have one.
@@ -382,6 +408,16 @@ pub trait SourcePlugin: Send + Sync {
     fn probe(&self, context: &SourceContext) -> Result<(), Error> {
         let _ = context;
         Ok(())
+    }
+
+    /// The spans of its inputs, in the order in which they are read where it is not by time, for the warnings of `thalweg
+    /// check`. Little is read for it, and of [`InputSpan::MOST`] inputs at most; none where that tells nothing.
+    ///
+    /// # Errors
+    /// Where one cannot be read.
+    fn spans(&self, context: &SourceContext) -> Result<Vec<InputSpan>, Error> {
+        let _ = context;
+        Ok(Vec::new())
     }
 
     /// Files that are made when it is opened, where they are not there: what reads them finds them then.
@@ -456,6 +492,12 @@ pub trait SinkPlugin: Send + Sync {
     /// in another order after a crash, which takes a sync of the order log.
     fn publishes(&self) -> bool {
         true
+    }
+
+    /// Whether it deletes records for their age, which its report counts then ([`crate::SinkReport::expired`]).
+    fn expires(&self, options: &Options) -> bool {
+        let _ = options;
+        false
     }
 
     /// Looks at what it would be given, without opening anything: its options, each as its [`OptionSpec`] says, and

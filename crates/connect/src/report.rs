@@ -12,9 +12,20 @@ struct Counters {
     records: AtomicU64,
     bytes: AtomicU64,
     repeated: AtomicU64,
+    expired_rows: AtomicU64,
+    expired_files: AtomicU64,
+    expired_bytes: AtomicU64,
     digest: AtomicU64,
     has_digest: AtomicBool,
     is_output_closed: AtomicBool,
+}
+
+/// What a sink has deleted for its age.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    pub rows: u64,
+    pub files: u64,
+    pub bytes: u64,
 }
 
 // `Relaxed` throughout: each counter stands alone, and readers that want the final values read them after the
@@ -33,6 +44,21 @@ impl SinkReport {
     /// Records that were sent again because nobody knows whether they had arrived: at most so many are there twice.
     pub fn repeated(&self) -> u64 {
         self.0.repeated.load(Ordering::Relaxed)
+    }
+
+    /// What was deleted for its age since the start; of sinks that keep records for a time.
+    pub fn expired(&self) -> Expired {
+        Expired {
+            rows: self.0.expired_rows.load(Ordering::Relaxed),
+            files: self.0.expired_files.load(Ordering::Relaxed),
+            bytes: self.0.expired_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn add_expired(&self, expired: Expired) {
+        self.0.expired_rows.fetch_add(expired.rows, Ordering::Relaxed);
+        self.0.expired_files.fetch_add(expired.files, Ordering::Relaxed);
+        self.0.expired_bytes.fetch_add(expired.bytes, Ordering::Relaxed);
     }
 
     /// Digest of all rows, whatever their order; `None` for sinks that make none.

@@ -41,6 +41,8 @@ pub(crate) struct JobClock {
     /// What a slew has not taken off yet, in parts of [`SLEW`].
     owed: Micros,
     jumps: u64,
+    /// How long the wall has to stay ahead until it is believed, by the steady face.
+    patience: Micros,
 }
 
 /// Where the wall is while it is too far ahead to be followed.
@@ -67,7 +69,7 @@ impl JobClock {
     /// A clock that begins with the wall, or goes on from where a job was.
     pub(crate) fn new(clock: Arc<dyn Clock>, resumed_at: Option<Micros>) -> Self {
         let now = resumed_at.unwrap_or_else(|| clock.read().wall);
-        Self { clock, now, looked: None, away: None, owed: 0, jumps: 0 }
+        Self { clock, now, looked: None, away: None, owed: 0, jumps: 0, patience: PATIENCE }
     }
 
     /// The time at the last look.
@@ -119,7 +121,7 @@ impl JobClock {
             let skew = seen.wall.saturating_sub(seen.steady);
             let away = self.away.filter(|away| skew.saturating_sub(away.skew).saturating_abs() <= NEAR);
             let away = away.unwrap_or(Away { since: seen.steady, skew });
-            if seen.steady - away.since >= PATIENCE {
+            if seen.steady - away.since >= self.patience {
                 (self.now, self.away) = (seen.wall, None);
                 return Some(Notice::Followed { by: -ahead });
             }
@@ -151,6 +153,21 @@ impl Default for PatientClock {
 }
 
 impl PatientClock {
+    /// A clock by which something is deleted: it goes on from where an earlier run was, if the wall is not behind that, and
+    /// believes a wall that is ahead after `patience`, at the start as later on.
+    pub fn going_on_at(at: Option<Micros>, patience: Micros) -> Self {
+        Self::over(Arc::new(SystemClock), at, patience)
+    }
+
+    fn over(clock: Arc<dyn Clock>, at: Option<Micros>, patience: Micros) -> Self {
+        let seen = clock.read();
+        let at = at.map_or(seen.wall, |at| at.min(seen.wall));
+        let mut clock = JobClock::new(clock, Some(at));
+        clock.patience = patience.max(PATIENCE);
+        clock.looked = Some(Reading { wall: at, steady: seen.steady });
+        Self(Arc::new(Mutex::new(clock)))
+    }
+
     pub fn now(&self) -> Micros {
         let mut clock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Jobs say what has happened to the wall.
@@ -185,6 +202,27 @@ mod tests {
             said.extend(job.look());
         }
         said
+    }
+
+    #[test]
+    fn a_clock_that_deletes_doubts_a_wall_that_is_ahead_at_the_start() {
+        const DAY: Micros = 24 * 60 * MINUTE;
+        let wall = Arc::new(ManualClock::new(START + YEAR));
+        let over = |at| PatientClock::over(Arc::clone(&wall) as Arc<dyn Clock>, at, DAY);
+        assert_eq!(over(None).now(), START + YEAR);
+        assert_eq!(
+            over(Some(START + 2 * YEAR)).now(),
+            START + YEAR,
+            "what an earlier run believed was wrong"
+        );
+        let clock = over(Some(START));
+        for _ in 0..23 {
+            assert!(clock.now() < START + DAY);
+            wall.advance(DAY / 24);
+        }
+        assert!(clock.now() < START + DAY);
+        wall.advance(DAY / 12);
+        assert!(clock.now() > START + YEAR, "it has stayed there");
     }
 
     #[test]

@@ -132,6 +132,11 @@ pub fn probe(job: &CheckedJob) -> Vec<Error> {
     found.map(|error| error.context(format!("job {:?}", job.name))).collect()
 }
 
+/// What a source that `job` has would be given, for looking at what it reads without starting it.
+pub(crate) fn looking(job: &CheckedJob, source: &CheckedSource) -> SourceContext {
+    source_context(job, source, Path::new(""))
+}
+
 fn in_source(source: &CheckedSource) -> impl Fn(Error) -> Error {
     move |error| error.context(format!("open source {:?}", source.name))
 }

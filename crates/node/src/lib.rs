@@ -25,6 +25,7 @@ pub mod job_file;
 pub mod metrics;
 pub mod node;
 pub mod operator;
+mod overlaps;
 pub mod skip;
 pub mod tables;
 
@@ -34,3 +35,4 @@ pub use graph::probe;
 pub use job_file::{CheckOptions, CheckedJob, JobFile, json_schema};
 pub use node::{JobEnd, Node, NodeOptions, RunningJob, Summary};
 pub use operator::Operators;
+pub use overlaps::{Overlap, overlaps};

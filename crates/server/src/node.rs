@@ -360,6 +360,9 @@ fn snapshot(job: &RunningJob) -> JobSnapshot {
         let name = operator.name.as_str();
         if let Some(place) = job.sinks().iter().position(|(sink, _)| **sink == *name) {
             operator.is_sink = true;
+            if checked.sinks[place].plugin.expires(&checked.sinks[place].options) {
+                operator.expired = Some(job.sinks()[place].1.expired());
+            }
             checked.sinks[place].plugin.name().clone_into(&mut operator.kind);
             continue;
         }

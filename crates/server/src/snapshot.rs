@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_connect::Expired;
 use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_flow::{
     CacheCounts, ClockStats, DatagramStats, JobState, JobStats, JudgedCounts, LatencyCounts, TableCounts,
@@ -138,6 +139,8 @@ pub struct OperatorSnapshot {
     pub markers: LatencyCounts,
     /// Processor time of the same.
     pub marker_cpu: LatencyCounts,
+    /// What was deleted for its age since the job's start; `None` for what keeps nothing for a time only.
+    pub expired: Option<Expired>,
     pub tasks: Vec<TaskSnapshot>,
 }
 

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use thalweg_types::Error;
+use thalweg_connect::Expired;
+use thalweg_types::{Error, Micros, format_timestamp};
 
+use crate::clock::TableClock;
 use crate::manifest::{Change, Entry, Manifest};
 use crate::parquet::{self, Writer};
 use crate::rollup::Roller;
@@ -69,7 +71,9 @@ impl Drop for Running {
 /// If no thread can be had.
 pub(crate) fn start(table: Arc<Table>, manifest: Manifest) -> Result<Handle, Error> {
     let (sender, receiver) = bounded(1);
-    let mut keeper = Keeper { table, manifest, doomed: Vec::new(), frames: Vec::new() };
+    let clock = manifest.contents.clock.clone().unwrap_or_default();
+    let mut keeper =
+        Keeper { table, manifest, doomed: Vec::new(), frames: Vec::new(), clock, is_told_of_ahead: false };
     let thread = std::thread::Builder::new().name(format!("table {}", keeper.table.name.table));
     let thread = thread
         .spawn(move || keeper.run(&receiver))
@@ -84,6 +88,8 @@ struct Keeper {
     /// Files that are no more part of the table, and since when.
     doomed: Vec<(Instant, Arc<StoredFile>)>,
     frames: Vec<(Instant, PathBuf)>,
+    clock: TableClock,
+    is_told_of_ahead: bool,
 }
 
 impl Keeper {
@@ -107,6 +113,7 @@ impl Keeper {
             };
             if ended {
                 while self.seal_next()? {}
+                self.expire()?;
                 while self.merge_next(true)? {}
                 self.unlink(true);
                 return Ok(());
@@ -143,6 +150,7 @@ impl Keeper {
         for (place, rows) in rolled.into_iter().enumerate() {
             self.write(&mut change, &self.table.plans[place].spec.name, &[rows])?;
         }
+        change.clock = self.seen_by_clock(&batches)?;
         change.sealed = extent.number + 1;
         change.last_sealed = Some(extent);
         let (rows, bytes) = change
@@ -267,30 +275,87 @@ impl Keeper {
         self.commit(change)
     }
 
-    /// Drops files of which every row is older than its part is kept; the newest row that was sealed says what time it is.
+    /// Looks at the clocks, where something is kept for a time only; the shortest such time.
+    fn look_at_clocks(&mut self, clock: &mut TableClock) -> Option<Micros> {
+        let retention = self.table.spec.shortest_retention()?;
+        clock.look(self.table.clock.read(), retention);
+        clock.begin(self.entries(folder::ROWS).map(|entry| (entry.last, entry.rows)).collect(), retention);
+        Some(retention)
+    }
+
+    /// Lets the rows of a sealed file say what time it is; the clock as the manifest is to have it.
+    fn seen_by_clock(&mut self, batches: &[RecordBatch]) -> Result<Option<TableClock>, Error> {
+        let mut clock = std::mem::take(&mut self.clock);
+        if let Some(retention) = self.look_at_clocks(&mut clock) {
+            let mut times = Vec::new();
+            for rows in batches {
+                times.extend(parquet::times(self.table.time(), rows)?);
+            }
+            let newest = times.iter().copied().max().unwrap_or_default();
+            let ahead = clock.seal(times, retention);
+            if ahead > 0 && !std::mem::replace(&mut self.is_told_of_ahead, true) {
+                tracing::warn!(
+                    table = %self.table.name,
+                    rows = ahead,
+                    newest = format_timestamp(newest),
+                    "rows are ahead of the wall clock: they are kept, and make no others old; `max_ahead` of a source refuses such records"
+                );
+            }
+        }
+        self.clock = clock;
+        Ok(self.table.spec.shortest_retention().map(|_| self.clock.clone()))
+    }
+
+    /// Drops files of which every row is older than its part is kept, by the table's clock.
     fn expire(&mut self) -> Result<(), Error> {
-        let Some(now) = self.entries(folder::ROWS).map(|entry| entry.last).max() else { return Ok(()) };
+        let mut clock = std::mem::take(&mut self.clock);
+        let is_kept_for_a_time = self.look_at_clocks(&mut clock).is_some();
+        self.clock = clock;
+        let Some(now) = self.clock.now().filter(|_| is_kept_for_a_time) else { return Ok(()) };
         let spec = &self.table.spec;
-        let retention = |part: &str| match spec.rollups.iter().find(|rollup| rollup.name == part) {
-            Some(rollup) => rollup.retention.map(|retention| retention.saturating_add(rollup.every)),
-            None => spec.retention,
-        };
-        let is_old = |entry: &&Entry| {
-            retention(&entry.part).is_some_and(|retention| entry.last < now.saturating_sub(retention))
-        };
-        let old: Vec<u64> =
-            self.manifest.contents.files.values().filter(is_old).map(|entry| entry.number).collect();
-        if old.is_empty() {
+        let rollups = spec.rollups.iter().map(|rollup| {
+            (rollup.name.clone(), rollup.retention.map(|retention| retention.saturating_add(rollup.every)))
+        });
+        let parts: Vec<(String, Micros)> = [(folder::ROWS.to_owned(), spec.retention)]
+            .into_iter()
+            .chain(rollups)
+            .filter_map(|(part, retention)| Some((part, now.saturating_sub(retention?))))
+            .collect();
+        let mut change = self.manifest.contents.change();
+        let mut gone = Vec::new();
+        for (part, bound) in parts {
+            let old: Vec<&Entry> = self.entries(&part).filter(|entry| entry.last < bound).collect();
+            let Some(last) = old.iter().map(|entry| entry.last).max() else { continue };
+            let from = change.complete_from.entry(part.clone()).or_insert(i64::MIN);
+            *from = (*from).max(last.saturating_add(1));
+            change.remove.extend(old.iter().map(|entry| entry.number));
+            let expired = Expired {
+                rows: old.iter().map(|entry| entry.rows).sum(),
+                files: old.len() as u64,
+                bytes: old.iter().map(|entry| entry.bytes).sum(),
+            };
+            gone.push((part, bound, expired));
+        }
+        if gone.is_empty() {
             return Ok(());
         }
-        tracing::debug!(table = %self.table.name, files = old.len(), "dropped files older than their retention");
-        let mut change = self.manifest.contents.change();
-        for entry in old.iter().filter_map(|number| self.manifest.contents.files.get(number)) {
-            let from = change.complete_from.entry(entry.part.clone()).or_insert(i64::MIN);
-            *from = (*from).max(entry.last.saturating_add(1));
+        change.clock = Some(self.clock.clone());
+        self.commit(change)?;
+        for (part, bound, expired) in gone {
+            let Expired { rows, files, bytes } = expired;
+            tracing::info!(
+                table = %self.table.name,
+                part,
+                rows,
+                files,
+                bytes,
+                before = format_timestamp(bound),
+                now = format_timestamp(now),
+                "deleted rows that are older than their retention"
+            );
+            self.table.report.add_expired(expired);
         }
-        change.remove = old;
-        self.commit(change)
+        Ok(())
     }
 
     /// Takes files off the disk that nobody of this process reads, and nobody of another one should any more.

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod catalog;
+mod clock;
 mod columns;
 mod committed;
 mod folder;

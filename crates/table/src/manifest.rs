@@ -14,6 +14,7 @@ use thalweg_storage::log::LogError;
 use thalweg_storage::{CommitLog, Fs, read_commits};
 use thalweg_types::{DataType, Error, Field, Micros, Schema};
 
+use crate::clock::TableClock;
 use crate::position::{Extent, Position};
 use crate::sums::{FileSum, TailSum};
 use crate::{RollupSpec, folder};
@@ -133,6 +134,9 @@ pub(crate) struct Change {
     /// Parts of which files were dropped for their age: rows before this time may be missing in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub complete_from: BTreeMap<String, Micros>,
+    /// What time it is for retention, where something is kept for a time only; changes of older builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<TableClock>,
     /// Every file of these parts goes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
@@ -151,6 +155,7 @@ pub(crate) struct Contents {
     pub next: u64,
     pub built: BTreeSet<String>,
     pub complete_from: BTreeMap<String, Micros>,
+    pub clock: Option<TableClock>,
     pub files: BTreeMap<u64, Entry>,
 }
 
@@ -161,6 +166,7 @@ impl Contents {
         }
         (self.sealed, self.next, self.built) = (change.sealed, change.next, change.built);
         (self.last_sealed, self.complete_from) = (change.last_sealed, change.complete_from);
+        self.clock = change.clock;
         self.files.retain(|_, entry| !change.dropped.contains(&entry.part));
         change.remove.iter().for_each(|number| drop(self.files.remove(number)));
         self.files.extend(change.add.into_iter().map(|entry| (entry.number, entry)));
@@ -175,6 +181,7 @@ impl Contents {
             next: self.next,
             built: self.built.clone(),
             complete_from: self.complete_from.clone(),
+            clock: self.clock.clone(),
             ..Change::default()
         }
     }

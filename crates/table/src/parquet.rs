@@ -186,7 +186,8 @@ fn sums_in(tail: &[u8]) -> Option<String> {
     known.iter().find(|known| known.key == sums::KEY)?.value.clone()
 }
 
-fn times(time: &str, rows: &RecordBatch) -> Result<impl Iterator<Item = Micros>, Error> {
+/// Event times of rows.
+pub(crate) fn times(time: &str, rows: &RecordBatch) -> Result<impl Iterator<Item = Micros>, Error> {
     let column = rows.column_by_name(time).and_then(micros);
     column.ok_or_else(|| Error::internal(format!("rows of a table have no time column {time:?}")))
 }

@@ -19,7 +19,7 @@ use crate::open::{Opened, open};
 use crate::position::{Extent, Position};
 use crate::rollup::RollupPlan;
 use crate::spec::Spec;
-use crate::table::{Frozen, Table};
+use crate::table::{Frozen, Place, Table};
 use crate::{TableName, Tables, failed, folder};
 
 /// Rows and bytes that gather in memory before they are written; a cycle marker finds no more than that.
@@ -103,7 +103,7 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Duration,
         required: false,
         default: None,
-        doc: "how long rows are kept, counted back from the newest one; all where not given",
+        doc: "how long rows are kept, counted back from the newest one that the wall clock bears out; all where not given",
     },
     OptionSpec {
         key: "compression",
@@ -161,6 +161,10 @@ impl SinkPlugin for TablePlugin {
         false
     }
 
+    fn expires(&self, options: &Options) -> bool {
+        Spec::read(options).is_ok_and(|spec| spec.shortest_retention().is_some())
+    }
+
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
         match Spec::read(options) {
             Err(mistakes) => mistakes,
@@ -178,7 +182,9 @@ impl SinkPlugin for TablePlugin {
         let (columns, plans) = plan(&context.schema, &spec).map_err(|(_, error)| error)?;
         let name = TableName { job: context.job.to_string(), table: context.name.to_string() };
         let dir = context.data_dir.join("tables").join(&name.table);
-        let table = Arc::new(Table::new(name, dir, Arc::new(RealFs), spec, columns, plans));
+        let (clock, report) = (Arc::clone(self.tables.clock()), context.report.clone());
+        let place = Place { name, dir, fs: Arc::new(RealFs), clock, report };
+        let table = Arc::new(Table::new(place, spec, columns, plans));
         let durable = context.durable.as_ref();
         let position = durable.and_then(|resume| resume.position.as_deref());
         let opened = open(&table, durable.map(|resume| resume.cycle), position)?;

@@ -100,6 +100,11 @@ impl Default for Spec {
 }
 
 impl Spec {
+    /// The shortest time for which something is kept; `None` where all is.
+    pub(crate) fn shortest_retention(&self) -> Option<Micros> {
+        self.rollups.iter().map(|rollup| rollup.retention).chain([self.retention]).flatten().min()
+    }
+
     /// # Errors
     /// All mistakes that can be seen without the schema of the input.
     pub(crate) fn read(options: &Options) -> Result<Self, Vec<Mistake>> {

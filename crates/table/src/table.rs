@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
-use thalweg_flow::Waker;
+use thalweg_connect::SinkReport;
+use thalweg_flow::{Clock, SystemClock, Waker};
 use thalweg_storage::Fs;
 use thalweg_types::{Class, Error, Micros};
 
@@ -18,12 +19,30 @@ use crate::spec::Spec;
 use crate::{Catalog, Rollup, Snapshot, StoredFile, TableName, folder};
 
 /// Tables of running jobs, by name.
-#[derive(Default)]
-pub struct Tables(Mutex<BTreeMap<TableName, Arc<Table>>>);
+pub struct Tables {
+    running: Mutex<BTreeMap<TableName, Arc<Table>>>,
+    /// By which rows grow old.
+    clock: Arc<dyn Clock>,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+}
 
 impl Tables {
+    /// Tables whose rows grow old by another clock than the machine's.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { running: Mutex::default(), clock }
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TableName, Arc<Table>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, table: &Arc<Table>) {
@@ -59,7 +78,18 @@ pub(crate) struct Table {
     pub columns: Columns,
     /// Finer ones first.
     pub plans: Vec<RollupPlan>,
+    pub clock: Arc<dyn Clock>,
+    pub report: SinkReport,
     shared: Mutex<Shared>,
+}
+
+/// Where a table is, and what it works with there.
+pub(crate) struct Place {
+    pub name: TableName,
+    pub dir: PathBuf,
+    pub fs: Arc<dyn Fs>,
+    pub clock: Arc<dyn Clock>,
+    pub report: SinkReport,
 }
 
 #[derive(Default)]
@@ -91,15 +121,9 @@ pub(crate) struct Frozen {
 }
 
 impl Table {
-    pub(crate) fn new(
-        name: TableName,
-        dir: PathBuf,
-        fs: Arc<dyn Fs>,
-        spec: Spec,
-        columns: Columns,
-        plans: Vec<RollupPlan>,
-    ) -> Self {
-        Self { name, dir, fs, spec, columns, plans, shared: Mutex::default() }
+    pub(crate) fn new(place: Place, spec: Spec, columns: Columns, plans: Vec<RollupPlan>) -> Self {
+        let Place { name, dir, fs, clock, report } = place;
+        Self { name, dir, fs, spec, columns, plans, clock, report, shared: Mutex::default() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {

@@ -38,7 +38,7 @@ pub use schema::{Field, Reading, Schema};
 pub use seq::{Offset, PartitionId, Seq, SeqRange};
 pub use size::{format_size, parse_size};
 pub use time::{
-    Micros, civil_from_days, days_from_civil, format_duration, format_timestamp, parse_duration,
-    parse_timestamp,
+    Micros, civil_from_days, days_from_civil, days_in_month, format_duration, format_timestamp,
+    parse_duration, parse_offset, parse_timestamp,
 };
 pub use value::Value;

@@ -144,32 +144,36 @@ pub fn parse_timestamp(text: &str) -> Option<i128> {
             return None;
         }
         seconds += hour * 3_600 + minute * 60 + second;
-        seconds -= parse_zone(&bytes[at..])?;
+        if at < bytes.len() {
+            seconds -= parse_offset(&bytes[at..])?;
+        }
     }
     Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
-/// Offset of a zone suffix in seconds east of UTC; an empty suffix is UTC.
-fn parse_zone(zone: &[u8]) -> Option<i64> {
-    let sign = match zone {
-        [] | [b'Z' | b'z'] => return Some(0),
-        [b'+', ..] => 1,
-        [b'-', ..] => -1,
+/// Seconds east of UTC that an offset says: `Z`, `+01:00`, `+0100`, `+01`. `None` where it is no such text.
+pub fn parse_offset(text: &[u8]) -> Option<i64> {
+    let (sign, digits) = match text {
+        [b'Z' | b'z'] => return Some(0),
+        [b'+', digits @ ..] => (1, digits),
+        [b'-', digits @ ..] => (-1, digits),
         _ => return None,
     };
-    let digits: Vec<i64> = match &zone[1..] {
-        [a, b, b':', c, d] | [a, b, c, d] => [a, b, c, d].iter().map(|x| i64::from(**x) - 48).collect(),
-        [a, b] => vec![i64::from(*a) - 48, i64::from(*b) - 48, 0, 0],
+    let digits = match digits {
+        [a, b, b':', c, d] | [a, b, c, d] => [*a, *b, *c, *d],
+        [a, b] => [*a, *b, b'0', b'0'],
         _ => return None,
     };
-    if digits.iter().any(|digit| !(0..=9).contains(digit)) {
+    if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let (hours, minutes) = (digits[0] * 10 + digits[1], digits[2] * 10 + digits[3]);
+    let [a, b, c, d] = digits.map(|digit| i64::from(digit - b'0'));
+    let (hours, minutes) = (10 * a + b, 10 * c + d);
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-fn days_in_month(year: i64, month: u32) -> u32 {
+/// Days of a month, from 1 to 12, in the proleptic Gregorian calendar.
+pub fn days_in_month(year: i64, month: u32) -> u32 {
     match month {
         4 | 6 | 9 | 11 => 30,
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,

@@ -57,7 +57,7 @@ impl SourcePlugin for Sensor {
         false
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         false
     }
 

@@ -133,3 +133,43 @@ fn only_what_has_an_end_and_a_time_is_read_by_time() {
         assert!(ended.stderr.contains(said), "{}", ended.stderr);
     }
 }
+
+/// Files of more than is looked at of each: the end of one counts as well as its beginning.
+#[test]
+fn check_warns_of_files_of_one_time_that_are_read_as_they_come() {
+    let arrival = JOB.replace("sources:", "order: arrival\nsources:");
+    let both = "warning: sources \"a\" and \"b\" are read as they come, and their records overlap in time from \
+                2023-11-14T22:13:20Z to 2023-12-08T01:40:00Z";
+    let one =
+        JOB.replace("path: a.csv", "path: [a.csv, b.csv], order: arrival").replace("[a, b]", "a").replace(
+            "  b: { type: file, path: b.csv, schema: { ts: timestamp(ms), k: string }, time: ts }\n",
+            "",
+        );
+    let within = "warning: source \"a\" reads its inputs one behind the other, and they overlap in time (1 of 2): \"b.csv\" \
+                  begins at ";
+    // Where the second file begins, in records.
+    for (job, second, expected) in [
+        (JOB, 0, None),
+        (&arrival, 0, Some(both)),
+        (&arrival, 5_000, None),
+        (&arrival, 4_999, None),
+        (&JOB.replacen("time: ts }", "time: ts, order: arrival }", 1), 0, Some(both)),
+        (&one, 4_000, Some(within)),
+        (&one, 0, Some(within)),
+        (&one, 5_000, None),
+        (&one.replace("order: arrival", "order: time"), 0, None),
+        (&arrival.replace("time: ts }", "}"), 0, None),
+        // No operator has both.
+        (&arrival.replace("input: [a, b]", "input: a"), 0, None),
+    ] {
+        let (a, b) = (hours("a", 0, 5_000), hours("b", second, 5_000));
+        let place = Place::with(&[("a.csv", &a), ("b.csv", &b), ("job.yaml", job)]);
+        let said = place.thalweg(&["check", "job.yaml"]).ends_with(0).stderr;
+        match expected {
+            Some(expected) => {
+                assert!(said.contains(expected) && said.contains("= hint: `order: time`"), "{second}: {said}")
+            }
+            None => assert!(!said.contains("overlap"), "{second} {job}: {said}"),
+        }
+    }
+}

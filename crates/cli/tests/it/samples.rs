@@ -209,27 +209,103 @@ fn real_data_single_datagrams_of_other_collectors_are_decoded() {
 
 /// A capture of one datagram from 192.0.2.1 to port 6343, raw IP.
 pub(super) fn capture(datagram: &[u8]) -> Vec<u8> {
+    capture_at(&[1_700_000_000], datagram)
+}
+
+/// The same of a datagram that came at each of these seconds, and a quarter.
+pub(super) fn capture_at(seconds: &[u32], datagram: &[u8]) -> Vec<u8> {
     const RAW_IP: u32 = 101;
     let udp_length = (8 + datagram.len() as u16).to_be_bytes();
     let ip_length = (28 + datagram.len() as u16).to_be_bytes();
     let mut packet = vec![0x45, 0, ip_length[0], ip_length[1], 0, 0, 0, 0, 64, 17, 0, 0];
     packet.extend([192, 0, 2, 1, 192, 0, 2, 2, 0x30, 0x39, 0x18, 0xc7, udp_length[0], udp_length[1], 0, 0]);
     packet.extend(datagram);
-    let mut file = Vec::new();
-    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, RAW_IP, 1_700_000_000, 250_000] {
-        file.extend(u32::to_le_bytes(word));
+    let mut words = vec![0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, RAW_IP];
+    let mut file: Vec<u8> = words.drain(..).flat_map(u32::to_le_bytes).collect();
+    for second in seconds {
+        let length = packet.len() as u32;
+        file.extend([*second, 250_000, length, length].into_iter().flat_map(u32::to_le_bytes));
+        file.extend(&packet);
     }
-    file.extend([(packet.len() as u32).to_le_bytes(); 2].concat());
-    file.extend(packet);
     file
+}
+
+/// Head of agent 10.0.0.1, and a counters sample without records.
+const COUNTERS_ALONE: [u32; 12] = [5, 1, 0x0a00_0001, 0, 9, 100, 1, 2, 12, 1, 7, 0];
+
+/// 40 seconds of 2023, of which the clock of the capture host has spent one in the year 2100.
+fn leapt() -> Vec<u8> {
+    let seconds: Vec<u32> =
+        (0..40).map(|n| if n == 20 { 4_102_444_800 } else { 1_700_000_000 + n }).collect();
+    capture_at(&seconds, &COUNTERS_ALONE.map(u32::to_be_bytes).concat())
+}
+
+#[test]
+fn one_wrong_clock_of_a_capture_deletes_no_rows() {
+    let job = "name: clock\nsources: { sw: { type: pcap, path: clock.pcap } }\nsinks: { rows: { type: table, input: sw.counters, \
+               retention: 30d } }\n";
+    let place = Place::with(&[("job.yaml", job)]);
+    place.write("clock.pcap", &leapt());
+    for _ in 0..3 {
+        place.thalweg(&["run", "job.yaml", "--data-dir", "D", "--quiet"]).ends_with(0);
+        let sql = ["sql", "SELECT count(*) AS n FROM rows", "--data-dir", "D", "--format", "csv"];
+        assert_eq!(place.thalweg(&sql).ends_with(0).stdout, "n\n40\n");
+    }
+}
+
+#[test]
+fn a_packet_that_is_too_far_ahead_of_now_is_a_reject() {
+    let place = Place::with(&[("job.yaml", JOB)]);
+    place.write("capture.pcap", &leapt());
+    let run = |bound: &str| {
+        let set = format!("sources.switches.max_ahead={bound}");
+        let ended = place.thalweg(&[
+            "run",
+            "job.yaml",
+            "--quiet",
+            "--set",
+            &set,
+            "--set",
+            "sources.switches.reject_limit=1",
+        ]);
+        (ended.ends_with(0).counts().2, place.read("rejects.ndjson"))
+    };
+    let (rejects, lines) = run("1h");
+    assert_eq!(rejects, 1);
+    assert!(
+        lines.contains("\"code\":\"ahead\"")
+            && lines.contains("event time 2100-01-01T00:00:00.25Z is more than 1h ahead of its arrival"),
+        "{lines}"
+    );
+    assert_eq!(run("none").0, 0);
+    assert_eq!(run("365000d").0, 0);
+}
+
+#[test]
+fn captures_of_one_time_are_told_by_check() {
+    let place = Place::with(&[("job.yaml", JOB)]);
+    let datagram = COUNTERS_ALONE.map(u32::to_be_bytes).concat();
+    let check = |second: u32| {
+        place.write("a.pcap", &capture_at(&[1_700_000_000, 1_700_003_600], &datagram));
+        place.write("b.pcap", &capture_at(&[second, second + 3_600], &datagram));
+        place
+            .thalweg(&["check", "job.yaml", "--set", "sources.switches.path=[a.pcap, b.pcap]"])
+            .ends_with(0)
+            .stderr
+    };
+    let said = check(1_700_000_060);
+    assert!(said.contains("warning: source \"switches\" reads its inputs one behind the other, and they overlap in time (1 of 2)"), "{said}");
+    assert!(
+        said.contains("hint: captures are read one behind the other") && said.contains("mergecap"),
+        "{said}"
+    );
+    assert_eq!(check(1_700_003_600), "");
 }
 
 #[test]
 fn a_capture_gives_its_own_times_and_what_is_no_sflow_is_named() {
     let place = Place::with(&[("job.yaml", JOB)]);
-    // Head of agent 10.0.0.1, and a counters sample without records.
-    let head = [5, 1, 0x0a00_0001, 0, 9, 100, 1, 2, 12, 1, 7, 0];
-    place.write("capture.pcap", &capture(&head.map(u32::to_be_bytes).concat()));
+    place.write("capture.pcap", &capture(&COUNTERS_ALONE.map(u32::to_be_bytes).concat()));
     place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
     assert!(place.read("counters.ndjson").starts_with(r#"{"time":1700000000250000,"agent":"10.0.0.1""#));
     place.write("capture.pcap", &capture(&[0, 5, 0, 30, 0, 0, 0, 0]));

@@ -133,6 +133,7 @@ impl Column {
     /// # Errors
     /// As there.
     pub(crate) fn reading(field: &Field, times: &Arc<Times>) -> Result<Self, Error> {
+        let times = times.of_field(&field.name);
         let values = match &field.data_type {
             DataType::Bool => Values::Bool(Vec::new()),
             DataType::Int64 => Values::Int64(PooledVec::default()),
@@ -172,7 +173,7 @@ impl Column {
                 (Reading::Plain, ..) => field.data_type.to_string(),
                 (Reading::Ipv4Int, ..) => format!("{} (0 to {})", Reading::IPV4_INT, u32::MAX),
             },
-            times: Arc::clone(times),
+            times,
             nulls: Vec::new(),
             scratch: Vec::new(),
         })

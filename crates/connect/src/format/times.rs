@@ -7,10 +7,12 @@
 //! * a date and time as ISO 8601 has them, extended or basic (`2024-01-31T23:59:59.5Z`, `20240131T235959+0100`).
 //!
 //! Digits finer than the unit are dropped, towards the past; no number goes through a float.
-//! With `time_format` a time is what one of the formats reads, in their order, and nothing else.
+//! With `time_format` a time is what one of the formats reads, in their order, and nothing else; it may be said for some
+//! fields alone, each with forms of its own.
 //! A time without an offset is UTC, or local time of `time_zone`: of a time that a clock shows twice the first one is meant;
 //! one that it never shows is no time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::format::{Fixed, Item, Numeric, Parsed, StrftimeItems};
@@ -18,7 +20,7 @@ use chrono::{
     DateTime, FixedOffset, MappedLocalTime, NaiveDateTime, Offset as _, TimeZone as _, Timelike as _,
 };
 use chrono_tz::Tz;
-use thalweg_types::{DataType, Error, Schema, TimeUnit, days_from_civil};
+use thalweg_types::{DataType, Error, Schema, TimeUnit, days_from_civil, days_in_month, parse_offset};
 
 use super::text::{Problem, whole_number};
 use crate::{OptionKind, OptionSpec, Options};
@@ -26,11 +28,11 @@ use crate::{OptionKind, OptionSpec, Options};
 /// The option with the forms in which times are written.
 pub(super) const TIME_FORMAT: OptionSpec = OptionSpec {
     key: "time_format",
-    kind: OptionKind::TextList,
+    kind: OptionKind::TextLists,
     required: false,
     default: None,
     doc: "how timestamps are written, as \"%d/%m/%Y %H:%M:%S\", or several forms that are tried in order; `iso` and `epoch` are \
-          forms too, and both hold where none is given; only where the format is read",
+          forms too, and both hold where none is given; { FIELD: FORM } where fields differ; only where the format is read",
 };
 
 /// The option with the zone of local times.
@@ -57,6 +59,8 @@ pub(crate) struct Times {
     zone: Zone,
     /// The decimal sign of numbers.
     point: u8,
+    /// Fields that are read otherwise.
+    by_field: BTreeMap<String, Arc<Times>>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +79,13 @@ enum Zone {
 
 impl Default for Times {
     fn default() -> Self {
-        Self { forms: vec![Form::Epoch, Form::Iso], written: Vec::new(), zone: Zone::Fixed(0), point: b'.' }
+        Self {
+            forms: vec![Form::Epoch, Form::Iso],
+            written: Vec::new(),
+            zone: Zone::Fixed(0),
+            point: b'.',
+            by_field: BTreeMap::new(),
+        }
     }
 }
 
@@ -84,17 +94,38 @@ impl Times {
     /// Where a form or the zone is none, or no field is a time.
     pub(super) fn of(options: &Options, schema: &Schema) -> Result<Self, Error> {
         let mut times = Self::default();
-        if let Some(written) = options.list("time_format") {
-            times.forms = written.iter().map(|text| Form::of(text)).collect::<Result<_, _>>()?;
-            times.written = written.to_vec();
-            if written.is_empty() {
-                return Err(Error::user("time_format: expected at least one form, got none").with_hint(FORMS));
-            }
-        }
         if let Some(name) = options.text("time_zone") {
             times.zone = Zone::of(name)?;
         }
+        if let Some(written) = options.list(TIME_FORMAT.key) {
+            times = times.with_forms(written)?;
+        }
         let is_time = |data_type: &DataType| matches!(data_type, DataType::Timestamp(_));
+        if let Some(lists) = options.lists(TIME_FORMAT.key) {
+            if lists.is_empty() {
+                return Err(Error::user("time_format: expected forms for at least one field, got none")
+                    .with_hint(FORMS));
+            }
+            for (name, written) in lists {
+                match schema.field(name).map(|(_, field)| &field.data_type) {
+                    Some(data_type) if is_time(data_type) => {}
+                    found => {
+                        let fields = schema.fields().iter().filter(|field| is_time(&field.data_type));
+                        let names: Vec<&str> = fields.map(|field| field.name.as_str()).collect();
+                        let got = found.map_or_else(
+                            || format!("{name:?}, which the schema does not have"),
+                            |data_type| format!("{name:?} of type {data_type}"),
+                        );
+                        let what = format!("time_format: expected a field of type timestamp, got {got}");
+                        let hint = format!("its timestamps are {}", names.join(", "));
+                        let error = Error::user(what);
+                        return Err(if names.is_empty() { error } else { error.with_hint(hint) });
+                    }
+                }
+                let own = times.clone_alone().with_forms(written).map_err(|error| of_field(name, error))?;
+                times.by_field.insert(name.clone(), own.into());
+            }
+        }
         let given = [TIME_FORMAT.key, TIME_ZONE.key].into_iter().find(|key| options.get(key).is_some());
         match given {
             Some(key) if !schema.fields().iter().any(|field| is_time(&field.data_type)) => {
@@ -105,9 +136,30 @@ impl Times {
         }
     }
 
+    fn with_forms(self, written: &[String]) -> Result<Self, Error> {
+        if written.is_empty() {
+            return Err(Error::user("time_format: expected at least one form, got none").with_hint(FORMS));
+        }
+        let forms = written.iter().map(|text| Form::of(text)).collect::<Result<_, _>>()?;
+        Ok(Self { forms, written: written.to_vec(), ..self })
+    }
+
+    /// The same without what fields have of their own.
+    fn clone_alone(&self) -> Self {
+        Self { by_field: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// How the times of a field are read.
+    pub(super) fn of_field(self: &Arc<Self>, name: &str) -> Arc<Self> {
+        Arc::clone(self.by_field.get(name).unwrap_or(self))
+    }
+
     /// The same where the decimal sign of numbers is a comma.
     pub(super) fn with_comma(self) -> Self {
-        Self { point: b',', ..self }
+        let own = |(name, times): (String, Arc<Self>)| {
+            (name, Arc::new(Self { point: b',', ..Arc::unwrap_or_clone(times) }))
+        };
+        Self { point: b',', by_field: self.by_field.into_iter().map(own).collect(), ..self }
     }
 
     /// Whether a whole number counts the field's unit, whatever else a time may be.
@@ -227,15 +279,15 @@ fn iso(text: &str) -> Option<Moment> {
     let is_at = |at: usize, wanted: u8| bytes.get(at) == Some(&wanted);
     let is_extended = is_at(4, b'-');
     let (month, day, mut at) = match is_extended {
-        true if is_at(7, b'-') => (number(5..7)?, number(8..10)?, 10),
+        true if is_at(7, b'-') => (number(5..7)? as u32, number(8..10)? as u32, 10),
         true => return None,
-        false => (number(4..6)?, number(6..8)?, 8),
+        false => (number(4..6)? as u32, number(6..8)? as u32, 8),
     };
     let year = number(0..4)?;
     if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) {
         return None;
     }
-    let mut seconds = days_from_civil(year, month as u32, day as u32) * 86_400;
+    let mut seconds = days_from_civil(year, month, day) * 86_400;
     let (mut nanos, mut offset) = (0, None);
     if at < bytes.len() {
         if !matches!(bytes[at], b'T' | b't' | b' ') {
@@ -275,40 +327,10 @@ fn iso(text: &str) -> Option<Moment> {
         }
         seconds += hour * 3_600 + minute * 60 + second;
         if at < bytes.len() {
-            offset = Some(offset_of(&text[at..])?);
+            offset = Some(parse_offset(&bytes[at..])?);
         }
     }
     Some(Moment { seconds, nanos, offset })
-}
-
-/// Seconds east of UTC: `Z`, `+01:00`, `+0100`, `+01`.
-fn offset_of(text: &str) -> Option<i64> {
-    let (sign, digits) = match text.as_bytes() {
-        b"Z" | b"z" => return Some(0),
-        [b'+', digits @ ..] => (1, digits),
-        [b'-', digits @ ..] => (-1, digits),
-        _ => return None,
-    };
-    let digits = match digits {
-        [a, b, b':', c, d] | [a, b, c, d] => [*a, *b, *c, *d],
-        [a, b] => [*a, *b, b'0', b'0'],
-        _ => return None,
-    };
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let [a, b, c, d] = digits.map(|digit| i64::from(digit - b'0'));
-    let (hours, minutes) = (10 * a + b, 10 * c + d);
-    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
-}
-
-fn days_in_month(year: i64, month: i64) -> i64 {
-    match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        _ => 31,
-    }
 }
 
 fn by_pattern(text: &str, items: &[Item<'static>]) -> Result<Moment, Problem> {
@@ -343,6 +365,12 @@ fn moment_of(parsed: &Parsed) -> Option<Moment> {
 
 const FORMS: &str = "write `time_format: \"%d/%m/%Y %H:%M:%S\"`, with %.f for a fraction of a second and %z for an offset; `iso` \
                      and `epoch` are forms too";
+
+/// A mistake in the forms of one field, with its name.
+fn of_field(name: &str, error: Error) -> Error {
+    let what = error.message().replacen("time_format: ", &format!("time_format: field {name:?}: "), 1);
+    Error::user(what).with_hint(FORMS)
+}
 
 impl Form {
     fn of(text: &str) -> Result<Self, Error> {
@@ -386,7 +414,7 @@ impl Form {
 
 impl Zone {
     fn of(name: &str) -> Result<Self, Error> {
-        if let Some(offset) = offset_of(name) {
+        if let Some(offset) = parse_offset(name.as_bytes()) {
             return Ok(Self::Fixed(offset));
         }
         if let Ok(zone) = name.parse() {
@@ -453,6 +481,55 @@ mod tests {
         let schema = Schema::new(vec![thalweg_types::Field::declared("ts", "timestamp(ms)").unwrap()]);
         let error = Times::of(&options, &schema).unwrap_err();
         format!("{}; {}", error.chain(), error.hint().unwrap_or_default())
+    }
+
+    #[test]
+    fn fields_have_forms_of_their_own() {
+        let fields =
+            [("start", "timestamp(ms)"), ("end", "timestamp(ms)?"), ("n", "int64"), ("made", "timestamp(s)")];
+        let declared = |(name, data_type)| thalweg_types::Field::declared(name, data_type).unwrap();
+        let schema = Schema::new(fields.map(declared).to_vec());
+        let read = |lists: &[(&str, &[&str])]| {
+            let texts = |forms: &[&str]| forms.iter().map(|form| (*form).to_owned()).collect();
+            let lists = lists.iter().map(|(name, forms)| ((*name).to_owned(), texts(forms))).collect();
+            let options = [
+                ("time_format".to_owned(), OptionValue::Lists(lists)),
+                ("time_zone".to_owned(), OptionValue::Text("+01:00".to_owned())),
+            ];
+            Times::of(&Options(options.into()), &schema)
+        };
+        let times =
+            Arc::new(read(&[("start", &["%d.%m.%Y"]), ("end", &["%s", "iso"])]).unwrap().with_comma());
+        let parse = |field: &str, text: &str| times.of_field(field).parse(text.as_bytes(), TimeUnit::Second);
+        let midnight = 1_706_655_600;
+        for (field, text, expected) in [
+            ("start", "31.01.2024", Ok(midnight)),
+            ("start", "2024-01-31", Err(Problem::Expected)),
+            ("start", "1706655600", Err(Problem::Expected)),
+            ("end", "1706655600", Ok(midnight)),
+            ("end", "2024-01-31", Ok(midnight)),
+            ("end", "31.01.2024", Err(Problem::Expected)),
+            ("made", "2024-01-31", Ok(midnight)),
+            ("made", "1706655600,5", Ok(midnight)),
+            ("made", "31.01.2024", Err(Problem::Expected)),
+        ] {
+            assert_eq!(parse(field, text), expected, "{field} {text}");
+        }
+        for (lists, expected) in [
+            (&[][..], "time_format: expected forms for at least one field, got none"),
+            (&[("start", &[][..])], "time_format: field \"start\": expected at least one form, got none"),
+            (&[("start", &["%d.%m"])], "time_format: field \"start\": expected year, month and day"),
+            (&[("n", &["iso"])], "time_format: expected a field of type timestamp, got \"n\" of type int64"),
+            (
+                &[("strat", &["iso"])],
+                "time_format: expected a field of type timestamp, got \"strat\", which the schema does not have",
+            ),
+        ] {
+            let error = read(lists).unwrap_err();
+            assert!(error.chain().starts_with(expected), "{}", error.chain());
+            assert!(error.hint().is_some());
+        }
+        assert!(read(&[("n", &["iso"])]).unwrap_err().hint().unwrap().ends_with("start, end, made"));
     }
 
     #[test]

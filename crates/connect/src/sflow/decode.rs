@@ -22,6 +22,7 @@ use super::packet::Tunnels;
 use super::rates::Rates;
 use super::xdr::{Address, Piece, Pieces, Xdr};
 use crate::SourceOutput;
+use crate::source::MaxAhead;
 use crate::source::decoder::{Place, Refused, record_batch};
 
 /// What decode tasks of one source share.
@@ -33,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) agents: Agents,
     /// Samples that this run leaves out.
     pub(crate) skip: Arc<[Offset]>,
+    pub(crate) ahead: MaxAhead,
 }
 
 /// Decodes the blocks of one source.
@@ -45,6 +47,8 @@ pub(crate) struct SflowDecoder {
     counts: Vec<(Address, AgentCounts)>,
     /// Number and offset of the first sample of the block at hand.
     first: (Seq, Offset),
+    /// When that block was numbered.
+    arrival: Micros,
     /// The sample that is being decoded.
     at: Option<Seq>,
 }
@@ -160,6 +164,7 @@ impl SflowDecoder {
             counters: Sink::default(),
             counts: Vec::new(),
             first: (0, 0),
+            arrival: 0,
             at: None,
         }
     }
@@ -205,6 +210,7 @@ impl SflowDecoder {
             }
         };
         let agent = head.agent.unwrap_or(frame.sender);
+        let is_ahead = frame.time > self.settings.ahead.bound(self.arrival);
         // No more than were numbered.
         for (index, piece) in pieces.by_ref().take(frame.records as usize).enumerate() {
             let seq = start + index as Seq;
@@ -212,6 +218,11 @@ impl SflowDecoder {
             if self.is_skipped(seq) {
                 let reason = format!("left out by --skip {}@{}", self.settings.source, self.offset_of(seq));
                 refuse(seq, piece.body, Trouble { code: "skipped", reason: reason.into() });
+                continue;
+            }
+            if is_ahead {
+                let reason = self.settings.ahead.reason("field \"time\"", frame.time, self.arrival);
+                refuse(seq, piece.body, Trouble { code: MaxAhead::CODE, reason });
                 continue;
             }
             let sample = Sample { seq, frame, head: &head, agent, piece };
@@ -399,7 +410,7 @@ impl Decoder for SflowDecoder {
         };
         let mut refused: Vec<Refused> = Vec::new();
         let mut next = range.start;
-        self.first = (range.start, block.first);
+        (self.first, self.arrival) = ((range.start, block.first), arrival);
         for frame in frames(data) {
             let frame = frame?;
             self.datagram(&frame, next, &mut |seq, raw, trouble| {

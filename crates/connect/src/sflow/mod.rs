@@ -58,6 +58,7 @@ pub fn decoder(source: &str) -> Box<dyn Decoder> {
         rates: rates::Rates::default(),
         agents: agents::Agents::default(),
         skip: Arc::default(),
+        ahead: crate::source::MaxAhead::default(),
     };
     Box::new(decode::SflowDecoder::new(settings))
 }

@@ -6,6 +6,7 @@ use super::agents::Agents;
 use super::decode::Settings;
 use super::packet::Tunnels;
 use super::rates::Rates;
+use crate::source::MaxAhead;
 use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
 
 pub(crate) const SAMPLING_RATES: OptionSpec = OptionSpec {
@@ -56,5 +57,6 @@ pub(crate) fn settings(context: &SourceContext) -> Result<Settings, Error> {
         rates: rates(&context.options)?,
         agents: Agents::default(),
         skip: std::sync::Arc::clone(&context.skip),
+        ahead: MaxAhead::of(context),
     })
 }

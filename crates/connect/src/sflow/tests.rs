@@ -80,6 +80,7 @@ fn settings() -> Settings {
         rates: Rates::default(),
         agents: agents::Agents::default(),
         skip: [].into(),
+        ahead: Default::default(),
     }
 }
 
@@ -487,6 +488,23 @@ fn a_sample_that_is_to_be_left_out_is_not_even_looked_at() {
         "{rejects}"
     );
     assert_eq!(counts(&settings).0, 0);
+}
+
+#[test]
+fn samples_of_a_time_too_far_ahead_are_rejects_each() {
+    let mut context = crate::tests::context(&Schema::new(Vec::new()), None, &[]);
+    context.max_ahead = Some(999_999);
+    let settings = Settings { ahead: crate::source::MaxAhead::of(&context), ..settings() };
+    // It was captured a second after the beginning of 1970, and is numbered then.
+    let both = decoded(&settings, &[&datagram(&[flow(&[]), flow(&[])]).0]);
+    assert_eq!(both.records.len(), 0);
+    let rejects = lines(&thalweg_types::rejects_schema(), &both.rejects.unwrap());
+    let reason = "\"code\":\"ahead\",\"reason\":\"field \\\"time\\\": event time 1970-01-01T00:00:01Z is more than 999999us ahead of its arrival at \
+                  1970-01-01T00:00:00Z\"";
+    assert_eq!(rejects.matches(reason).count(), 2, "{rejects}");
+    context.max_ahead = Some(1_000_000);
+    let settings = Settings { ahead: crate::source::MaxAhead::of(&context), ..settings };
+    assert_eq!(decoded(&settings, &[&datagram(&[flow(&[])]).0]).records.len(), 1);
 }
 
 /// A datagram with everything in it.

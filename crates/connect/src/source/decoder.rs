@@ -20,12 +20,12 @@ use arrow_select::take::take;
 use bytes::Bytes;
 use thalweg_flow::{Decoded, Decoder, FindReceived, Payload, RawBlock, ReceivedPlace};
 use thalweg_types::{
-    Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_duration,
-    format_timestamp, rejects_schema,
+    Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_timestamp,
+    rejects_schema,
 };
 
-use super::BlockContext;
 use super::poison::{Arrived, Guarded};
+use super::{BlockContext, MaxAhead};
 use crate::format::{Columns, RecordDecoder, RecordFormat};
 use crate::{SourceContext, SourceTime};
 
@@ -48,7 +48,7 @@ pub(crate) struct EventClock {
     /// Somebody was told that times of the source look like another unit.
     is_told: Arc<AtomicBool>,
     time: SourceTime,
-    max_ahead: Option<Micros>,
+    max_ahead: MaxAhead,
 }
 
 /// A record without a line in the columns.
@@ -237,7 +237,7 @@ impl EventClock {
             source: Arc::clone(&context.name),
             is_told: Arc::default(),
             time: context.time.clone(),
-            max_ahead: context.max_ahead,
+            max_ahead: MaxAhead::of(context),
         })
     }
 
@@ -260,7 +260,7 @@ impl EventClock {
             }
         };
         let Some((values, unit)) = time_values(column) else { return (vec![arrival; rows], Vec::new()) };
-        let bound = self.max_ahead.map_or(Micros::MAX, |ahead| arrival.saturating_add(ahead));
+        let bound = self.max_ahead.bound(arrival);
         let (low, high) = values
             .iter()
             .fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
@@ -322,34 +322,25 @@ impl EventClock {
         let mut untimely = Untimely::new();
         let mut times = Vec::with_capacity(values.len());
         for (row, value) in values.iter().enumerate() {
-            let (time, problem) = match event_time(unit, *value) {
+            let (time, problem): (_, Option<(&str, Cow<'static, str>)>) = match event_time(unit, *value) {
                 _ if column.is_null(row) => {
-                    (0, Some(("time", format!("{name}: expected the event time, got null"))))
+                    (0, Some(("time", format!("{name}: expected the event time, got null").into())))
                 }
                 None => (
                     0,
                     Some((
                         "time",
-                        format!("{name}: {value} {} is out of range for an event time", unit.name()),
+                        format!("{name}: {value} {} is out of range for an event time", unit.name()).into(),
                     )),
                 ),
-                Some(time) if time > bound => (
-                    time,
-                    Some((
-                        "ahead",
-                        format!(
-                            "{name}: event time {} is more than {} ahead of its arrival at {}",
-                            format_timestamp(time),
-                            format_duration(self.max_ahead.unwrap_or_default()),
-                            format_timestamp(arrival)
-                        ),
-                    )),
-                ),
+                Some(time) if time > bound => {
+                    (time, Some((MaxAhead::CODE, self.max_ahead.reason(&name, time, arrival))))
+                }
                 Some(time) => (time, None),
             };
             times.push(time);
             if let Some((code, reason)) = problem {
-                untimely.push((row as u32, code, Cow::Owned(reason)));
+                untimely.push((row as u32, code, reason));
             }
         }
         (times, untimely)
@@ -394,7 +385,7 @@ fn good_indexes(count: u32, refused: &[Refused]) -> Vec<u32> {
     (0..count).filter(|index| refused.next_if_eq(index).is_none()).collect()
 }
 
-fn rows_without(rows: usize, without: impl Iterator<Item = u32>) -> Vec<u32> {
+pub(crate) fn rows_without(rows: usize, without: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut without = without.peekable();
     (0..rows as u32).filter(|row| without.next_if_eq(row).is_none()).collect()
 }

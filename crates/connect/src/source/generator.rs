@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow_array::UInt32Array;
+use arrow_select::take::take_record_batch;
+use bytes::Bytes;
 use thalweg_flow::{
     Decoded, Decoder, Payload, Poll, RawBlock, ReplayRun, Source, SourcePosition, SourceProgress,
 };
-use thalweg_types::{Batch, Error, Micros, Offset, Schema, SeqRange, Seqs, parse_timestamp};
+use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs, parse_timestamp};
 
-use super::decoder::EventClock;
+use super::decoder::{EventClock, Place, Refused, rows_without};
 use crate::generate::{Generator, GeneratorSpec};
 use crate::{
     BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput,
@@ -108,7 +111,7 @@ impl SourcePlugin for GeneratorPlugin {
         false
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         false
     }
 
@@ -201,7 +204,8 @@ fn decoders(generator: Generator, context: &SourceContext) -> thalweg_flow::Task
     let context = context.clone();
     Box::new(move |_| {
         let clock = EventClock::new(generator.schema(), &context)?;
-        Ok(Box::new(GeneratorDecoder { generator: Arc::clone(&generator), clock }))
+        let source = Arc::clone(&context.name);
+        Ok(Box::new(GeneratorDecoder { source, generator: Arc::clone(&generator), clock }))
     })
 }
 
@@ -318,6 +322,7 @@ impl Source for GeneratorSource {
 }
 
 struct GeneratorDecoder {
+    source: Arc<str>,
     generator: Arc<Generator>,
     clock: EventClock,
 }
@@ -326,13 +331,22 @@ impl Decoder for GeneratorDecoder {
     fn decode(&mut self, block: &RawBlock, range: SeqRange, arrival: Micros) -> Result<Decoded, Error> {
         let records = self.generator.batch(block.first, block.count as usize);
         let (times, untimely) = self.clock.times(records.columns(), records.num_rows(), arrival);
-        if let Some((_, _, reason)) = untimely.into_iter().next() {
-            return Err(Error::user(format!(
-                "the generator made a record that the source refuses: {reason}"
-            ))
-            .with_hint("set max_ahead: none, or a smaller gap"));
+        if untimely.is_empty() {
+            let batch = Batch::new(range, records, times.into(), Seqs::Dense(range.start));
+            return Ok(Decoded::new(batch));
         }
-        let batch = Batch::new(range, records, times.into(), Seqs::Dense(range.start));
-        Ok(Decoded::new(batch))
+        let kept = rows_without(records.num_rows(), untimely.iter().map(|(row, ..)| *row));
+        let seqs = Seqs::Each(kept.iter().map(|row| range.start + Seq::from(*row)).collect());
+        let times: Vec<Micros> = kept.iter().map(|row| times[*row as usize]).collect();
+        let records = take_record_batch(&records, &UInt32Array::from(kept))
+            .map_err(|error| Error::internal("take the good rows of a block").with_source(error))?;
+        // Nobody has sent any bytes.
+        let refused: Vec<Refused> = untimely
+            .into_iter()
+            .map(|(index, code, reason)| Refused { index, raw: 0..0, code: code.into(), reason })
+            .collect();
+        let place = Place { source: &self.source, first: block.first, range, arrival, context: None };
+        let rejects = place.rejects(&refused, &Bytes::new())?;
+        Ok(Decoded::new(Batch::new(range, records, times.into(), seqs)).with_rejects(Some(rejects)))
     }
 }

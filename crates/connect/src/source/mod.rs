@@ -4,6 +4,7 @@
 //! rejects of them in the decode tasks. The two share nothing but the block and its [`BlockContext`].
 //! Sources that talk to the network do so on the I/O runtime and hand over through a bounded queue.
 
+mod ahead;
 pub mod connections;
 pub(crate) mod cut;
 pub(crate) mod datagrams;
@@ -20,6 +21,7 @@ pub mod stdin;
 pub mod tcp;
 pub mod udp;
 
+pub use ahead::MaxAhead;
 pub use cut::BlockContext;
 pub use decoder::SourceDecoder;
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl SourcePlugin for SflowPlugin {
         false
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         true
     }
 

@@ -11,7 +11,7 @@ use super::cut::{Cutter, QuoteWatch};
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, io_runtime};
 use super::{BlockCodec, decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionSpec, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 
 /// Bytes read at a time at most.
 const READ: usize = 256 << 10;
@@ -36,7 +36,7 @@ impl SourcePlugin for StdinPlugin {
         Some("ndjson")
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         false
     }
 

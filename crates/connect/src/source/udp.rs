@@ -37,7 +37,7 @@ impl SourcePlugin for UdpPlugin {
         Some("ndjson")
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         true
     }
 

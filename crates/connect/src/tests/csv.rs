@@ -665,6 +665,21 @@ fn times_are_read_as_the_options_say() {
             5 ! parse line 7: field "u": expected timestamp(s) as "%d/%m/%Y %H:%M:%S" or "%Y%m%d", got "1706742000" <20240131,1706742000>
         "#]],
     );
+    let lists = |entries: &[(&str, &[&str])]| {
+        let texts = |forms: &[&str]| forms.iter().map(|form| (*form).to_owned()).collect();
+        OptionValue::Lists(entries.iter().map(|(name, forms)| ((*name).to_owned(), texts(forms))).collect())
+    };
+    check(
+        "start: timestamp(s); end: timestamp(s); made: timestamp(s)?",
+        &[("time_format", lists(&[("start", &["%d.%m.%Y"]), ("end", &["%s", "iso"])]))],
+        "start,end,made\n31.01.2024,1706659200,2024-01-31\n31.01.2024,20240131T00Z,1706659200\n1706659200,1,\n31.01.2024,31.01.2024,\n",
+        expect![[r#"
+            0 1706659200s | 1706659200s | 1706659200s
+            1 ! parse line 3: field "end": expected timestamp(s) as "%s" or "iso", got "20240131T00Z" <31.01.2024,20240131T00Z,1706659200>
+            2 ! parse line 4: field "start": expected timestamp(s) as "%d.%m.%Y", got "1706659200" <1706659200,1,>
+            3 ! parse line 5: field "end": expected timestamp(s) as "%s" or "iso", got "31.01.2024" <31.01.2024,31.01.2024,>
+        "#]],
+    );
     check(
         "t: timestamp(ms); x: float64",
         &[

@@ -57,6 +57,31 @@ fn payments_have_ascending_times_and_uneven_cards() {
 }
 
 #[test]
+fn records_that_are_made_too_far_ahead_are_rejects() {
+    let mut context = context(
+        &Schema::new(Vec::new()),
+        None,
+        &[("count", OptionValue::Integer(5)), ("gap", OptionValue::Duration(60_000_000))],
+    );
+    let plugin = Registry::builtin().source("generator").unwrap().clone();
+    context.schema = plugin.own_schema(&context.options).unwrap().unwrap();
+    context.time = SourceTime::Field(0);
+    context.max_ahead = Some(120_000_000);
+    let built = plugin.build(context).unwrap();
+    let info = thalweg_flow::TaskInfo { job: "t".into(), operator: "g".into(), index: 0, tasks: 1 };
+    let mut decoder = (built.decoder)(&info).unwrap();
+    let block = RawBlock { partition: 0, first: 0, count: 5, payload: Payload::Offsets };
+    let decoded = decoder.decode(&block, SeqRange::new(7, 12), ARRIVAL).unwrap();
+    assert_eq!(decoded.records.len(), 2);
+    let rejects = decoded.rejects.unwrap();
+    let offsets = rejects.records().column_by_name("offset").unwrap();
+    let offsets = offsets.as_primitive::<arrow_array::types::UInt64Type>().values();
+    assert_eq!(offsets.as_ref(), [2, 3, 4]);
+    let codes = rejects.records().column_by_name("code").unwrap();
+    assert!(codes.as_string_view().iter().all(|code| code == Some("ahead")));
+}
+
+#[test]
 fn distributions_reach_from_even_to_steep() {
     let top_share = |zipf: f64| {
         let generator = generator("payments", |spec| (spec.zipf, spec.cards) = (zipf, 1_000));

@@ -84,7 +84,11 @@ fn spec(name: &str, entries: &[(&str, OptionValue)]) -> FormatSpec {
     FormatSpec { plugin, options: options(entries) }
 }
 
-fn context(schema: &Schema, format: Option<FormatSpec>, entries: &[(&str, OptionValue)]) -> SourceContext {
+pub(crate) fn context(
+    schema: &Schema,
+    format: Option<FormatSpec>,
+    entries: &[(&str, OptionValue)],
+) -> SourceContext {
     SourceContext {
         job: "test".into(),
         name: "payments".into(),

@@ -393,6 +393,16 @@ fn times_are_read_as_the_options_say() {
             3 1700000000123ms | 1ns
         "#]],
     );
+    let lists = OptionValue::Lists(vec![("d".to_owned(), vec!["%Y%m%d".to_owned()])]);
+    check_with(
+        &[("time_format", lists)],
+        "d: timestamp(s); t: timestamp(s)",
+        "{\"d\":20240131,\"t\":1706659200}\n{\"d\":1706659200,\"t\":20240131}\n",
+        expect![[r#"
+            0 1706659200s | 1706659200s
+            1 ! parse line 2: field "d": expected timestamp(s) as "%Y%m%d", got "1706659200" <{\"d\":1706659200,\"t\":20240131}>
+        "#]],
+    );
     let forms = OptionValue::List(vec!["%Y%m%d".to_owned(), "%d/%m/%Y %H:%M".to_owned()]);
     check_with(
         &[("time_format", forms), ("time_zone", text("America/New_York"))],

@@ -16,12 +16,13 @@ use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
 use thalweg_state_remote::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
-use thalweg_types::Error;
+use thalweg_types::{Error, format_timestamp};
 
 use super::order::OrderPlace;
 use super::record::{CommitRecord, CommittedSource, Position, VERSION};
 use super::{Journal, SourceNumbers};
 use crate::data_dir::JobLock;
+use crate::job_file::NO_RETENTION;
 use crate::metrics::QueryChange;
 
 /// Cycles that may be open at once: one on its way to the disk, one that gathers its parts.
@@ -282,7 +283,12 @@ impl CommitWork {
         for (source, place) in record.sources.iter().zip(&self.numbers.places) {
             if let Some(journal) = &self.journals[*place] {
                 let floor = super::place_in_journal(&source.place)?;
-                journal.log.retain(journal.retention, floor, journal.clock.now())?;
+                let now = journal.clock.now();
+                let records = journal.log.retain(journal.retention, floor, now)?;
+                if records > 0 && journal.retention != NO_RETENTION {
+                    let now = format_timestamp(now);
+                    tracing::info!(source = %source.name, records, now, "deleted what a journal had to keep no longer");
+                }
             }
         }
         let mut inner = self.committer.lock();

@@ -34,7 +34,7 @@ use thalweg_storage::log::{
     LogPosition, LogSummary, Opened, Registration, RetentionPolicy,
 };
 use thalweg_storage::{CommitLog, Fs, OpenMode, OpenedCommits, read_commits};
-use thalweg_types::{Error, Offset, Seq};
+use thalweg_types::{Error, Micros, Offset, Seq};
 
 use crate::data_dir::{JobDir, JobLock};
 use crate::drop_query::DropQuery;
@@ -54,13 +54,15 @@ pub use committer::CycleFigures;
 /// would notice waits for them.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
+const DAY: Micros = 86_400_000_000;
+
 /// What a source was given that it cannot give again.
 #[derive(Clone)]
 pub(crate) struct Journal {
     pub(crate) log: LogHandle,
     /// What it keeps of what is committed.
     pub(crate) retention: RetentionPolicy,
-    /// Says how old that is; segments are stamped with it.
+    /// Says how old that is.
     pub(crate) clock: PatientClock,
 }
 
@@ -343,8 +345,11 @@ impl Store {
             None => (0, LogPosition(0)),
         };
         codec.check()?;
-        let clock = PatientClock::default();
-        let stamps = clock.clone();
+        let stamps = PatientClock::default();
+        // What is deleted was received so long ago by a clock that doubts the wall for as long, or for a day.
+        let age = retention.max_age.map_or(0, |age| Micros::try_from(age.as_micros()).unwrap_or(Micros::MAX));
+        let before = (self.last.cycle > 0).then_some(self.last.now);
+        let clock = PatientClock::going_on_at(before, age.min(DAY));
         let options = LogOptions {
             clock: LogClock(Arc::new(move || stamps.now())),
             ..LogOptions::new("journal", of_run(journal::identity(&self.job, name), self.run)).going_on_at(at)

@@ -30,6 +30,8 @@ pub enum Shape {
     PartitionBy,
     /// Names and queries.
     Queries,
+    /// A duration or this word.
+    DurationOr(&'static str),
     /// One of these words, or `{ every: … }` with a count of records or a duration.
     Pace(&'static [&'static str]),
     /// Names, and for each paths into this file and what is laid over them.
@@ -85,6 +87,9 @@ const TASKS: Shape = Shape::Option(OptionKind::Integer { min: 1, max: 4096 });
 const DURATION: Shape = Shape::Option(OptionKind::Duration);
 const SIZE: Shape = Shape::Option(OptionKind::Size);
 const TEXT: Shape = Shape::Option(OptionKind::Text);
+
+/// No bound.
+pub(crate) const NONE: &str = "none";
 
 /// Back ends by name, the default first.
 pub(crate) const BACKENDS: &[&str] = &["indexed", "files", "redis", "hbase", "memory"];
@@ -194,8 +199,13 @@ pub(crate) const SOURCE: &[KeySpec] = &[
         "what happens to records that come later than that",
     )
     .default("reject"),
-    KeySpec::new("max_ahead", DURATION, "a record further ahead of its arrival is rejected")
-        .default("1h, live sources"),
+    KeySpec::new(
+        "max_ahead",
+        Shape::DurationOr(NONE),
+        "a record whose event time is further ahead of its arrival, which is now for files too, is rejected; `none`: any may \
+         be",
+    )
+    .default("1h for http, tcp, udp, sflow and files with `follow`, none for others"),
     KeySpec::new(
         "ack",
         Shape::Option(OptionKind::Choice(&["synced", "written", "none"])),

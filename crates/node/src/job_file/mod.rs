@@ -19,11 +19,11 @@ use thalweg_connect::{Reach, Registry};
 use crate::diagnostic::{Diagnostic, Diagnostics, SourceText, Texts};
 use crate::operator::Operators;
 
-pub(crate) use check::NO_RETENTION;
 pub use check::{
     Ack, CheckedInput, CheckedJob, CheckedOperator, CheckedSink, CheckedSource, Endpoint, NodeRef, Recovery,
     RemoteSettings, Spread, StateSettings,
 };
+pub(crate) use check::{NO_RETENTION, below};
 pub use schema::json_schema;
 
 /// Longer files are refused; ten thousand queries take about 2 MiB.

@@ -168,6 +168,7 @@ fn shape(shape: Shape) -> Value {
         }),
         Shape::Keys => named(json!({ "anyOf": [{ "type": "string" }, texts] })),
         Shape::Queries => named(json!({ "type": "string" })),
+        Shape::DurationOr(word) => json!({ "anyOf": [{ "const": word }, reference("duration")] }),
         Shape::Pace(words) => json!({
             "anyOf": [
                 { "enum": words },
@@ -206,6 +207,11 @@ fn option(kind: OptionKind) -> Value {
         OptionKind::TextList | OptionKind::PathList => json!({
             "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }]
         }),
+        OptionKind::TextLists => {
+            let list = option(OptionKind::TextList);
+            let by_name = json!({ "type": "object", "minProperties": 1, "additionalProperties": list });
+            json!({ "anyOf": [list, by_name] })
+        }
         OptionKind::Sections(specs) => json!({
             "type": "object",
             "propertyNames": { "$ref": "#/$defs/name" },

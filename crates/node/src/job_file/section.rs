@@ -287,6 +287,17 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A duration, or `Some(None)` where the word stands that means that there is none.
+    pub(crate) fn duration_or(&self, key: &str, word: &str) -> Option<Option<Micros>> {
+        match self.get(key).map(|node| &node.value) {
+            Some(Value::Scalar(scalar)) if scalar.text.trim() == word => Some(None),
+            _ => match self.value_or(key, OptionKind::Duration, Some(word))? {
+                OptionValue::Duration(micros) => Some(Some(micros)),
+                _ => None,
+            },
+        }
+    }
+
     pub(crate) fn size(&self, key: &str) -> Option<u64> {
         match self.value(key, OptionKind::Size)? {
             OptionValue::Size(bytes) => Some(bytes),
@@ -323,6 +334,11 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn value(&self, key: &str, kind: OptionKind) -> Option<OptionValue> {
+        self.value_or(key, kind, None)
+    }
+
+    /// The value of a key which may also be a word; that was looked for before.
+    fn value_or(&self, key: &str, kind: OptionKind, word: Option<&str>) -> Option<OptionValue> {
         let node = self.get(key)?;
         if let OptionKind::Sections(specs) = kind {
             return self.sections(key, node, specs);
@@ -342,7 +358,10 @@ impl<'a> Section<'a> {
                 let mut pending = self
                     .report
                     .at(node.span, format!("{key:?} of {} is {}", self.what, node.describe()))
-                    .expected(describe_kind(kind));
+                    .expected(match word {
+                        Some(word) => format!("{}, or {word}", describe_kind(kind)),
+                        None => describe_kind(kind),
+                    });
                 if let (OptionKind::Choice(choices), Value::Scalar(scalar)) = (kind, &node.value) {
                     pending = pending.did_you_mean(&scalar.text, choices.iter().copied());
                 }
@@ -464,21 +483,31 @@ pub(crate) fn describe_kind(kind: OptionKind) -> String {
         OptionKind::Size => "a size such as 64KiB, 8MiB or 1GiB".to_owned(),
         OptionKind::Choice(choices) => one_of(choices.iter().copied()),
         OptionKind::TextList => "a text or a list of texts".to_owned(),
+        OptionKind::TextLists => "a text, a list of texts, or names with these".to_owned(),
         OptionKind::Sections(_) => "names, and keys for each".to_owned(),
     }
 }
 
 /// The value that a node means where `kind` is expected; otherwise perhaps a hint.
 fn read_value(node: &Node, kind: OptionKind) -> Result<OptionValue, Option<String>> {
-    if let (OptionKind::TextList, Value::List(items)) = (kind, &node.value) {
+    if let (OptionKind::TextList | OptionKind::TextLists, Value::List(items)) = (kind, &node.value) {
         let texts: Option<Vec<String>> = items.iter().map(|item| text_of(item).ok()).collect();
         return texts.map(OptionValue::List).ok_or(None);
+    }
+    if let (OptionKind::TextLists, Value::Map(entries)) = (kind, &node.value) {
+        let list = |(name, node): &(Key, Node)| match read_value(node, OptionKind::TextList)? {
+            OptionValue::List(texts) => Ok((name.text.clone(), texts)),
+            _ => Err(None),
+        };
+        return entries.iter().map(list).collect::<Result<_, _>>().map(OptionValue::Lists);
     }
     let Value::Scalar(scalar) = &node.value else { return Err(None) };
     let plain = scalar.style == Style::Plain;
     match kind {
         OptionKind::Text => text_of(node).map(OptionValue::Text),
-        OptionKind::TextList => text_of(node).map(|text| OptionValue::List(vec![text])),
+        OptionKind::TextList | OptionKind::TextLists => {
+            text_of(node).map(|text| OptionValue::List(vec![text]))
+        }
         OptionKind::Choice(choices) => match choices.contains(&scalar.text.as_str()) {
             true => Ok(OptionValue::Text(scalar.text.clone())),
             false => Err(None),

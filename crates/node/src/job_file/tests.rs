@@ -1,5 +1,6 @@
 //! Golden tests of what a job file's author reads when something is wrong.
 
+mod ahead;
 mod elements;
 mod keyed;
 mod overrides;

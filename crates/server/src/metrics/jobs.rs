@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use thalweg_connect::Expired;
 use thalweg_connect::source::connections::ConnectionCounts;
 use thalweg_flow::{AgentCounts, CacheCounts, JudgedCounts, LatencyCounts, TableCounts};
 
@@ -275,6 +276,7 @@ fn per_operator(jobs: &[&JobSnapshot], text: &mut Text) {
     per_operator_caches(jobs, text);
     per_operator_judged(jobs, text);
     per_operator_tables(jobs, text);
+    per_operator_expired(jobs, text);
     per_operator_times(jobs, text);
 }
 
@@ -333,6 +335,22 @@ fn per_operator_tables(jobs: &[&JobSnapshot], text: &mut Text) {
             }
         }
     }
+}
+
+/// Of sinks that keep records for a time.
+fn per_operator_expired(jobs: &[&JobSnapshot], text: &mut Text) {
+    let families: [Family<Expired>; 3] = [
+        ("thalweg_expired_rows_total", "counter", "Rows that were deleted for their age.", |expired| {
+            expired.rows as f64
+        }),
+        ("thalweg_expired_files_total", "counter", "Files that were deleted for their age.", |expired| {
+            expired.files as f64
+        }),
+        ("thalweg_expired_bytes_total", "counter", "Bytes that were deleted for their age.", |expired| {
+            expired.bytes as f64
+        }),
+    ];
+    per_operator_with(jobs, text, &families, |operator| operator.expired);
 }
 
 /// Of operators whose state may be out of memory.

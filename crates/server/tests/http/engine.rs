@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use thalweg_connect::{BuiltSource, OptionSpec, Reach, SourceContext, SourcePlugin};
+use thalweg_connect::{BuiltSource, OptionSpec, Options, Reach, SourceContext, SourcePlugin};
 use thalweg_node::Node;
 use thalweg_server::{NodeControl, Readiness, Server};
 use thalweg_types::Error;
@@ -474,7 +474,7 @@ impl SourcePlugin for Stuck {
         Some("ndjson")
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         false
     }
 

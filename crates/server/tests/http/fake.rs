@@ -453,6 +453,7 @@ fn payments() -> JobSnapshot {
             latency,
             markers,
             marker_cpu,
+            expired: Some(thalweg_connect::Expired { rows: 7, files: 2, bytes: 900 }),
             tasks: vec![task(0), task(1)],
         }],
         links: vec![LinkSnapshot {

@@ -12,7 +12,9 @@ use arrow_array::{
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use thalweg_connect::{OptionValue, Options, SinkContext, SinkPlugin, SinkReport, SinkResume};
-use thalweg_flow::{CyclePart, InputId, Operator, TaskInfo, Waker, collect, collect_with_parts};
+use thalweg_flow::{
+    Clock, CyclePart, InputId, Operator, SystemClock, TaskInfo, Waker, collect, collect_with_parts,
+};
 use thalweg_table::{Catalog, Rollup, Snapshot, TableName, TablePlugin, Tables, read_committed};
 use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, SeqRange, Seqs, TimeUnit};
 
@@ -77,6 +79,7 @@ pub(crate) fn batch_of(rows: &[Row], first: u64) -> Batch {
 /// A table under test. Its folder is that of a job: `DIR/tables/rows`.
 pub(crate) struct Driven {
     pub(crate) tables: Arc<Tables>,
+    pub(crate) report: SinkReport,
     sink: Box<dyn Operator>,
     next: u64,
 }
@@ -97,11 +100,23 @@ pub(crate) fn context(dir: &Path, options: &Options, resume: Option<SinkResume>)
 
 impl Driven {
     pub(crate) fn open(dir: &Path, options: &Options, resume: Option<SinkResume>) -> Result<Self, Error> {
-        let tables = Arc::new(Tables::default());
+        Self::open_by(Arc::new(SystemClock), dir, options, resume)
+    }
+
+    /// The same where rows grow old by some clock.
+    pub(crate) fn open_by(
+        clock: Arc<dyn Clock>,
+        dir: &Path,
+        options: &Options,
+        resume: Option<SinkResume>,
+    ) -> Result<Self, Error> {
+        let tables = Arc::new(Tables::with_clock(clock));
         let plugin = TablePlugin { tables: Arc::clone(&tables) };
-        let factory = plugin.build(context(dir, options, resume))?;
+        let context = context(dir, options, resume);
+        let report = context.report.clone();
+        let factory = plugin.build(context)?;
         let info = TaskInfo { job: "job".into(), operator: "rows".into(), index: 0, tasks: 1 };
-        Ok(Self { tables, sink: factory(&info)?, next: 0 })
+        Ok(Self { tables, report, sink: factory(&info)?, next: 0 })
     }
 
     pub(crate) fn give(&mut self, rows: &[Row]) {

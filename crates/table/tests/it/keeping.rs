@@ -301,3 +301,76 @@ fn a_keeper_that_cannot_write_at_the_end_fails_the_job() {
         assert_eq!(rows_of(&committed(root.path(), Some(&resume))), all, "nothing is lost by it");
     }
 }
+
+/// A capture host whose clock leaps, and a wall that is set for a while.
+#[test]
+fn one_wrong_clock_deletes_nothing() {
+    const THEN: i64 = 1_700_000_000_000;
+    const YEAR: i64 = 365 * 24 * HOUR;
+    let good = rows((0..120).map(|n| THEN + n * 333));
+    let wrong = |ahead: i64| rows((0..3).map(|n| THEN + ahead + n));
+    let now = THEN + 3 * YEAR;
+    /// Rows, and the wall.
+    type Start = (Vec<Row>, i64);
+    let cases: [(&str, Vec<Start>); 5] = [
+        ("stamps of the future", vec![([&good[..], &wrong(77 * YEAR)].concat(), now), (vec![], now)]),
+        ("stamps that may be", vec![([&good[..], &wrong(YEAR)].concat(), now), (vec![], now)]),
+        ("a file of their own", vec![(good.clone(), now), (wrong(YEAR), now), (vec![], now)]),
+        (
+            "a wall that leaps",
+            vec![(good.clone(), THEN), (wrong(77 * YEAR), THEN + 77 * YEAR), (vec![], THEN)],
+        ),
+        (
+            "and stays a while",
+            vec![
+                (good.clone(), THEN),
+                (wrong(77 * YEAR), THEN + 77 * YEAR),
+                (wrong(78 * YEAR), THEN + 77 * YEAR),
+            ],
+        ),
+    ];
+    for (what, starts) in cases {
+        let root = tempfile::tempdir().unwrap();
+        let OptionValue::Sections(mut sections) = rollups() else { unreachable!() };
+        sections[1].1.0.insert("retention".to_owned(), OptionValue::Duration(90 * 24 * 3_600 * SECOND));
+        let options = options(&[
+            ("retention", OptionValue::Duration(30 * 24 * 3_600 * SECOND)),
+            ("rollups", OptionValue::Sections(sections)),
+        ]);
+        let (mut resume, mut all) = (SinkResume::default(), Vec::new());
+        for (cycle, (some, wall)) in (1..).zip(starts) {
+            let clock = std::sync::Arc::new(thalweg_flow::ManualClock::new(wall * 1_000));
+            let mut driven = Driven::open_by(clock, root.path(), &options, Some(resume)).unwrap();
+            if !some.is_empty() {
+                driven.give(&some);
+            }
+            all.extend(some);
+            resume = driven.commit(cycle);
+            driven.finish().unwrap();
+            drop(driven);
+            all.sort();
+            let snapshot = committed(root.path(), Some(&resume));
+            assert_eq!(rows_of(&snapshot), all, "{what}, start {cycle}");
+            assert_eq!(sums_in(&snapshot.rollups[0]), sums_of(&all, 60_000), "{what}, start {cycle}");
+        }
+    }
+}
+
+#[test]
+fn what_is_deleted_is_counted() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&[
+        ("seal_rows", OptionValue::Integer(10)),
+        ("retention", OptionValue::Duration(3_600 * SECOND)),
+    ]);
+    let mut driven = Driven::open(root.path(), &options, Some(SinkResume::default())).unwrap();
+    for (cycle, hour) in [(1, 0), (2, 2), (3, 4)] {
+        driven.give(&rows((0..10).map(|row| hour * HOUR + row)));
+        driven.commit(cycle);
+    }
+    let report = driven.report.clone();
+    drop(driven);
+    let expired = report.expired();
+    assert_eq!((expired.rows, expired.files), (20, 2));
+    assert!(expired.bytes > 0);
+}

@@ -28,23 +28,26 @@ mod many;
 mod one;
 mod place;
 mod rotated;
+mod span;
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_flow::Source;
+use thalweg_flow::{Source, SystemClock, TaskInfo};
 use thalweg_types::Error;
 
 pub(super) use self::input::Input;
 pub(super) use self::known::BEFORE;
 use self::many::FilesSource;
 use self::one::FileSource;
+use self::span::Looker;
 use super::{decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::paths::is_open;
+use crate::paths::{files_of, is_open};
 use crate::{
-    BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin,
+    BuiltSource, InputSpan, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext,
+    SourcePlugin,
 };
 
 /// Bytes of a header at most, with the mark and the line end.
@@ -92,8 +95,9 @@ impl SourcePlugin for FilePlugin {
         Some("csv")
     }
 
-    fn is_live(&self) -> bool {
-        false
+    /// A file that is followed is read as it is written.
+    fn is_live(&self, options: &Options) -> bool {
+        options.flag("follow").unwrap_or(false)
     }
 
     fn check(&self, options: &Options) -> Vec<Mistake> {
@@ -120,6 +124,23 @@ impl SourcePlugin for FilePlugin {
             return Ok(());
         }
         open(context, format).map(drop)
+    }
+
+    fn spans(&self, context: &SourceContext) -> Result<Vec<InputSpan>, Error> {
+        if !self.has_end(&context.options) {
+            return Ok(Vec::new());
+        }
+        let format = reader_of(context)?;
+        let info = TaskInfo {
+            job: Arc::clone(&context.job),
+            operator: Arc::clone(&context.name),
+            index: 0,
+            tasks: 1,
+        };
+        let decoder = decoders_of(context, Arc::clone(&format))(&info)?;
+        let mut looker = Looker { format: &format, decoder, now: SystemClock::now() };
+        let files = files_of(paths(&context.options))?.into_iter().take(InputSpan::MOST);
+        files.filter_map(|file| looker.look(&file).transpose()).collect()
     }
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {

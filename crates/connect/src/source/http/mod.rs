@@ -34,7 +34,7 @@ use self::inbox::{Inbox, Taken, Ticket};
 use super::handover::DEFAULT_QUEUE;
 use super::{BlockCodec, QUEUE, decoders_of, reader_of};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionSpec, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
 
 /// The plug-in.
 pub struct HttpPlugin;
@@ -56,7 +56,7 @@ impl SourcePlugin for HttpPlugin {
         Some("ndjson")
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         true
     }
 

@@ -36,8 +36,8 @@ use crate::sflow::frame::push;
 use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::sflow::packet::{Packet, link_packet};
 use crate::{
-    BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput,
-    SourcePlugin,
+    BuiltSource, InputSpan, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext,
+    SourceOutput, SourcePlugin,
 };
 
 /// The port that collectors of sFlow listen on.
@@ -88,7 +88,7 @@ impl SourcePlugin for PcapPlugin {
         false
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         false
     }
 
@@ -113,6 +113,12 @@ impl SourcePlugin for PcapPlugin {
         first_read(context, &settings(context)?).map(drop)
     }
 
+    fn spans(&self, context: &SourceContext) -> Result<Vec<InputSpan>, Error> {
+        let port = context.options.integer("port").unwrap_or(SFLOW_PORT) as u16;
+        let paths = files_of(context.options.paths("path").unwrap_or_default())?;
+        paths.iter().take(InputSpan::MOST).filter_map(|path| span(path, port).transpose()).collect()
+    }
+
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let settings = settings(&context)?;
         let source = first_read(&context, &settings)?;
@@ -126,6 +132,27 @@ impl SourcePlugin for PcapPlugin {
             replay: Replay::Itself,
         })
     }
+}
+
+/// Bytes of a capture that are read for its span.
+const LOOK: u64 = 1 << 20;
+
+/// From when to when the datagrams of a capture are, as far as its beginning says.
+fn span(path: &JobPath, port: u16) -> Result<Option<InputSpan>, Error> {
+    let mut capture = Capture::open(path)?;
+    let mut span: Option<(Micros, Micros)> = None;
+    while capture.done() < LOOK {
+        let Some(looked) = capture.next(|captured| look(&captured, port))? else {
+            let whole =
+                |(first, last)| InputSpan { name: path.display().to_string(), first, last: Some(last) };
+            return Ok(span.map(whole));
+        };
+        if let Looked::Datagram { datagram, .. } = looked {
+            let (first, last) = span.unwrap_or((datagram.time, datagram.time));
+            span = Some((first.min(datagram.time), last.max(datagram.time)));
+        }
+    }
+    Ok(span.map(|(first, _)| InputSpan { name: path.display().to_string(), first, last: None }))
 }
 
 /// The source of a job file, with its first packet: so a file which is no capture is found before the start.

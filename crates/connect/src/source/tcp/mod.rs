@@ -75,7 +75,7 @@ impl SourcePlugin for TcpPlugin {
         Some("ndjson")
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         true
     }
 

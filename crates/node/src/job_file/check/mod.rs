@@ -31,6 +31,7 @@ use super::tree::{Node, Style, Value};
 
 pub use input::{CheckedInput, Endpoint, NodeRef, Spread};
 pub use operator::CheckedOperator;
+pub(crate) use operator::below;
 pub use sink::CheckedSink;
 pub(crate) use source::NO_RETENTION;
 pub use source::{Ack, CheckedSource};

@@ -592,7 +592,7 @@ pub(super) fn unite(
 }
 
 /// Places of the operators that records of a node reach, in order.
-pub(super) fn below(node: NodeRef, operators: &[CheckedOperator]) -> Vec<usize> {
+pub(crate) fn below(node: NodeRef, operators: &[CheckedOperator]) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     for (place, operator) in operators.iter().enumerate() {
         let reached = operator.inputs.iter().any(|input| {

@@ -108,9 +108,9 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
         Some("clamp") => LatePolicy::Clamp,
         _ => LatePolicy::Reject,
     };
-    let max_ahead = match section.duration("max_ahead") {
-        None if plugin.is_live() => Some(DEFAULT_MAX_AHEAD),
-        given => given,
+    let max_ahead = match section.duration_or("max_ahead", keys::NONE) {
+        None if plugin.is_live(&options) => Some(DEFAULT_MAX_AHEAD),
+        given => given.flatten(),
     };
     let ack = match section.choice("ack", &["synced", "written", "none"]).as_deref() {
         Some("written") => Ack::Written,
@@ -136,10 +136,6 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
             Ok(reader) => section.report_mistakes(plugin.check_format(&*reader).into_iter().collect()),
             Err(error) => section.report_format_error(&error),
         }
-    }
-    if plugin.own_time(&options).is_some() && section.get("max_ahead").is_some() {
-        let message = format!("{} sets event time by itself and takes no \"max_ahead\"", section.what);
-        report.at(section.key_span("max_ahead"), message).report();
     }
     let time = match plugin.own_time(&options) {
         None => check_time(&section, &schema),

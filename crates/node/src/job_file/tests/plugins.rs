@@ -62,7 +62,7 @@ impl SourcePlugin for TestSource {
         (self.name == "http").then_some("ndjson")
     }
 
-    fn is_live(&self) -> bool {
+    fn is_live(&self, _: &Options) -> bool {
         self.name == "http"
     }
 

@@ -101,6 +101,9 @@ fn the_example_fits_the_schema() {
     let linked = EXAMPLE
         .replace("input: features", "input: [{ from: features, partition: key(card), buffer: 64KiB }]");
     assert_eq!(check(&linked), None);
+    for bound in ["none", "1h"] {
+        assert_eq!(check(&EXAMPLE.replacen("lateness: 5s", &format!("max_ahead: {bound}"), 1)), None);
+    }
 }
 
 #[test]
@@ -109,6 +112,7 @@ fn what_the_checks_refuse_the_schema_refuses() {
         ("lateness: 5s", "latness: 5s"),
         ("version: 1 ", "version: x "),
         ("type: metrics", "type: metric"),
+        ("lateness: 5s", "max_ahead: 5"),
         ("format: csv", "format: xml"),
         ("name: payments", "nmae: payments"),
     ] {
