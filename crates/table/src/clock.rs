@@ -8,6 +8,9 @@
 //!   [`patience`] say nothing. Where fewer than one row in [`FEW`] of what was sealed is newer than a hole, these wait until
 //!   there are more: a sender with a wrong clock moves nothing.
 //!
+//! * While no rows come, the newest time goes on as the believed wall does, so that a table without new rows lets its old ones
+//!   go, too.
+//!
 //! [`TableClock::now`] is the earlier of the two. It may go back, and then less is deleted.
 //!
 //! Here are decisions only; the keeper reads clocks and rows, and the manifest keeps what was decided.
@@ -59,6 +62,9 @@ struct Newest {
     time: Micros,
     /// How many rows bore it out.
     rows: u64,
+    /// The wall, as far as it was believed, when they came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seen: Option<Micros>,
 }
 
 impl TableClock {
@@ -97,7 +103,8 @@ impl TableClock {
             self.doubted = rows;
             return ahead;
         }
-        (self.newest, self.doubted) = (Some(Newest { time: *last, rows: times.len() as u64 }), 0);
+        let newest = Newest { time: *last, rows: times.len() as u64, seen: self.wall };
+        (self.newest, self.doubted) = (Some(newest), 0);
         ahead
     }
 
@@ -111,16 +118,18 @@ impl TableClock {
         files.retain(|(last, _)| *last <= bound);
         files.sort_unstable();
         let all: u64 = files.iter().map(|(_, rows)| rows).sum();
-        let mut older = 0;
+        let (mut older, seen) = (0, self.wall);
         self.newest = files.into_iter().find_map(|(time, rows)| {
             older += rows;
-            (2 * older >= all).then_some(Newest { time, rows: all })
+            (2 * older >= all).then_some(Newest { time, rows: all, seen })
         });
     }
 
     /// The time from which ages are counted back; `None` where nothing says what time it is.
     pub(crate) fn now(&self) -> Option<Micros> {
-        Some(self.newest?.time.min(self.wall?))
+        let (newest, wall) = (self.newest?, self.wall?);
+        let quiet = newest.seen.map_or(0, |seen| wall.saturating_sub(seen).max(0));
+        Some(newest.time.saturating_add(quiet).min(wall))
     }
 
     /// Rows that are newer than this are wrong.
@@ -237,7 +246,7 @@ mod tests {
         assert_eq!(look(&mut clock, ahead, SECOND), NOW + SECOND);
         // What is written by the wrong clock.
         clock.seal(vec![ahead; 100_000], MONTH);
-        assert_eq!(clock.now(), Some(NOW - SECOND));
+        assert_eq!(clock.now(), Some(NOW), "the time that has passed");
         let back = NOW + 3 * SECOND;
         assert_eq!(look(&mut clock, back, SECOND), back, "back again");
         assert_eq!(look(&mut clock, ahead, 0), back);
@@ -247,6 +256,25 @@ mod tests {
         assert_eq!(clock.now(), Some(ahead + DAY));
         assert_eq!(look(&mut clock, NOW + DAY, SECOND), NOW + DAY, "one that is behind is believed at once");
         assert_eq!(clock.now(), None, "rows said what only a wrong wall bore out");
+    }
+
+    #[test]
+    fn time_goes_on_while_no_rows_come() {
+        for (newest, expected) in [(NOW - SECOND, NOW + 40 * DAY - SECOND), (THEN, THEN + 40 * DAY)] {
+            let mut clock = clock(NOW);
+            clock.seal(vec![newest; 10], MONTH);
+            for day in 1..=40 {
+                clock.look(Reading { wall: NOW + day * DAY, steady: day * DAY }, MONTH);
+            }
+            assert_eq!(clock.now(), Some(expected));
+            let kept = serde_json::to_string(&clock).unwrap();
+            let clock: TableClock = serde_json::from_str(&kept).unwrap();
+            assert_eq!(clock.now(), Some(expected), "after a restart");
+            let of_an_older_build = kept.replace(&format!(",\"seen\":{NOW}"), "");
+            assert_ne!(of_an_older_build, kept);
+            let clock: TableClock = serde_json::from_str(&of_an_older_build).unwrap();
+            assert_eq!(clock.now(), Some(newest));
+        }
     }
 
     #[test]
@@ -291,18 +319,20 @@ mod tests {
 
         /// Nothing that walls and rows say lets the clock be ahead of both.
         #[test]
-        fn it_is_never_ahead_of_the_wall_or_of_all_rows(
+        fn it_is_never_ahead_of_the_wall_or_of_what_has_passed_since_the_newest_rows(
             steps in prop::collection::vec((0..YEAR, 0..2 * DAY, prop::collection::vec(0..2 * YEAR, 0..5)), 1..20),
         ) {
             let mut clock = TableClock::default();
-            let (mut steady, mut newest) = (0, Micros::MIN);
+            let (mut steady, mut newest, mut first) = (0, Micros::MIN, None);
             for (wall, passed, times) in steps {
                 steady += passed;
                 clock.look(Reading { wall, steady }, MONTH);
                 newest = times.iter().copied().fold(newest, Micros::max);
                 clock.seal(times, MONTH);
                 prop_assert!(clock.wall <= Some(wall));
-                prop_assert!(clock.now().is_none_or(|now| now <= wall && now <= newest));
+                let first = *first.get_or_insert(wall);
+                let passed = (wall - first).max(steady);
+                prop_assert!(clock.now().is_none_or(|now| now <= wall && now <= newest.saturating_add(passed)));
             }
         }
     }
