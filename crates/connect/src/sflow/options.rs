@@ -21,19 +21,11 @@ pub(crate) const TUNNELS: OptionSpec = OptionSpec {
     kind: OptionKind::TextList,
     required: false,
     default: None,
-    doc: "vxlan, gre: look into these, and set the fields inner_* of packets that they carry",
+    doc: "vxlan, geneve, gre, ipip, eompls: look into these, down to the innermost packet, and set its fields inner_*",
 };
 
 fn tunnels(options: &Options) -> Result<Tunnels, Error> {
-    let mut tunnels = Tunnels::default();
-    for name in options.list("tunnels").into_iter().flatten() {
-        match name.as_str() {
-            "vxlan" => tunnels.vxlan = true,
-            "gre" => tunnels.gre = true,
-            other => return Err(Error::user(format!("expected vxlan or gre, got {other:?}"))),
-        }
-    }
-    Ok(tunnels)
+    Tunnels::of(options.list("tunnels").into_iter().flatten().map(String::as_str))
 }
 
 fn rates(options: &Options) -> Result<Rates, Error> {

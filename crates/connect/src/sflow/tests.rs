@@ -501,7 +501,7 @@ fn crowded() -> Vec<u8> {
 
 /// Decodes a datagram that may be anything: it must not panic, and every number of the order is at most one row.
 fn decode_anything(datagram: &[u8]) {
-    let tunnels = Tunnels { vxlan: true, gre: true };
+    let tunnels = Tunnels::ALL;
     let decoded = decoded(&Settings { tunnels, ..settings() }, &[datagram]);
     let rows = decoded.records.len() + decoded.others.iter().map(Batch::len).sum::<usize>();
     let numbers = decoded.records.range().len() as usize;

@@ -1,30 +1,33 @@
 //! What the first bytes of a packet say of it: link, network and transport headers, as far as they are there.
 //!
 //! A sampled header is cut after 64 to 256 bytes, so every layer may end early; what was read before stays. Ethernet with
-//! its tags, MPLS and PPPoE are read here, IP with options and extension headers by `etherparse`.
+//! its tags, MPLS and PPPoE are read here, IP with options and extension headers by `etherparse`, and what tunnels carry in
+//! [`tunnel`].
+
+mod tunnel;
 
 use etherparse::{Ipv6ExtensionSlice, LaxIpSlice, LaxIpv4Slice, LaxIpv6Slice};
 
 use super::xdr::{Address, from_v4};
+pub(super) use tunnel::Inner;
+pub(crate) use tunnel::Tunnels;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const MPLS: [u16; 2] = [0x8847, 0x8848];
+/// The bit of a label that has none after it.
+const BOTTOM: u32 = 0x100;
 const PPPOE_SESSION: u16 = 0x8864;
 const VLAN_TAGS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
-/// A bridged Ethernet frame inside GRE.
-const BRIDGED: u16 = 0x6558;
 
 pub(super) const TCP: u8 = 6;
 const UDP: u8 = 17;
-const GRE: u8 = 47;
 const ICMP: [u8; 2] = [1, 58];
 
-const VXLAN_PORT: u16 = 4_789;
-
-/// Tags, labels and tunnels that are followed at most, so that a crafted packet costs no time.
+/// Tags, labels, and frames under labels that are followed at most, so that a crafted packet costs no time.
 const MAX_TAGS: usize = 4;
 const MAX_LABELS: usize = 16;
+const MAX_FRAMES: u8 = 4;
 
 /// A packet as far as its headers are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +48,10 @@ pub(crate) struct Packet<'a> {
     pub(super) icmp: Option<(u8, u8)>,
     /// What it is a part of, where it is one of several IP fragments.
     pub(crate) part: Option<Part<'a>>,
+    /// The Ethernet frame that its labels carry (a pseudowire); `ip` and what follows are those of the packet in it.
+    frame: Option<&'a [u8]>,
+    /// How many frames it is in.
+    depth: u8,
     /// What follows the last header that was read.
     rest: &'a [u8],
 }
@@ -103,22 +110,6 @@ pub(super) struct Fragment {
     pub(super) dont: bool,
 }
 
-/// A packet that another one carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Inner<'a> {
-    pub(super) tunnel: &'static str,
-    /// VNI of VXLAN, key of GRE.
-    pub(super) id: Option<u32>,
-    pub(super) packet: Packet<'a>,
-}
-
-/// Which tunnels are looked into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tunnels {
-    pub(super) vxlan: bool,
-    pub(super) gre: bool,
-}
-
 /// Whether the protocol's header begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 pub(super) fn has_ports(protocol: u8) -> bool {
     matches!(protocol, TCP | UDP | 33 | 132 | 136)
@@ -135,7 +126,11 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 impl<'a> Packet<'a> {
     /// A frame from its destination address on.
     pub(super) fn ethernet(frame: &'a [u8]) -> Self {
-        let mut packet = Self::default();
+        Self::ethernet_in(frame, 0)
+    }
+
+    fn ethernet_in(frame: &'a [u8], depth: u8) -> Self {
+        let mut packet = Self { depth, ..Self::default() };
         let (Some(destination), Some(source)) = (frame.first_chunk(), frame.get(6..12)) else {
             return packet;
         };
@@ -201,7 +196,6 @@ impl<'a> Packet<'a> {
     }
 
     fn label_stack(&mut self, bytes: &'a [u8]) {
-        const BOTTOM: u32 = 0x100;
         let mut labels = 0;
         while let Some(label) = u32_at(bytes, labels * 4)
             && labels < MAX_LABELS
@@ -209,14 +203,23 @@ impl<'a> Packet<'a> {
             labels += 1;
             if label & BOTTOM != 0 {
                 let payload = &bytes[labels * 4..];
-                // Nothing says what it is. Its first four bits tell IP from what begins with a control word.
-                if matches!(payload.first().map(|byte| byte >> 4), Some(4 | 6)) {
-                    self.network(payload);
+                match tunnel::under_labels(payload) {
+                    tunnel::Labelled::Ip => self.network(payload),
+                    tunnel::Labelled::Frame(frame) if self.depth < MAX_FRAMES => self.pseudowire(frame),
+                    _ => {}
                 }
                 break;
             }
         }
         self.labels = &bytes[..labels * 4];
+    }
+
+    /// A frame under labels: the packet in it is the first one that there is.
+    fn pseudowire(&mut self, frame: &'a [u8]) {
+        let inside = Self::ethernet_in(frame, self.depth + 1);
+        self.frame = Some(frame);
+        (self.ip, self.part, self.rest) = (inside.ip, inside.part, inside.rest);
+        (self.ports, self.tcp_flags, self.icmp) = (inside.ports, inside.tcp_flags, inside.icmp);
     }
 
     fn pppoe(&mut self, bytes: &'a [u8]) {
@@ -267,19 +270,6 @@ impl<'a> Packet<'a> {
         let length = usize::from(u16_at(self.rest, 4)?);
         let datagram = &self.rest[..self.rest.len().min(length.max(8))];
         Some((self.ports?.1, datagram.get(8..)?))
-    }
-
-    /// The packet inside, where this one is a tunnel of a wanted kind.
-    pub(super) fn inner(&self, tunnels: Tunnels) -> Option<Inner<'a>> {
-        let ip = self.ip?;
-        if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
-            return None;
-        }
-        match ip.protocol {
-            UDP if tunnels.vxlan && self.ports?.1 == VXLAN_PORT => vxlan(self.rest.get(8..)?),
-            GRE if tunnels.gre => gre(self.rest),
-            _ => None,
-        }
     }
 }
 
@@ -400,46 +390,6 @@ fn ipv6(slice: &LaxIpv6Slice<'_>) -> Ip {
         flow_label: Some(header.flow_label().value()),
         fragment,
     }
-}
-
-/// RFC 7348, section 5.
-fn vxlan(header: &[u8]) -> Option<Inner<'_>> {
-    const HAS_VNI: u8 = 0x08;
-    let id = u32_at(header, 4)? >> 8;
-    let is_valid = header[0] & HAS_VNI != 0;
-    is_valid.then(|| Inner { tunnel: "vxlan", id: Some(id), packet: Packet::ethernet(&header[8..]) })
-}
-
-/// RFC 2784 and 2890. Of version 1 (PPTP) and with source routes nothing is read.
-fn gre(header: &[u8]) -> Option<Inner<'_>> {
-    const CHECKSUM: u16 = 0x8000;
-    const ROUTING: u16 = 0x4000;
-    const KEY: u16 = 0x2000;
-    const SEQUENCE: u16 = 0x1000;
-    let flags = u16_at(header, 0)?;
-    let kind = u16_at(header, 2)?;
-    if flags & 7 != 0 || flags & ROUTING != 0 {
-        return None;
-    }
-    let mut at = if flags & CHECKSUM != 0 { 8 } else { 4 };
-    let id = if flags & KEY != 0 {
-        at += 4;
-        Some(u32_at(header, at - 4)?)
-    } else {
-        None
-    };
-    if flags & SEQUENCE != 0 {
-        at += 4;
-    }
-    let payload = header.get(at..)?;
-    let packet = if kind == BRIDGED {
-        Packet::ethernet(payload)
-    } else {
-        let mut packet = Packet::default();
-        packet.typed(kind, payload);
-        packet
-    };
-    Some(Inner { tunnel: "gre", id, packet })
 }
 
 #[cfg(test)]
