@@ -4,6 +4,7 @@ use thalweg_types::Error;
 
 use super::agents::Agents;
 use super::decode::Settings;
+use super::length::Length;
 use super::packet::Tunnels;
 use super::rates::Rates;
 use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
@@ -24,6 +25,19 @@ pub(crate) const TUNNELS: OptionSpec = OptionSpec {
     doc: "vxlan, geneve, gre, ipip, eompls: look into these, down to the innermost packet, and set its fields inner_*",
 };
 
+pub(crate) const BYTES: OptionSpec = OptionSpec {
+    key: "bytes",
+    kind: OptionKind::Choice(Length::NAMES),
+    required: false,
+    default: Some("max"),
+    doc: "frame: `bytes` are the frame's length times the rate; ip: that of the IP packet in it; max: the greater one, for firmware \
+          that says how much of the frame it has sampled",
+};
+
+fn length(options: &Options) -> Result<Length, Error> {
+    options.text("bytes").map_or(Ok(Length::default()), Length::parse)
+}
+
 fn tunnels(options: &Options) -> Result<Tunnels, Error> {
     Tunnels::of(options.list("tunnels").into_iter().flatten().map(String::as_str))
 }
@@ -36,7 +50,8 @@ fn rates(options: &Options) -> Result<Rates, Error> {
 pub(crate) fn check_samples(options: &Options) -> impl Iterator<Item = Mistake> {
     let rates = rates(options).err().map(|error| Mistake::new("sampling_rates", error));
     let tunnels = tunnels(options).err().map(|error| Mistake::new("tunnels", error));
-    rates.into_iter().chain(tunnels)
+    let length = length(options).err().map(|error| Mistake::new("bytes", error));
+    rates.into_iter().chain(tunnels).chain(length)
 }
 
 /// # Errors
@@ -46,6 +61,7 @@ pub(crate) fn settings(context: &SourceContext) -> Result<Settings, Error> {
         source: std::sync::Arc::clone(&context.name),
         tunnels: tunnels(&context.options)?,
         rates: rates(&context.options)?,
+        length: length(&context.options)?,
         agents: Agents::default(),
         skip: std::sync::Arc::clone(&context.skip),
     })

@@ -133,6 +133,7 @@ fn mistakes_in_options_are_told() {
     };
     let list = |text: &str| OptionValue::List(vec![text.to_owned()]);
     check("sflow", "tunnels", list("l2tp"), "expected vxlan, geneve, gre, ipip or eompls, got \"l2tp\"");
+    check("pcap", "bytes", text("payload"), "expected frame, ip or max, got \"payload\"");
     check("sflow", "sampling_rates", list("10.0.0.1"), "expected AGENT=RATE");
     check("sflow", "listen", text("6343"), "expected address and port");
     check("pcap", "speed", OptionValue::Number(0.0), "expected a number above 0, got 0");

@@ -40,7 +40,7 @@ use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{Settings, outputs, sflow_decoders};
 use crate::sflow::frame::push;
-use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
+use crate::sflow::options::{BYTES, SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::sflow::packet::{Packet, link_packet};
 use crate::{
     BuiltSource, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourceOutput,
@@ -87,6 +87,7 @@ impl SourcePlugin for PcapPlugin {
             },
             SAMPLING_RATES,
             TUNNELS,
+            BYTES,
         ];
         OPTIONS
     }
