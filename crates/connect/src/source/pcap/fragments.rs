@@ -160,8 +160,15 @@ pub(super) struct Fragments {
 /// Datagrams that were given whole a moment ago: the hashes of their pieces.
 #[derive(Default)]
 struct Given {
-    by_key: BTreeMap<Key, (u64, Micros, Vec<(u32, u64)>)>,
+    by_key: BTreeMap<Key, Pieces>,
     by_age: BTreeMap<u64, Key>,
+}
+
+struct Pieces {
+    number: u64,
+    time: Micros,
+    /// Where each begins, and the hash of its bytes, in their order.
+    hashes: Vec<(u32, u64)>,
 }
 
 impl Fragments {
@@ -404,9 +411,9 @@ fn packet(key: Key, protocol: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Given {
-    fn note(&mut self, key: Key, number: u64, time: Micros, pieces: Vec<(u32, u64)>) {
-        if let Some((former, ..)) = self.by_key.insert(key, (number, time, pieces)) {
-            self.by_age.remove(&former);
+    fn note(&mut self, key: Key, number: u64, time: Micros, hashes: Vec<(u32, u64)>) {
+        if let Some(former) = self.by_key.insert(key, Pieces { number, time, hashes }) {
+            self.by_age.remove(&former.number);
         }
         self.by_age.insert(number, key);
         if self.by_age.len() > MOST_GIVEN {
@@ -416,8 +423,8 @@ impl Given {
 
     fn expire(&mut self, now: Micros) {
         while let Some((_, key)) = self.by_age.first_key_value()
-            && let Some((_, time, _)) = self.by_key.get(key)
-            && now.saturating_sub(*time) > MOST_AGE
+            && let Some(pieces) = self.by_key.get(key)
+            && now.saturating_sub(pieces.time) > MOST_AGE
         {
             self.forget_oldest();
         }
@@ -431,10 +438,10 @@ impl Given {
 
     /// Whether all these pieces are those of a datagram that was given: they came twice.
     fn holds(&self, key: &Key, pieces: &BTreeMap<u32, Piece>) -> bool {
-        let Some((_, _, given)) = self.by_key.get(key) else { return false };
+        let Some(Pieces { hashes, .. }) = self.by_key.get(key) else { return false };
         pieces.iter().all(|(start, piece)| {
-            let place = given.binary_search_by_key(start, |(start, _)| *start);
-            place.is_ok_and(|place| given[place].1 == hash_bytes(&piece.data))
+            let place = hashes.binary_search_by_key(start, |(start, _)| *start);
+            place.is_ok_and(|place| hashes[place].1 == hash_bytes(&piece.data))
         })
     }
 }

@@ -29,7 +29,7 @@ fn on_wire(is_v6: bool, id: u16, start: usize, is_last: bool, data: &[u8]) -> Ve
         packet
     } else {
         let length = (20 + data.len() as u16).to_be_bytes();
-        let place = (start as u16 / 8 | if is_last { 0 } else { 0x2000 }).to_be_bytes();
+        let place = ((start as u16 / 8) | if is_last { 0 } else { 0x2000 }).to_be_bytes();
         let head = [0x45, 0, length[0], length[1], id[0], id[1], place[0], place[1], 64, 17, 0, 0];
         [&head, &[192, 0, 2, 1, 192, 0, 2, 2][..], data].concat()
     }
