@@ -4,6 +4,7 @@
 //! records or rejects. So order is decided before anything is understood.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -128,6 +129,27 @@ pub struct DatagramStats {
     pub kernel_drops: Option<u64>,
     /// For sources of packet samples.
     pub agents: Option<AgentStats>,
+    /// What this run had at hand and could not use, by kind.
+    pub left_out: BTreeMap<&'static str, u64>,
+}
+
+impl DatagramStats {
+    /// All that is missing from the records and is no reject, by kind; nothing that is zero.
+    pub fn all_left_out(&self) -> BTreeMap<&'static str, u64> {
+        let mut missing = self.left_out.clone();
+        let agents = self.agents.as_ref();
+        let total = agents.map(|agents| agents.total).unwrap_or_default();
+        let counts = [
+            ("dropped", self.total.dropped_datagrams),
+            ("kernel_drops", self.kernel_drops.unwrap_or(0)),
+            ("lost", total.lost),
+            ("missing", agents.map_or(0, |agents| agents.missing)),
+            ("malformed", total.malformed),
+            ("unknown", total.unknown),
+        ];
+        missing.extend(counts.into_iter().filter(|(_, count)| *count > 0));
+        missing
+    }
 }
 
 /// Counts of one agent that samples packets, since the start of its source.
@@ -153,6 +175,8 @@ pub struct AgentStats {
     pub total: AgentCounts,
     /// How many agents are counted apart.
     pub agents: usize,
+    /// Samples that datagrams announce and do not hold: they were cut.
+    pub missing: u64,
     /// Those of whom most was lost or malformed, then those who sent most; a few.
     pub worst: Vec<(IpAddr, AgentCounts)>,
 }

@@ -26,6 +26,7 @@ use crate::drop_query::DropQuery;
 use crate::durable::{Committer, CycleFigures, Store, new_run};
 use crate::graph;
 use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
+use crate::left_out::LeftOut;
 use crate::metrics::{AnswerCounts, FailingQueries, LiveQueries, MetricsSpec, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
@@ -642,6 +643,7 @@ impl RunningJob {
             records: stats.records,
             answers,
             rejects,
+            left_out: LeftOut::of(&stats),
             elapsed: ended.unwrap_or_else(|| self.started.elapsed()),
         }
     }
@@ -706,6 +708,8 @@ pub struct Summary {
     pub records: u64,
     pub answers: u64,
     pub rejects: u64,
+    /// What never became a record, nor a reject, of sources that count it, by kind.
+    pub left_out: LeftOut,
     pub elapsed: Duration,
 }
 
@@ -717,6 +721,7 @@ impl Summary {
             records: self.records + other.records,
             answers: self.answers + other.answers,
             rejects: self.rejects + other.rejects,
+            left_out: self.left_out.and(other.left_out),
             elapsed: self.elapsed.max(other.elapsed),
         }
     }
@@ -738,7 +743,8 @@ impl fmt::Display for Summary {
             self.rejects,
             self.elapsed.as_secs_f64(),
             self.rate()
-        )
+        )?;
+        if self.left_out.is_empty() { Ok(()) } else { write!(f, " left_out={}", self.left_out) }
     }
 }
 

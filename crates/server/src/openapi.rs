@@ -513,10 +513,15 @@ fn schemas() -> Value {
             ("kernel_drops", json!({ "type": ["integer", "null"], "minimum": 0,
                                      "description": "The kernel dropped them before anyone read them" })),
             ("senders", whole()), ("worst_senders", list("Sender")), ("agents", maybe("Agents")),
+            ("left_out", json!({ "type": "object", "additionalProperties": { "type": "integer", "minimum": 1 },
+                                 "description": "What this run had at hand and could not use, by kind" })),
         ]),
         "Agents": object(&[
             ("count", whole()), ("received", whole()), ("samples", whole()), ("lost", whole()),
-            ("malformed", whole()), ("unknown", whole()), ("netflow", whole()), ("worst", list("Agent")),
+            ("malformed", whole()), ("unknown", whole()), ("netflow", whole()),
+            ("missing", json!({ "type": "integer", "minimum": 0,
+                                "description": "Samples that datagrams announce and do not hold" })),
+            ("worst", list("Agent")),
         ]),
         "Agent": object(&[
             ("address", text()), ("received", whole()), ("samples", whole()),

@@ -1,5 +1,6 @@
 //! What leaves as JSON. `/openapi.json` describes these types; a test compares the two.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -142,6 +143,8 @@ struct Datagrams {
     worst_senders: Vec<Sender>,
     /// For sources of packet samples.
     agents: Option<Agents>,
+    /// What this run had at hand and could not use, by kind.
+    left_out: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -149,6 +152,8 @@ struct Agents {
     count: usize,
     #[serde(flatten)]
     total: AgentTotals,
+    /// Samples that datagrams announce and do not hold.
+    missing: u64,
     worst: Vec<Agent>,
 }
 
@@ -517,6 +522,7 @@ impl From<&DatagramStats> for Datagrams {
             senders: datagrams.senders,
             worst_senders: senders.collect(),
             agents: datagrams.agents.as_ref().map(Agents::from),
+            left_out: datagrams.left_out.clone(),
         }
     }
 }
@@ -527,7 +533,12 @@ impl From<&AgentStats> for Agents {
             address: address.to_string(),
             totals: AgentTotals::from(counts),
         });
-        Self { count: agents.agents, total: AgentTotals::from(&agents.total), worst: worst.collect() }
+        Self {
+            count: agents.agents,
+            total: AgentTotals::from(&agents.total),
+            missing: agents.missing,
+            worst: worst.collect(),
+        }
     }
 }
 

@@ -93,6 +93,7 @@ impl Ended {
     fn counts(&self) -> (u64, u64, u64) {
         let last = self.stderr.lines().last().unwrap_or_default();
         let last = last.split_once(" error=").map_or(last, |(counts, _)| counts);
+        let last = last.split_once(" left_out=").map_or(last, |(counts, _)| counts);
         let fields: Vec<(&str, &str)> = last.split(' ').filter_map(|field| field.split_once('=')).collect();
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["records", "answers", "rejects", "seconds", "rate"], "{}", self.stderr);

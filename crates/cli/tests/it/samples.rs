@@ -320,6 +320,29 @@ fn a_capture_gives_its_own_times_and_what_is_no_sflow_is_named() {
     assert!(ended.stderr.contains("is no capture: expected pcap or pcapng"), "{}", ended.stderr);
 }
 
+#[test]
+fn what_a_capture_left_out_is_in_the_summary() {
+    let place = Place::with(&[("job.yaml", JOB)]);
+    // Head of agent 10.0.0.1 with two counters samples without records; the capture has the first of them.
+    let head = [5, 1, 0x0a00_0001, 0, 9, 100, 2, 2, 12, 1, 7, 0, 2, 12, 2, 7, 0];
+    let mut file = capture(&head.map(u32::to_be_bytes).concat());
+    let kept = file.len() - 20;
+    file.truncate(kept);
+    file[32..36].copy_from_slice(&((kept - 40) as u32).to_le_bytes());
+    place.write("capture.pcap", &file);
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert_eq!(ended.counts(), (1, 1, 0));
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(last.ends_with(" left_out=cut:1,malformed:1,missing:1"), "{last}");
+    assert!(ended.stderr.contains("not all of the capture was used"), "{}", ended.stderr);
+    place.write(
+        "capture.pcap",
+        &capture(&head[..12].iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>()),
+    );
+    let last = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0).stderr;
+    assert!(last.contains("left_out=malformed:1,missing:1"), "announced and not there: {last}");
+}
+
 const JOINS: &str = "\
 operators:
   as:

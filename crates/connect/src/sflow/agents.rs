@@ -90,7 +90,7 @@ impl Agents {
             std::cmp::Reverse((counts.lost + counts.malformed + counts.netflow, counts.datagrams))
         });
         worst.truncate(SHOWN_AGENTS);
-        AgentStats { total: counted.total, agents, worst }
+        AgentStats { total: counted.total, agents, missing: counted.missing, worst }
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {

@@ -18,6 +18,7 @@ use super::datagram::{Head, open};
 use super::flow_record::Taken;
 use super::flow_row::FlowRows;
 use super::frame::{Frame, frames};
+use super::length::Length;
 use super::packet::Tunnels;
 use super::rates::Rates;
 use super::xdr::{Address, Piece, Pieces, Xdr};
@@ -31,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) source: Arc<str>,
     pub(crate) tunnels: Tunnels,
     pub(crate) rates: Rates,
+    pub(crate) length: Length,
     pub(crate) agents: Agents,
     /// Samples that this run leaves out.
     pub(crate) skip: Arc<[Offset]>,
@@ -294,8 +296,8 @@ impl SflowDecoder {
             let rate = self.settings.rates.of(sample.agent).unwrap_or(u64::from(rate)).max(1);
             rows.sampling_rate.set(row, rate);
             rows.packets.set(row, rate);
-            // No frame is shorter than the packet in it: some agents say how much of it they have sampled.
-            if let Some(length) = rows.frame_length.get(row).max(rows.ip_length.get(row)) {
+            let (frame, ip) = (rows.frame_length.get(row), rows.ip_length.get(row));
+            if let Some(length) = self.settings.length.of(frame, ip) {
                 rows.bytes.set(row, length.saturating_mul(rate));
             }
         }

@@ -199,7 +199,7 @@ impl FlowRows {
 
     /// Sets what the packet inside a tunnel says.
     pub(super) fn set_inner(&mut self, row: usize, inner: &Inner<'_>) {
-        self.tunnel.set(row, inner.tunnel);
+        self.tunnel.set(row, &inner.tunnel());
         self.tunnel_id.set_some(row, inner.id.map(u64::from));
         let packet = &inner.packet;
         if let Some(macs) = &packet.macs {

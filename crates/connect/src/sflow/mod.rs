@@ -17,6 +17,7 @@ mod engines;
 mod flow_record;
 pub(crate) mod flow_row;
 pub(crate) mod frame;
+mod length;
 pub(crate) mod options;
 pub(crate) mod packet;
 pub(crate) mod rates;
@@ -56,6 +57,7 @@ pub fn decoder(source: &str) -> Box<dyn Decoder> {
         source: Arc::from(source),
         tunnels: packet::Tunnels::default(),
         rates: rates::Rates::default(),
+        length: length::Length::default(),
         agents: agents::Agents::default(),
         skip: Arc::default(),
         ahead: crate::source::MaxAhead::default(),

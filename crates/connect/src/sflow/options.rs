@@ -4,6 +4,7 @@ use thalweg_types::Error;
 
 use super::agents::Agents;
 use super::decode::Settings;
+use super::length::Length;
 use super::packet::Tunnels;
 use super::rates::Rates;
 use crate::source::MaxAhead;
@@ -22,19 +23,24 @@ pub(crate) const TUNNELS: OptionSpec = OptionSpec {
     kind: OptionKind::TextList,
     required: false,
     default: None,
-    doc: "vxlan, gre: look into these, and set the fields inner_* of packets that they carry",
+    doc: "vxlan, geneve, gre, ipip, eompls: look into these, down to the innermost packet, and set its fields inner_*",
 };
 
+pub(crate) const BYTES: OptionSpec = OptionSpec {
+    key: "bytes",
+    kind: OptionKind::Choice(Length::NAMES),
+    required: false,
+    default: Some("max"),
+    doc: "frame: `bytes` are the frame's length times the rate; ip: that of the IP packet in it; max: the greater one, for firmware \
+          that says how much of the frame it has sampled",
+};
+
+fn length(options: &Options) -> Result<Length, Error> {
+    options.text("bytes").map_or(Ok(Length::default()), Length::parse)
+}
+
 fn tunnels(options: &Options) -> Result<Tunnels, Error> {
-    let mut tunnels = Tunnels::default();
-    for name in options.list("tunnels").into_iter().flatten() {
-        match name.as_str() {
-            "vxlan" => tunnels.vxlan = true,
-            "gre" => tunnels.gre = true,
-            other => return Err(Error::user(format!("expected vxlan or gre, got {other:?}"))),
-        }
-    }
-    Ok(tunnels)
+    Tunnels::of(options.list("tunnels").into_iter().flatten().map(String::as_str))
 }
 
 fn rates(options: &Options) -> Result<Rates, Error> {
@@ -45,7 +51,8 @@ fn rates(options: &Options) -> Result<Rates, Error> {
 pub(crate) fn check_samples(options: &Options) -> impl Iterator<Item = Mistake> {
     let rates = rates(options).err().map(|error| Mistake::new("sampling_rates", error));
     let tunnels = tunnels(options).err().map(|error| Mistake::new("tunnels", error));
-    rates.into_iter().chain(tunnels)
+    let length = length(options).err().map(|error| Mistake::new("bytes", error));
+    rates.into_iter().chain(tunnels).chain(length)
 }
 
 /// # Errors
@@ -55,6 +62,7 @@ pub(crate) fn settings(context: &SourceContext) -> Result<Settings, Error> {
         source: std::sync::Arc::clone(&context.name),
         tunnels: tunnels(&context.options)?,
         rates: rates(&context.options)?,
+        length: length(&context.options)?,
         agents: Agents::default(),
         skip: std::sync::Arc::clone(&context.skip),
         ahead: MaxAhead::of(context),

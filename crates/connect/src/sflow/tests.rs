@@ -8,6 +8,7 @@ use thalweg_flow::Decoded;
 use thalweg_types::{Batch, Schema, SeqRange};
 
 use super::decode::{Settings, SflowDecoder, outputs};
+use super::length::Length;
 use super::packet::Tunnels;
 use super::rates::Rates;
 use super::*;
@@ -78,6 +79,7 @@ fn settings() -> Settings {
         source: "switches".into(),
         tunnels: Tunnels::default(),
         rates: Rates::default(),
+        length: Length::default(),
         agents: agents::Agents::default(),
         skip: [].into(),
         ahead: Default::default(),
@@ -213,6 +215,28 @@ fn an_expanded_sample_and_a_discarded_packet_have_whole_numbers() {
 }
 
 /// Firmware that says how much of a frame it has sampled.
+#[test]
+fn bytes_are_those_of_the_length_that_the_job_names() {
+    let mut packet = tcp();
+    packet[2..4].copy_from_slice(&1_500_u16.to_be_bytes());
+    let in_frame = |frame_length| flow(&[header_of(1, frame_length, &ethernet(0x0800, &packet))]);
+    let arp = flow(&[header_of(1, 64, &ethernet(0x0806, &[0, 1, 8, 0]))]);
+    let ip_record = Wire::default().u32s([700, 17]).bytes(&[192, 0, 2, 7, 192, 0, 2, 8]).u32s([53, 99, 0, 0]);
+    let samples = [in_frame(132), in_frame(1_514), arp, flow(&[(3, ip_record)])];
+    for (name, expected) in [
+        ("frame", [13_200, 151_400, 6_400, 70_000]),
+        ("ip", [150_000, 150_000, 6_400, 70_000]),
+        ("max", [150_000, 151_400, 6_400, 70_000]),
+    ] {
+        let settings = Settings { length: Length::parse(name).unwrap(), ..settings() };
+        let rows = flows(&decoded(&settings, &[&datagram(&samples).0]));
+        for (row, bytes) in rows.lines().zip(expected) {
+            assert!(row.contains(&format!("\"bytes\":{bytes},")), "{name}, {bytes}: {row}");
+        }
+    }
+    assert_eq!(Length::default(), Length::parse("max").unwrap());
+}
+
 #[test]
 fn a_frame_is_no_shorter_than_the_packet_in_it() {
     let mut packet = tcp();
@@ -519,7 +543,7 @@ fn crowded() -> Vec<u8> {
 
 /// Decodes a datagram that may be anything: it must not panic, and every number of the order is at most one row.
 fn decode_anything(datagram: &[u8]) {
-    let tunnels = Tunnels { vxlan: true, gre: true };
+    let tunnels = Tunnels::ALL;
     let decoded = decoded(&Settings { tunnels, ..settings() }, &[datagram]);
     let rows = decoded.records.len() + decoded.others.iter().map(Batch::len).sum::<usize>();
     let numbers = decoded.records.range().len() as usize;

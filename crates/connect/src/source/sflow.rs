@@ -16,7 +16,7 @@ use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{outputs, sflow_decoders};
 use crate::sflow::frame::push;
-use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
+use crate::sflow::options::{BYTES, SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::{BuiltSource, Mistake, OptionSpec, Options, Replay, SourceContext, SourceOutput, SourcePlugin};
 
 /// The plug-in.
@@ -32,7 +32,7 @@ impl SourcePlugin for SflowPlugin {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        &[LISTEN, QUEUE, ALLOW, SOCKETS, RECEIVE_BUFFER, SAMPLING_RATES, TUNNELS]
+        &[LISTEN, QUEUE, ALLOW, SOCKETS, RECEIVE_BUFFER, SAMPLING_RATES, TUNNELS, BYTES]
     }
 
     fn takes_format(&self) -> bool {

@@ -132,7 +132,8 @@ fn mistakes_in_options_are_told() {
         assert!(told.iter().any(|text| text.contains(expected)), "{told:?}");
     };
     let list = |text: &str| OptionValue::List(vec![text.to_owned()]);
-    check("sflow", "tunnels", list("ipip"), "expected vxlan or gre, got \"ipip\"");
+    check("sflow", "tunnels", list("l2tp"), "expected vxlan, geneve, gre, ipip or eompls, got \"l2tp\"");
+    check("pcap", "bytes", text("payload"), "expected frame, ip or max, got \"payload\"");
     check("sflow", "sampling_rates", list("10.0.0.1"), "expected AGENT=RATE");
     check("sflow", "listen", text("6343"), "expected address and port");
     check("pcap", "speed", OptionValue::Number(0.0), "expected a number above 0, got 0");
@@ -437,4 +438,138 @@ fn captures_are_read_one_behind_the_other_and_a_job_goes_on_with_new_ones() {
         std::fs::rename(folder.path().join("z.pcap"), folder.path().join("a.pcap")).unwrap();
         std::fs::remove_file(folder.path().join("aa.pcap")).unwrap();
     }
+}
+
+/// An IPv4 packet of UDP in fragments of so many bytes.
+fn in_fragments(packet: &[u8], id: u16, size: usize) -> Vec<Vec<u8>> {
+    let (head, payload) = packet.split_at(20);
+    let count = payload.len().div_ceil(size);
+    let parts = payload.chunks(size).enumerate();
+    let fragment = |(number, data): (usize, &[u8])| {
+        let mut head = head.to_vec();
+        head[2..4].copy_from_slice(&(20 + data.len() as u16).to_be_bytes());
+        head[4..6].copy_from_slice(&id.to_be_bytes());
+        let more = if number + 1 < count { 0x2000 } else { 0 };
+        head[6..8].copy_from_slice(&((number * size / 8) as u16 | more).to_be_bytes());
+        [&head, data].concat()
+    };
+    parts.map(fragment).collect()
+}
+
+/// Datagrams 1, 2, 3 and on with three samples each, in fragments that are not all there: of each third one the second is
+/// missing, of each fourth the first. Fragments of several datagrams are mixed.
+fn mixed(datagrams: u32) -> Vec<Vec<u8>> {
+    let mut packets = vec![Vec::new(); 3];
+    let mut mixed = Vec::new();
+    for number in 1..=datagrams {
+        let mut all = in_fragments(&packet(&datagram(number, 3), 6_343), number as u16, 64);
+        assert_eq!(all.len(), 3);
+        if number % 3 == 0 {
+            all.remove(1);
+        } else if number % 4 == 0 {
+            all.remove(0);
+        }
+        for (place, fragment) in all.into_iter().rev().enumerate() {
+            packets[place].push(fragment);
+        }
+        if number % 5 == 0 {
+            mixed.extend(packets.iter_mut().flat_map(std::mem::take));
+            mixed.push(packet(&datagram(100 + number, 1), 6_343));
+        }
+    }
+    mixed.extend(packets.into_iter().flatten());
+    mixed
+}
+
+#[test]
+fn datagrams_in_fragments_are_put_together_and_a_job_goes_on_at_every_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap");
+    let packets = mixed(24);
+    for kind in [Kind::Little, Kind::Pcapng] {
+        std::fs::write(&path, capture(kind, &packets)).unwrap();
+        let mut whole = replaying(&path, &[]).unwrap();
+        let all = rest(&mut whole);
+        assert!(all.len() > 24 && all.contains(&102), "{all:?}");
+        let left_out = whole.source.datagrams().unwrap()().all_left_out();
+        assert_eq!((left_out["incomplete"], left_out["headless"]), (8, 4), "{left_out:?}");
+        // By the place after each block, and by what follows it in the order log.
+        for given in 0.. {
+            let mut first = replaying(&path, &[]).unwrap();
+            let mut known = Vec::new();
+            for _ in 0..given {
+                if let Poll::Block(block) = first.source.poll(1, 0).unwrap() {
+                    known.push(block);
+                }
+            }
+            let is_over = known.len() < given;
+            let position = first.source.position();
+            let known = numbers_in(&first, known);
+            assert!(all.starts_with(&known));
+            let mut second = replaying(&path, &[]).unwrap();
+            second.source.restore(&position).unwrap();
+            assert_eq!(rest(&mut second), all[known.len()..], "after {given} datagrams");
+            let all = second.source.datagrams().unwrap()().all_left_out();
+            assert!(all.get("incomplete").is_none_or(|count| *count <= 8) && (given > 0 || all == left_out));
+            if is_over {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_of_a_capture_that_grows_comes_twice_or_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap");
+    let packets = mixed(15);
+    // The samples of a capture that ends after so many packets: what waits is given as far as it is there.
+    let cut_at = |packets: &[Vec<u8>]| {
+        std::fs::write(&path, capture(Kind::Little, packets)).unwrap();
+        rest(&mut replaying(&path, &[]).unwrap())
+    };
+    let whole = cut_at(&packets);
+    for first in 1..packets.len() {
+        let mut found = cut_at(&packets[..first]);
+        let mut before = replaying(&path, &[]).unwrap();
+        rest(&mut before);
+        let mut position = before.source.position();
+        for grown in [(first + packets.len()) / 2, packets.len()] {
+            std::fs::write(&path, capture(Kind::Little, &packets[..grown])).unwrap();
+            let mut next = replaying(&path, &[]).unwrap();
+            next.source.restore(&position).unwrap();
+            found.extend(rest(&mut next));
+            position = next.source.position();
+        }
+        let mut once = found.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), found.len(), "a sample came twice: {found:?}");
+        assert!(once.iter().all(|number| whole.contains(number)), "ends after {first} packets");
+        // What was never in fragments is there, whatever waited at an end and has been given there.
+        let unsplit = |numbers: &[u64]| numbers.iter().filter(|number| **number >= 10_000).count();
+        assert_eq!(unsplit(&found), unsplit(&whole), "ends after {first} packets: {found:?}");
+        // The others miss at most what waited at an end.
+        assert!(found.len() + 5 * 3 * 2 >= whole.len());
+    }
+}
+
+#[test]
+fn a_place_of_a_build_that_did_not_put_fragments_together_is_refused_where_it_would_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("capture.pcap");
+    let refused = |packets: &[Vec<u8>]| {
+        std::fs::write(&path, capture(Kind::Little, packets)).unwrap();
+        let mut first = replaying(&path, &[]).unwrap();
+        assert!(matches!(first.source.poll(1, 0).unwrap(), Poll::Block(_)));
+        let mut position = first.source.position();
+        // As the earlier version wrote it: no packets and datagrams at the end.
+        position.place[8] = 1;
+        position.place.truncate(position.place.len() - 16);
+        let mut second = replaying(&path, &[]).unwrap();
+        second.source.restore(&position).err().map(|error| error.to_string()).ok_or_else(|| rest(&mut second))
+    };
+    assert_eq!(refused(&three()), Err(vec![200, 300, 301, 302]));
+    let error = refused(&[three(), in_fragments(&packet(&datagram(4, 3), 6_343), 4, 64)].concat()).unwrap();
+    assert!(error.contains("holds IP fragments, and was read in part by a build"), "{error}");
 }

@@ -409,7 +409,7 @@ fn datagrams_that_are_lost_are_shown_with_their_sender() {
     assert_eq!(started.status, 201, "{started:?}");
     let job = started.json();
     check("Job", &job);
-    let nothing = json!({"received": 0, "dropped": 0, "dropped_records": 0, "refused": 0, "kernel_drops": 0, "senders": 0, "worst_senders": [], "agents": null});
+    let nothing = json!({"received": 0, "dropped": 0, "dropped_records": 0, "refused": 0, "kernel_drops": 0, "senders": 0, "worst_senders": [], "agents": null, "left_out": {}});
     assert_eq!(job["sources"][0]["datagrams"], nothing);
 
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -429,6 +429,7 @@ fn datagrams_that_are_lost_are_shown_with_their_sender() {
     let mut expected = sender.clone();
     sender["address"] = json!("127.0.0.1");
     expected["kernel_drops"] = json!(0);
+    expected["left_out"] = json!({});
     expected["senders"] = json!(1);
     expected["worst_senders"] = json!([sender]);
     expected["agents"] = json!(null);

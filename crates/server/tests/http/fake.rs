@@ -434,9 +434,11 @@ fn payments() -> JobSnapshot {
                 senders: 2,
                 worst: vec![("10.0.0.7".parse().unwrap(), datagrams)],
                 kernel_drops: Some(11),
+                left_out: [("cut", 2)].into(),
                 agents: Some(AgentStats {
                     total: agent,
                     agents: 1,
+                    missing: 5,
                     worst: vec![("10.0.0.8".parse().unwrap(), agent)],
                 }),
             }),

@@ -49,8 +49,10 @@ fn a_job_shows_its_live_graph() {
     agent["address"] = json!("10.0.0.8");
     let mut agents = counts;
     agents["count"] = json!(1);
+    agents["missing"] = json!(5);
     agents["worst"] = json!([agent]);
     datagrams["agents"] = agents;
+    datagrams["left_out"] = json!({ "cut": 2 });
     assert_eq!(source["datagrams"], datagrams);
     let table =
         json!({ "lookups": 1_400, "misses": 120, "age_seconds": 50, "reloads": 4, "failed_reloads": 3 });

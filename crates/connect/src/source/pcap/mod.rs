@@ -7,13 +7,18 @@
 //! not read to its end is read again from its beginning to there. Captures that were not known then are read after those that
 //! were, so a job goes on with what was captured meanwhile.
 //!
-//! Datagrams in several IP fragments are not put together: the first fragment counts as the datagram, cut. They are counted,
-//! as is all else that is left out, and a warning at the end says how much.
+//! Datagrams in several IP fragments are put together ([`fragments`]), within one capture. Their order and number depend on
+//! the packets of the capture and on where it ended when it was read to its end, which is part of its place; so a restart
+//! has the same fragments waiting as the run before it had.
+//!
+//! What is left out is counted ([`left_out`]).
 
 mod capture;
+mod fragments;
+mod left_out;
 mod place;
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,14 +31,16 @@ use thalweg_types::{Error, Micros, Offset};
 use tracing::{info, warn};
 
 use self::capture::Capture;
-use self::place::Known;
+use self::fragments::{Fragment, FragmentCounts, Fragments, Joined};
+use self::left_out::{LeftOut, Shared};
+use self::place::{End, Known};
 use super::{FILE_CHANGED, ends_early};
 use crate::paths::files_of;
 use crate::sflow::agents::Agents;
 use crate::sflow::datagram::Outline;
 use crate::sflow::decode::{Settings, outputs, sflow_decoders};
 use crate::sflow::frame::push;
-use crate::sflow::options::{SAMPLING_RATES, TUNNELS, check_samples, settings};
+use crate::sflow::options::{BYTES, SAMPLING_RATES, TUNNELS, check_samples, settings};
 use crate::sflow::packet::{Packet, link_packet};
 use crate::{
     BuiltSource, InputSpan, JobPath, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext,
@@ -80,6 +87,7 @@ impl SourcePlugin for PcapPlugin {
             },
             SAMPLING_RATES,
             TUNNELS,
+            BYTES,
         ];
         OPTIONS
     }
@@ -161,16 +169,21 @@ fn first_read(context: &SourceContext, settings: &Settings) -> Result<PcapSource
     let paths = files_of(options.paths("path").unwrap_or_default())?;
     let is_one = paths.len() == 1;
     let files = paths.into_iter().map(|path| OneCapture::new(path, is_one)).collect::<Result<_, _>>()?;
+    let port = options.integer("port").unwrap_or(SFLOW_PORT) as u16;
     let mut source = PcapSource {
         files,
         at: 0,
         capture: None,
-        port: options.integer("port").unwrap_or(SFLOW_PORT) as u16,
+        port,
         pace: options.number("speed").map(|speed| Pace { speed, began: None }),
         agents: settings.agents.clone(),
         next: 0,
         ahead: None,
-        seen: Seen::default(),
+        left_out: LeftOut::default(),
+        fragments: Fragments::new(port),
+        ready: VecDeque::new(),
+        joined: Vec::new(),
+        shared: Shared::default(),
         is_polled: false,
         is_draining: false,
     };
@@ -187,8 +200,8 @@ struct OneCapture {
     begin: [u64; 2],
     /// Datagrams of it that were given.
     done: u64,
-    /// Bytes that the file had when it was read to its end.
-    ended_at: Option<u64>,
+    /// Where it was read to its end, the last time.
+    end: Option<End>,
     /// Nothing more is read of it in this run.
     is_over: bool,
 }
@@ -203,7 +216,7 @@ impl OneCapture {
                 .with_hint("`tcpdump -w FILE udp port 6343` writes one"));
         }
         let begin = capture.begin(u64::MAX)?;
-        Ok(Self { path, total: capture.total, begin, done: 0, ended_at: None, is_over: false })
+        Ok(Self { path, total: capture.total, begin, done: 0, end: None, is_over: false })
     }
 
     fn is(&self, known: &Known) -> Result<bool, Error> {
@@ -238,50 +251,27 @@ struct Datagram {
     payload: Vec<u8>,
 }
 
-/// What was seen of all captures in this run.
-#[derive(Default)]
-struct Seen {
-    packets: u64,
-    /// Packets that are no datagrams to the port.
-    passed_over: u64,
-    /// Datagrams to the port of which the capture kept the beginning only.
-    cut: u64,
-    /// Datagrams to the port of which there is the first IP fragment.
-    fragmented: u64,
-    foreign: u64,
-    link_types: BTreeSet<i32>,
-    no_interface: u64,
-    malformed: u64,
-}
-
-impl Seen {
-    /// Adds what the capture itself has counted.
-    fn add(&mut self, capture: &Capture) {
-        self.packets += capture.packets;
-        self.no_interface += capture.left_out.no_interface;
-        self.malformed += capture.left_out.malformed;
-    }
-}
-
 /// What a packet is to the source.
 enum Looked {
-    Datagram { datagram: Datagram, is_cut: bool, is_fragment: bool },
+    Datagram { datagram: Datagram, is_cut: bool },
+    Fragment(Fragment),
     Other,
     Foreign(i32),
 }
 
-fn look(captured: &capture::Captured<'_>, port: u16) -> Looked {
+fn look(captured: &capture::Captured<'_>, port: u16) -> (Micros, Looked) {
+    let time = captured.time;
     let Some(packet) = link_packet(captured.link, captured.data) else {
-        return Looked::Foreign(captured.link);
+        return (time, Looked::Foreign(captured.link));
     };
-    match datagram(&packet, port) {
-        Some((sender, payload)) => Looked::Datagram {
-            datagram: Datagram { time: captured.time, sender, payload: payload.to_vec() },
+    let looked = match (packet.ip, packet.part) {
+        (Some(ip), Some(part)) => Fragment::new(&part, ip.source, ip.destination, time).map(Looked::Fragment),
+        _ => datagram(&packet, port).map(|(sender, payload)| Looked::Datagram {
+            datagram: Datagram { time, sender, payload: payload.to_vec() },
             is_cut: captured.is_cut,
-            is_fragment: packet.is_fragment(),
-        },
-        None => Looked::Other,
-    }
+        }),
+    };
+    (time, looked.unwrap_or(Looked::Other))
 }
 
 struct PcapSource {
@@ -297,7 +287,16 @@ struct PcapSource {
     next: Offset,
     /// The datagram that comes next, of the capture that is read.
     ahead: Option<Datagram>,
-    seen: Seen,
+    /// Datagrams that wait for their fragments.
+    fragments: Fragments,
+    /// Datagrams that were put together, in their order.
+    ready: VecDeque<Datagram>,
+    /// What was put together just now.
+    joined: Vec<Joined>,
+    /// By this run.
+    left_out: LeftOut,
+    /// The same, for whoever shows it.
+    shared: Shared,
     /// The job has begun; before that somebody may only look whether it could.
     is_polled: bool,
     is_draining: bool,
@@ -314,10 +313,8 @@ impl PcapSource {
             if self.capture.is_none() {
                 let path = file.path.clone();
                 self.capture = Some(Capture::open(&path)?);
-                for _ in 0..self.files[self.at].done {
-                    if self.datagram()?.is_none() {
-                        return Err(not_the_same(&path));
-                    }
+                if !self.skip()? {
+                    return Err(not_the_same(&path));
                 }
             }
             if let Some(datagram) = self.datagram()? {
@@ -328,29 +325,81 @@ impl PcapSource {
         Ok(None)
     }
 
-    /// The next datagram of the capture that is open.
-    fn datagram(&mut self) -> Result<Option<Datagram>, Error> {
-        let (Some(capture), port) = (&mut self.capture, self.port) else { return Ok(None) };
-        let path = &self.files[self.at].path;
-        let seen = &mut self.seen;
-        while let Some(looked) = capture
-            .next(|captured| look(&captured, port))
-            .map_err(|error| error.context(format!("read {path:?}")))?
-        {
-            match looked {
-                Looked::Datagram { datagram, is_cut, is_fragment } => {
-                    seen.cut += u64::from(is_cut);
-                    seen.fragmented += u64::from(is_fragment);
-                    return Ok(Some(datagram));
-                }
-                Looked::Other => seen.passed_over += 1,
-                Looked::Foreign(link) => {
-                    seen.foreign += 1;
-                    seen.link_types.insert(link);
-                }
+    /// Reads on to where an earlier run was; whether the capture goes on so far.
+    fn skip(&mut self) -> Result<bool, Error> {
+        let (done, end) = (self.files[self.at].done, self.files[self.at].end.unwrap_or_default());
+        let known = self.left_out.clone();
+        // At its end nothing waited for fragments any more, whatever has come after it.
+        for _ in 0..end.packets {
+            if self.packet(|_| ())?.is_none() {
+                return Ok(false);
             }
         }
-        Ok(None)
+        for _ in end.done..done {
+            if self.datagram()?.is_none() {
+                return Ok(false);
+            }
+        }
+        // The earlier run has counted it.
+        self.left_out = known;
+        self.fragments.counts = FragmentCounts::default();
+        if let Some(capture) = &mut self.capture {
+            capture.left_out = capture::LeftOut::default();
+        }
+        Ok(true)
+    }
+
+    /// Looks at the next packet of the capture that is open.
+    fn packet<T>(&mut self, look: impl Fn(capture::Captured<'_>) -> T) -> Result<Option<T>, Error> {
+        let Some(capture) = &mut self.capture else { return Ok(None) };
+        let path = &self.files[self.at].path;
+        capture.next(look).map_err(|error| error.context(format!("read {path:?}")))
+    }
+
+    /// The next datagram of the capture that is open.
+    fn datagram(&mut self) -> Result<Option<Datagram>, Error> {
+        let port = self.port;
+        loop {
+            if let Some(datagram) = self.ready.pop_front() {
+                return Ok(Some(datagram));
+            }
+            let Some((time, looked)) = self.packet(|captured| look(&captured, port))? else {
+                self.fragments.end(&mut self.joined);
+                self.take_joined();
+                if self.ready.is_empty() {
+                    return Ok(None);
+                }
+                continue;
+            };
+            self.fragments.expire(time, &mut self.joined);
+            match looked {
+                Looked::Datagram { datagram, is_cut } => {
+                    self.left_out.cut += u64::from(is_cut);
+                    self.take_joined();
+                    self.ready.push_back(datagram);
+                }
+                Looked::Fragment(fragment) => {
+                    self.fragments.add(fragment, &mut self.joined);
+                    self.take_joined();
+                }
+                Looked::Other => self.left_out.passed_over += 1,
+                Looked::Foreign(link) => self.left_out.foreign(link),
+            }
+        }
+    }
+
+    /// Looks into packets that were put together.
+    fn take_joined(&mut self) {
+        for joined in self.joined.drain(..) {
+            match datagram(&Packet::ip(&joined.packet), self.port) {
+                Some((sender, payload)) => {
+                    self.left_out.cut += u64::from(joined.is_cut && !joined.is_incomplete);
+                    let payload = payload.to_vec();
+                    self.ready.push_back(Datagram { time: joined.time, sender, payload });
+                }
+                None => self.left_out.passed_over += 1,
+            }
+        }
     }
 
     /// Ends the capture that is open.
@@ -360,7 +409,7 @@ impl PcapSource {
         self.at += 1;
         let Some(capture) = self.capture.take() else { return };
         file.total = capture.total;
-        file.ended_at = Some(capture.total);
+        file.end = Some(End { bytes: capture.total, packets: capture.packets, done: file.done });
         let path = file.path.display();
         if capture.total == 0 {
             warn!(%path, "the capture is empty");
@@ -375,7 +424,17 @@ impl PcapSource {
                 "the capture ends within a packet or is damaged: what comes after is left out"
             );
         }
-        self.seen.add(&capture);
+        self.left_out.add(&capture.left_out);
+    }
+
+    /// What was left out so far.
+    fn all_left_out(&self) -> LeftOut {
+        let mut all = self.left_out.clone();
+        if let Some(capture) = &self.capture {
+            all.add(&capture.left_out);
+        }
+        all.fragments = self.fragments.counts;
+        all
     }
 
     /// Datagrams of about `max_bytes` and at most `max_records` records, where `is_due` lets them.
@@ -398,6 +457,7 @@ impl PcapSource {
                 break;
             }
         }
+        self.shared.set(&self.all_left_out());
         if count == 0 {
             return Ok(None);
         }
@@ -432,15 +492,15 @@ impl PcapSource {
             }
             let Some(mut file) = place.and_then(|place| named[place].take()) else {
                 let Some(path) = known.path else { return Err(not_the_same(&some_path)) };
-                if known.ended_at.is_none() && known.done > 0 {
+                if known.end.is_none() && known.done > 0 {
                     warn!(
                         path = %path.display(),
                         "a capture was not read to its end and is not among those that are named now: what is left of it is not read"
                     );
                 }
                 let (path, done, begin) = (some_path.found(path), known.done, known.begin);
-                let ended_at = known.ended_at;
-                self.files.push(OneCapture { path, total: 0, begin, done, ended_at, is_over: true });
+                let end = known.end;
+                self.files.push(OneCapture { path, total: 0, begin, done, end, is_over: true });
                 continue;
             };
             // Of a capture of which nothing is committed another one may take the place.
@@ -449,14 +509,32 @@ impl PcapSource {
                     return Err(not_the_same(&file.path));
                 }
                 file.done = known.done;
-                file.is_over = known.ended_at == Some(file.total);
-                file.ended_at = known.ended_at;
+                file.is_over = known.end.is_some_and(|end| end.bytes == file.total);
+                file.end = known.end;
+            }
+            if !known.joins_fragments && !file.is_over && holds_fragments(&file.path)? {
+                return Err(Error::user(format!(
+                    "{:?} holds IP fragments, and was read in part by a build that does not put them together",
+                    file.path
+                ))
+                .with_hint("end it with that build, or read it again with another name of the job"));
             }
             self.files.push(file);
         }
         self.files.extend(named.into_iter().flatten());
         Ok(())
     }
+}
+
+/// Whether a capture has fragments of datagrams.
+fn holds_fragments(path: &JobPath) -> Result<bool, Error> {
+    let mut capture = Capture::open(path)?;
+    while let Some((_, looked)) = capture.next(|captured| look(&captured, 0))? {
+        if matches!(looked, Looked::Fragment(_)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn not_the_same(path: &Path) -> Error {
@@ -499,7 +577,8 @@ impl Source for PcapSource {
             path: Some(file.path.as_path().to_owned()),
             done: file.done,
             begin: file.begin,
-            ended_at: file.ended_at,
+            end: file.end,
+            joins_fragments: true,
         };
         SourcePosition { next: self.next, place: place::to_bytes(self.files.iter().map(known)) }
     }
@@ -508,9 +587,11 @@ impl Source for PcapSource {
         let known = place::of_bytes(&position.place)
             .ok_or_else(|| Error::corrupt("the commit record holds no places in captures"))?;
         for file in &mut self.files {
-            (file.is_over, file.ended_at) = (false, None);
+            (file.is_over, file.end) = (false, None);
         }
-        (self.at, self.capture, self.seen) = (0, None, Seen::default());
+        (self.at, self.capture, self.left_out) = (0, None, LeftOut::default());
+        self.fragments = Fragments::new(self.port);
+        self.ready.clear();
         self.go_on(known)?;
         self.next = position.next;
         self.ahead = self.read()?;
@@ -535,13 +616,14 @@ impl Source for PcapSource {
     }
 
     fn datagrams(&self) -> Option<DatagramView> {
-        let agents = self.agents.clone();
+        let (agents, left_out) = (self.agents.clone(), self.shared.clone());
         Some(std::sync::Arc::new(move || {
             let agents = agents.stats();
             let mut stats = DatagramStats::default();
             stats.total.datagrams = agents.total.datagrams;
             stats.total.records = agents.total.samples;
             stats.agents = Some(agents);
+            stats.left_out = left_out.get();
             stats
         }))
     }
@@ -549,15 +631,12 @@ impl Source for PcapSource {
 
 impl Drop for PcapSource {
     fn drop(&mut self) {
-        if let Some(capture) = self.capture.take() {
-            self.seen.add(&capture);
-        }
+        let left_out = self.all_left_out();
         let path = self.files.first().map(|file| file.path.display().to_string()).unwrap_or_default();
         let captures = self.files.len();
         let datagrams: u64 = self.files.iter().map(|file| file.done).sum();
-        let Seen { packets, passed_over, cut, fragmented, foreign, link_types, no_interface, malformed } =
-            &self.seen;
-        if datagrams == 0 && *passed_over > 0 {
+        let passed_over = left_out.passed_over + left_out.fragments.passed_over;
+        if datagrams == 0 && passed_over > 0 {
             warn!(
                 path,
                 captures,
@@ -566,20 +645,9 @@ impl Drop for PcapSource {
                 "no packet of the capture is a datagram to the port"
             );
         }
-        if self.is_polled && cut + fragmented + foreign + no_interface + malformed > 0 {
-            warn!(
-                path,
-                captures,
-                cut,
-                fragmented,
-                foreign,
-                ?link_types,
-                no_interface,
-                malformed,
-                "not all of the capture was used: datagrams that it holds the beginning of (cut by its snaplen, or \
-                 fragmented by IP), packets of link types or interfaces that are not known, and malformed blocks"
-            );
+        if self.is_polled {
+            left_out.warn(&path, captures);
         }
-        info!(path, captures, packets, passed_over, datagrams, "capture ended");
+        info!(path, captures, passed_over, datagrams, "capture ended");
     }
 }
