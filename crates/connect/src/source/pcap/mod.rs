@@ -155,9 +155,9 @@ fn span(path: &JobPath, port: u16) -> Result<Option<InputSpan>, Error> {
                 |(first, last)| InputSpan { name: path.display().to_string(), first, last: Some(last) };
             return Ok(span.map(whole));
         };
-        if let Looked::Datagram { datagram, .. } = looked {
-            let (first, last) = span.unwrap_or((datagram.time, datagram.time));
-            span = Some((first.min(datagram.time), last.max(datagram.time)));
+        if let (time, Looked::Datagram { .. }) = looked {
+            let (first, last) = span.unwrap_or((time, time));
+            span = Some((first.min(time), last.max(time)));
         }
     }
     Ok(span.map(|(first, _)| InputSpan { name: path.display().to_string(), first, last: None }))
