@@ -258,7 +258,7 @@ fn no_reply_tells_what_is_in_files_and_nothing_tells_secrets() {
     };
     let member = |table: &str, value: &str| {
         join(json!({ "type": "member_join", "table": format!("may/{table}"), "on": { "m": ["src_mac"] },
-            "keys": ["k"], "schema": { "k": "string", "v": value } }))
+            "keys": ["k"], "schema": { "k": "string", "v": value }, "bad_lines": "refuse" }))
     };
     let sink = |options: Value| {
         let mut sink = json!({ "type": "influx", "input": "p", "measurement": "m", "retry_for": "0s" });
