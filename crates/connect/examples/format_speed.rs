@@ -109,7 +109,7 @@ fn file(schema: &Schema, blocks: &[Bytes], records: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("payments.csv");
     std::fs::write(&path, blocks.concat()).expect("room for the file");
-    let path = OptionValue::Path(path.to_path_buf().into());
+    let path = OptionValue::Paths(vec![path.into()]);
     let context = SourceContext {
         job: "speed".into(),
         name: "payments".into(),
@@ -128,10 +128,13 @@ fn file(schema: &Schema, blocks: &[Bytes], records: usize) {
     let seconds = best(|| {
         let mut built = registry.source("file").expect("a source").build(context.clone()).expect("the file");
         let mut decoder = (built.decoder)(&task).expect("a decoder");
+        let mut read = 0;
         while let Poll::Block(block) = built.source.poll(256 << 10, 0).expect("a readable file") {
             let range = SeqRange::new(block.first, block.first + u64::from(block.count));
+            read += block.count as usize;
             black_box(decoder.decode(&block, range, 0).expect("records"));
         }
+        assert_eq!(read, records);
     });
     line("csv file, read + cut + decode", records, seconds, "");
 }

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -295,10 +295,23 @@ impl Served {
     pub(super) fn ends(mut self, name: &str) -> Ended {
         signal(&self.child, name);
         self.stderr.read_to_string(&mut self.said).expect("the rest");
-        let output = self.child.wait_with_output().expect("it ends");
-        let mut ended = Ended::of(output);
-        ended.stderr = self.said;
+        let mut stdout = Vec::new();
+        if let Some(mut pipe) = self.child.stdout.take() {
+            pipe.read_to_end(&mut stdout).expect("its output");
+        }
+        let status = self.child.wait().expect("it ends");
+        let mut ended = Ended::of(Output { status, stdout, stderr: Vec::new() });
+        ended.stderr = std::mem::take(&mut self.said);
         ended
+    }
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It has ended, where the test has waited for it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
