@@ -10,6 +10,7 @@ pub mod join;
 pub mod lookup;
 pub mod member;
 pub mod range;
+mod text;
 pub mod watch;
 
 pub use bad_lines::BadLines;

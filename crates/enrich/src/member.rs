@@ -1,6 +1,6 @@
 //! Small tables by one or several exact keys, in memory: which member of an exchange a MAC address on a VLAN is.
 //!
-//! The table is a CSV file with a header. An empty cell in a key column but the first stands for any value, and a row that says
+//! The table is a CSV file with a header, plain or packed with gzip. An empty cell in a key column but the first stands for any value, and a row that says
 //! a value goes before one that leaves it open. Keys of type `string` that are MAC addresses are the same in every spelling
 //! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`) but for the one without separators; so are addresses of keys
 //! of type `ip`.
@@ -22,6 +22,7 @@ use thalweg_types::{DataType, Error, Field, Micros};
 
 use crate::bad_lines::{BadLines, Lines};
 use crate::join::{Found, JoinShape, JoinTable, Key};
+use crate::text::{Record, Records, Text, open_text};
 use crate::watch::{WatchMetrics, Watched};
 
 /// Rows of a table; more are a mistake, and would better be a lookup table.
@@ -61,19 +62,24 @@ impl MemberJoin {
 
 fn load(path: &Path, shape: &JoinShape, bad_lines: BadLines) -> Result<MemberTable, Error> {
     let reading = |error: Error| error.context(format!("read {path:?}"));
-    let mut reader = csv::Reader::from_path(path).map_err(|error| {
-        Error::user(format!("open {path:?}"))
-            .with_hint("relative paths start at the current directory")
-            .with_source(error)
-    })?;
-    let header =
-        reader.headers().map_err(|error| reading(Error::user("read the header").with_source(error)))?.clone();
+    let Text { input, is_packed, .. } = open_text(path)?;
+    let mut records = Records::new(input, b',');
+    let cells = |record: &Record<'_>| -> Result<Vec<String>, Error> {
+        record.check()?;
+        let cell = |place| match std::str::from_utf8(record.cell(place)) {
+            Ok(cell) => Ok(cell.trim().to_owned()),
+            Err(_) => Err(Error::user(format!("cell {}: expected UTF-8", place + 1))
+                .with_hint("convert the file, as with iconv -f latin1 -t utf-8")),
+        };
+        (0..record.len()).map(cell).collect()
+    };
+    let header = records.next().map_err(|failure| failure.into_error(path, is_packed))?;
+    let header = header.map(|header| cells(&header)).transpose().map_err(reading)?.unwrap_or_default();
     let place = |name: &str| {
-        header.iter().position(|cell| cell.trim() == name).ok_or_else(|| {
-            let there = header.iter().collect::<Vec<_>>().join(", ");
+        header.iter().position(|cell| cell == name).ok_or_else(|| {
             reading(
                 Error::user(format!("expected a column {name:?} in the header"))
-                    .with_private(format!(", got {there}")),
+                    .with_private(format!(", got {}", header.join(", "))),
             )
         })
     };
@@ -87,22 +93,17 @@ fn load(path: &Path, shape: &JoinShape, bad_lines: BadLines) -> Result<MemberTab
         key: Vec::new(),
     };
     let mut lines = Lines::new(bad_lines);
-    for record in reader.records() {
-        let line = match &record {
-            Ok(record) => record.position().map_or(0, csv::Position::line),
-            Err(error) => error.position().map_or(0, csv::Position::line),
-        };
+    while let Some(record) = records.next().map_err(|failure| failure.into_error(path, is_packed))? {
+        let line = record.line;
         let in_line = |error: Error| error.context(format!("read {path:?}, line {line}"));
-        let record = match record {
-            // What is no line of this file, such as one with another number of cells.
-            Err(error) if !error.is_io_error() => {
-                Err(in_line(Error::user("expected a line of CSV").with_source(error)))
+        let row = cells(&record).and_then(|cells| {
+            if cells.len() != header.len() {
+                let (expected, got) = (header.len(), cells.len());
+                return Err(Error::user(format!("expected {expected} cells, as the header has, got {got}")));
             }
-            Err(error) => return Err(reading(Error::user("read a line").with_source(error))),
-            Ok(record) => Ok(record),
-        };
-        let row = record.and_then(|record| table.add(&record, &keys, &values, shape).map_err(in_line));
-        lines.take(row)?;
+            table.add(&cells, &keys, &values, shape)
+        });
+        lines.take(row.map_err(in_line))?;
         if table.rows.len() > MAX_ROWS {
             return Err(in_line(
                 Error::user(format!("expected at most {MAX_ROWS} rows, got more"))
@@ -131,7 +132,7 @@ impl Building {
     /// Adds a line. One that is bad leaves nothing that could be found.
     fn add(
         &mut self,
-        record: &csv::StringRecord,
+        cells: &[String],
         keys: &[usize],
         values: &[usize],
         shape: &JoinShape,
@@ -139,7 +140,7 @@ impl Building {
         self.key.clear();
         let mut open = Vec::with_capacity(keys.len());
         for (place, spec) in keys.iter().zip(&shape.keys) {
-            let cell = record.get(*place).unwrap_or_default().trim();
+            let cell = cells[*place].as_str();
             let is_open = cell.is_empty();
             if is_open && open.is_empty() {
                 return Err(Error::user(format!("expected a value for key {:?}, got none", spec.name)));
@@ -151,7 +152,7 @@ impl Building {
             }
         }
         if self.rows.contains_key(self.key.as_slice()) {
-            let cells: Vec<&str> = keys.iter().filter_map(|place| record.get(*place)).collect();
+            let cells: Vec<&str> = keys.iter().map(|place| cells[*place].as_str()).collect();
             return Err(Error::user("expected one row for each key, got a second one")
                 .with_private(format!(" for {}", cells.join(", "))));
         }
@@ -159,8 +160,7 @@ impl Building {
         self.count += 1;
         let mut wrong = None;
         for (place, column) in values.iter().zip(&mut self.columns) {
-            let cell = record.get(*place).unwrap_or_default().trim();
-            if let Err(error) = column.push(cell) {
+            if let Err(error) = column.push(&cells[*place]) {
                 column.push_null();
                 wrong.get_or_insert(error);
             }
@@ -492,7 +492,7 @@ mod tests {
             "mac,vlan,member,asn\na,1,A,1\na,1,B,2\na,1,C,3\n",
             "line 3: expected one row for each key, got a second one for a, 1",
         );
-        check("mac,vlan,member,asn\na,1\n", "line 2: expected a line of CSV");
+        check("mac,vlan,member,asn\na,1\n", "line 2: expected 4 cells, as the header has, got 2");
     }
 
     #[test]

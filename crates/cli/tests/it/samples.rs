@@ -341,6 +341,14 @@ fn what_a_capture_left_out_is_in_the_summary() {
     );
     let last = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0).stderr;
     assert!(last.contains("left_out=malformed:1,missing:1"), "announced and not there: {last}");
+    // The second fragment of a datagram, alone: nothing of the capture is used.
+    let mut file = capture(&[0; 16]);
+    file[40 + 6] = 0;
+    file[40 + 7] = 9;
+    place.write("capture.pcap", &file);
+    let ended = place.thalweg(&["run", "job.yaml", "--quiet"]).ends_with(0);
+    assert_eq!(ended.counts(), (0, 0, 0));
+    assert!(ended.stderr.lines().last().unwrap().ends_with(" left_out=headless:1"), "{}", ended.stderr);
 }
 
 const JOINS: &str = "\

@@ -6,11 +6,10 @@ use thalweg_types::Error;
 
 use super::build::Builder;
 use super::cell::Cell;
-use super::open::{Text, is_of_packing, open_text, read_error};
 use super::options::{Column, Delimited, RangeColumns, ValueColumn};
-use super::records::{Failure, LINE_BYTES, LINE_CELLS, Record, Records};
 use super::span::Span;
 use crate::bad_lines::Lines;
+use crate::text::{Record, Records, Text, open_text};
 
 /// Adds all ranges of a file.
 ///
@@ -36,9 +35,13 @@ pub(super) fn load(
             continue;
         }
         match &places {
-            None => places = Some(Places::find(layout, values, Some(&record)).map_err(in_line)?),
+            None => {
+                record.check().map_err(in_line)?;
+                places = Some(Places::find(layout, values, Some(&record)).map_err(in_line)?);
+            }
             Some(places) => {
-                let line = places.read(&record, values, delimiter).map_err(in_line);
+                let line =
+                    record.check().and_then(|()| places.read(&record, values, delimiter)).map_err(in_line);
                 let Some((span, cells)) = lines.take(line)? else { continue };
                 alone.note(places, &record, span);
                 let row = builder.row(&cells).map_err(in_line)?;
@@ -264,23 +267,5 @@ fn quoted(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
-    }
-}
-
-impl Failure {
-    fn into_error(self, path: &Path, is_packed: bool) -> Error {
-        let line = self.line;
-        match self.error {
-            None => Error::user(format!(
-                "read {path:?}, line {line}: expected at most {LINE_BYTES} bytes in {LINE_CELLS} cells, got more"
-            ))
-            .with_hint("look for a quotation mark that is never closed, or check that this is a text file"),
-            Some(error) if is_packed && is_of_packing(&error) => {
-                Error::user(format!("read {path:?}, line {line}: expected gzip data to its end"))
-                    .with_hint("fetch the file again, and rename it into place when it is whole")
-                    .with_source(error)
-            }
-            Some(error) => read_error(path, error),
-        }
     }
 }

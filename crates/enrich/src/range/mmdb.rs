@@ -15,9 +15,9 @@ use thalweg_types::{Error, format_size};
 
 use super::build::{ALL_V4, Builder};
 use super::cell::Cell;
-use super::open::{open, read_error};
 use super::options::{Column, ValueColumn};
 use super::span::Span;
+use crate::text::{open, read_error};
 
 /// How many ways may lead to a place in the tree, on average.
 ///

@@ -7,6 +7,9 @@
 //!   than [`MOST_OPEN`] of them or they hold more than [`MOST_BYTES`]: as far as it is there from its beginning, with the
 //!   time of the newest fragment. One without a beginning is left out.
 //!
+//! A fragment that comes again within [`MOST_AGE`] of the datagram that it is a piece of is left out, so that a datagram whose
+//! fragments all come twice is given once, whatever their order.
+//!
 //! Where two fragments overlap and agree, the first one counts. Where they differ, nobody can say which one is right, and
 //! nothing of the datagram is used (RFC 5722 discards every overlap; networks that send fragments twice are common, though).
 //! All that is not given whole is in [`FragmentCounts`].
@@ -192,6 +195,9 @@ impl Fragments {
             return;
         }
         let key = fragment.key;
+        if !self.open.contains_key(&key) && self.given.holds(&fragment) {
+            return;
+        }
         let number = self.next;
         let open = self.open.entry(key).or_insert_with(|| Open {
             number,
@@ -249,9 +255,6 @@ impl Fragments {
             self.given.note(key, self.next, open.time, hashes.collect());
             self.next += 1;
         } else {
-            if self.given.holds(&key, pieces) {
-                return;
-            }
             match (why, pieces.contains_key(&0)) {
                 (Why::Crowded, _) => self.counts.crowded += 1,
                 (_, true) => self.counts.incomplete += 1,
@@ -436,13 +439,12 @@ impl Given {
         }
     }
 
-    /// Whether all these pieces are those of a datagram that was given: they came twice.
-    fn holds(&self, key: &Key, pieces: &BTreeMap<u32, Piece>) -> bool {
-        let Some(Pieces { hashes, .. }) = self.by_key.get(key) else { return false };
-        pieces.iter().all(|(start, piece)| {
-            let place = hashes.binary_search_by_key(start, |(start, _)| *start);
-            place.is_ok_and(|place| hashes[place].1 == hash_bytes(&piece.data))
-        })
+    /// Whether a fragment is a piece of a datagram that was given: it came twice.
+    fn holds(&self, fragment: &Fragment) -> bool {
+        let Some(Pieces { time, hashes, .. }) = self.by_key.get(&fragment.key) else { return false };
+        let place = hashes.binary_search_by_key(&fragment.start, |(start, _)| *start);
+        fragment.time.saturating_sub(*time) <= MOST_AGE
+            && place.is_ok_and(|place| hashes[place].1 == hash_bytes(&fragment.data))
     }
 }
 

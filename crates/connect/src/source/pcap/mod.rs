@@ -551,10 +551,11 @@ fn datagram<'a>(packet: &Packet<'a>, port: u16) -> Option<(IpAddr, &'a [u8])> {
 impl Source for PcapSource {
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
         self.is_polled = true;
-        let Some(ahead) = &self.ahead else { return Ok(Poll::End) };
-        if self.is_draining {
+        let Some(ahead) = self.ahead.as_ref().filter(|_| !self.is_draining) else {
+            // Where nothing was used, no block has told of it.
+            self.shared.set(&self.all_left_out());
             return Ok(Poll::End);
-        }
+        };
         let block = match self.pace.take() {
             None => self.block(max_bytes, u64::MAX, |_| true)?,
             Some(mut pace) => {

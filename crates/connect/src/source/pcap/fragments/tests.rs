@@ -107,7 +107,9 @@ proptest! {
         if twice {
             packets = packets.into_iter().flat_map(|packet| [packet.clone(), packet]).collect();
         }
-        packets.sort_by_key(|packet| hash_bytes(&[packet, &order.to_le_bytes()[..]].concat()));
+        let mut packets: Vec<(usize, Vec<u8>)> = packets.into_iter().enumerate().collect();
+        packets.sort_by_key(|(number, _)| hash_bytes(&(*number as u64 ^ order).to_le_bytes()));
+        let packets: Vec<Vec<u8>> = packets.into_iter().map(|(_, packet)| packet).collect();
         let mut run = Run::new();
         run.add(&packets).end();
         let mut given = run.given();
@@ -236,4 +238,20 @@ fn fragments_that_the_capture_has_cut_give_what_is_there() {
     run.add(&[all[0].clone(), all[1][..120].to_vec(), all[2].clone()]);
     assert_eq!(run.given(), vec![whole[8..500].to_vec()], "complete, as far as the capture goes");
     assert!(run.out[0].is_cut && !run.out[0].is_incomplete);
+}
+
+#[test]
+fn what_comes_again_after_its_datagram_is_left_out() {
+    let datagram = datagram(PORT, 800);
+    let parts = split(false, 7, &datagram, 400);
+    let (first, last) = (&parts[..1], &parts[1..]);
+    for again in [first, last, &parts[..]] {
+        let mut run = Run::new();
+        run.at(0, first).at(100_000, last).at(200_000, again).at(5_150_000, &[]).end();
+        assert_eq!(run.given(), [&datagram[8..]]);
+        assert_eq!(run.fragments.counts, FragmentCounts::default());
+    }
+    let mut run = Run::new();
+    run.at(0, &parts).at(5_000_001, &parts).end();
+    assert_eq!(run.given().len(), 2, "the number of a datagram is given to others in time");
 }

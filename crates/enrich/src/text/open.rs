@@ -13,15 +13,15 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A file that is read from its beginning to its end.
-pub(super) struct Text {
-    pub(super) input: Box<dyn BufRead>,
-    pub(super) is_packed: bool,
-    pub(super) identity: FileIdentity,
+pub(crate) struct Text {
+    pub(crate) input: Box<dyn BufRead>,
+    pub(crate) is_packed: bool,
+    pub(crate) identity: FileIdentity,
 }
 
 /// # Errors
 /// Where the path cannot be opened or read, or is no file.
-pub(super) fn open_text(path: &Path) -> Result<Text, Error> {
+pub(crate) fn open_text(path: &Path) -> Result<Text, Error> {
     let (file, identity) = open(path)?;
     let mut file = BufReader::with_capacity(BUFFER_BYTES, file);
     let is_packed = file.fill_buf().map_err(|error| read_error(path, error))?.starts_with(&GZIP);
@@ -35,7 +35,7 @@ pub(super) fn open_text(path: &Path) -> Result<Text, Error> {
 
 /// # Errors
 /// Where the path cannot be opened, or is no file.
-pub(super) fn open(path: &Path) -> Result<(File, FileIdentity), Error> {
+pub(crate) fn open(path: &Path) -> Result<(File, FileIdentity), Error> {
     let failed = |error: io::Error| {
         let message = format!("open {path:?}");
         let wrapped = if error.kind() == io::ErrorKind::NotFound {
@@ -54,14 +54,14 @@ pub(super) fn open(path: &Path) -> Result<(File, FileIdentity), Error> {
     Ok((file, FileIdentity::of(&metadata)))
 }
 
-pub(super) fn read_error(path: &Path, error: io::Error) -> Error {
+pub(crate) fn read_error(path: &Path, error: io::Error) -> Error {
     Error::external(format!("read {path:?}"))
         .with_hint("look for the cause (disk, mount, permissions)")
         .with_source(error)
 }
 
 /// Whether the error is about what is in a packed file, and not about reading it.
-pub(super) fn is_of_packing(error: &io::Error) -> bool {
+pub(crate) fn is_of_packing(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
