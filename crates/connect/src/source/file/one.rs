@@ -80,6 +80,13 @@ enum Got {
     Another,
 }
 
+/// What a look for more records gives.
+pub(super) enum Found {
+    Cut(Cut),
+    /// What [`Source::poll`] is to say.
+    Nothing(Poll),
+}
+
 /// What is known of the writers of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pipe {
@@ -169,6 +176,114 @@ impl FileSource {
             cut = self.cutter.next_at_pause();
         }
         cut.map_err(|error| error.context(format!("read {:?}", self.path)))
+    }
+
+    /// The next records, about `max_bytes` of them.
+    ///
+    /// # Errors
+    /// As for [`Source::poll`].
+    pub(super) fn find(&mut self, max_bytes: usize) -> Result<Found, Error> {
+        let mut is_rotating = false;
+        loop {
+            let cut = match self.first.take() {
+                Some(cut) => Some(cut),
+                None => self.next_cut(u32::MAX)?,
+            };
+            if let Some(cut) = cut {
+                return Ok(Found::Cut(cut));
+            }
+            let Some(interval) = self.follow else {
+                if self.is_ended || self.is_draining || self.is_paused {
+                    self.tell_of_the_rest();
+                    return Ok(Found::Nothing(Poll::End));
+                }
+                match self.read(max_bytes)? {
+                    Got::Bytes => {}
+                    Got::Later => {
+                        return Ok(Found::Nothing(Poll::PendingUntil(Instant::now() + PIPE_PAUSE)));
+                    }
+                    Got::End | Got::Another => {
+                        (self.is_paused, self.is_ended) = (self.goes_on, !self.goes_on);
+                    }
+                }
+                continue;
+            };
+            if self.is_ended {
+                self.reopen()?;
+            }
+            match self.read(max_bytes)? {
+                Got::Bytes => is_rotating = false,
+                Got::Another => {
+                    self.is_emptied = true;
+                    self.is_over("emptied");
+                }
+                _ if is_rotating => match self.take_exchanged()? {
+                    true => is_rotating = false,
+                    false => self.is_over("rotated"),
+                },
+                // Once more, for what was written to the old file after the last read.
+                _ if self.is_rotated() => is_rotating = true,
+                _ if self.is_draining => return Ok(Found::Nothing(Poll::End)),
+                _ => {
+                    let now = Instant::now();
+                    if self.watch.is_due(&self.cutter, self.position, now) {
+                        warn!(
+                            path = %self.path.display(),
+                            line = self.cutter.place(self.position).lines + 1,
+                            "a quote is open since this line, and nothing behind it is read before it is closed or is found to be none"
+                        );
+                    }
+                    return Ok(Found::Nothing(Poll::PendingUntil(now + interval)));
+                }
+            }
+        }
+    }
+
+    /// At most `count` of the records that come next, which were read before; `next` is the number of the first.
+    ///
+    /// # Errors
+    /// Where the file does not have them any more.
+    pub(super) fn find_again(&mut self, next: Offset, count: u64, max_bytes: usize) -> Result<Cut, Error> {
+        if self.is_another {
+            return Err(Error::user(format!(
+                "{:?} is not the file that {} records were read from after the last commit, and no file of its folder is",
+                self.path, count
+            ))
+            .with_hint(FILE_CHANGED));
+        }
+        let max_records = u32::try_from(count).unwrap_or(u32::MAX);
+        if let Some(first) = self.first.take() {
+            if first.count <= max_records {
+                return Ok(first);
+            }
+            self.reopen_after(None)?;
+        }
+        loop {
+            if let Some(cut) = self.next_cut(max_records)? {
+                return Ok(cut);
+            }
+            if self.is_ended && self.follow.is_some() && self.has_new_file() {
+                if let Some(between) = &self.between {
+                    return Err(Error::user(format!(
+                        "{:?} was rotated more than once since the last commit, as {between:?} was written since, and \
+                         {} records were read behind the oldest",
+                        self.path, count
+                    ))
+                    .with_hint("append it to the one before it; if it is none of them, move it to another folder"));
+                }
+                self.reopen()?;
+                continue;
+            }
+            if self.is_ended {
+                return Err(ends_early(&self.path, next, count));
+            }
+            match self.read(max_bytes)? {
+                Got::Bytes => {}
+                Got::Another => (self.is_emptied, self.is_ended) = (true, true),
+                Got::End if self.goes_on && self.follow.is_none() && !self.is_paused => self.is_paused = true,
+                Got::End | Got::Later => self.is_ended = true,
+            }
+        }
     }
 
     fn block(&mut self, cut: Cut) -> RawBlock {
@@ -477,58 +592,10 @@ fn pipe(path: &Path, metadata: &Metadata) -> Option<Pipe> {
 
 impl Source for FileSource {
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        let mut is_rotating = false;
-        loop {
-            let cut = match self.first.take() {
-                Some(cut) => Some(cut),
-                None => self.next_cut(u32::MAX)?,
-            };
-            if let Some(cut) = cut {
-                return Ok(Poll::Block(self.block(cut)));
-            }
-            let Some(interval) = self.follow else {
-                if self.is_ended || self.is_draining || self.is_paused {
-                    self.tell_of_the_rest();
-                    return Ok(Poll::End);
-                }
-                match self.read(max_bytes)? {
-                    Got::Bytes => {}
-                    Got::Later => return Ok(Poll::PendingUntil(Instant::now() + PIPE_PAUSE)),
-                    Got::End | Got::Another => {
-                        (self.is_paused, self.is_ended) = (self.goes_on, !self.goes_on);
-                    }
-                }
-                continue;
-            };
-            if self.is_ended {
-                self.reopen()?;
-            }
-            match self.read(max_bytes)? {
-                Got::Bytes => is_rotating = false,
-                Got::Another => {
-                    self.is_emptied = true;
-                    self.is_over("emptied");
-                }
-                _ if is_rotating => match self.take_exchanged()? {
-                    true => is_rotating = false,
-                    false => self.is_over("rotated"),
-                },
-                // Once more, for what was written to the old file after the last read.
-                _ if self.is_rotated() => is_rotating = true,
-                _ if self.is_draining => return Ok(Poll::End),
-                _ => {
-                    let now = Instant::now();
-                    if self.watch.is_due(&self.cutter, self.position, now) {
-                        warn!(
-                            path = %self.path.display(),
-                            line = self.cutter.place(self.position).lines + 1,
-                            "a quote is open since this line, and nothing behind it is read before it is closed or is found to be none"
-                        );
-                    }
-                    return Ok(Poll::PendingUntil(now + interval));
-                }
-            }
-        }
+        Ok(match self.find(max_bytes)? {
+            Found::Cut(cut) => Poll::Block(self.block(cut)),
+            Found::Nothing(said) => said,
+        })
     }
 
     fn drain(&mut self) {
@@ -583,46 +650,8 @@ impl Source for FileSource {
     }
 
     fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
-        if self.is_another {
-            return Err(Error::user(format!(
-                "{:?} is not the file that {} records were read from after the last commit, and no file of its folder is",
-                self.path, run.count
-            ))
-            .with_hint(FILE_CHANGED));
-        }
-        let max_records = u32::try_from(run.count).unwrap_or(u32::MAX);
-        if let Some(first) = self.first.take() {
-            if first.count <= max_records {
-                return Ok(self.block(first));
-            }
-            self.reopen_after(None)?;
-        }
-        loop {
-            if let Some(cut) = self.next_cut(max_records)? {
-                return Ok(self.block(cut));
-            }
-            if self.is_ended && self.follow.is_some() && self.has_new_file() {
-                if let Some(between) = &self.between {
-                    return Err(Error::user(format!(
-                        "{:?} was rotated more than once since the last commit, as {between:?} was written since, and \
-                         {} records were read behind the oldest",
-                        self.path, run.count
-                    ))
-                    .with_hint("append it to the one before it; if it is none of them, move it to another folder"));
-                }
-                self.reopen()?;
-                continue;
-            }
-            if self.is_ended {
-                return Err(ends_early(&self.path, self.next, run.count));
-            }
-            match self.read(max_bytes)? {
-                Got::Bytes => {}
-                Got::Another => (self.is_emptied, self.is_ended) = (true, true),
-                Got::End if self.goes_on && self.follow.is_none() && !self.is_paused => self.is_paused = true,
-                Got::End | Got::Later => self.is_ended = true,
-            }
-        }
+        let cut = self.find_again(self.next, run.count, max_bytes)?;
+        Ok(self.block(cut))
     }
 
     fn progress(&self) -> Option<SourceProgress> {
