@@ -147,14 +147,14 @@ impl FilesSource {
             if unpaired.peek().is_none() {
                 break;
             }
-            let (input, _) = one::open(&file.path)?;
+            let contents = one::open(&file.path)?.0.contents();
             for (known, pair) in unpaired {
                 // An earlier build had one file, and it is this one or none.
                 let is_only = known.path.is_none() && named.len() == 1;
                 let is_it = match &known.place {
                     _ if is_only => true,
                     Some(place) if place.begin.len > 0 => {
-                        matches!(place.look(&input.contents()), Ok(Look::Same))
+                        matches!(place.look(&contents), Ok(Look::Same))
                     }
                     _ => false,
                 };

@@ -360,7 +360,7 @@ impl FileSource {
     }
 
     /// What a file is, held against what was read and is not in the buffer behind its first `held` bytes.
-    pub(super) fn look(&self, file: &Contents<'_>, held: usize) -> std::io::Result<Look> {
+    pub(super) fn look(&self, file: &Contents, held: usize) -> std::io::Result<Look> {
         // Before a header was found there may have been more of it.
         let limit = self.begin_limit() as usize;
         let begin = &self.begin[..self.begin.len().min(limit)];
@@ -427,10 +427,12 @@ impl FileSource {
     pub(super) fn go_on(&mut self, place: Place) -> Result<(), Error> {
         (self.first, self.failed) = (None, None);
         let metadata = self.input.file().metadata().map_err(|error| self.unreadable(error))?;
-        let look = place.look(&self.input.contents()).map_err(|error| self.unreadable(error))?;
+        let contents = self.input.contents();
+        let look = place.look(&contents).map_err(|error| self.unreadable(error))?;
         let is_alike = look == Look::Same;
         let is_it = is_alike && place.inode == Some(inode(&metadata));
-        let is_found = is_it || self.take_rotated(&place, is_alike) || is_alike;
+        let is_rotated = !is_it && self.take_rotated(&place, is_alike);
+        let is_found = is_it || is_rotated || is_alike;
         match (look, self.follow) {
             _ if is_found => {}
             (Look::Another, Some(_)) => {
@@ -443,17 +445,18 @@ impl FileSource {
             }
             _ => return Err(self.is_not_it(&place, look)),
         }
-        self.go_to(&place)
+        let contents = if is_rotated { self.input.contents() } else { contents };
+        self.go_to(&place, contents)
     }
 
-    /// Goes to a place of the file, which has been found to be the one.
+    /// Goes to a place of the file, which has been found to be the one by its `contents`.
     ///
     /// # Errors
     /// Where the file cannot be read.
-    fn go_to(&mut self, place: &Place) -> Result<(), Error> {
+    fn go_to(&mut self, place: &Place, contents: Contents) -> Result<(), Error> {
         let unreadable = |error| self.unreadable(error);
         let before = place.cut.byte.min(BEFORE as u64);
-        let before = self.input.contents().bytes_at(place.cut.byte - before, before).map_err(unreadable)?;
+        let before = contents.bytes_at(place.cut.byte - before, before).map_err(unreadable)?;
         let fresh = || Cutter::new(&*self.format).remembering(before.clone());
         let former = place.header.as_ref().filter(|header| header.is_former);
         let mut cutter = fresh();
@@ -467,7 +470,7 @@ impl FileSource {
                 while place.cut != CutPlace::default() {
                     let begin = (len as u64).min(place.cut.byte);
                     let wanted = begin as usize;
-                    let begin = self.input.contents().bytes_at(0, begin).map_err(unreadable)?;
+                    let begin = contents.bytes_at(0, begin).map_err(unreadable)?;
                     if begin.len() < wanted {
                         return Err(self.changed());
                     }
@@ -490,10 +493,10 @@ impl FileSource {
         if metadata.is_file() {
             let begin =
                 if self.position == 0 { place.begin.len } else { self.begin_limit().min(self.position) };
-            self.begin = self.input.contents().bytes_at(0, begin).map_err(|error| self.unreadable(error))?;
+            self.begin = contents.bytes_at(0, begin).map_err(|error| self.unreadable(error))?;
             self.seen = Some(Stamp::of(&metadata));
         }
-        let went = self.input.go_to(self.position);
+        let went = self.input.go_on(self.position, contents);
         went.map_err(|error| self.unreadable(error))?;
         (self.is_ended, self.is_paused, self.is_emptied) = (false, false, false);
         Ok(())
