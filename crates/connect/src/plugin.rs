@@ -307,6 +307,24 @@ pub struct BuiltSource {
     pub replay: Replay,
 }
 
+impl BuiltSource {
+    /// A source that nobody connects to.
+    pub fn new(
+        source: Box<dyn Source>,
+        decoder: TaskFactory<dyn Decoder>,
+        schema: Schema,
+        replay: Replay,
+    ) -> Self {
+        Self { source, decoder, schema, ingress: None, address: None, connections: None, replay }
+    }
+
+    /// It listens there.
+    #[must_use]
+    pub fn listening(self, address: SocketAddr) -> Self {
+        Self { address: Some(address), ..self }
+    }
+}
+
 /// Where records are kept until no cycle needs them any more.
 pub enum Replay {
     /// What the source reads is kept outside: it goes to a place there and gives the same again

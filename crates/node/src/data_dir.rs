@@ -62,7 +62,7 @@ impl DataDir {
             }
         };
         let failed =
-            |action: &str, error: io::Error| failure(format!("{action} data directory {path:?}"), error);
+            |action: &str, error: io::Error| Error::disk(format!("{action} data directory {path:?}"), error);
         make_private(&path, temporary.is_some()).map_err(|error| failed("create", error))?;
         let in_use = || {
             Error::user(format!("data directory {path:?} is in use by another process"))
@@ -97,7 +97,8 @@ impl DataDir {
     /// If it cannot be made.
     pub fn job(&self, name: &str) -> Result<JobDir, Error> {
         let folder = JobDir { path: self.path.join("jobs").join(name) };
-        let failed = |error: std::io::Error| failure(format!("create job folder {:?}", folder.path), error);
+        let failed =
+            |error: std::io::Error| Error::disk(format!("create job folder {:?}", folder.path), error);
         make_folder(&folder.path, self.is_temporary()).map_err(failed)?;
         Ok(folder)
     }
@@ -139,7 +140,7 @@ impl JobDir {
     /// If it cannot be written.
     pub fn keep_job_file(&self, job_file: &serde_json::Value) -> Result<(), Error> {
         let failed =
-            |error: std::io::Error| failure(format!("write the job file into {:?}", self.path), error);
+            |error: std::io::Error| Error::disk(format!("write the job file into {:?}", self.path), error);
         let mut text = serde_json::to_string_pretty(job_file).unwrap_or_default();
         text.push('\n');
         // Written beside and moved, so that nobody reads half a file.
@@ -206,16 +207,6 @@ fn warn_of_modes(path: &Path) {
             "other users may look into the data directory: `chmod 700` it, unless they are meant to"
         );
     }
-}
-
-fn failure(message: String, error: std::io::Error) -> Error {
-    let hint = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "make room on the disk and start again: nothing is lost"
-        }
-        _ => "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
-    };
-    Error::external(message).with_hint(hint).with_source(error)
 }
 
 /// What file systems take for a name is 255 bytes; this leaves room for what is put beside a folder.

@@ -46,7 +46,7 @@ impl CommittedTables {
         let path = folder.commit_log();
         let commits = match read_commits(&RealFs, &path, identity(&name.job)) {
             Ok(commits) => commits,
-            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => {
                 return Ok(None);
             }
             Err(error) => {

@@ -67,7 +67,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Adds changes of a cycle, which is not older than the last one written and newer than the last one prepared.
     /// On return readers see them; they are not durable. After an error readers see none of them, or every later call
-    /// fails; where they see none, as on [`StateError::Full`] of a back end that goes on, the same call may be made
+    /// fails; where they see none, as on a full disk of a back end that goes on, the same call may be made
     /// again.
     ///
     /// # Errors

@@ -2,30 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use thalweg_types::{Class, Error, Retry};
+use thalweg_types::{Class, DiskError, Error, Retry};
 
 /// An error of a back end.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// `action` is a present-tense verb: `write`, `sync`, `open`.
-    #[error("{action} {path:?}")]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: Arc<io::Error>,
-    },
-    /// The disk is full. What was committed is untouched and can be read.
-    #[error("no space left for keyed state: {action} {path:?}")]
-    Full {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: Arc<io::Error>,
-    },
+    #[error(transparent)]
+    Io(DiskError),
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
     Corrupt { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
     /// Written by a newer build.
@@ -67,15 +52,7 @@ pub enum StoreFault {
 impl StateError {
     /// What the disk said of `path`, for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| {
-            let (path, is_full) = (path.to_owned(), is_full(source.kind()));
-            let source = Arc::new(source);
-            if is_full {
-                StateError::Full { action, path, source }
-            } else {
-                StateError::Io { action, path, source }
-            }
-        }
+        move |error| StateError::Io(DiskError::of(action, path)(error))
     }
 
     pub(crate) fn corrupt(
@@ -101,24 +78,24 @@ impl StateError {
 
     /// Whether the disk was full and nothing has changed by that: the same may be tried again.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, StateError::Full { .. }) && !self.leaves_doubt()
+        matches!(self, StateError::Io(disk) if disk.is_full()) && !self.leaves_doubt()
     }
 
     /// Whether nobody knows what has arrived on the disk: after a failed sync, whatever its reason, and after a write of
     /// which a part may be there.
     pub(crate) fn leaves_doubt(&self) -> bool {
-        matches!(self, StateError::Io { .. } | StateError::Full { action: "sync", .. })
+        matches!(self, StateError::Io(disk) if !disk.is_full() || disk.action == "sync")
     }
 
     /// Whether a file was not there: it may have been unlinked between looking up its name and opening it.
     pub(crate) fn is_missing_file(&self) -> bool {
-        matches!(self, StateError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        matches!(self, StateError::Io(disk) if disk.kind() == io::ErrorKind::NotFound)
     }
 
     /// Whose turn it is.
     pub fn class(&self) -> Class {
         match self {
-            StateError::Io { .. } | StateError::Full { .. } | StateError::Poisoned { .. } => Class::External,
+            StateError::Io(_) | StateError::Poisoned { .. } => Class::External,
             StateError::Corrupt { .. } | StateError::Version { .. } => Class::Corrupt,
             StateError::NewerFormat { .. }
             | StateError::TooLarge { .. }
@@ -136,18 +113,11 @@ impl StateError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             StateError::Store { hint, .. } => hint.as_deref(),
-            StateError::Full { .. } => Some(
-                "free space on the disk of --data-dir, or move the directory to a larger one, and start the job \
-                 again: it goes on at the last committed cycle",
-            ),
+            StateError::Io(disk) => Some(disk.hint()),
             StateError::NewerFormat { .. } => Some("run the build that wrote it, or a newer one"),
             StateError::TooLarge { .. } => {
                 Some("split the value over several keys, or the changes over several slices")
             }
-            StateError::Io { .. } => Some(
-                "look for the cause (disk, mount, permissions) and start the job again: it goes on at the last \
-                 committed cycle",
-            ),
             StateError::Poisoned { .. } => {
                 Some("start the job again: it goes on at the last committed cycle")
             }
@@ -159,25 +129,24 @@ impl StateError {
     }
 }
 
-fn is_full(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
 impl From<StateError> for Error {
     /// A failed write or sync is not to be repeated on the same instance: whether its bytes arrived is open.
     fn from(error: StateError) -> Self {
         let retry = match &error {
-            StateError::Full { action: "create" | "write", .. } => Retry::WithBackoff,
+            StateError::Io(disk) if disk.is_full() && matches!(disk.action, "create" | "write") => {
+                Retry::WithBackoff
+            }
             _ if error.class() == Class::External => Retry::OutcomeUnknown,
             _ => Retry::Never,
         };
-        let mut converted = Error::new(error.class(), error.to_string()).with_retry(retry);
-        if let Some(hint) = error.hint() {
-            converted = converted.with_hint(hint);
-        }
-        match error {
-            StateError::Io { source, .. } | StateError::Full { source, .. } => converted.with_source(source),
-            _ => converted,
+        let (class, hint, message) = (error.class(), error.hint().map(str::to_owned), error.to_string());
+        let converted = match error {
+            StateError::Io(disk) => disk.into(),
+            _ => Error::new(class, message),
+        };
+        match hint {
+            Some(hint) => converted.with_retry(retry).with_hint(hint),
+            None => converted.with_retry(retry),
         }
     }
 }
@@ -190,13 +159,13 @@ mod tests {
     fn a_full_disk_is_told_apart_and_says_what_to_do() {
         let path = Path::new("/d/segment");
         let full = StateError::io("write", path)(io::ErrorKind::StorageFull.into());
-        assert!(full.is_full() && full.hint().unwrap().contains("free space"));
+        assert!(full.is_full() && full.hint().unwrap().contains("make room"));
         let converted = Error::from(full);
         assert_eq!((converted.class(), converted.retry()), (Class::External, Retry::WithBackoff));
         let other = StateError::io("sync", path)(io::Error::from_raw_os_error(5));
         assert!(!other.is_full() && other.hint().unwrap().contains("look for the cause"));
         assert_eq!(Error::from(other).retry(), Retry::OutcomeUnknown);
         let lost = StateError::io("sync", path)(io::ErrorKind::StorageFull.into());
-        assert!(lost.leaves_doubt() && !lost.is_full() && lost.hint().unwrap().contains("free space"));
+        assert!(lost.leaves_doubt() && !lost.is_full() && lost.hint().unwrap().contains("make room"));
     }
 }

@@ -142,7 +142,7 @@ impl CommitLog {
         run: u64,
     ) -> Result<OpenedCommits, LogError> {
         let path = path.into();
-        let missing = |error: &LogError| matches!(error, LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
+        let missing = |error: &LogError| matches!(error, LogError::Io(disk) if disk.kind() == std::io::ErrorKind::NotFound);
         let bytes = match read(fs.as_ref(), &path) {
             Err(error) if missing(&error) => {
                 publish(fs.as_ref(), &path, &header(run)).map_err(LogError::io("create", &path))?;

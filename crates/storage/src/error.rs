@@ -2,27 +2,19 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arrow_schema::DataType;
-use thalweg_types::{Class, Error, Retry};
+use thalweg_types::{Class, DiskError, Error, Retry};
 
 use crate::ChunkId;
 use crate::chunk::CodecError;
-use crate::fs::is_full;
 
 /// An error of the chunk store. Cheap to clone: a failed write is told to its store and to who waits for a sync.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// `action` is a present-tense verb: `write`, `sync`, `open`.
-    #[error("{action} {path:?}")]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: Arc<io::Error>,
-    },
+    #[error(transparent)]
+    Io(DiskError),
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
     Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
     /// Written by a newer build; `pos` is where its format stands.
@@ -49,8 +41,8 @@ pub enum ChunkError {
 
 impl ChunkError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| ChunkError::Io { action, path, source: Arc::new(source) }
+        let failed = DiskError::of(action, path);
+        move |error| ChunkError::Io(failed(error))
     }
 
     /// An error of the codec in a file, where the chunk begins at `start`; `name` is the column that it concerns.
@@ -77,7 +69,7 @@ impl ChunkError {
     /// Whose turn it is.
     pub fn class(&self) -> Class {
         match self {
-            ChunkError::Io { .. } | ChunkError::Poisoned { .. } => Class::External,
+            ChunkError::Io(_) | ChunkError::Poisoned { .. } => Class::External,
             ChunkError::Damaged { .. } => Class::Corrupt,
             ChunkError::NewerFormat { .. }
             | ChunkError::Type { .. }
@@ -92,12 +84,7 @@ impl ChunkError {
     /// What to do about it, where somebody can.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            ChunkError::Io { source, .. } if is_full(source) => {
-                Some("make room on the disk and start again: nothing is lost")
-            }
-            ChunkError::Io { .. } => Some(
-                "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
-            ),
+            ChunkError::Io(disk) => Some(disk.hint()),
             ChunkError::Damaged { .. } => Some(
                 "these bytes changed after they were written: check the disk and restore the folder from a copy",
             ),
@@ -115,13 +102,14 @@ impl From<ChunkError> for Error {
             Class::External => Retry::OutcomeUnknown,
             _ => Retry::Never,
         };
-        let mut converted = Error::new(error.class(), error.to_string()).with_retry(retry);
-        if let Some(hint) = error.hint() {
-            converted = converted.with_hint(hint);
-        }
-        match error {
-            ChunkError::Io { source, .. } => converted.with_source(source),
-            _ => converted,
+        let (class, hint, message) = (error.class(), error.hint(), error.to_string());
+        let converted = match error {
+            ChunkError::Io(disk) => disk.into(),
+            _ => Error::new(class, message),
+        };
+        match hint {
+            Some(hint) => converted.with_retry(retry).with_hint(hint),
+            None => converted.with_retry(retry),
         }
     }
 }
@@ -131,15 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_a_disk_says_what_to_do() {
-        for (kind, word) in [
-            (io::ErrorKind::StorageFull, "make room"),
-            (io::ErrorKind::QuotaExceeded, "make room"),
-            (io::ErrorKind::PermissionDenied, "permissions"),
-            (io::ErrorKind::ReadOnlyFilesystem, "mount"),
-        ] {
+    fn what_a_disk_said_is_passed_on_and_not_tried_again() {
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::PermissionDenied] {
             let error = Error::from(ChunkError::io("write", "chunks")(kind.into()));
-            assert!(error.hint().is_some_and(|hint| hint.contains(word)), "{error}");
+            assert!(error.hint().is_some() && error.chain().starts_with("write \"chunks\": "), "{error}");
             assert_eq!((error.class(), error.retry()), (Class::External, Retry::OutcomeUnknown));
         }
     }

@@ -28,7 +28,6 @@ mod spec;
 pub mod sums;
 mod table;
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use thalweg_types::Error;
@@ -44,11 +43,5 @@ pub use table::Tables;
 
 /// What a disk said, and what to do about it.
 fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
-    let hint = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "make room on the disk and start again: nothing is lost"
-        }
-        _ => "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
-    };
-    Error::external(format!("{action} {path:?}")).with_hint(hint).with_source(error)
+    Error::disk(format!("{action} {path:?}"), error)
 }

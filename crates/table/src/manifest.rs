@@ -225,7 +225,7 @@ impl Contents {
                 }
                 summary.bytes
             }
-            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => 0,
+            Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => 0,
             Err(error) => return Err(of_log(error)),
         };
         let built_on = position.map_or(0, Position::sealed);

@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
+use crate::is_disk_full;
+
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -122,7 +124,7 @@ impl Error {
         while let Some(cause) = next {
             let shared = cause.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
             if let Some(said) = shared.or_else(|| cause.downcast_ref()) {
-                return matches!(said.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+                return is_disk_full(said);
             }
             next = cause.source();
         }

@@ -11,6 +11,7 @@
 mod address;
 mod batch;
 mod data_type;
+mod disk;
 mod error;
 mod hash;
 mod hash_key;
@@ -27,6 +28,7 @@ mod value;
 pub use address::{IPV4_FROM, IpNetwork, ip_network, ip_octets, ip_prefix, is_ipv4, parse_ip};
 pub use batch::{Batch, Rows, Seqs};
 pub use data_type::{DataType, ParseTypeError, TimeUnit};
+pub use disk::{DiskError, is_disk_full};
 pub use error::{Class, Error, Retry};
 pub use hash::{hash_bytes, hash_column, hash_columns, partition_of};
 pub use hash_key::HashKey;

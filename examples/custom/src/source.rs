@@ -92,16 +92,9 @@ impl SourcePlugin for Sensor {
             let decoder: Box<dyn Decoder> = Box::new(SourceDecoder::new(&context, frames)?);
             Ok(decoder)
         };
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: Box::new(decoder),
-            schema,
-            ingress: None,
-            address: None,
-            connections: None,
-            // The bus cannot be asked for old frames: the engine keeps them.
-            replay: Replay::Journal(BlockCodec::new(None)),
-        })
+        // The bus cannot be asked for old frames: the engine keeps them.
+        let replay = Replay::Journal(BlockCodec::new(None));
+        Ok(BuiltSource::new(Box::new(source), Box::new(decoder), schema, replay))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Sinks: where records leave.
 
+mod delivery;
 mod digest;
 pub mod file;
 pub mod influx;
 mod lineage;
 pub mod null;
 mod outbox;
+mod outbox_sink;
 mod parts;
 pub mod position;
 pub mod postgres;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_types::{Error, Micros, format_duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::{Mistake, OptionKind, OptionSpec, Options};
+use super::outbox::Outbox;
+use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkReport};
 
 pub(crate) const RETRY_FOR: OptionSpec = OptionSpec {
     key: "retry_for",
@@ -60,6 +61,7 @@ pub(crate) enum Trouble {
 /// Counts tries and outages of one sink.
 pub(crate) struct Retry {
     sink: Arc<str>,
+    report: SinkReport,
     longest: Duration,
     give_up_after: Option<Duration>,
     outage: Option<Outage>,
@@ -73,10 +75,18 @@ struct Outage {
 }
 
 impl Retry {
+    /// For the sink of a job file that delivers what is in `outbox`.
+    pub(crate) fn of<T>(context: &SinkContext, outbox: &Arc<Outbox<T>>) -> Self {
+        // The name spreads the waits of the sinks of a job, the address of the outbox those of processes.
+        let seed = thalweg_types::hash_bytes(context.name.as_bytes()) ^ Arc::as_ptr(outbox).addr() as u64;
+        Self::new(&context.name, &context.options, context.report.clone(), seed)
+    }
+
     /// `seed` spreads the waits.
-    pub(crate) fn new(sink: &Arc<str>, options: &Options, seed: u64) -> Self {
+    fn new(sink: &Arc<str>, options: &Options, report: SinkReport, seed: u64) -> Self {
         Self {
             sink: Arc::clone(sink),
+            report,
             longest: options.duration(RETRY_WAIT.key).map_or(LONGEST_WAIT, duration),
             give_up_after: options.duration(RETRY_FOR.key).map(duration),
             outage: None,
@@ -84,16 +94,33 @@ impl Retry {
         }
     }
 
+    pub(crate) fn report(&self) -> &SinkReport {
+        &self.report
+    }
+
+    /// Waits until it makes sense to try again; so many `records` may be there twice then.
+    ///
+    /// # Errors
+    /// What will not pass, or has lasted longer than it may.
+    pub(crate) async fn wait(&mut self, trouble: Trouble, records: u64) -> Result<(), Error> {
+        match trouble {
+            Trouble::Lasting(error) => Err(error),
+            Trouble::Passing { error, unknown, wait } => {
+                let wait = self.failed(Instant::now(), error, wait)?;
+                if unknown {
+                    self.report.add_repeated(records);
+                }
+                sleep(wait).await;
+                Ok(())
+            }
+        }
+    }
+
     /// A try failed at `now`, for something that may pass: how long to wait before the next.
     ///
     /// # Errors
     /// `error` itself where the outage has lasted longer than it may.
-    pub(crate) fn failed(
-        &mut self,
-        now: Instant,
-        error: Error,
-        at_least: Option<Duration>,
-    ) -> Result<Duration, Error> {
+    fn failed(&mut self, now: Instant, error: Error, at_least: Option<Duration>) -> Result<Duration, Error> {
         let outage = match &mut self.outage {
             Some(outage) => outage,
             none => {
@@ -124,7 +151,8 @@ impl Retry {
     }
 
     /// Everything has been sent: says how many records may be there twice, if any.
-    pub(crate) fn finished(&self, repeated: u64) {
+    pub(crate) fn finished(&self) {
+        let repeated = self.report.repeated();
         if repeated > 0 {
             tracing::warn!(
                 sink = &*self.sink,
@@ -152,7 +180,7 @@ mod tests {
     fn retry(entries: &[(&str, OptionValue)], seed: u64) -> Retry {
         let options =
             Options(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect());
-        Retry::new(&"answers".into(), &options, seed)
+        Retry::new(&"answers".into(), &options, SinkReport::default(), seed)
     }
 
     #[test]

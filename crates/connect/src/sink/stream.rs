@@ -11,12 +11,13 @@
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
-use thalweg_flow::{CyclePart, InputId, Operator, Output, Waker};
-use thalweg_types::{Batch, Error, Micros};
+use thalweg_flow::Output;
+use thalweg_types::{Batch, Error};
 
+use super::delivery::Item;
 use super::file::BUFFER;
-use super::outbox::{Courier, Outbox, stopped};
-use super::parts::parts;
+use super::outbox::Outbox;
+use super::outbox_sink::{Dialect, OutboxSink, Settlement};
 use super::unwritable::Refusals;
 use crate::format::Encoder;
 use crate::{SinkContext, SinkReport};
@@ -37,20 +38,15 @@ pub(super) struct Stream {
     pub(super) position: Vec<u8>,
 }
 
-pub(super) struct StreamSink {
+/// The operator that writes to a stream.
+pub(super) type StreamSink = OutboxSink<Pieces>;
+
+pub(super) struct Pieces {
     encoder: Box<dyn Encoder>,
     refusals: Refusals,
-    buffer: Vec<u8>,
-    shared: Arc<Shared>,
     report: SinkReport,
     is_durable: bool,
     position: Vec<u8>,
-}
-
-struct Shared {
-    /// Pieces of text, and nothing for the marker of a cycle.
-    outbox: Arc<Outbox<Vec<u8>>>,
-    _courier: Courier,
 }
 
 impl StreamSink {
@@ -64,116 +60,35 @@ impl StreamSink {
         let Stream { what, open, may_close, position } = stream;
         let is_durable = context.durable.is_some();
         let outbox = Arc::new(Outbox::new(QUEUE));
-        let writer = Writer {
-            outbox: Arc::clone(&outbox),
-            what,
-            may_close,
-            is_durable,
-            report: context.report.clone(),
-        };
-        let courier = Courier::start(&outbox, writer.write(open))?;
-        let mut buffer = Vec::new();
-        encoder.start(&mut buffer);
-        Ok(Self {
-            encoder,
-            refusals: Refusals::new(&context.schema),
-            buffer,
-            shared: Arc::new(Shared { outbox, _courier: courier }),
-            report: context.report.clone(),
-            is_durable,
-            position,
-        })
-    }
-
-    fn hand_over(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        out.working_on_no_record();
-        if self.buffer.is_empty() {
-            return self.shared.outbox.check();
-        }
-        let text = std::mem::take(&mut self.buffer);
-        let bytes = text.len();
-        self.shared.outbox.push(text, bytes).map(|_| ())
+        let report = context.report.clone();
+        let writer = Writer { outbox: Arc::clone(&outbox), what, may_close, is_durable, report };
+        let mut begin = Vec::new();
+        encoder.start(&mut begin);
+        let refusals = Refusals::new(&context.schema);
+        let pieces = Pieces { encoder, refusals, report: context.report.clone(), is_durable, position };
+        OutboxSink::start(context, pieces, begin, outbox, writer.write(open))
     }
 }
 
-impl Operator for StreamSink {
-    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+impl Dialect for Pieces {
+    const GATHER: usize = BUFFER;
+    const WHEN_IDLE: bool = false;
+
+    fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
         if self.report.is_output_closed() && !self.is_durable {
-            self.report.add_records(batch.len() as u64);
-            return Ok(());
+            return Ok(batch.len() as u64);
         }
-        for part in parts(batch) {
-            let written = self.refusals.encode(&part, &mut *self.encoder, &mut self.buffer, out);
-            self.report.add_records(written);
-            if self.buffer.len() >= BUFFER {
-                self.hand_over(out)?;
-            }
-        }
-        Ok(())
+        Ok(self.refusals.encode(batch, &mut *self.encoder, text, out))
     }
 
-    fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)
-    }
-
-    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
-        if self.is_durable {
-            self.hand_over(out)?;
-            let number = self.shared.outbox.push(Vec::new(), 0)?;
-            let position = self.position.clone();
-            let part = StreamPart { shared: Arc::clone(&self.shared), number, position };
-            out.hand_over(cycle, Box::new(part));
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)?;
-        self.shared.outbox.close();
-        Ok(())
-    }
-
-    fn takes_part(&self) -> bool {
-        self.is_durable
-    }
-
-    fn is_ready(&mut self, waker: &Waker) -> bool {
-        self.shared.outbox.has_room(waker)
-    }
-
-    fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
-        self.shared.outbox.is_drained(waker)
-    }
-
-    fn state_bytes(&self) -> usize {
-        self.buffer.capacity() + self.shared.outbox.bytes()
-    }
-}
-
-impl Drop for StreamSink {
-    /// Who still waits for something, a part of a cycle, waits for nothing any more.
-    fn drop(&mut self) {
-        self.shared.outbox.fail(stopped());
-    }
-}
-
-/// A cycle is durable once everything before its marker has been written.
-struct StreamPart {
-    shared: Arc<Shared>,
-    number: u64,
-    position: Vec<u8>,
-}
-
-impl CyclePart for StreamPart {
-    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
-        self.shared.outbox.wait_for(self.number)?;
-        Ok(std::mem::take(&mut self.position))
+    fn end_cycle(&mut self, _: u64) -> Box<dyn Settlement> {
+        Box::new(self.position.clone())
     }
 }
 
 /// Takes pieces out of the outbox and writes them.
 struct Writer {
-    outbox: Arc<Outbox<Vec<u8>>>,
+    outbox: Arc<Outbox<Item>>,
     what: String,
     may_close: bool,
     is_durable: bool,
@@ -200,8 +115,10 @@ impl Writer {
     /// Why something could not be written.
     async fn write(self, open: Open) -> Result<(), Error> {
         let mut target = Some(Target::Closed(open));
-        while let Some((text, bytes)) = self.outbox.next().await {
-            if let Some(open) = target.take_if(|_| bytes > 0) {
+        while let Some((item, bytes)) = self.outbox.next().await {
+            if let Item::Text { text, .. } = item
+                && let Some(open) = target.take()
+            {
                 // A thread that stays in a write keeps nobody: neither this task nor the end of the process waits for it.
                 let written = tokio::task::spawn_blocking(move || write_to(open, &text)).await;
                 match written {
@@ -236,7 +153,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use arrow_array::{Int64Array, RecordBatch};
-    use thalweg_flow::{collect, collect_with_parts};
+    use thalweg_flow::{CyclePart, InputId, Operator, Waker, collect, collect_with_parts};
     use thalweg_types::{DataType, Field, Schema, SeqRange, Seqs};
 
     use super::*;
@@ -362,7 +279,7 @@ mod tests {
         for round in 0..3 {
             give(&mut sink, vec![1, 2]);
             collect(|out| sink.tick(0, out)).unwrap();
-            eventually("the writer", || sink.shared.outbox.is_idle());
+            eventually("the writer", || sink.is_idle());
             assert_eq!(report.is_output_closed(), round > 0);
         }
         collect(|out| sink.finish(out)).unwrap();

@@ -297,16 +297,12 @@ pub(crate) fn may_create(path: &Path) -> std::io::Result<()> {
 /// What a disk said, and what to do about it.
 pub(super) fn failed(action: &str, path: &Path, error: std::io::Error) -> Error {
     let message = format!("{action} {path:?}");
-    let wrapped = match error.kind() {
-        ErrorKind::NotFound => Error::user(message).with_hint("the folder of the file must exist"),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            Error::external(message).with_hint("make room on the disk and start again: nothing is lost")
+    match error.kind() {
+        ErrorKind::NotFound => {
+            Error::user(message).with_hint("the folder of the file must exist").with_source(error)
         }
-        _ => Error::external(message).with_hint(
-            "look for the cause (disk, mount, permissions), then start again: what was committed is kept",
-        ),
-    };
-    wrapped.with_source(error)
+        _ => Error::disk(message, error),
+    }
 }
 
 #[cfg(test)]

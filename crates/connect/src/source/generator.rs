@@ -171,15 +171,7 @@ impl SourcePlugin for GeneratorPlugin {
             base: 0,
             is_draining: false,
         };
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: decoders(generator, &context),
-            schema,
-            ingress: None,
-            address: None,
-            connections: None,
-            replay: Replay::Itself,
-        })
+        Ok(BuiltSource::new(Box::new(source), decoders(generator, &context), schema, Replay::Itself))
     }
 }
 

@@ -304,6 +304,16 @@ impl<T> Intake<T> {
     }
 }
 
+impl Intake<()> {
+    /// [`Intake::poll`] where pieces have no tags.
+    ///
+    /// # Errors
+    /// As [`Handover::take`].
+    pub(crate) fn poll_blocks(&mut self, max_bytes: usize) -> Result<Poll, Error> {
+        self.poll(max_bytes).map(|(poll, _)| poll)
+    }
+}
+
 /// The task on the I/O runtime that fills a handover, from the source's side: told to drain, it takes what has already
 /// arrived and closes the handover; it does not outlive the source.
 pub(crate) struct Filler {

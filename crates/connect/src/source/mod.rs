@@ -31,11 +31,11 @@ pub use journal::{BlockCodec, JournalBlock};
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_flow::{Decoder, TaskFactory};
+use thalweg_flow::{Decoder, Source, TaskFactory};
 use thalweg_types::Error;
 
 use crate::format::RecordFormat;
-use crate::{Mistake, OptionKind, OptionSpec, Options, SourceContext};
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext};
 
 /// What to do where a file is not the one that a job has read before.
 const FILE_CHANGED: &str = "put the file back, or begin anew with another job name or --data-dir";
@@ -80,6 +80,30 @@ fn reader_of(context: &SourceContext) -> Result<Arc<dyn RecordFormat>, Error> {
     let format =
         context.format.as_ref().ok_or_else(|| Error::internal("the source was built without a format"))?;
     format.reader(&context.schema)
+}
+
+/// The bytes that may wait for the job, of a source with [`QUEUE`].
+fn queue_bytes(options: &Options) -> usize {
+    options.size(QUEUE.key).map_or(handover::DEFAULT_QUEUE, |bytes| bytes as usize)
+}
+
+/// Why nothing can listen on an address; `how` is `tcp` or `udp`.
+fn cannot_listen(how: &'static str, address: &str) -> impl Fn(std::io::Error) -> Error {
+    move |error| {
+        Error::external(format!("listen on {how} {address:?}"))
+            .with_hint("choose an address of this machine and a port that nobody else listens on")
+            .with_source(error)
+    }
+}
+
+/// A source of records in a format which can be had once: a journal of the job keeps their blocks.
+fn received(
+    context: SourceContext,
+    format: Arc<dyn RecordFormat>,
+    source: impl Source + 'static,
+) -> BuiltSource {
+    let replay = Replay::Journal(BlockCodec::new(Some(Arc::clone(&format))));
+    BuiltSource::new(Box::new(source), decoders_of(&context, format), context.schema, replay)
 }
 
 /// Decode tasks for a source that reads a format.

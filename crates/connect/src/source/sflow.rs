@@ -64,15 +64,9 @@ impl SourcePlugin for SflowPlugin {
         let source = bound(&context, &settings.agents)?;
         let address = source.address();
         info!(source = %context.name, %address, "listening on udp for sFlow");
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: sflow_decoders(settings),
-            schema: context.schema,
-            ingress: None,
-            address: Some(address),
-            connections: None,
-            replay: Replay::Journal(BlockCodec::new(None)),
-        })
+        let replay = Replay::Journal(BlockCodec::new(None));
+        let built = BuiltSource::new(Box::new(source), sflow_decoders(settings), context.schema, replay);
+        Ok(built.listening(address))
     }
 }
 

@@ -9,9 +9,9 @@ use thalweg_types::{Error, Micros};
 
 use super::cut::{Cutter, QuoteWatch};
 use super::handover::{DEFAULT_QUEUE, Handover, Intake, io_runtime};
-use super::{BlockCodec, decoders_of, reader_of};
+use super::{reader_of, received};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, OptionSpec, Options, SourceContext, SourcePlugin};
 
 /// Bytes read at a time at most.
 const READ: usize = 256 << 10;
@@ -44,16 +44,7 @@ impl SourcePlugin for StdinPlugin {
         let format = reader_of(&context)?;
         let input: Box<dyn Read + Send> = Box::new(std::io::stdin());
         let source = ReaderSource::new(input, Arc::clone(&format), "standard input");
-        let kept = Arc::clone(&format);
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: decoders_of(&context, format),
-            schema: context.schema,
-            ingress: None,
-            address: None,
-            connections: None,
-            replay: Replay::Journal(BlockCodec::new(Some(kept))),
-        })
+        Ok(received(context, format, source))
     }
 }
 
@@ -92,7 +83,7 @@ impl Source for ReaderSource {
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        self.intake.poll(max_bytes).map(|(poll, _)| poll)
+        self.intake.poll_blocks(max_bytes)
     }
 
     fn drain(&mut self) {

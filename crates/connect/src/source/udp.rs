@@ -13,9 +13,9 @@ use tracing::info;
 use super::cut::{Cut, cut_all};
 use super::datagrams::{ALLOW, DatagramSource, Listening, Packing, RECEIVE_BUFFER, SOCKETS, check_datagrams};
 use super::handover::Handover;
-use super::{BlockCodec, LISTEN, QUEUE, decoders_of, reader_of};
+use super::{LISTEN, QUEUE, reader_of, received};
 use crate::format::{RecordFormat, Splitter};
-use crate::{BuiltSource, Mistake, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Mistake, OptionSpec, Options, SourceContext, SourcePlugin};
 
 /// The plug-in.
 pub struct UdpPlugin;
@@ -58,16 +58,7 @@ impl SourcePlugin for UdpPlugin {
         let source = bind(Listening::of("udp", &context.options)?, &format)?;
         let address = source.address();
         info!(source = %context.name, %address, "listening on udp");
-        let kept = Arc::clone(&format);
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: decoders_of(&context, format),
-            schema: context.schema,
-            ingress: None,
-            address: Some(address),
-            connections: None,
-            replay: Replay::Journal(BlockCodec::new(Some(kept))),
-        })
+        Ok(received(context, format, source).listening(address))
     }
 }
 

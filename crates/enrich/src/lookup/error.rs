@@ -3,30 +3,15 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use thalweg_types::{Class, Error, Retry};
+use thalweg_types::{Class, DiskError, Error, Retry};
 
 /// An error of a lookup table or of building one.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {
-    /// `action` is a present-tense verb: `open`, `read`, `write`.
-    #[error("{action} {path:?}")]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: Arc<io::Error>,
-    },
-    /// The disk is full. An older table of the same name is untouched.
-    #[error("no space left for a lookup table: {action} {path:?}")]
-    Full {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: Arc<io::Error>,
-    },
+    #[error(transparent)]
+    Io(DiskError),
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
     Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
     /// Written by a newer build.
@@ -68,21 +53,13 @@ impl fmt::Display for BadLine {
 impl LookupError {
     /// What the disk said of `path`, for `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| {
-            let path = path.to_owned();
-            let is_full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-            let source = Arc::new(source);
-            match is_full {
-                true => LookupError::Full { action, path, source },
-                false => LookupError::Io { action, path, source },
-            }
-        }
+        move |error| LookupError::Io(DiskError::of(action, path)(error))
     }
 
     /// Whose turn it is.
     pub fn class(&self) -> Class {
         match self {
-            LookupError::Io { .. } | LookupError::Full { .. } => Class::External,
+            LookupError::Io(_) => Class::External,
             LookupError::Damaged { .. } => Class::Corrupt,
             LookupError::NewerFormat { .. }
             | LookupError::TooManyBad { .. }
@@ -96,10 +73,10 @@ impl LookupError {
     /// What to do about it, where somebody can.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            LookupError::Full { .. } => Some(
+            LookupError::Io(disk) if disk.is_full() => Some(
                 "make room and build again: a table and its sorted parts take a third of the source's size",
             ),
-            LookupError::Io { .. } => Some("look for the cause: path, disk, mount, permissions"),
+            LookupError::Io(_) => Some("look for the cause: path, disk, mount, permissions"),
             LookupError::Damaged { .. } => {
                 Some("these bytes changed after they were written: check the disk and build the table again")
             }
@@ -128,9 +105,7 @@ impl From<LookupError> for Error {
             converted = converted.with_hint(hint);
         }
         match error {
-            LookupError::Io { source, .. } | LookupError::Full { source, .. } => {
-                converted.with_source(source)
-            }
+            LookupError::Io(disk) => converted.with_source(disk.source),
             _ => converted,
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Scouts {
     decoder: Box<dyn Decoder>,
     /// Those that have not come to their end; `None` before the first new record is wanted.
     left: Option<Vec<Scout>>,
+    /// How many of them are open.
+    open: usize,
 }
 
 struct Scout {
@@ -57,11 +59,7 @@ type Rank = (Micros, usize, PartitionId);
 
 impl Scouts {
     pub(crate) fn new(decoder: Box<dyn Decoder>) -> Self {
-        Self { decoder, left: None }
-    }
-
-    fn open(&self) -> usize {
-        self.left.iter().flatten().filter(|scout| scout.source.is_some()).count()
+        Self { decoder, left: None, open: 0 }
     }
 }
 
@@ -87,16 +85,20 @@ impl Scout {
     }
 
     /// Reads until it has records ahead, or has come to its end; what the source said where it has neither. With `is_brief` it
-    /// is closed again.
+    /// is closed again. `open` counts the scouts that are open.
     fn look(
         &mut self,
+        open: &mut usize,
         decoder: &mut dyn Decoder,
         is_brief: bool,
         block_bytes: usize,
         now: Micros,
     ) -> Result<Option<Poll>, Error> {
         let mut source = match self.source.take() {
-            Some(source) => source,
+            Some(source) => {
+                *open -= 1;
+                source
+            }
             None => (self.reader.open)()?,
         };
         let times = loop {
@@ -108,6 +110,7 @@ impl Scout {
                     return Ok(None);
                 }
                 said => {
+                    *open += 1;
                     self.source = Some(source);
                     return Ok(Some(said));
                 }
@@ -116,6 +119,7 @@ impl Scout {
         if is_brief {
             (self.head, self.newest) = (Head::First(times[0]), Micros::MIN);
         } else {
+            *open += 1;
             (self.head, self.source) = (Head::Times(times, 0), Some(source));
         }
         Ok(None)
@@ -170,20 +174,19 @@ impl Sequencer {
             return Ok(false);
         }
         let Some(scouts) = &mut feed.scouts else { return Ok(false) };
-        let open = scouts.open();
         let scout = scouts.left.iter_mut().flatten().find(|scout| scout.reader.partition == partition);
         let Some(scout) = scout else { return Ok(false) };
         self.asking = Some(index);
         let (block_bytes, now) = (self.options.block_bytes, self.clock.now());
         if matches!(scout.head, Head::First(_)) {
-            if open >= MOST_OPEN {
+            if scouts.open >= MOST_OPEN {
                 return Err(Error::user(format!(
                     "source {:?} has more than {MOST_OPEN} files whose times overlap, and cannot read them by time",
                     feed.name
                 ))
                 .with_hint("put them together, or read them one behind the other: `order: arrival`"));
             }
-            scout.look(&mut *scouts.decoder, false, block_bytes, now)?;
+            scout.look(&mut scouts.open, &mut *scouts.decoder, false, block_bytes, now)?;
         }
         let count = scout.count_before(second, index);
         let block = feed.source.take(partition, count, block_bytes)?;
@@ -214,7 +217,6 @@ impl Sequencer {
         if scouts.left.as_ref().is_some_and(|left| left.iter().all(is_known)) {
             return Ok(true);
         }
-        let mut open = scouts.open();
         let left = match &mut scouts.left {
             Some(left) => left,
             none => {
@@ -228,8 +230,9 @@ impl Sequencer {
                 continue;
             }
             feed.woken.store(false, Ordering::Release);
-            let is_brief = scout.source.is_none() && open >= MOST_KEPT;
-            if let Some(said) = scout.look(&mut *scouts.decoder, is_brief, block_bytes, now)? {
+            let is_brief = scout.source.is_none() && scouts.open >= MOST_KEPT;
+            let decoder = &mut *scouts.decoder;
+            if let Some(said) = scout.look(&mut scouts.open, decoder, is_brief, block_bytes, now)? {
                 feed.state = FeedState::Waiting(match said {
                     Poll::PendingUntil(until) => Some(until),
                     _ => None,
@@ -237,7 +240,6 @@ impl Sequencer {
                 return Ok(false);
             }
             feed.state = FeedState::Ready;
-            open += usize::from(scout.source.is_some());
             if matches!(scout.head, Head::Ended) {
                 feed.source.finished(scout.reader.partition);
                 has_ended = true;

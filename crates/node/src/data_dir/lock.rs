@@ -118,7 +118,7 @@ impl JobLock {
     /// # Errors
     /// Of class user where another process, or another job of this one, has one of them; what the disk says.
     pub(super) fn take(path: &Path) -> Result<Self, Error> {
-        let locking = |error| super::failure(format!("lock job folder {path:?}"), error);
+        let locking = |error| Error::disk(format!("lock job folder {path:?}"), error);
         let (folder, is_of_folder) = match lock_folder(path).map_err(locking)? {
             Locked::Ours(folder) => (folder, true),
             Locked::Taken => return Err(in_use(path)),
@@ -140,7 +140,7 @@ impl JobLock {
     /// part of the job, and may be in another one's folder.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let path = &self.path;
-        let asked = |error| super::failure(format!("look at job folder {path:?}"), error);
+        let asked = |error| Error::disk(format!("look at job folder {path:?}"), error);
         if self.is_of_folder && !is_at(&self.folder, path).map_err(asked)? {
             return Err(Error::external(format!(
                 "job folder {path:?} was moved, removed or replaced by another one while the job ran"
@@ -163,7 +163,7 @@ impl Within {
                 Ok(Locked::Taken) => return Err(in_use(&path)),
                 Ok(Locked::Never) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(super::failure(format!("lock {path:?}"), error)),
+                Err(error) => return Err(Error::disk(format!("lock {path:?}"), error)),
             }
         }
         let log = job.join(COMMIT_LOG);
@@ -178,7 +178,7 @@ impl Within {
 fn lock_commits(path: &Path) -> Result<Option<File>, Error> {
     let open = match File::options().append(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        open => open.map_err(|error| super::failure(format!("open {path:?}"), error))?,
+        open => open.map_err(|error| Error::disk(format!("open {path:?}"), error))?,
     };
     match open.try_lock() {
         Ok(()) => Ok(Some(open)),

@@ -124,7 +124,7 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
 /// Of class corrupt then; what the disk says.
 pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
     let entries = match log::inspect(fs, &folder.order()) {
-        Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => return Ok(()),
         order => order?.next(),
     };
     if entries == LogPosition(0) {
@@ -145,7 +145,7 @@ pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(),
 pub(crate) fn look(fs: &dyn Fs, job: &str, folder: &JobDir) -> Result<Option<CommitRecord>, Error> {
     let path = folder.commit_log();
     let found = match read_commits(fs, &path, record::identity(job)) {
-        Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => return Ok(None),
         found => found?,
     };
     let last = found.records.last().map(|record| CommitRecord::decode(record));
@@ -210,7 +210,7 @@ impl Store {
         match read_commits(fs.as_ref(), &path, record::identity(job)) {
             Ok(found) if found.records.is_empty() => refuse_without_records(fs.as_ref(), folder)?,
             Ok(_) => {}
-            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
         let OpenedCommits { log: commits, last, torn } =
@@ -389,7 +389,7 @@ impl Store {
         let number = self.last.sources.iter().position(|committed| committed.name == source);
         let dir = self.dir.join("order");
         let order = match log::inspect(self.fs.as_ref(), &dir) {
-            Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => return Ok(()),
             order => order?,
         };
         let goes_on = LogPosition(self.last.order);

@@ -44,7 +44,7 @@ impl Looker {
                     error @ (LogError::Damaged { .. } | LogError::NewerFormat { .. }) => {
                         found.damage.push(Damage::of_log(&error, path));
                     }
-                    LogError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+                    LogError::Io(disk) if disk.kind() == ErrorKind::NotFound => {
                         // It is made before the first entry of an order log.
                         if self.fs.list(&JobDir::at(folder).order()).is_ok_and(|names| !names.is_empty()) {
                             found.misfit(
@@ -87,7 +87,7 @@ impl Looker {
     fn read_commits(&self, path: &Path, job: &str) -> Result<CommitSummary, LogError> {
         // Damage is a finding here, to be seen twice; what the disk says is an error.
         let look = || match read_commits(self.fs.as_ref(), path, record::identity(job)) {
-            Err(error @ LogError::Io { .. }) => Err(error),
+            Err(error @ LogError::Io(_)) => Err(error),
             read => Ok(read),
         };
         steady(look, |read| read.as_ref().err().map(ToString::to_string))?

@@ -189,7 +189,7 @@ impl Files {
 
     /// Remembers a failure after which nobody knows what is on the disk, or which left a slice half applied.
     fn note<T>(state: &mut State, result: Result<T, StateError>) -> Result<T, StateError> {
-        if let Err(error @ (StateError::Io { .. } | StateError::Full { .. })) = &result {
+        if let Err(error @ StateError::Io(_)) = &result {
             state.poison = Some(error.to_string());
         }
         result

@@ -45,7 +45,7 @@ impl Health {
         let result = act();
         if let Err(error) = &result {
             let state = match error {
-                StateError::Full { action: "publish", .. } => READS_GO_ON,
+                StateError::Io(disk) if disk.is_full() && disk.action == "publish" => READS_GO_ON,
                 error if error.leaves_doubt() => STOPPED,
                 _ => WELL,
             };

@@ -130,7 +130,7 @@ fn the_error_of_a_sync_beside_the_work_is_final() {
     // Also where a lack of space is the reason, after which other calls may be repeated.
     let error = world.prepare(Err(io::ErrorKind::StorageFull.into())).unwrap_err();
     assert!(
-        matches!(&error, StateError::Full { action: "sync", path, .. } if path.ends_with("segment-00000000000000000001.ths")),
+        matches!(&error, StateError::Io(disk) if disk.is_full() && disk.action == "sync" && disk.path.ends_with("segment-00000000000000000001.ths")),
         "{error}"
     );
     assert!(matches!(world.write(3, 1), Err(StateError::Poisoned { .. })));
@@ -154,7 +154,7 @@ fn a_write_that_found_the_disk_full_after_it_had_begun_is_done_again() {
     let mut world = World::new();
     world.fs.layer().room.store(5 * MIB as u64, Ordering::Relaxed);
     let error = world.write(1, 6 * MIB).unwrap_err();
-    assert!(matches!(error, StateError::Full { action: "write", .. }), "{error}");
+    assert!(matches!(&error, StateError::Io(disk) if disk.is_full() && disk.action == "write"), "{error}");
     world.begun.recv_timeout(LONG).expect("the disk has begun with what was written");
     world.fs.layer().room.store(u64::MAX, Ordering::Relaxed);
     // As many as there can be: one for each 4 MiB, and that of all.

@@ -24,6 +24,7 @@ pub use faulty::{Fault, FaultKind, Faults, FaultyFs};
 pub use layered::{Layer, Layered};
 pub use mem::MemFs;
 pub use real::{RealFs, failed_sync, note_sync};
+pub use thalweg_types::is_disk_full as is_full;
 
 /// How [`Fs::open`] treats a name that exists or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,6 @@ pub enum OpenMode {
     CreateNew,
     /// For reading and writing; created, or emptied where it exists.
     Create,
-}
-
-/// Whether there is no room: the disk is full, or what its owner may have of it.
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A tree of files.

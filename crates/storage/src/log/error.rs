@@ -2,9 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use thalweg_types::{Class, Error, Retry};
+use thalweg_types::{Class, DiskError, Error, Retry};
 
 use super::{LogPosition, MAX_RECORD};
 
@@ -12,14 +11,8 @@ use super::{LogPosition, MAX_RECORD};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// `action` is a present-tense verb: `write`, `sync`, `open`.
-    #[error("{action} {path:?}")]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: Arc<io::Error>,
-    },
+    #[error(transparent)]
+    Io(DiskError),
     /// Nothing of what was to be written can be seen; it is kept, and a later call tries again.
     #[error("disk full at {path:?}: {wanted} bytes more are needed")]
     Full { path: PathBuf, wanted: u64 },
@@ -42,15 +35,15 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// What the disk said of `path`, for `map_err`. `action` as in [`LogError::Io`].
+    /// What the disk said of `path`, for `map_err`. `action` as in [`DiskError`].
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| LogError::Io { action, path: path.to_owned(), source: Arc::new(source) }
+        move |error| LogError::Io(DiskError::of(action, path)(error))
     }
 
     /// Whose turn it is.
     pub fn class(&self) -> Class {
         match self {
-            LogError::Io { .. } | LogError::Full { .. } | LogError::Poisoned { .. } => Class::External,
+            LogError::Io(_) | LogError::Full { .. } | LogError::Poisoned { .. } => Class::External,
             LogError::Damaged { .. } => Class::Corrupt,
             LogError::NewerFormat { .. } | LogError::TooLarge { .. } => Class::User,
             LogError::Missing { .. } | LogError::Name { .. } | LogError::Closed { .. } => Class::Internal,
@@ -60,7 +53,8 @@ impl LogError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            LogError::Io { .. } | LogError::Poisoned { .. } => {
+            LogError::Io(disk) => disk.hint(),
+            LogError::Poisoned { .. } => {
                 "look for the cause (disk, mount, permissions), then restart: opening the log finds what is durable"
             }
             LogError::Full { .. } => "free space on this disk or lower the retention, then go on or restart",
@@ -80,16 +74,18 @@ impl From<LogError> for Error {
     /// A failed write or sync is not to be repeated on the same log: whether its bytes arrived is open.
     fn from(error: LogError) -> Self {
         let retry = match error {
-            LogError::Io { .. } | LogError::Poisoned { .. } => Retry::OutcomeUnknown,
+            LogError::Io(_) | LogError::Poisoned { .. } => Retry::OutcomeUnknown,
             LogError::Full { .. } => Retry::WithBackoff,
             _ => Retry::Never,
         };
-        let converted =
-            Error::new(error.class(), error.to_string()).with_retry(retry).with_hint(error.hint());
-        match error {
-            LogError::Io { source, .. } => converted.with_source(source),
-            LogError::Full { .. } => converted.with_source(io::Error::from(io::ErrorKind::StorageFull)),
-            _ => converted,
-        }
+        let (class, hint, message) = (error.class(), error.hint(), error.to_string());
+        let converted = match error {
+            LogError::Io(disk) => disk.into(),
+            LogError::Full { .. } => {
+                Error::new(class, message).with_source(io::Error::from(io::ErrorKind::StorageFull))
+            }
+            _ => Error::new(class, message),
+        };
+        converted.with_retry(retry).with_hint(hint)
     }
 }

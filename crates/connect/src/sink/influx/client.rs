@@ -7,6 +7,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{StatusCode, Url, redirect};
 use thalweg_types::Error;
 
+use super::super::delivery::Recipient;
 use super::super::retry::{Trouble, duration};
 use crate::Options;
 use crate::format::shorten;
@@ -122,7 +123,7 @@ impl Client {
     }
 
     /// Writes points, each on a line.
-    pub(super) async fn write(&self, points: Bytes) -> Result<(), Trouble> {
+    async fn write(&self, points: Bytes) -> Result<(), Trouble> {
         let request = self
             .http
             .post(self.target.url.clone())
@@ -216,5 +217,15 @@ impl Client {
                 )
             }
         }
+    }
+}
+
+impl Recipient for Client {
+    async fn take(&mut self, texts: &[Bytes]) -> Result<(), Trouble> {
+        let points = match texts {
+            [points] => points.clone(),
+            texts => texts.concat().into(),
+        };
+        self.write(points).await
     }
 }

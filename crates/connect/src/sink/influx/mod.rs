@@ -8,27 +8,24 @@
 //! `/api/v2/write`. A database that refuses what it is sent (400) stops the job, with what it said.
 //! NaN and the infinities are left out, as these databases have none.
 //!
-//! Not here: how points are written (`format::line_protocol`), how requests are made (`client`) and repeated (`sender`).
+//! Not here: how points are written (`format::line_protocol`), how requests are made (`client`) and repeated (`super::delivery`).
 
 mod client;
-mod sender;
 
 use std::sync::Arc;
 
-use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory, Waker};
-use thalweg_types::{Batch, Error, Micros, Schema};
+use thalweg_flow::{Operator, Output, TaskFactory};
+use thalweg_types::{Batch, Error, Schema};
 
 use self::client::{Client, Target};
-use self::sender::{Points, deliver};
+use super::delivery::by_load;
 use super::only_task;
-use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
+use super::outbox::{Outbox, QUEUE, queue_bytes, size};
+use super::outbox_sink::{Dialect, OutboxSink, Settlement};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
 use super::unwritable::Refusals;
 use crate::format::line_protocol::{LineEncoder, MEASUREMENT, NonFinite, PRECISION, TAGS, TIMESTAMP};
-use crate::{FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport};
-
-/// Bytes that gather in the operator while something is under way.
-const GATHER: usize = 64 << 10;
+use crate::{FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin};
 
 const TIMEOUT: OptionSpec = OptionSpec {
     key: "timeout",
@@ -127,7 +124,7 @@ impl SinkPlugin for InfluxPlugin {
         let target = target(&context)?;
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
-            Ok(Box::new(InfluxSink::new(&context, target.clone())?))
+            Ok(Box::new(Points::sink(&context, target.clone())?))
         }))
     }
 }
@@ -139,66 +136,33 @@ fn target(context: &SinkContext) -> Result<Target, Error> {
     Target::new(&context.options).map_err(named)
 }
 
-/// What the operator and the parts of its cycles share.
-struct Shared {
-    outbox: Arc<Outbox<Points>>,
-    _courier: Courier,
-}
-
-struct InfluxSink {
-    name: Arc<str>,
+struct Points {
+    sink: Arc<str>,
     encoder: LineEncoder,
     refusals: Refusals,
-    gathered: Vec<u8>,
-    records: u64,
-    shared: Arc<Shared>,
-    report: SinkReport,
-    is_durable: bool,
     has_warned: bool,
 }
 
-impl InfluxSink {
-    fn new(context: &SinkContext, target: Target) -> Result<Self, Error> {
+impl Points {
+    fn sink(context: &SinkContext, target: Target) -> Result<OutboxSink<Self>, Error> {
         let outbox = Arc::new(Outbox::new(queue_bytes(&context.options)));
+        let retry = Retry::of(context, &outbox);
         let batch = size(&context.options, BATCH.key, 1 << 20);
-        // The name spreads the waits of the sinks of a job, the address of the outbox those of processes.
-        let seed = thalweg_types::hash_bytes(context.name.as_bytes()) ^ Arc::as_ptr(&outbox).addr() as u64;
-        let retry = Retry::new(&context.name, &context.options, seed);
-        let client = Client::new(target)?;
-        let courier = Courier::start(
-            &outbox,
-            deliver(Arc::clone(&outbox), client, retry, batch, context.report.clone()),
-        )?;
-        Ok(Self {
-            name: Arc::clone(&context.name),
+        let deliver = by_load(Arc::clone(&outbox), Client::new(target)?, retry, batch);
+        let points = Self {
+            sink: Arc::clone(&context.name),
             encoder: LineEncoder::new(&context.schema, &context.options, NonFinite::LeftOut)?,
             refusals: Refusals::new(&context.schema),
-            gathered: Vec::new(),
-            records: 0,
-            shared: Arc::new(Shared { outbox, _courier: courier }),
-            report: context.report.clone(),
-            is_durable: context.durable.is_some(),
             has_warned: false,
-        })
-    }
-
-    fn hand_over(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        // What has failed is about points that were handed over before.
-        out.working_on_no_record();
-        if self.gathered.is_empty() {
-            return self.shared.outbox.check();
-        }
-        let text = std::mem::take(&mut self.gathered);
-        let bytes = text.len();
-        let points = Points { text: text.into(), records: std::mem::take(&mut self.records) };
-        self.shared.outbox.push(points, bytes).map(|_| ())
+        };
+        OutboxSink::start(context, points, Vec::new(), outbox, deliver)
     }
 
     fn warn(&mut self) {
         let numbers = self.encoder.left_out();
         if numbers > 0 {
             tracing::warn!(
-                sink = &*self.name,
+                sink = &*self.sink,
                 numbers,
                 "left out NaN and infinities, which the database has not"
             );
@@ -206,76 +170,27 @@ impl InfluxSink {
     }
 }
 
-impl Operator for InfluxSink {
-    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let written = self.refusals.encode(&batch, &mut self.encoder, &mut self.gathered, out);
-        self.records += written;
-        self.report.add_records(written);
-        if self.gathered.len() >= GATHER { self.hand_over(out) } else { Ok(()) }
+impl Dialect for Points {
+    const GATHER: usize = 64 << 10;
+    const WHEN_IDLE: bool = true;
+
+    fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
+        Ok(self.refusals.encode(batch, &mut self.encoder, text, out))
     }
 
-    fn complete(&mut self, _: thalweg_types::SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
-        // While a request is under way points gather, so that the next takes more of them.
-        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over(out) } else { Ok(()) }
-    }
-
-    fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {
+    fn tick(&mut self) {
         if !self.has_warned && self.encoder.left_out() > 0 {
             self.has_warned = true;
             self.warn();
         }
-        self.hand_over(out)
     }
 
-    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)?;
-        if self.is_durable {
-            let number = self.shared.outbox.push(Points::default(), 0)?;
-            out.hand_over(cycle, Box::new(InfluxPart { shared: Arc::clone(&self.shared), number }));
-        }
-        Ok(())
+    fn end_cycle(&mut self, _: u64) -> Box<dyn Settlement> {
+        Box::new(Vec::new())
     }
 
-    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)?;
+    fn finish(&mut self) -> Result<(), Error> {
         self.warn();
-        self.shared.outbox.close();
         Ok(())
-    }
-
-    fn takes_part(&self) -> bool {
-        self.is_durable
-    }
-
-    fn is_ready(&mut self, waker: &Waker) -> bool {
-        self.shared.outbox.has_room(waker)
-    }
-
-    fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
-        self.shared.outbox.is_drained(waker)
-    }
-
-    fn state_bytes(&self) -> usize {
-        self.gathered.capacity() + self.shared.outbox.bytes()
-    }
-}
-
-impl Drop for InfluxSink {
-    /// Who still waits for something, a part of a cycle, waits for nothing any more.
-    fn drop(&mut self) {
-        self.shared.outbox.fail(stopped());
-    }
-}
-
-/// A cycle is durable once everything before its marker has been taken.
-struct InfluxPart {
-    shared: Arc<Shared>,
-    number: u64,
-}
-
-impl CyclePart for InfluxPart {
-    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
-        self.shared.outbox.wait_for(self.number)?;
-        Ok(Vec::new())
     }
 }

@@ -26,22 +26,19 @@ mod writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use thalweg_flow::{CyclePart, InputId, Operator, Output, TaskFactory, Waker};
-use thalweg_types::{Batch, Error, Micros, Schema, SeqRange};
+use thalweg_flow::{Operator, Output, TaskFactory};
+use thalweg_types::{Batch, Error, Schema};
 use tokio::sync::watch;
 
 use self::pace::{Ask, Pace};
 use self::row::RowEncoder;
 use self::session::Target;
-use self::writer::Writer;
+use self::writer::Connection;
 use super::only_task;
-use super::outbox::{Courier, Outbox, QUEUE, queue_bytes, size, stopped};
+use super::outbox::{Outbox, QUEUE, queue_bytes, size};
+use super::outbox_sink::{Dialect, OutboxSink, Settlement};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
-use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin, SinkReport};
-
-/// Bytes that gather in the operator while something is under way.
-const GATHER: usize = 64 << 10;
+use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin};
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -136,7 +133,7 @@ impl SinkPlugin for PostgresPlugin {
         let target = target(&context)?;
         Ok(Box::new(move |info| {
             only_task(&context, info)?;
-            Ok(Box::new(PostgresSink::new(&context, target.clone())?))
+            Ok(Box::new(Rows::sink(&context, target.clone())?))
         }))
     }
 }
@@ -148,170 +145,106 @@ fn target(context: &SinkContext) -> Result<Target, Error> {
     Target::new(context, &columns).map_err(named)
 }
 
-/// What is handed over to the I/O runtime.
-enum Item {
-    Rows {
-        text: Bytes,
-        rows: u64,
-    },
-    /// The end of a cycle.
-    Marker(u64),
-}
-
-/// What the operator, the parts of its cycles and the writer's task have in common.
-struct Shared {
-    outbox: Arc<Outbox<Item>>,
-    /// The last cycle that may be committed.
-    may_commit: watch::Sender<u64>,
-    /// The last cycle with rows that was; release where it is written, acquire where it is read.
-    committed: Arc<AtomicU64>,
-    _courier: Courier,
-}
-
-struct PostgresSink {
+struct Rows {
     encoder: RowEncoder,
-    gathered: Vec<u8>,
-    rows: u64,
-    shared: Arc<Shared>,
-    report: SinkReport,
     /// `None` in a job that does not outlive its process, which keeps no cycles.
     pace: Option<Pace>,
-    /// Rows stand behind the last marker.
+    /// Rows came after the last marker.
     is_open: bool,
+    may_commit: Arc<watch::Sender<u64>>,
+    /// As in [`Settled`].
+    committed: Arc<AtomicU64>,
 }
 
-impl PostgresSink {
-    fn new(context: &SinkContext, target: Target) -> Result<Self, Error> {
+impl Rows {
+    fn sink(context: &SinkContext, target: Target) -> Result<OutboxSink<Self>, Error> {
         let options = &context.options;
         let outbox = Arc::new(Outbox::new(queue_bytes(options)));
+        let retry = Retry::of(context, &outbox);
+        let start = context.durable.as_ref().map(writer::Start::of).transpose()?;
+        let cycle_bytes = size(options, "cycle_bytes", 64 << 20);
         let committed = Arc::new(AtomicU64::new(0));
         let (may_commit, may) = watch::channel(0);
-        // The name spreads the waits of the sinks of a job, the address of the outbox those of processes.
-        let seed = thalweg_types::hash_bytes(context.name.as_bytes()) ^ Arc::as_ptr(&outbox).addr() as u64;
-        let cycle_bytes = size(options, "cycle_bytes", 64 << 20);
-        let writer = Writer::new(writer::Settings {
-            outbox: Arc::clone(&outbox),
-            target,
-            retry: Retry::new(&context.name, options, seed),
-            report: context.report.clone(),
-            cycle_bytes,
-            may_commit: may,
-            committed: Arc::clone(&committed),
-        });
-        let courier = match &context.durable {
-            Some(resume) => Courier::start(&outbox, writer.by_cycle(writer::Start::of(resume)?))?,
-            None => Courier::start(&outbox, writer.by_flush())?,
-        };
-        Ok(Self {
+        let rows = Self {
             encoder: RowEncoder::new(&context.schema)?,
-            gathered: Vec::new(),
-            rows: 0,
-            shared: Arc::new(Shared { outbox, may_commit, committed, _courier: courier }),
-            report: context.report.clone(),
-            pace: context.durable.as_ref().map(|_| Pace::new(cycle_bytes)),
+            pace: start.as_ref().map(|_| Pace::new(cycle_bytes)),
             is_open: false,
-        })
-    }
-
-    fn hand_over(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        // What has failed is about rows that were handed over before.
-        out.working_on_no_record();
-        if self.gathered.is_empty() {
-            return self.shared.outbox.check();
-        }
-        let text = Bytes::from(std::mem::take(&mut self.gathered));
-        let bytes = text.len();
-        self.shared.outbox.push(Item::Rows { text, rows: std::mem::take(&mut self.rows) }, bytes).map(|_| ())
+            may_commit: Arc::new(may_commit),
+            committed: Arc::clone(&committed),
+        };
+        let held = Arc::clone(&outbox);
+        let deliver = async move {
+            let connection = Connection::new(target);
+            match start {
+                Some(start) => {
+                    let cycles = writer::Cycles { cycle_bytes, may_commit: may, committed };
+                    writer::by_cycle(held, connection, retry, cycles, start).await
+                }
+                None => writer::by_flush(held, connection, retry).await,
+            }
+        };
+        OutboxSink::start(context, rows, Vec::new(), outbox, deliver)
     }
 }
 
-impl Operator for PostgresSink {
-    fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let before = self.gathered.len();
-        self.encoder.encode(&batch, &mut self.gathered).map_err(|refused| {
+impl Dialect for Rows {
+    const GATHER: usize = 64 << 10;
+    const WHEN_IDLE: bool = true;
+
+    fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
+        let before = text.len();
+        self.encoder.encode(batch, text).map_err(|refused| {
             out.working_on(batch.seq(refused.row));
             refused.error
         })?;
         if let Some(pace) = &mut self.pace {
-            pace.add(self.gathered.len() - before);
+            pace.add(text.len() - before);
         }
-        self.rows += batch.len() as u64;
         self.is_open = true;
-        self.report.add_records(batch.len() as u64);
-        if self.gathered.len() >= GATHER { self.hand_over(out) } else { Ok(()) }
+        Ok(batch.len() as u64)
     }
 
-    fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
+    fn complete(&mut self, out: &mut Output<'_>) {
         match self.pace.as_mut().and_then(Pace::ask) {
             Some(Ask::EndOfCycle) => out.hasten_cycle(),
             Some(Ask::Hold) => out.hold_sources(),
             None => {}
         }
-        // While something is under way rows gather, so that the next transaction or message takes more of them.
-        if !self.gathered.is_empty() && self.shared.outbox.is_idle() { self.hand_over(out) } else { Ok(()) }
     }
 
-    fn tick(&mut self, _: Micros, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)
-    }
-
-    fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)?;
+    fn end_cycle(&mut self, cycle: u64) -> Box<dyn Settlement> {
         self.is_open = false;
         if let Some(pace) = &mut self.pace {
             pace.begin_cycle();
-            let number = self.shared.outbox.push(Item::Marker(cycle), 0)?;
-            out.hand_over(cycle, Box::new(PostgresPart { shared: Arc::clone(&self.shared), cycle, number }));
         }
-        Ok(())
+        let (may_commit, committed) = (Arc::clone(&self.may_commit), Arc::clone(&self.committed));
+        Box::new(Settled { cycle, may_commit, committed })
     }
 
-    fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        self.hand_over(out)?;
-        if self.takes_part() && self.is_open {
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.pace.is_some() && self.is_open {
             return Err(Error::internal("records came behind the last cycle, so no commit would have them"));
         }
-        self.shared.outbox.close();
         Ok(())
     }
-
-    fn takes_part(&self) -> bool {
-        self.pace.is_some()
-    }
-
-    fn is_ready(&mut self, waker: &Waker) -> bool {
-        self.shared.outbox.has_room(waker)
-    }
-
-    fn is_drained(&mut self, waker: &Waker) -> Result<bool, Error> {
-        self.shared.outbox.is_drained(waker)
-    }
-
-    fn state_bytes(&self) -> usize {
-        self.gathered.capacity() + self.shared.outbox.bytes()
-    }
 }
 
-impl Drop for PostgresSink {
-    /// Who still waits for something, a part of a cycle, waits for nothing any more.
-    fn drop(&mut self) {
-        self.shared.outbox.fail(stopped());
-    }
-}
-
-/// Commits the transaction of its cycle, and waits for that.
-struct PostgresPart {
-    shared: Arc<Shared>,
+/// Has the transaction of its cycle committed.
+struct Settled {
     cycle: u64,
-    /// Of the cycle's marker in the outbox.
-    number: u64,
+    /// The last cycle that may be committed.
+    may_commit: Arc<watch::Sender<u64>>,
+    /// The last cycle with rows that was; release where it is written, acquire where it is read.
+    committed: Arc<AtomicU64>,
 }
 
-impl CyclePart for PostgresPart {
-    /// The position is the last cycle that has rows in the table (8 bytes, little-endian).
-    fn prepare(&mut self) -> Result<Vec<u8>, Error> {
-        self.shared.may_commit.send_modify(|may| *may = self.cycle.max(*may));
-        self.shared.outbox.wait_for(self.number)?;
-        Ok(self.shared.committed.load(Ordering::Acquire).to_le_bytes().to_vec())
+impl Settlement for Settled {
+    fn begin(&mut self) {
+        self.may_commit.send_modify(|may| *may = self.cycle.max(*may));
+    }
+
+    /// The last cycle that has rows in the table (8 bytes, little-endian).
+    fn position(&mut self) -> Vec<u8> {
+        self.committed.load(Ordering::Acquire).to_le_bytes().to_vec()
     }
 }

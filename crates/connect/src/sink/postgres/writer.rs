@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use thalweg_types::{Error, format_size};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::super::outbox::Outbox;
+use super::super::delivery::{Item, Recipient, by_load};
+use super::super::outbox::{Outbox, stopped};
 use super::super::retry::{Retry, Trouble};
-use super::Item;
 use super::session::{Session, Target};
-use crate::{SinkReport, SinkResume};
+use crate::SinkResume;
 
 /// Rows that leave in one transaction at most, in a job that does not outlive its process.
 const FLUSH: usize = 8 << 20;
 
-pub(super) struct Settings {
-    pub(super) outbox: Arc<Outbox<Item>>,
-    pub(super) target: Target,
-    pub(super) retry: Retry,
-    pub(super) report: SinkReport,
+/// What the task and the parts of its cycles have in common.
+pub(super) struct Cycles {
+    /// Bytes of rows that may be kept of one cycle.
     pub(super) cycle_bytes: usize,
+    /// The last cycle that may be committed.
     pub(super) may_commit: watch::Receiver<u64>,
+    /// The last cycle with rows in the table.
     pub(super) committed: Arc<AtomicU64>,
 }
 
@@ -79,109 +79,102 @@ impl Cycle {
     }
 }
 
-pub(super) struct Writer {
-    settings: Settings,
+/// The database, with a connection once there is one.
+pub(super) struct Connection {
+    target: Target,
     session: Option<Session>,
-    /// The last cycle with rows in the database, as far as is known.
-    table: u64,
 }
 
-impl Writer {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, session: None, table: 0 }
+impl Connection {
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, session: None }
     }
 
-    /// A transaction for whatever has gathered.
-    ///
-    /// # Errors
-    /// What will not pass.
-    pub(super) async fn by_flush(mut self) -> Result<(), Error> {
-        while let Err(trouble) = self.find_table().await {
-            self.wait(trouble, 0).await?;
+    async fn session(&mut self) -> Result<&mut Session, Trouble> {
+        match &mut self.session {
+            Some(session) => Ok(session),
+            none => Ok(none.insert(Session::open(&self.target).await?)),
         }
-        let outbox = Arc::clone(&self.settings.outbox);
-        while let Some((first, bytes)) = outbox.next().await {
-            let (mut items, mut all_bytes, mut all_rows) = (1, bytes, 0);
-            let mut texts = Vec::new();
-            let mut take = |item: Item| {
-                if let Item::Rows { text, rows } = item {
-                    texts.push(text);
-                    all_rows += rows;
-                }
-            };
-            take(first);
-            while let Some((next, bytes)) = outbox.next_within(FLUSH.saturating_sub(all_bytes)) {
-                (items, all_bytes) = (items + 1, all_bytes + bytes);
-                take(next);
-            }
-            while let Err(trouble) = self.write(&texts).await {
-                self.wait(trouble, all_rows).await?;
-            }
-            self.settings.report.add_bytes(all_bytes as u64);
-            drop(texts);
-            outbox.release(items, all_bytes);
-            outbox.deliver(items);
-        }
-        self.settings.retry.finished(self.settings.report.repeated());
-        Ok(())
     }
 
     async fn find_table(&mut self) -> Result<(), Trouble> {
-        self.connected().await?.find_table().await
+        self.session().await?.find_table().await
     }
 
     async fn write(&mut self, texts: &[Bytes]) -> Result<(), Trouble> {
-        let session = self.connected().await?;
+        let session = self.session().await?;
         session.begin().await?;
         for text in texts {
             session.copy(text.clone()).await?;
         }
         session.finish_copy().await?;
-        session.commit().await?;
-        self.settings.retry.succeeded(Instant::now());
-        Ok(())
+        session.commit().await
     }
 
-    async fn connected(&mut self) -> Result<&mut Session, Trouble> {
-        match &mut self.session {
-            Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(&self.settings.target).await?)),
-        }
-    }
-
-    /// Waits until it makes sense to try again, on a new connection; `rows` may be there twice then.
-    ///
-    /// # Errors
-    /// What will not pass.
-    async fn wait(&mut self, trouble: Trouble, rows: u64) -> Result<(), Error> {
+    /// As [`Retry::wait`]; what is next is tried on a new connection.
+    async fn wait(&mut self, retry: &mut Retry, trouble: Trouble) -> Result<(), Error> {
         self.session = None;
-        match trouble {
-            Trouble::Lasting(error) => Err(error),
-            Trouble::Passing { error, unknown, wait } => {
-                let wait = self.settings.retry.failed(Instant::now(), error, wait)?;
-                if unknown {
-                    self.settings.report.add_repeated(rows);
-                }
-                sleep(wait).await;
-                Ok(())
-            }
-        }
+        retry.wait(trouble, 0).await
     }
+}
 
-    /// A transaction for each cycle.
-    ///
-    /// # Errors
-    /// What will not pass; a database that does not go with the job; a cycle that is too large.
-    pub(super) async fn by_cycle(mut self, start: Start) -> Result<(), Error> {
-        while let Err(trouble) = self.look_up(&start).await {
-            self.wait(trouble, 0).await?;
+impl Recipient for Connection {
+    async fn take(&mut self, texts: &[Bytes]) -> Result<(), Trouble> {
+        let written = self.write(texts).await;
+        if written.is_err() {
+            self.session = None;
         }
-        self.settings.committed.store(self.table, Ordering::Release);
-        let outbox = Arc::clone(&self.settings.outbox);
+        written
+    }
+}
+
+/// A transaction for whatever has gathered.
+///
+/// # Errors
+/// What will not pass.
+pub(super) async fn by_flush(
+    outbox: Arc<Outbox<Item>>,
+    mut connection: Connection,
+    mut retry: Retry,
+) -> Result<(), Error> {
+    while let Err(trouble) = connection.find_table().await {
+        connection.wait(&mut retry, trouble).await?;
+    }
+    by_load(outbox, connection, retry, FLUSH).await
+}
+
+/// A transaction for each cycle.
+///
+/// # Errors
+/// What will not pass; a database that does not go with the job; a cycle that is too large.
+pub(super) async fn by_cycle(
+    outbox: Arc<Outbox<Item>>,
+    connection: Connection,
+    retry: Retry,
+    cycles: Cycles,
+    start: Start,
+) -> Result<(), Error> {
+    Writer { connection, retry, cycles, table: 0 }.run(&outbox, start).await
+}
+
+struct Writer {
+    connection: Connection,
+    retry: Retry,
+    cycles: Cycles,
+    /// The last cycle with rows in the database, as far as is known.
+    table: u64,
+}
+
+impl Writer {
+    async fn run(mut self, outbox: &Outbox<Item>, start: Start) -> Result<(), Error> {
+        while let Err(trouble) = self.look_up(&start).await {
+            self.connection.wait(&mut self.retry, trouble).await?;
+        }
+        self.cycles.committed.store(self.table, Ordering::Release);
         let mut cycle = Cycle::new(start.job + 1, true);
         while let Some((item, bytes)) = outbox.next().await {
             match item {
-                Item::Rows { text, .. } => {
+                Item::Text { text, .. } => {
                     cycle.kept.push(text);
                     cycle.bytes += bytes;
                     outbox.release(1, bytes);
@@ -198,8 +191,10 @@ impl Writer {
                             "expected the end of cycle {expected}, got {number}"
                         )));
                     }
-                    // Who holds the sender is gone only where this task ends, too.
-                    let _ = self.settings.may_commit.wait_for(|may| *may >= number).await;
+                    if self.cycles.may_commit.wait_for(|may| *may >= number).await.is_err() {
+                        // Nobody is left who could say that the job commits the cycle.
+                        return Err(stopped());
+                    }
                     while let Err(trouble) = self.commit(&mut cycle).await {
                         self.abandon(&mut cycle, trouble).await?;
                     }
@@ -214,15 +209,15 @@ impl Writer {
 
     /// Reads where the database stands, and whether that goes with the job.
     async fn look_up(&mut self, start: &Start) -> Result<(), Trouble> {
-        let session = self.connected().await?;
+        let session = self.connection.session().await?;
         session.find_table().await?;
         session.make_cycles().await?;
         session.begin().await?;
         let table = session.lock_cycle().await?;
         session.roll_back().await?;
-        self.settings.retry.succeeded(Instant::now());
+        self.retry.succeeded(Instant::now());
         self.table = table;
-        let place = &self.settings.target;
+        let place = &self.connection.target;
         if table < start.table {
             return Err(Trouble::Lasting(place.mismatch(
                 &format!("has cycle {table} of it, and cycle {} has been written", start.table),
@@ -241,10 +236,10 @@ impl Writer {
     }
 
     fn check_size(&self, cycle: &Cycle) -> Result<(), Error> {
-        if cycle.is_there || cycle.bytes <= self.settings.cycle_bytes {
+        if cycle.is_there || cycle.bytes <= self.cycles.cycle_bytes {
             return Ok(());
         }
-        let limit = format_size(self.settings.cycle_bytes as u64);
+        let limit = format_size(self.cycles.cycle_bytes as u64);
         Err(Error::user(format!("cycle {} has more rows than fit into cycle_bytes: {limit}", cycle.number))
             .with_hint("end cycles earlier, by cycle: { every: … } or { bytes: … }, or raise cycle_bytes of the sink"))
     }
@@ -256,7 +251,7 @@ impl Writer {
             return Ok(());
         }
         let table = self.table;
-        let session = self.connected().await?;
+        let session = self.connection.session().await?;
         if !cycle.has_begun {
             session.begin().await?;
             let there = session.lock_cycle().await?;
@@ -264,13 +259,13 @@ impl Writer {
                 session.roll_back().await?;
                 (cycle.is_there, self.table) = (true, there);
                 cycle.kept.clear();
-                self.settings.retry.succeeded(Instant::now());
+                self.retry.succeeded(Instant::now());
                 return Ok(());
             }
             if there != table {
                 let what = format!("had cycle {table} of it, and now has cycle {there}");
                 return Err(Trouble::Lasting(
-                    self.settings
+                    self.connection
                         .target
                         .mismatch(&what, "two processes write as one job, or someone changed the table"),
                 ));
@@ -281,7 +276,7 @@ impl Writer {
             session.copy(cycle.kept[cycle.streamed].clone()).await?;
             cycle.streamed += 1;
         }
-        self.settings.retry.succeeded(Instant::now());
+        self.retry.succeeded(Instant::now());
         Ok(())
     }
 
@@ -292,16 +287,16 @@ impl Writer {
         }
         self.stream(cycle).await?;
         if !cycle.is_there {
-            let session = self.connected().await?;
+            let session = self.connection.session().await?;
             session.finish_copy().await?;
             session.write_cycle(cycle.number).await?;
             cycle.is_in_doubt = true;
             session.commit().await?;
-            self.settings.retry.succeeded(Instant::now());
-            self.settings.report.add_bytes(cycle.bytes as u64);
+            self.retry.succeeded(Instant::now());
+            self.retry.report().add_bytes(cycle.bytes as u64);
         }
         self.table = cycle.number;
-        self.settings.committed.store(cycle.number, Ordering::Release);
+        self.cycles.committed.store(cycle.number, Ordering::Release);
         Ok(())
     }
 
@@ -309,6 +304,6 @@ impl Writer {
     async fn abandon(&mut self, cycle: &mut Cycle, trouble: Trouble) -> Result<(), Error> {
         (cycle.has_begun, cycle.streamed) = (false, 0);
         // The cycle table says whether it was committed, so nothing is there twice.
-        self.wait(trouble, 0).await
+        self.connection.wait(&mut self.retry, trouble).await
     }
 }

@@ -23,9 +23,9 @@ use tracing::{info, warn};
 
 pub(crate) use self::counters::Counters;
 use self::receiver::{Receiver, open_sockets};
-use super::check_listen;
 use super::cut::Cut;
-use super::handover::{DEFAULT_QUEUE, Handover, Intake};
+use super::handover::{Handover, Intake};
+use super::{cannot_listen, check_listen, queue_bytes};
 use crate::sflow::agents::Agents;
 use crate::{Mistake, OptionKind, OptionSpec, Options};
 
@@ -98,7 +98,7 @@ impl Listening {
             address: options.text("listen").unwrap_or_default().to_owned(),
             sockets: options.integer("sockets").map_or(1, |count| count as usize),
             receive_buffer: options.size("receive_buffer").map(|bytes| bytes as usize),
-            queue: options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize),
+            queue: queue_bytes(options),
             allow: options.list("allow").map(networks).transpose()?,
         })
     }
@@ -188,13 +188,9 @@ impl DatagramSource {
         packing: impl Fn() -> Box<dyn Packing>,
     ) -> Result<Self, Error> {
         let address = listening.address.clone();
-        let failed = |error: std::io::Error| {
-            Error::external(format!("listen on udp {address:?}"))
-                .with_hint("choose an address of this machine and a port that nobody else listens on")
-                .with_source(error)
-        };
+        let failed = cannot_listen("udp", &address);
         // Asks the system's resolver for names of hosts.
-        let addresses = address.to_socket_addrs().map_err(failed)?;
+        let addresses = address.to_socket_addrs().map_err(&failed)?;
         let mut last = std::io::Error::from(ErrorKind::AddrNotAvailable);
         for address in addresses {
             let sockets = match open_sockets(address, &listening) {
@@ -204,7 +200,7 @@ impl DatagramSource {
                     continue;
                 }
             };
-            let address = sockets[0].local_addr().map_err(failed)?;
+            let address = sockets[0].local_addr().map_err(&failed)?;
             let handover = Arc::new(handover);
             let shared = Arc::new(Shared {
                 handover: Arc::clone(&handover),
@@ -255,7 +251,7 @@ impl Source for DatagramSource {
 
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
         self.shared.ahead.store(now.saturating_sub(SystemClock::steady()), Ordering::Relaxed);
-        self.intake.poll(max_bytes).map(|(poll, _)| poll)
+        self.intake.poll_blocks(max_bytes)
     }
 
     fn drain(&mut self) {

@@ -80,7 +80,7 @@ pub(super) struct KnownAt {
 impl KnownAt {
     /// # Errors
     /// Where the file cannot be read.
-    pub(super) fn look(&self, file: &Contents<'_>) -> std::io::Result<Look> {
+    pub(super) fn look(&self, file: &Contents) -> std::io::Result<Look> {
         if !is_at(file, 0, self.begin)? {
             return Ok(Look::Another);
         }
@@ -94,6 +94,6 @@ impl KnownAt {
 }
 
 /// Whether a file has these bytes at a place; not where it is shorter.
-fn is_at(file: &Contents<'_>, at: u64, print: Print) -> std::io::Result<bool> {
+fn is_at(file: &Contents, at: u64, print: Print) -> std::io::Result<bool> {
     Ok(print.len == 0 || Print::of(&file.bytes_at(at, print.len)?) == print)
 }

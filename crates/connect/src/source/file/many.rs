@@ -10,14 +10,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use thalweg_flow::{Payload, Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, SourceProgress};
+use thalweg_flow::{Poll, RawBlock, ReplayRun, ScoutReader, Source, SourcePosition, SourceProgress};
 use thalweg_types::{Error, Micros, Offset, PartitionId};
 use tracing::{info, warn};
 
 use super::super::FILE_CHANGED;
-use super::super::cut::BlockContext;
+use super::super::cut::{BlockContext, Cut};
 use super::known::Look;
-use super::one::{self, FileSource};
+use super::one::{self, FileSource, Found};
 use super::place::{self, FilePlace, Place};
 use crate::JobPath;
 use crate::format::RecordFormat;
@@ -122,19 +122,17 @@ impl FilesSource {
         Ok(Self { format, goes_on, files, next: 0, is_draining: false })
     }
 
-    /// A block as one of all files.
-    fn number(&mut self, number: usize, mut block: RawBlock) -> RawBlock {
-        block.first = self.next;
-        block.partition = number as PartitionId;
-        self.next += u64::from(block.count);
+    /// Records of a file as a block of all files.
+    fn block(&mut self, number: usize, mut cut: Cut) -> RawBlock {
+        let (first, count) = (self.next, cut.count);
+        self.next += u64::from(count);
         if self.files.len() > 1
-            && let Payload::Bytes { context: Some(context), .. } = &mut block.payload
-            && let Some(own) = context.downcast_ref::<BlockContext>()
+            && let Some(own) = &cut.context
         {
             let file = Some(Arc::clone(&self.files[number].label));
-            *context = Arc::new(BlockContext { file, ..own.clone() });
+            cut.context = Some(Arc::new(BlockContext { file, ..(**own).clone() }));
         }
-        block
+        RawBlock { partition: number as PartitionId, first, count, payload: cut.into_payload() }
     }
 
     /// Which of the files that are named now each of those that were known is, by their places in the two lists.
@@ -149,14 +147,14 @@ impl FilesSource {
             if unpaired.peek().is_none() {
                 break;
             }
-            let (input, _) = one::open(&file.path)?;
+            let contents = one::open(&file.path)?.0.contents();
             for (known, pair) in unpaired {
                 // An earlier build had one file, and it is this one or none.
                 let is_only = known.path.is_none() && named.len() == 1;
                 let is_it = match &known.place {
                     _ if is_only => true,
                     Some(place) if place.begin.len > 0 => {
-                        matches!(place.look(&input.contents()), Ok(Look::Same))
+                        matches!(place.look(&contents), Ok(Look::Same))
                     }
                     _ => false,
                 };
@@ -174,7 +172,7 @@ impl FilesSource {
 }
 
 impl Source for FilesSource {
-    fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error> {
+    fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
         for number in 0..self.files.len() {
             let file = &mut self.files[number];
             let is_open = matches!(file.reading, Reading::Open(_));
@@ -182,12 +180,11 @@ impl Source for FilesSource {
                 continue;
             }
             let open = file.open(&self.format, self.goes_on)?;
-            open.next = self.next;
-            match open.poll(max_bytes, now)? {
-                Poll::Block(block) => return Ok(Poll::Block(self.number(number, block))),
-                Poll::End if self.is_draining => file.close(),
-                Poll::End => file.end(),
-                later => return Ok(later),
+            match open.find(max_bytes)? {
+                Found::Cut(cut) => return Ok(Poll::Block(self.block(number, cut))),
+                Found::Nothing(Poll::End) if self.is_draining => file.close(),
+                Found::Nothing(Poll::End) => file.end(),
+                Found::Nothing(later) => return Ok(later),
             }
         }
         Ok(Poll::End)
@@ -289,9 +286,8 @@ impl Source for FilesSource {
             .with_hint(FILE_CHANGED));
         };
         let file = file.open(&self.format, self.goes_on)?;
-        file.next = self.next;
-        let block = file.replay(ReplayRun { partition: 0, first: 0, count }, max_bytes)?;
-        Ok(self.number(number, block))
+        let cut = file.find_again(self.next, count, max_bytes)?;
+        Ok(self.block(number, cut))
     }
 
     fn finished(&mut self, partition: PartitionId) {

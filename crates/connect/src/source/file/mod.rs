@@ -145,15 +145,8 @@ impl SourcePlugin for FilePlugin {
 
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
-        Ok(BuiltSource {
-            source: open(&context, Arc::clone(&format))?,
-            decoder: decoders_of(&context, format),
-            schema: context.schema,
-            ingress: None,
-            address: None,
-            connections: None,
-            replay: Replay::Itself,
-        })
+        let source = open(&context, Arc::clone(&format))?;
+        Ok(BuiltSource::new(source, decoders_of(&context, format), context.schema, Replay::Itself))
     }
 }
 

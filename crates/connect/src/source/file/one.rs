@@ -80,6 +80,13 @@ enum Got {
     Another,
 }
 
+/// What a look for more records gives.
+pub(super) enum Found {
+    Cut(Cut),
+    /// What [`Source::poll`] is to say.
+    Nothing(Poll),
+}
+
 /// What is known of the writers of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pipe {
@@ -171,6 +178,114 @@ impl FileSource {
         cut.map_err(|error| error.context(format!("read {:?}", self.path)))
     }
 
+    /// The next records, about `max_bytes` of them.
+    ///
+    /// # Errors
+    /// As for [`Source::poll`].
+    pub(super) fn find(&mut self, max_bytes: usize) -> Result<Found, Error> {
+        let mut is_rotating = false;
+        loop {
+            let cut = match self.first.take() {
+                Some(cut) => Some(cut),
+                None => self.next_cut(u32::MAX)?,
+            };
+            if let Some(cut) = cut {
+                return Ok(Found::Cut(cut));
+            }
+            let Some(interval) = self.follow else {
+                if self.is_ended || self.is_draining || self.is_paused {
+                    self.tell_of_the_rest();
+                    return Ok(Found::Nothing(Poll::End));
+                }
+                match self.read(max_bytes)? {
+                    Got::Bytes => {}
+                    Got::Later => {
+                        return Ok(Found::Nothing(Poll::PendingUntil(Instant::now() + PIPE_PAUSE)));
+                    }
+                    Got::End | Got::Another => {
+                        (self.is_paused, self.is_ended) = (self.goes_on, !self.goes_on);
+                    }
+                }
+                continue;
+            };
+            if self.is_ended {
+                self.reopen()?;
+            }
+            match self.read(max_bytes)? {
+                Got::Bytes => is_rotating = false,
+                Got::Another => {
+                    self.is_emptied = true;
+                    self.is_over("emptied");
+                }
+                _ if is_rotating => match self.take_exchanged()? {
+                    true => is_rotating = false,
+                    false => self.is_over("rotated"),
+                },
+                // Once more, for what was written to the old file after the last read.
+                _ if self.is_rotated() => is_rotating = true,
+                _ if self.is_draining => return Ok(Found::Nothing(Poll::End)),
+                _ => {
+                    let now = Instant::now();
+                    if self.watch.is_due(&self.cutter, self.position, now) {
+                        warn!(
+                            path = %self.path.display(),
+                            line = self.cutter.place(self.position).lines + 1,
+                            "a quote is open since this line, and nothing behind it is read before it is closed or is found to be none"
+                        );
+                    }
+                    return Ok(Found::Nothing(Poll::PendingUntil(now + interval)));
+                }
+            }
+        }
+    }
+
+    /// At most `count` of the records that come next, which were read before; `next` is the number of the first.
+    ///
+    /// # Errors
+    /// Where the file does not have them any more.
+    pub(super) fn find_again(&mut self, next: Offset, count: u64, max_bytes: usize) -> Result<Cut, Error> {
+        if self.is_another {
+            return Err(Error::user(format!(
+                "{:?} is not the file that {} records were read from after the last commit, and no file of its folder is",
+                self.path, count
+            ))
+            .with_hint(FILE_CHANGED));
+        }
+        let max_records = u32::try_from(count).unwrap_or(u32::MAX);
+        if let Some(first) = self.first.take() {
+            if first.count <= max_records {
+                return Ok(first);
+            }
+            self.reopen_after(None)?;
+        }
+        loop {
+            if let Some(cut) = self.next_cut(max_records)? {
+                return Ok(cut);
+            }
+            if self.is_ended && self.follow.is_some() && self.has_new_file() {
+                if let Some(between) = &self.between {
+                    return Err(Error::user(format!(
+                        "{:?} was rotated more than once since the last commit, as {between:?} was written since, and \
+                         {} records were read behind the oldest",
+                        self.path, count
+                    ))
+                    .with_hint("append it to the one before it; if it is none of them, move it to another folder"));
+                }
+                self.reopen()?;
+                continue;
+            }
+            if self.is_ended {
+                return Err(ends_early(&self.path, next, count));
+            }
+            match self.read(max_bytes)? {
+                Got::Bytes => {}
+                Got::Another => (self.is_emptied, self.is_ended) = (true, true),
+                Got::End if self.goes_on && self.follow.is_none() && !self.is_paused => self.is_paused = true,
+                Got::End | Got::Later => self.is_ended = true,
+            }
+        }
+    }
+
     fn block(&mut self, cut: Cut) -> RawBlock {
         let (first, count) = (self.next, cut.count);
         self.next += u64::from(count);
@@ -245,7 +360,7 @@ impl FileSource {
     }
 
     /// What a file is, held against what was read and is not in the buffer behind its first `held` bytes.
-    pub(super) fn look(&self, file: &Contents<'_>, held: usize) -> std::io::Result<Look> {
+    pub(super) fn look(&self, file: &Contents, held: usize) -> std::io::Result<Look> {
         // Before a header was found there may have been more of it.
         let limit = self.begin_limit() as usize;
         let begin = &self.begin[..self.begin.len().min(limit)];
@@ -312,10 +427,12 @@ impl FileSource {
     pub(super) fn go_on(&mut self, place: Place) -> Result<(), Error> {
         (self.first, self.failed) = (None, None);
         let metadata = self.input.file().metadata().map_err(|error| self.unreadable(error))?;
-        let look = place.look(&self.input.contents()).map_err(|error| self.unreadable(error))?;
+        let contents = self.input.contents();
+        let look = place.look(&contents).map_err(|error| self.unreadable(error))?;
         let is_alike = look == Look::Same;
         let is_it = is_alike && place.inode == Some(inode(&metadata));
-        let is_found = is_it || self.take_rotated(&place, is_alike) || is_alike;
+        let is_rotated = !is_it && self.take_rotated(&place, is_alike);
+        let is_found = is_it || is_rotated || is_alike;
         match (look, self.follow) {
             _ if is_found => {}
             (Look::Another, Some(_)) => {
@@ -328,17 +445,18 @@ impl FileSource {
             }
             _ => return Err(self.is_not_it(&place, look)),
         }
-        self.go_to(&place)
+        let contents = if is_rotated { self.input.contents() } else { contents };
+        self.go_to(&place, contents)
     }
 
-    /// Goes to a place of the file, which has been found to be the one.
+    /// Goes to a place of the file, which has been found to be the one by its `contents`.
     ///
     /// # Errors
     /// Where the file cannot be read.
-    fn go_to(&mut self, place: &Place) -> Result<(), Error> {
+    fn go_to(&mut self, place: &Place, contents: Contents) -> Result<(), Error> {
         let unreadable = |error| self.unreadable(error);
         let before = place.cut.byte.min(BEFORE as u64);
-        let before = self.input.contents().bytes_at(place.cut.byte - before, before).map_err(unreadable)?;
+        let before = contents.bytes_at(place.cut.byte - before, before).map_err(unreadable)?;
         let fresh = || Cutter::new(&*self.format).remembering(before.clone());
         let former = place.header.as_ref().filter(|header| header.is_former);
         let mut cutter = fresh();
@@ -352,7 +470,7 @@ impl FileSource {
                 while place.cut != CutPlace::default() {
                     let begin = (len as u64).min(place.cut.byte);
                     let wanted = begin as usize;
-                    let begin = self.input.contents().bytes_at(0, begin).map_err(unreadable)?;
+                    let begin = contents.bytes_at(0, begin).map_err(unreadable)?;
                     if begin.len() < wanted {
                         return Err(self.changed());
                     }
@@ -375,10 +493,10 @@ impl FileSource {
         if metadata.is_file() {
             let begin =
                 if self.position == 0 { place.begin.len } else { self.begin_limit().min(self.position) };
-            self.begin = self.input.contents().bytes_at(0, begin).map_err(|error| self.unreadable(error))?;
+            self.begin = contents.bytes_at(0, begin).map_err(|error| self.unreadable(error))?;
             self.seen = Some(Stamp::of(&metadata));
         }
-        let went = self.input.go_to(self.position);
+        let went = self.input.go_on(self.position, contents);
         went.map_err(|error| self.unreadable(error))?;
         (self.is_ended, self.is_paused, self.is_emptied) = (false, false, false);
         Ok(())
@@ -477,58 +595,10 @@ fn pipe(path: &Path, metadata: &Metadata) -> Option<Pipe> {
 
 impl Source for FileSource {
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        let mut is_rotating = false;
-        loop {
-            let cut = match self.first.take() {
-                Some(cut) => Some(cut),
-                None => self.next_cut(u32::MAX)?,
-            };
-            if let Some(cut) = cut {
-                return Ok(Poll::Block(self.block(cut)));
-            }
-            let Some(interval) = self.follow else {
-                if self.is_ended || self.is_draining || self.is_paused {
-                    self.tell_of_the_rest();
-                    return Ok(Poll::End);
-                }
-                match self.read(max_bytes)? {
-                    Got::Bytes => {}
-                    Got::Later => return Ok(Poll::PendingUntil(Instant::now() + PIPE_PAUSE)),
-                    Got::End | Got::Another => {
-                        (self.is_paused, self.is_ended) = (self.goes_on, !self.goes_on);
-                    }
-                }
-                continue;
-            };
-            if self.is_ended {
-                self.reopen()?;
-            }
-            match self.read(max_bytes)? {
-                Got::Bytes => is_rotating = false,
-                Got::Another => {
-                    self.is_emptied = true;
-                    self.is_over("emptied");
-                }
-                _ if is_rotating => match self.take_exchanged()? {
-                    true => is_rotating = false,
-                    false => self.is_over("rotated"),
-                },
-                // Once more, for what was written to the old file after the last read.
-                _ if self.is_rotated() => is_rotating = true,
-                _ if self.is_draining => return Ok(Poll::End),
-                _ => {
-                    let now = Instant::now();
-                    if self.watch.is_due(&self.cutter, self.position, now) {
-                        warn!(
-                            path = %self.path.display(),
-                            line = self.cutter.place(self.position).lines + 1,
-                            "a quote is open since this line, and nothing behind it is read before it is closed or is found to be none"
-                        );
-                    }
-                    return Ok(Poll::PendingUntil(now + interval));
-                }
-            }
-        }
+        Ok(match self.find(max_bytes)? {
+            Found::Cut(cut) => Poll::Block(self.block(cut)),
+            Found::Nothing(said) => said,
+        })
     }
 
     fn drain(&mut self) {
@@ -583,46 +653,8 @@ impl Source for FileSource {
     }
 
     fn replay(&mut self, run: ReplayRun, max_bytes: usize) -> Result<RawBlock, Error> {
-        if self.is_another {
-            return Err(Error::user(format!(
-                "{:?} is not the file that {} records were read from after the last commit, and no file of its folder is",
-                self.path, run.count
-            ))
-            .with_hint(FILE_CHANGED));
-        }
-        let max_records = u32::try_from(run.count).unwrap_or(u32::MAX);
-        if let Some(first) = self.first.take() {
-            if first.count <= max_records {
-                return Ok(self.block(first));
-            }
-            self.reopen_after(None)?;
-        }
-        loop {
-            if let Some(cut) = self.next_cut(max_records)? {
-                return Ok(self.block(cut));
-            }
-            if self.is_ended && self.follow.is_some() && self.has_new_file() {
-                if let Some(between) = &self.between {
-                    return Err(Error::user(format!(
-                        "{:?} was rotated more than once since the last commit, as {between:?} was written since, and \
-                         {} records were read behind the oldest",
-                        self.path, run.count
-                    ))
-                    .with_hint("append it to the one before it; if it is none of them, move it to another folder"));
-                }
-                self.reopen()?;
-                continue;
-            }
-            if self.is_ended {
-                return Err(ends_early(&self.path, self.next, run.count));
-            }
-            match self.read(max_bytes)? {
-                Got::Bytes => {}
-                Got::Another => (self.is_emptied, self.is_ended) = (true, true),
-                Got::End if self.goes_on && self.follow.is_none() && !self.is_paused => self.is_paused = true,
-                Got::End | Got::Later => self.is_ended = true,
-            }
-        }
+        let cut = self.find_again(self.next, run.count, max_bytes)?;
+        Ok(self.block(cut))
     }
 
     fn progress(&self) -> Option<SourceProgress> {

@@ -33,7 +33,7 @@ pub(super) struct Header {
 
 impl Place {
     /// What a file is to the one that was read up to here.
-    pub(super) fn look(&self, file: &Contents<'_>) -> std::io::Result<Look> {
+    pub(super) fn look(&self, file: &Contents) -> std::io::Result<Look> {
         let header = self.header.as_ref().filter(|header| !header.is_former);
         let known = KnownAt {
             place: self.cut.byte,
@@ -90,7 +90,7 @@ impl Place {
 }
 
 /// Whether a record may end at a place of a file: earlier builds took a line for one before it had its end.
-fn is_between_lines(file: &Contents<'_>, byte: u64) -> std::io::Result<bool> {
+fn is_between_lines(file: &Contents, byte: u64) -> std::io::Result<bool> {
     let before = file.bytes_at(byte.saturating_sub(3), 3.min(byte))?;
     let is_end = before == b"\xEF\xBB\xBF" || before.last().is_none_or(u8::is_ascii_whitespace);
     let behind = file.bytes_at(byte, 1)?;

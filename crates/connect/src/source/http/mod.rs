@@ -22,7 +22,7 @@ mod sink;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_flow::{Poll, RawBlock, Source, Waker};
+use thalweg_flow::{Operator, Poll, RawBlock, Source, TaskFactory, Waker};
 use thalweg_types::{Error, Micros, Offset, Seq, SeqRange};
 
 pub use self::door::HttpIngress;
@@ -31,10 +31,9 @@ pub use self::request::{Answering, Begun, Replies, Unanswered};
 pub use self::sink::ReplySink;
 
 use self::inbox::{Inbox, Taken, Ticket};
-use super::handover::DEFAULT_QUEUE;
-use super::{BlockCodec, QUEUE, decoders_of, reader_of};
+use super::{QUEUE, queue_bytes, reader_of, received};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Ingress, OptionSpec, Options, SourceContext, SourcePlugin};
 
 /// The plug-in.
 pub struct HttpPlugin;
@@ -63,26 +62,17 @@ impl SourcePlugin for HttpPlugin {
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
         let is_json = context.format.as_ref().is_some_and(|format| format.plugin.name() == "ndjson");
-        let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
+        let queue = queue_bytes(&context.options);
         let (source, ingress, replies) =
             http_source(context.name.to_string(), Arc::clone(&format), is_json, queue, context.acknowledges);
         let replies = Mutex::new(Some(replies));
-        let kept = Arc::clone(&format);
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: decoders_of(&context, format),
-            schema: context.schema,
-            ingress: Some((
-                Arc::new(ingress),
-                Box::new(move |_| match replies.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    Some(replies) => Ok(Box::new(replies)),
-                    None => Err(Error::internal("the replies of an HTTP source are carried by one task")),
-                }),
-            )),
-            address: None,
-            connections: None,
-            replay: Replay::Journal(BlockCodec::new(Some(kept))),
-        })
+        let replies: TaskFactory<dyn Operator> =
+            Box::new(move |_| match replies.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(replies) => Ok(Box::new(replies)),
+                None => Err(Error::internal("the replies of an HTTP source are carried by one task")),
+            });
+        let ingress = Some((Arc::new(ingress) as Arc<dyn Ingress>, replies));
+        Ok(BuiltSource { ingress, ..received(context, format, source) })
     }
 }
 

@@ -130,15 +130,7 @@ impl SourcePlugin for PcapPlugin {
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let settings = settings(&context)?;
         let source = first_read(&context, &settings)?;
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: sflow_decoders(settings),
-            schema: context.schema,
-            ingress: None,
-            address: None,
-            connections: None,
-            replay: Replay::Itself,
-        })
+        Ok(BuiltSource::new(Box::new(source), sflow_decoders(settings), context.schema, Replay::Itself))
     }
 }
 

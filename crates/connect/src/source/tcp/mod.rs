@@ -26,10 +26,10 @@ use tracing::info;
 
 use self::peers::{Peers, Settings};
 use super::connections::ConnectionCounts;
-use super::handover::{DEFAULT_QUEUE, Filler, Handover, Intake, io_runtime};
-use super::{BlockCodec, LISTEN, QUEUE, check_listen, decoders_of, reader_of};
+use super::handover::{Filler, Handover, Intake, io_runtime};
+use super::{LISTEN, QUEUE, cannot_listen, check_listen, queue_bytes, reader_of, received};
 use crate::format::RecordFormat;
-use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, Replay, SourceContext, SourcePlugin};
+use crate::{BuiltSource, Mistake, OptionKind, OptionSpec, Options, SourceContext, SourcePlugin};
 
 const DEFAULT_CONNECTIONS: usize = 1024;
 
@@ -91,7 +91,7 @@ impl SourcePlugin for TcpPlugin {
     fn build(&self, context: SourceContext) -> Result<BuiltSource, Error> {
         let format = reader_of(&context)?;
         let listen = context.options.text("listen").unwrap_or_default();
-        let queue = context.options.size("queue").map_or(DEFAULT_QUEUE, |bytes| bytes as usize);
+        let queue = queue_bytes(&context.options);
         let connections = context.options.integer("connections").map_or(DEFAULT_CONNECTIONS, |n| n as usize);
         let idle = context.options.duration("idle").map_or(DEFAULT_IDLE, |micros| {
             Duration::from_micros(micros.unsigned_abs()).max(Duration::from_millis(1))
@@ -101,30 +101,18 @@ impl SourcePlugin for TcpPlugin {
         let address = source.address();
         let counts = Arc::clone(&source.counts);
         info!(source = %context.name, %address, "listening on tcp");
-        let kept = Arc::clone(&format);
-        Ok(BuiltSource {
-            source: Box::new(source),
-            decoder: decoders_of(&context, format),
-            schema: context.schema,
-            ingress: None,
-            address: Some(address),
-            connections: Some(counts),
-            replay: Replay::Journal(BlockCodec::new(Some(kept))),
-        })
+        let built = received(context, format, source).listening(address);
+        Ok(BuiltSource { connections: Some(counts), ..built })
     }
 }
 
 /// A listening socket, and its address with the port that it really got.
 fn bound(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
-    let failed = |error: std::io::Error| {
-        Error::external(format!("listen on tcp {listen:?}"))
-            .with_hint("choose an address of this machine and a port that nobody else listens on")
-            .with_source(error)
-    };
-    let listener = TcpListener::bind(listen).map_err(failed)?;
+    let failed = cannot_listen("tcp", listen);
+    let listener = TcpListener::bind(listen).map_err(&failed)?;
     // More than the usual: a crowd must not fill it while those before it make room.
-    socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    socket2::SockRef::from(&listener).listen(BACKLOG).map_err(&failed)?;
+    listener.set_nonblocking(true).map_err(&failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }
@@ -193,7 +181,7 @@ impl Source for TcpSource {
     }
 
     fn poll(&mut self, max_bytes: usize, _: Micros) -> Result<Poll, Error> {
-        self.intake.poll(max_bytes).map(|(poll, _)| poll)
+        self.intake.poll_blocks(max_bytes)
     }
 
     fn drain(&mut self) {

@@ -111,5 +111,5 @@ fn what_is_no_table_is_refused() {
     }
     std::fs::remove_file(place.table()).unwrap();
     let error = LookupTable::open(place.table()).unwrap_err();
-    assert!(matches!(error, LookupError::Io { action: "open", .. }), "{error}");
+    assert!(matches!(&error, LookupError::Io(disk) if disk.action == "open"), "{error}");
 }

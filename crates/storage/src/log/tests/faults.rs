@@ -131,7 +131,7 @@ fn a_segment_that_could_not_be_removed_goes_before_any_other() {
         log.close().unwrap();
         let (mut log, _) = open_with(&disk, calls_to_open(&disk) + call, FaultKind::Eio);
         let error = log.truncate_before(LogPosition(30)).unwrap_err();
-        assert!(matches!(&error, LogError::Io { action: failed, .. } if *failed == action), "{error}");
+        assert!(matches!(&error, LogError::Io(disk) if disk.action == action), "{error}");
         let left = log.first();
         assert!(left > LogPosition(0));
         assert_eq!(log.truncate_before(LogPosition(60)).unwrap(), log.first().0 - left.0);
@@ -156,7 +156,7 @@ fn a_failed_sync_is_final() {
     let (mut log, _) = open_with(&disk, opened + 2, FaultKind::Eio);
     append(&mut log, 1);
     let error = log.sync().unwrap_err();
-    assert!(matches!(&error, LogError::Io { action: "sync", .. }), "{error}");
+    assert!(matches!(&error, LogError::Io(disk) if disk.action == "sync"), "{error}");
     let again = log.sync().unwrap_err();
     assert!(matches!(&again, LogError::Poisoned { reason, .. } if reason.starts_with("sync")), "{again}");
     assert!(again.hint().contains("restart"));
@@ -193,7 +193,7 @@ fn a_sync_beside_the_work_covers_what_it_found_and_its_failure_is_as_final() {
     log.flush().unwrap();
     // The next sync would succeed: it must not be believed.
     let error = log.sync().unwrap_err();
-    assert!(matches!(&error, LogError::Io { action: "sync", .. }), "{error}");
+    assert!(matches!(&error, LogError::Io(disk) if disk.action == "sync"), "{error}");
     assert_eq!((faulty.hits(), log.synced()), (1, LogPosition(5)));
     assert!(matches!(log.sync().unwrap_err(), LogError::Poisoned { .. }));
     assert!(matches!(log.append(&[b"x"]), Err(LogError::Poisoned { .. })));

@@ -441,7 +441,7 @@ fn records_become_durable_while_an_old_segment_is_removed() {
         has_begun.recv().unwrap();
         drop(go_on);
         let error = removing.join().unwrap().unwrap_err();
-        assert!(matches!(&error, LogError::Io { path, .. } if path.ends_with(&before[1])), "{error}");
+        assert!(matches!(&error, LogError::Io(disk) if disk.path.ends_with(&before[1])), "{error}");
     });
     assert_eq!(files(), before[1..]);
     group.close().unwrap();

@@ -96,7 +96,7 @@ fn a_failed_write_poisons_the_store_and_reading_goes_on() {
     assert_eq!(faulty.hits(), 1);
     let (next, batch) = sealed(4);
     let error = store.seal(next, batch.clone()).unwrap_err();
-    assert!(matches!(&error, ChunkError::Io { action: "write", .. }), "{error}");
+    assert!(matches!(&error, ChunkError::Io(disk) if disk.action == "write"), "{error}");
     let error = store.seal(next, batch).unwrap_err();
     assert!(matches!(&error, ChunkError::Poisoned { .. }), "{error}");
     assert!(store.draw_sync().is_err() && store.delete_before(ChunkId(1)).is_err());
