@@ -59,10 +59,9 @@ fn reasons(rejects: &[Value], by: &str) -> Vec<String> {
 
 #[test]
 fn a_late_record_says_against_which_record_before_and_after_a_restart() {
-    let first = [("day-0.csv", "ts,k\n"), ("day-1.csv", FIRST)];
-    let second = [("day-2.csv", SECOND)];
-    let straight = rejects(&[&[first[0], first[1], second[0]]], &[]);
-    let restarted = rejects(&[&first, &second], &[]);
+    let (first, second) = (("day-1.csv", FIRST), ("day-2.csv", SECOND));
+    let straight = rejects(&[&[first, second]], &[]);
+    let restarted = rejects(&[&[first], &[second]], &[]);
     assert_eq!(restarted.len(), 6, "{restarted:#?}");
     for by in ["(refused by k, global)", "(refused by e)"] {
         let expected = [
@@ -84,7 +83,7 @@ fn a_late_record_says_against_which_record_before_and_after_a_restart() {
 
 #[test]
 fn rejects_of_one_file_do_not_name_it() {
-    let late = rejects(&[&[("day-1.csv", FIRST)]], &[]);
+    let late = rejects(&[&[("day-1.csv", FIRST)]], &["--set", "sources.s.path=day-1.csv"]);
     let ends = late.iter().map(|reject| reject["reason"].as_str().expect("a text"));
     assert!(late.len() == 2 && { ends }.all(|reason| reason.ends_with(')')), "{late:#?}");
 }

@@ -21,13 +21,15 @@ use super::one::{self, FileSource};
 use super::place::{self, FilePlace, Place};
 use crate::JobPath;
 use crate::format::RecordFormat;
-use crate::paths::files_of;
+use crate::paths::{files_of, is_open};
 
 pub(super) struct FilesSource {
     format: Arc<dyn RecordFormat>,
     goes_on: bool,
     /// By their numbers.
     files: Vec<OneFile>,
+    /// What is named may be several files, however many there are now: rejects say which one.
+    is_several: bool,
     next: Offset,
     is_draining: bool,
 }
@@ -119,7 +121,8 @@ impl FilesSource {
                 file.close();
             }
         }
-        Ok(Self { format, goes_on, files, next: 0, is_draining: false })
+        let is_several = !is_one || paths.iter().any(is_open);
+        Ok(Self { format, goes_on, files, is_several, next: 0, is_draining: false })
     }
 
     /// A block as one of all files.
@@ -127,7 +130,7 @@ impl FilesSource {
         block.first = self.next;
         block.partition = number as PartitionId;
         self.next += u64::from(block.count);
-        if self.files.len() > 1
+        if (self.is_several || self.files.len() > 1)
             && let Payload::Bytes { context: Some(context), .. } = &mut block.payload
             && let Some(own) = context.downcast_ref::<BlockContext>()
         {
