@@ -55,8 +55,8 @@ pub use durable::{
     CommandMaker, CyclePart, CycleStart, Cycles, Durability, DurableOrder, Resume, SourcePosition,
 };
 pub use element::{
-    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, InputRules, LateRecords,
-    OnExpiry, OutputPolicy, Turn,
+    CheckpointPace, Element, ElementSettings, ElementState, Elements, Expiry, InputRules, LateAt,
+    LateRecords, OnExpiry, OutputPolicy, Turn,
 };
 pub use graph::{
     CycleSettings, Graph, Input, JobOptions, NodeId, OperatorNode, Schedule, SourceNode, TaskFactory,

@@ -31,6 +31,8 @@ pub struct Received {
     pub bytes: Bytes,
     /// Line in the file, from 1, where the source has lines.
     pub line: Option<u64>,
+    /// The file, where the source has several.
+    pub file: Option<Arc<str>>,
 }
 
 /// Where a record stands in its block.
@@ -49,6 +51,12 @@ pub trait FindReceived: Send + Sync {
 
     /// Number of the block's first line in its file, from 1; `None` where lines have no place.
     fn first_line(&self, block: &RawBlock) -> Option<u64>;
+
+    /// The file that a block is from; `None` where its source has one file, or none.
+    fn file(&self, block: &RawBlock) -> Option<Arc<str>> {
+        let _ = block;
+        None
+    }
 }
 
 struct Kept {
@@ -69,7 +77,8 @@ impl Kept {
         let places = self.places.get_or_init(|| self.find.places(&self.block));
         let place = places.get(usize::try_from(seq - self.range.start).ok()?)?;
         let line = self.find.first_line(&self.block).map(|first| first + u64::from(place.lines));
-        Some(Received { bytes: data.slice(place.start as usize..place.end as usize), line })
+        let bytes = data.slice(place.start as usize..place.end as usize);
+        Some(Received { bytes, line, file: self.find.file(&self.block) })
     }
 }
 
@@ -156,6 +165,10 @@ mod tests {
         fn first_line(&self, block: &RawBlock) -> Option<u64> {
             Some(block.first + 1)
         }
+
+        fn file(&self, _: &RawBlock) -> Option<Arc<str>> {
+            Some("three".into())
+        }
     }
 
     fn push(blocks: &ReceivedBlocks, first: Seq, text: &[u8]) {
@@ -171,7 +184,10 @@ mod tests {
         let blocks = ReceivedBlocks::default();
         push(&blocks, 5, b"aaabbb");
         push(&blocks, 9, b"ccc");
-        let record = |text: &'static [u8], line| Some(Received { bytes: text.into(), line: Some(line) });
+        let file: Arc<str> = "three".into();
+        let record = |text: &'static [u8], line| {
+            Some(Received { bytes: text.into(), line: Some(line), file: Some(Arc::clone(&file)) })
+        };
         assert_eq!(blocks.find(4), None);
         assert_eq!(blocks.find(5), record(b"aaa", 11));
         assert_eq!(blocks.find(6), record(b"bbb", 12));

@@ -19,7 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_expr::{Bound, SqlError, SqlErrors};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, IoPool, MemFs};
-use thalweg_types::{Error, Field, LatePolicy, Micros, Schema, format_duration, format_timestamp};
+use thalweg_types::{
+    Error, Field, LatePolicy, Micros, RecordPlace, Schema, format_duration, format_span, format_timestamp,
+};
 use thalweg_window::plan::PlannedQuery;
 use thalweg_window::query::{BoundQuery, Draft, Query};
 use thalweg_window::stage::{Missed, Stage, StageOptions};
@@ -212,15 +214,34 @@ pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'stat
     })
 }
 
-/// Why a late record is in rejects, `by` whom it was refused. `is_closed`: it is within `lateness`, and behind what a
-/// smaller one, before a restart, has closed.
-pub(crate) fn late_reason(lateness: Micros, is_closed: bool, time: Micros, by: &str) -> String {
-    let and = if is_closed { " and not late before `lateness` was raised" } else { "" };
+/// A record that a task finds late.
+pub(crate) struct LateRecord<'a> {
+    pub(crate) time: Micros,
+    /// Task time.
+    pub(crate) now: Micros,
+    /// The record that has this time, where it is known.
+    pub(crate) newest: Option<&'a RecordPlace>,
+    pub(crate) lateness: Micros,
+    /// It is within `lateness`, and below what a smaller one, before a restart, has closed.
+    pub(crate) is_closed: bool,
+}
+
+/// Why a late record is in rejects, without who has refused it ([`refused_by`]).
+pub(crate) fn late_reason(late: &LateRecord<'_>) -> String {
+    let and = if late.is_closed { ", and not late before `lateness` was raised" } else { "" };
+    let newest = late.newest.map_or_else(String::new, |place| format!(", {place}"));
     format!(
-        "expected an event time at most {} behind the newest record{and}, got {} (refused by {by})",
-        format_duration(lateness),
-        format_timestamp(time),
+        "expected an event time at most {} before the newest record's ({}{newest}){and}, got {}, {} before it",
+        format_duration(late.lateness),
+        format_timestamp(late.now),
+        format_timestamp(late.time),
+        format_span(late.now.saturating_sub(late.time)),
     )
+}
+
+/// A reason, and who refused the record for it.
+pub(crate) fn refused_by(reason: &str, by: &str) -> String {
+    format!("{reason} (refused by {by})")
 }
 
 /// Fields that an answer may have beside the record's own and one object per query.
@@ -359,6 +380,32 @@ mod tests {
     use thalweg_types::DataType;
 
     use super::*;
+
+    #[test]
+    fn a_reason_says_how_far_the_newest_record_is_and_which_it_was() {
+        let place = RecordPlace { source: "payments".into(), offset: 12 };
+        let second = 1_000_000;
+        let mut late = LateRecord {
+            time: 77 * second,
+            now: 200 * second + 250_000,
+            newest: Some(&place),
+            lateness: 10 * second,
+            is_closed: false,
+        };
+        assert_eq!(
+            refused_by(&late_reason(&late), "card"),
+            "expected an event time at most 10s before the newest record's (1970-01-01T00:03:20.25Z, payments@12), \
+             got 1970-01-01T00:01:17Z, 2m 3.25s before it (refused by card)"
+        );
+        (late.newest, late.is_closed, late.lateness) = (None, true, 3600 * second);
+        assert_eq!(
+            late_reason(&late),
+            "expected an event time at most 1h before the newest record's (1970-01-01T00:03:20.25Z), and not late \
+             before `lateness` was raised, got 1970-01-01T00:01:17Z, 2m 3.25s before it"
+        );
+        late.time = Micros::MIN;
+        assert!(late_reason(&late).contains("d "), "a span beyond all numbers");
+    }
 
     #[test]
     fn a_query_runs_in_the_first_stage_whose_key_it_groups_by() {

@@ -8,12 +8,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
-use arrow_array::{ArrayRef, RecordBatch};
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{Decoded, Decoder, FindReceived, Payload, RawBlock, TaskFactory};
-use thalweg_types::{Batch, Error, Micros, Offset, Schema, Seq, SeqRange, Seqs, rejects_schema};
+use thalweg_types::{
+    Batch, Error, Micros, Offset, Reject, RejectsBuilder, Schema, Seq, SeqRange, reason_in_file,
+    rejects_schema,
+};
 
 /// One record to leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,9 @@ impl Decoder for SkippingDecoder {
         if seqs.is_empty() {
             return Ok(decoded);
         }
-        let received = self.inner.find_received().map(|find| (find.places(block), find.first_line(block)));
+        let find = self.inner.find_received();
+        let file = find.as_ref().and_then(|find| find.file(block));
+        let received = find.map(|find| (find.places(block), find.first_line(block)));
         let mut lines: Vec<Left> = Vec::new();
         let mut without = |records: Batch, schema: &Schema| {
             let (skipped, kept): (Vec<u32>, Vec<u32>) =
@@ -92,7 +95,7 @@ impl Decoder for SkippingDecoder {
                     Some((first.map(|first| first + u64::from(place.lines)), raw.to_vec()))
                 });
                 let (line, raw) = place.unwrap_or_else(|| (None, as_json(&records, *row, schema)));
-                Left { seq, offset: block.first + index, line, raw }
+                Left { seq, offset: block.first + index, line, file: file.clone(), raw }
             }));
             records.with_rows(kept.into())
         };
@@ -121,6 +124,8 @@ struct Left {
     seq: Seq,
     offset: Offset,
     line: Option<u64>,
+    /// The file, where the source has several.
+    file: Option<Arc<str>>,
     raw: Vec<u8>,
 }
 
@@ -140,37 +145,16 @@ fn merge(
     rejects: Option<&Batch>,
     skipped: Vec<Left>,
 ) -> Result<Batch, Error> {
-    let mut sources = StringViewBuilder::new();
-    let mut offsets = UInt64Builder::new();
-    let mut lines = UInt64Builder::new();
-    let mut codes = StringViewBuilder::new();
-    let mut reasons = StringViewBuilder::new();
-    let mut raws = BinaryViewBuilder::new();
-    let mut seqs = Vec::new();
-    for Left { seq, offset, line, raw } in skipped {
-        sources.append_value(source);
-        offsets.append_value(offset);
-        lines.append_option(line);
-        codes.append_value("skipped");
-        reasons.append_value(format!("left out by --skip {source}@{offset}"));
-        raws.append_value(raw);
-        seqs.push(seq);
+    let mut built = RejectsBuilder::default();
+    for Left { seq, offset, line, file, raw } in &skipped {
+        let reason = format!("left out by --skip {source}@{offset}");
+        let reason = reason_in_file(&reason, file.as_deref());
+        let reject = Reject { source, offset: *offset, line: *line, code: "skipped", reason: &reason, raw };
+        built.push(*seq, arrival, reject);
     }
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(sources.finish()),
-        Arc::new(offsets.finish()),
-        Arc::new(lines.finish()),
-        Arc::new(codes.finish()),
-        Arc::new(reasons.finish()),
-        Arc::new(raws.finish()),
-    ];
-    let schema = rejects_schema();
-    let records = RecordBatch::try_new(Arc::clone(schema.arrow()), columns)
-        .map_err(|error| Error::internal("make rejects of skipped records").with_source(error))?;
-    let times = vec![arrival; seqs.len()];
-    let skipped = Batch::new(range, records, times.into(), Seqs::Each(seqs.into()));
+    let skipped = built.finish(range);
     match rejects {
-        Some(rejects) => crate::operator::union::merge(range, &[rejects.clone(), skipped], &schema),
+        Some(rejects) => crate::operator::union::merge(range, &[rejects.clone(), skipped], &rejects_schema()),
         None => Ok(skipped),
     }
 }

@@ -32,15 +32,15 @@ pub use disk::{DiskError, is_disk_full};
 pub use error::{Class, Error, Retry};
 pub use hash::{hash_bytes, hash_column, hash_columns, partition_of};
 pub use hash_key::HashKey;
-pub use late::LatePolicy;
+pub use late::{LatePolicy, Lateness, TakenIds, Timeliness};
 pub use lengths::TextLengths;
 pub use nulls::validity;
-pub use reject::{Reject, RejectPlace, reject_hint, rejects_schema};
+pub use reject::{Reject, Rejects, RejectsBuilder, reason_in_file, reject_hint, rejects_schema};
 pub use schema::{Field, Reading, Schema};
-pub use seq::{Offset, PartitionId, Seq, SeqRange};
+pub use seq::{Offset, PartitionId, RecordPlace, Seq, SeqRange};
 pub use size::{format_size, parse_size};
 pub use time::{
-    Micros, civil_from_days, days_from_civil, days_in_month, format_duration, format_timestamp,
+    Micros, civil_from_days, days_from_civil, days_in_month, format_duration, format_span, format_timestamp,
     parse_duration, parse_offset, parse_timestamp,
 };
 pub use value::Value;

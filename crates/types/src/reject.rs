@@ -1,25 +1,37 @@
 //! Records that could not be used: each keeps its reason, its place and its raw bytes.
+//!
+//! They travel as batches of one schema: [`RejectsBuilder`] makes these, [`Rejects`] reads them.
 
-use crate::{DataType, Field, Offset, Schema};
+use std::borrow::Cow;
+use std::sync::Arc;
 
-/// Where in its source a rejected record stood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectPlace {
-    pub source: String,
+use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array, ArrayRef, BinaryViewArray, RecordBatch, StringViewArray, UInt64Array};
+
+use crate::{Batch, DataType, Field, Micros, Offset, Schema, Seq, SeqRange, Seqs};
+
+/// A record that could not be used. Never dropped silently: each becomes one line in rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reject<'a> {
+    pub source: &'a str,
     pub offset: Offset,
     /// Line in the file, from 1, where the source has lines.
     pub line: Option<u64>,
+    /// Short code for counting; ours and what to do about each are in [`reject_hint`].
+    pub code: &'a str,
+    /// What was expected and what was there.
+    pub reason: &'a str,
+    pub raw: &'a [u8],
 }
 
-/// A record that could not be used. Never dropped silently: each becomes one line in rejects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reject {
-    pub place: RejectPlace,
-    /// Short code for counting; ours and what to do about each are in [`reject_hint`].
-    pub code: &'static str,
-    /// What was expected and what was there.
-    pub reason: String,
-    pub raw: Vec<u8>,
+/// A reason with the file of its record, where the source has several.
+pub fn reason_in_file<'a>(reason: &'a str, file: Option<&str>) -> Cow<'a, str> {
+    match file {
+        None => Cow::Borrowed(reason),
+        Some(file) => Cow::Owned(format!("{reason}, in {file:?}")),
+    }
 }
 
 /// The stream that rejects travel in: `source, offset, line, code, reason, raw`.
@@ -32,6 +44,92 @@ pub fn rejects_schema() -> Schema {
         Field::new("reason", DataType::String),
         Field::new("raw", DataType::Bytes),
     ])
+}
+
+/// Makes a batch of rejects.
+#[derive(Debug, Default)]
+pub struct RejectsBuilder {
+    source: StringViewBuilder,
+    offset: UInt64Builder,
+    line: UInt64Builder,
+    code: StringViewBuilder,
+    reason: StringViewBuilder,
+    raw: BinaryViewBuilder,
+    seqs: Vec<Seq>,
+    times: Vec<Micros>,
+}
+
+impl RejectsBuilder {
+    /// The record has this order number and this event time; numbers ascend.
+    pub fn push(&mut self, seq: Seq, time: Micros, reject: Reject<'_>) {
+        let Reject { source, offset, line, code, reason, raw } = reject;
+        self.source.append_value(source);
+        self.offset.append_value(offset);
+        self.line.append_option(line);
+        self.code.append_value(code);
+        self.reason.append_value(reason);
+        self.raw.append_value(raw);
+        self.seqs.push(seq);
+        self.times.push(time);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.seqs.is_empty()
+    }
+
+    /// The batch, for records of this range.
+    pub fn finish(mut self, range: SeqRange) -> Batch {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.source.finish()),
+            Arc::new(self.offset.finish()),
+            Arc::new(self.line.finish()),
+            Arc::new(self.code.finish()),
+            Arc::new(self.reason.finish()),
+            Arc::new(self.raw.finish()),
+        ];
+        let records = RecordBatch::try_new(Arc::clone(rejects_schema().arrow()), columns)
+            .expect("rejects have the columns of their schema");
+        Batch::new(range, records, self.times.into(), Seqs::Each(self.seqs.into()))
+    }
+}
+
+/// Rows of a batch of rejects.
+#[derive(Clone, Copy, Debug)]
+pub struct Rejects<'a> {
+    source: &'a StringViewArray,
+    offset: &'a UInt64Array,
+    line: &'a UInt64Array,
+    code: &'a StringViewArray,
+    reason: &'a StringViewArray,
+    raw: &'a BinaryViewArray,
+}
+
+impl<'a> Rejects<'a> {
+    /// # Panics
+    /// If the batch has another schema than [`rejects_schema`].
+    pub fn of(batch: &'a Batch) -> Self {
+        Self {
+            source: batch.column(0).as_string_view(),
+            offset: batch.column(1).as_primitive::<UInt64Type>(),
+            line: batch.column(2).as_primitive::<UInt64Type>(),
+            code: batch.column(3).as_string_view(),
+            reason: batch.column(4).as_string_view(),
+            raw: batch.column(5).as_binary_view(),
+        }
+    }
+
+    /// A row, by its number in the columns ([`Batch::row_numbers`]).
+    pub fn get(&self, row: u32) -> Reject<'a> {
+        let row = row as usize;
+        Reject {
+            source: self.source.value(row),
+            offset: self.offset.value(row),
+            line: self.line.is_valid(row).then(|| self.line.value(row)),
+            code: self.code.value(row),
+            reason: self.reason.value(row),
+            raw: self.raw.value(row),
+        }
+    }
 }
 
 /// What whoever sent a rejected record can do about it, by the reject's code. `None` for codes of sources that are
@@ -81,6 +179,36 @@ const HINTS: [(&str, &str); 11] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_built_is_read_again() {
+        let first = Reject {
+            source: "payments",
+            offset: 12,
+            line: Some(3),
+            code: "late",
+            reason: "too late",
+            raw: b"\xff",
+        };
+        let second =
+            Reject { source: "s", offset: u64::MAX, line: None, code: "parse", reason: "", raw: b"" };
+        let mut builder = RejectsBuilder::default();
+        assert!(builder.is_empty());
+        builder.push(7, -5, first);
+        builder.push(9, 10, second);
+        assert!(!builder.is_empty());
+        let batch = builder.finish(SeqRange::new(7, 10));
+        assert_eq!((batch.seq(0), batch.seq(1), &**batch.times()), (7, 9, &[-5, 10][..]));
+        assert_eq!(batch.records().schema_ref(), rejects_schema().arrow());
+        let rejects = Rejects::of(&batch);
+        assert_eq!([rejects.get(0), rejects.get(1)], [first, second]);
+    }
+
+    #[test]
+    fn a_reason_names_the_file_of_a_source_of_several() {
+        assert_eq!(reason_in_file("too late", None), "too late");
+        assert_eq!(reason_in_file("too late", Some("a b.csv")), "too late, in \"a b.csv\"");
+    }
 
     #[test]
     fn each_code_of_ours_has_one_hint() {

@@ -1,6 +1,7 @@
 //! Positions, named by what they promise.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Logical number of a record in a source partition: dense, from 0.
 pub type Offset = u64;
@@ -10,6 +11,25 @@ pub type PartitionId = u32;
 
 /// Place of a record in a job's order: dense, from 0, given by the sequencer and never reused.
 pub type Seq = u64;
+
+/// A record by its source and its offset there; written `payments@12`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    pub source: Arc<str>,
+    pub offset: Offset,
+}
+
+impl From<(Arc<str>, Offset)> for RecordPlace {
+    fn from((source, offset): (Arc<str>, Offset)) -> Self {
+        Self { source, offset }
+    }
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.source, self.offset)
+    }
+}
 
 /// A half-open range of the order, `start <= seq < end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -60,6 +60,32 @@ pub fn format_duration(micros: Micros) -> String {
     if micros == 0 { "0s".to_owned() } else { format!("{micros}us") }
 }
 
+/// Writes a span to be read by people, all units of it: `1d 2h`, `2m 3.25s`, `15ms`.
+pub fn format_span(micros: Micros) -> String {
+    let (sign, mut left) = (if micros < 0 { "-" } else { "" }, micros.unsigned_abs());
+    let second = SECOND.unsigned_abs();
+    if left < second {
+        return format_duration(micros);
+    }
+    let mut parts: Vec<String> = Vec::new();
+    for (unit, size) in
+        [("d", DAY_SECONDS.unsigned_abs() * second), ("h", 3_600 * second), ("m", 60 * second)]
+    {
+        if left >= size {
+            parts.push(format!("{}{unit}", left / size));
+        }
+        left %= size;
+    }
+    if left > 0 {
+        let mut seconds = (left / second).to_string();
+        if left % second != 0 {
+            seconds.push_str(format!(".{:06}", left % second).trim_end_matches('0'));
+        }
+        parts.push(format!("{seconds}s"));
+    }
+    format!("{sign}{}", parts.join(" "))
+}
+
 fn duration_error(text: &str) -> String {
     format!("expected a duration such as 500ms, 5s, 10m, 1h or 7d, got {text:?}")
 }
@@ -219,6 +245,23 @@ mod tests {
         }
         for text in ["", "5", "s", "-5s", "1.0000001s", "1.s", ".5s", "5 parsecs", "99999999999d"] {
             assert!(parse_duration(text).is_err(), "{text} should be refused");
+        }
+    }
+
+    #[test]
+    fn spans_are_written_with_all_their_units() {
+        for (micros, text) in [
+            (0, "0s"),
+            (15_000, "15ms"),
+            (999_999, "999999us"),
+            (1_000_000, "1s"),
+            (123_250_000, "2m 3.25s"),
+            (3_600_000_000, "1h"),
+            (90_061_000_001, "1d 1h 1m 1.000001s"),
+            (-61_000_000, "-1m 1s"),
+            (Micros::MIN, "-106751991d 4h 54.775808s"),
+        ] {
+            assert_eq!(format_span(micros), text);
         }
     }
 

@@ -4,11 +4,9 @@
 //! late it has become. Neither moves time. Records that were made of one record share its order number, and are no
 //! duplicates of each other.
 
-use std::collections::HashSet;
-
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::ScalarBuffer;
-use thalweg_types::{LatePolicy, Micros, Seq};
+use thalweg_types::{LatePolicy, Lateness, Micros, Seq, TakenIds, Timeliness};
 
 use crate::ids::Ids;
 use crate::key::{Key, KeyRef, for_each_key};
@@ -17,6 +15,8 @@ use crate::key::{Key, KeyRef, for_each_key};
 pub(crate) struct Verdicts {
     /// Time at which each record counts (its own, or the bound it was clamped to).
     pub(crate) times: ScalarBuffer<Micros>,
+    /// Task time ahead of the batch.
+    pub(crate) before: Option<Micros>,
     /// Task time after each record; the same buffer as `times` where these ascend.
     pub(crate) task_times: ScalarBuffer<Micros>,
     /// Whether each record is added; `None` where all are.
@@ -27,6 +27,12 @@ pub(crate) struct Verdicts {
     /// Those of them that are within `lateness`, but below the floor.
     pub(crate) closed: Vec<u32>,
     pub(crate) duplicate: Vec<u32>,
+}
+
+impl Verdicts {
+    pub(crate) fn over_batch(&self) -> TaskTimes {
+        TaskTimes { before: self.before, after: self.task_times.clone() }
+    }
 }
 
 /// Verdicts in the making.
@@ -40,57 +46,45 @@ struct OneByOne {
     duplicate: Vec<u32>,
 }
 
-/// The ids that were taken under the order number at hand: there are several where one record became several.
-#[derive(Default)]
-struct Taken {
-    seq: Option<Seq>,
-    /// The row of the batch at hand whose id was the last one.
-    row: Option<usize>,
-    /// The others, those of earlier batches among them.
-    others: HashSet<Key>,
+/// Task time over a batch.
+#[derive(Clone, Debug)]
+pub struct TaskTimes {
+    before: Option<Micros>,
+    /// After each record; ascends.
+    after: ScalarBuffer<Micros>,
 }
 
-impl Taken {
-    fn has(&self, seq: Seq, key: &Key, keys: &[Option<Key>]) -> bool {
-        let is_last = |row: usize| keys[row].as_ref() == Some(key);
-        self.seq == Some(seq) && (self.row.is_some_and(is_last) || self.others.contains(key))
+impl TaskTimes {
+    /// Task time after a record of the batch, and the record of the batch that moved it there; `None` where one before the
+    /// batch did.
+    pub fn newest(&self, row: u32) -> (Micros, Option<u32>) {
+        let now = self.after[row as usize];
+        let has_moved = self.before.is_none_or(|before| before < now);
+        let first = || self.after.partition_point(|time| *time < now) as u32;
+        (now, has_moved.then(first))
     }
 
-    fn add(&mut self, seq: Seq, row: usize, keys: &[Option<Key>]) {
-        if self.seq == Some(seq) {
-            self.keep_last(keys);
-        } else if !self.others.is_empty() {
-            self.others.clear();
-        }
-        (self.seq, self.row) = (Some(seq), Some(row));
-    }
-
-    /// The last one becomes one of the others, as no row says it any more.
-    fn keep_last(&mut self, keys: &[Option<Key>]) {
-        self.others.extend(self.row.take().and_then(|row| keys[row].clone()));
+    /// The record of the batch that moved task time to where it is after the batch; `None` where none did.
+    pub fn mover(&self) -> Option<u32> {
+        self.newest(self.after.len().checked_sub(1)? as u32).1
     }
 }
 
 pub(crate) struct Judge {
     task_time: Option<Micros>,
-    lateness: Micros,
-    /// What is below it is late whatever `lateness` is: chunks were sealed, and windows closed, while that was smaller.
-    /// As long as `lateness` is the same, `task time − lateness` is never below it.
-    floor: Micros,
-    policy: LatePolicy,
+    /// Chunks were sealed, and windows closed, at its floor.
+    lateness: Lateness,
     ids: Option<Ids>,
-    taken: Taken,
+    taken: TakenIds<Key>,
 }
 
 impl Judge {
     pub(crate) fn new(lateness: Micros, policy: LatePolicy, dedup: Option<Micros>) -> Self {
         Self {
             task_time: None,
-            lateness,
-            floor: Micros::MIN,
-            policy,
+            lateness: Lateness::new(lateness, policy),
             ids: dedup.map(Ids::new),
-            taken: Taken::default(),
+            taken: TakenIds::default(),
         }
     }
 
@@ -101,17 +95,13 @@ impl Judge {
 
     /// What is below it is late, now and after a restart with any other `lateness`; `None` before the first record.
     pub(crate) fn bound(&self) -> Option<Micros> {
-        self.task_time.map(|now| self.bound_at(now))
-    }
-
-    fn bound_at(&self, now: Micros) -> Micros {
-        now.saturating_sub(self.lateness).max(self.floor)
+        self.task_time.map(|now| self.lateness.bound(now))
     }
 
     /// Sets task time and the bound to those of a checkpoint.
     pub(crate) fn restore(&mut self, task_time: Option<Micros>, bound: Option<Micros>) {
         // Never above task time: a record that is clamped to it must not move time.
-        self.floor = bound.min(task_time).unwrap_or(Micros::MIN);
+        self.lateness = self.lateness.with_floor(bound.min(task_time).unwrap_or(Micros::MIN));
         self.task_time = task_time;
     }
 
@@ -141,6 +131,7 @@ impl Judge {
         {
             return verdicts;
         }
+        let before = self.task_time;
         let mut one_by_one = OneByOne {
             times: times.to_vec(),
             task_times: Vec::with_capacity(times.len()),
@@ -153,16 +144,18 @@ impl Judge {
         let keys = keys.unwrap_or_default();
         for row in 0..times.len() {
             let key = keys.get(row).and_then(Option::as_ref);
-            let key = key.filter(|key| !self.taken.has(seq(row), key, keys));
-            if self.judge_one(row, key, &mut one_by_one) && key.is_some() {
-                self.taken.add(seq(row), row, keys);
+            let key = key.filter(|key| !self.taken.has(seq(row), key));
+            if self.judge_one(row, key, &mut one_by_one)
+                && let Some(key) = key
+            {
+                self.taken.add(seq(row), key);
             }
         }
-        self.taken.keep_last(keys);
         let OneByOne { times, task_times, accepted, out_of_order, late, closed, duplicate } = one_by_one;
-        let is_any_refused = self.policy == LatePolicy::Reject && !late.is_empty();
+        let is_any_refused = self.lateness.refuses() && !late.is_empty();
         Verdicts {
             times: times.into(),
+            before,
             task_times: task_times.into(),
             accepted: (is_any_refused || !duplicate.is_empty()).then_some(accepted),
             out_of_order: out_of_order.contains(&true).then_some(out_of_order),
@@ -178,8 +171,9 @@ impl Judge {
         if self.task_time.is_some_and(|now| first < now) || !times.is_sorted() {
             return None;
         }
-        self.task_time = times.last().copied();
+        let before = std::mem::replace(&mut self.task_time, times.last().copied());
         Some(Verdicts {
+            before,
             times: times.clone(),
             task_times: times.clone(),
             accepted: None,
@@ -205,15 +199,12 @@ impl Judge {
             verdicts.duplicate.push(row as u32);
             return refuse(verdicts, self.task_time);
         }
-        let bound = self.bound_at(now);
-        if time < bound {
+        if let Timeliness::Late { taken_at, is_closed } = self.lateness.judge(time, now) {
             verdicts.late.push(row as u32);
-            if time >= now.saturating_sub(self.lateness) {
+            if is_closed {
                 verdicts.closed.push(row as u32);
             }
-            if self.policy == LatePolicy::Reject {
-                return refuse(verdicts, self.task_time);
-            }
+            let Some(bound) = taken_at else { return refuse(verdicts, self.task_time) };
             verdicts.times[row] = bound;
         }
         verdicts.out_of_order[row] = verdicts.times[row] < now;
@@ -261,6 +252,22 @@ mod tests {
         assert_eq!(verdicts.late, [1, 3]);
         assert_eq!(*verdicts.times, [10, 5, 20, 15]);
         assert_eq!(verdicts.accepted, None);
+    }
+
+    #[test]
+    fn the_newest_record_is_the_first_that_moved_task_time_there() {
+        let mut judge = Judge::new(5, LatePolicy::Reject, None);
+        let mut judged = |times: Vec<Micros>| {
+            let times = judge.judge(&times.into(), None, |row| row as Seq).over_batch();
+            let rows = 0..times.after.len() as u32;
+            (rows.map(|row| times.newest(row)).collect::<Vec<_>>(), times.mover())
+        };
+        assert_eq!(judged(vec![10, 10, 4]), (vec![(10, Some(0)); 3], Some(0)));
+        assert_eq!(judged(vec![9, 3, 10]), (vec![(10, None); 3], None));
+        let moved = vec![(10, None), (20, Some(1)), (20, Some(1)), (21, Some(3))];
+        assert_eq!(judged(vec![10, 20, 2, 21]), (moved, Some(3)));
+        assert_eq!(judged(vec![21, 22, 22]), (vec![(21, None), (22, Some(1)), (22, Some(1))], Some(1)));
+        assert_eq!(judged(Vec::new()), (Vec::new(), None));
     }
 
     #[test]

@@ -15,12 +15,30 @@ use arrow_schema::{DataType, TimeUnit};
 use crate::image::{Malformed, Reader, put_bytes, put_wide};
 
 /// One row's key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Null,
     /// Low half first: a `u128` would be aligned to 16 bytes and make every key as long as 32.
     Short([u64; 2]),
     Long(Box<[u8]>),
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Null => Self::Null,
+            Self::Short(word) => Self::Short(*word),
+            Self::Long(bytes) => Self::Long(bytes.clone()),
+        }
+    }
+
+    /// Ids of a stream are often of one length: one takes the place of the other.
+    fn clone_from(&mut self, other: &Self) {
+        match (&mut *self, other) {
+            (Self::Long(own), Self::Long(other)) => own.clone_from(other),
+            _ => *self = other.clone(),
+        }
+    }
 }
 
 impl Key {

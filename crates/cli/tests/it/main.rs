@@ -10,6 +10,7 @@ mod generating;
 #[cfg(target_os = "linux")]
 mod hostile_sql;
 mod inspecting;
+mod late;
 mod order;
 mod real_service;
 mod running;

@@ -436,7 +436,7 @@ impl Decoder for SflowDecoder {
         self.counts.clear();
         let place =
             Place { source: &self.settings.source, first: block.first, range, arrival, context: None };
-        let rejects = if refused.is_empty() { None } else { Some(place.rejects(&refused, data)?) };
+        let rejects = (!refused.is_empty()).then(|| place.rejects(&refused, data));
         let flows = batch(&mut self.flows, FlowRows::finish, &self.flow_schema, range)?;
         let others = if self.counters.seqs.is_empty() {
             Vec::new()

@@ -1,11 +1,7 @@
 //! Records that a sink's format has no way to write: they leave the sink on its only output, to rejects.
 
-use std::sync::Arc;
-
-use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch, StringViewArray, UInt64Array, new_null_array};
-use arrow_schema::DataType as ArrowType;
 use thalweg_flow::Output;
-use thalweg_types::{Batch, Schema, Seq, Seqs, rejects_schema};
+use thalweg_types::{Batch, Reject, RejectsBuilder, Schema};
 
 use crate::format::ndjson::NdjsonEncoder;
 use crate::format::{Encoder, Unwritable};
@@ -42,30 +38,23 @@ impl Refusals {
     }
 
     fn rejects(&mut self, batch: &Batch, refused: Vec<Unwritable>, out: &Output<'_>) -> Batch {
-        let count = refused.len();
-        let rows = || refused.iter().map(|record| record.row);
-        let seqs: Arc<[Seq]> = rows().map(|row| batch.seq(row)).collect();
-        let times: Vec<i64> = rows().map(|row| batch.times()[row as usize]).collect();
-        let (mut sources, mut offsets, mut raws) = (Vec::new(), Vec::new(), Vec::new());
-        for (row, seq) in rows().zip(&*seqs) {
-            let (source, offset) = out.place_of(*seq).unwrap_or_else(|| ("".into(), *seq));
-            sources.push(source);
-            offsets.push(offset);
-            let mut raw = Vec::new();
+        let mut rejects = RejectsBuilder::default();
+        let mut raw = Vec::new();
+        for Unwritable { row, reason } in refused {
+            let seq = batch.seq(row);
+            let (source, offset) = out.place_of(seq).unwrap_or_else(|| ("".into(), seq));
+            raw.clear();
             self.raw.encode_row(batch, row, &mut raw);
-            raws.push(raw);
+            let reject = Reject {
+                source: &source,
+                offset,
+                line: None,
+                code: "unwritable",
+                reason: &reason,
+                raw: &raw,
+            };
+            rejects.push(seq, batch.times()[row as usize], reject);
         }
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(StringViewArray::from_iter_values(sources)),
-            Arc::new(UInt64Array::from(offsets)),
-            new_null_array(&ArrowType::UInt64, count),
-            Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n("unwritable", count))),
-            Arc::new(StringViewArray::from_iter_values(refused.into_iter().map(|record| record.reason))),
-            Arc::new(BinaryViewArray::from_iter_values(raws)),
-        ];
-        let schema = Arc::clone(rejects_schema().arrow());
-        let records =
-            RecordBatch::try_new(schema, columns).expect("rejects have the columns of their schema");
-        Batch::new(batch.range(), records, times.into(), Seqs::Each(seqs))
+        rejects.finish(batch.range())
     }
 }

@@ -8,20 +8,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType as ArrowType, TimeUnit as ArrowUnit};
 use arrow_select::take::take;
 use bytes::Bytes;
 use thalweg_flow::{Decoded, Decoder, FindReceived, Payload, RawBlock, ReceivedPlace};
 use thalweg_types::{
-    Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, TimeUnit, format_timestamp,
-    rejects_schema,
+    Batch, DataType, Error, Field, Micros, Reject, RejectsBuilder, Schema, Seq, SeqRange, Seqs, TimeUnit,
+    format_timestamp, reason_in_file,
 };
 
 use super::poison::{Arrived, Guarded};
@@ -101,7 +99,7 @@ impl SourceDecoder {
         let place = Place { source: &self.source, first: block.first, range, arrival, context };
         if let Some((code, reason)) = context.and_then(|context| context.refused.clone()) {
             let refused = Refused { index: 0, raw: 0..data.len(), code, reason };
-            let rejects = place.rejects(&[refused], data)?;
+            let rejects = place.rejects(&[refused], data);
             return Ok(Decoded::new(Batch::empty(range, self.schema.arrow())).with_rejects(Some(rejects)));
         }
         let preamble = context.and_then(|context| context.preamble.as_ref());
@@ -146,7 +144,7 @@ impl SourceDecoder {
             None => Seqs::Dense(range.start),
             Some(kept) => Seqs::Each(kept.iter().map(|index| range.start + Seq::from(*index)).collect()),
         };
-        let rejects = if refused.is_empty() { None } else { Some(place.rejects(&refused, data)?) };
+        let rejects = (!refused.is_empty()).then(|| place.rejects(&refused, data));
         Ok(Decoded::new(Batch::new(range, records, times.into(), seqs)).with_rejects(rejects))
     }
 }
@@ -198,6 +196,11 @@ impl FindReceived for CutBy {
     fn first_line(&self, block: &RawBlock) -> Option<u64> {
         let Payload::Bytes { context: Some(context), .. } = &block.payload else { return None };
         context.downcast_ref::<BlockContext>()?.first_line
+    }
+
+    fn file(&self, block: &RawBlock) -> Option<Arc<str>> {
+        let Payload::Bytes { context: Some(context), .. } = &block.payload else { return None };
+        context.downcast_ref::<BlockContext>()?.file.clone()
     }
 }
 
@@ -401,41 +404,25 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// The stream of rejects for records that are refused, in ascending order.
-    pub(crate) fn rejects(&self, refused: &[Refused], data: &Bytes) -> Result<Batch, Error> {
-        let mut source = StringViewBuilder::new();
-        let mut offset = UInt64Builder::new();
-        let mut line = UInt64Builder::new();
-        let mut code = StringViewBuilder::new();
-        let mut reason = StringViewBuilder::new();
-        let mut raw = BinaryViewBuilder::new();
+    pub(crate) fn rejects(&self, refused: &[Refused], data: &Bytes) -> Batch {
+        let mut rejects = RejectsBuilder::default();
+        let file = self.context.and_then(|context| context.file.as_deref());
+        let first_line = self.context.and_then(|context| context.first_line);
         let mut lines_at = (0, 0_u64);
         for record in refused {
-            source.append_value(self.source);
-            offset.append_value(self.first + u64::from(record.index));
             let start = record.raw.start.max(lines_at.0);
             lines_at = (start, lines_at.1 + crate::format::line_ends(&data[lines_at.0..start]));
-            let first_line = self.context.and_then(|context| context.first_line);
-            line.append_option(first_line.map(|first| first + lines_at.1));
-            code.append_value(&record.code);
-            match self.context.and_then(|context| context.file.as_ref()) {
-                None => reason.append_value(&record.reason),
-                Some(file) => reason.append_value(format!("{}, in {file:?}", record.reason)),
-            }
-            raw.append_value(&data[record.raw.clone()]);
+            let reject = Reject {
+                source: self.source,
+                offset: self.first + u64::from(record.index),
+                line: first_line.map(|first| first + lines_at.1),
+                code: &record.code,
+                reason: &reason_in_file(&record.reason, file),
+                raw: &data[record.raw.clone()],
+            };
+            rejects.push(self.range.start + Seq::from(record.index), self.arrival, reject);
         }
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(source.finish()),
-            Arc::new(offset.finish()),
-            Arc::new(line.finish()),
-            Arc::new(code.finish()),
-            Arc::new(reason.finish()),
-            Arc::new(raw.finish()),
-        ];
-        let records = record_batch(&rejects_schema(), columns, refused.len())?;
-        let seqs: Arc<[Seq]> =
-            refused.iter().map(|record| self.range.start + Seq::from(record.index)).collect();
-        let times = ScalarBuffer::from(vec![self.arrival; refused.len()]);
-        Ok(Batch::new(self.range, records, times, Seqs::Each(seqs)))
+        rejects.finish(self.range)
     }
 }
 

@@ -338,7 +338,7 @@ impl Decoder for GeneratorDecoder {
             .map(|(index, code, reason)| Refused { index, raw: 0..0, code: code.into(), reason })
             .collect();
         let place = Place { source: &self.source, first: block.first, range, arrival, context: None };
-        let rejects = place.rejects(&refused, &Bytes::new())?;
+        let rejects = place.rejects(&refused, &Bytes::new());
         Ok(Decoded::new(Batch::new(range, records, times.into(), seqs)).with_rejects(Some(rejects)))
     }
 }

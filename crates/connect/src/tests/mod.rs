@@ -30,7 +30,7 @@ use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use thalweg_flow::{Decoded, Decoder, Payload, Poll, RawBlock, Source, TaskInfo};
-use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, SeqRange, Value};
+use thalweg_types::{Batch, DataType, Error, Field, Micros, Reject, Rejects, Schema, SeqRange, Value};
 
 use crate::format::{RecordDecoder, RecordFormat};
 use crate::source::SourceDecoder;
@@ -164,13 +164,12 @@ fn render(decoded: &Decoded, lines: &mut BTreeMap<u64, String>) {
     }
     let Some(rejects) = &decoded.rejects else { return };
     for row in rejects.row_numbers() {
-        let at = |column: usize| cell(rejects.column(column), row as usize);
-        let raw = rejects.column(5).as_binary_view().value(row as usize);
-        let raw = raw.escape_ascii();
-        let line = format!("! {} line {}: {} <{raw}>", at(3), at(2), at(4));
-        let previous = lines.insert(rejects.seq(row), line);
+        let Reject { offset, line, code, reason, raw, .. } = Rejects::of(rejects).get(row);
+        let line = line.map_or_else(|| "null".to_owned(), |line| line.to_string());
+        let text = format!("! {code} line {line}: {reason} <{}>", raw.escape_ascii());
+        let previous = lines.insert(rejects.seq(row), text);
         assert_eq!(previous, None, "an offset is there twice");
-        assert_eq!(at(1), rejects.seq(row).to_string());
+        assert_eq!(offset, rejects.seq(row));
     }
 }
 

@@ -8,9 +8,12 @@
 //! came in it. When one was seen last is part of its entry, and alone decides. A list of each time that one was taken, in
 //! the order of these times, says which can go.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
-use thalweg_types::{Batch, Error, LatePolicy, Micros, Schema, Seq, hash_bytes};
+use thalweg_types::{
+    Batch, Error, LatePolicy, Lateness, Micros, Offset, RecordPlace, Schema, Seq, TakenIds, Timeliness,
+    hash_bytes,
+};
 
 use super::Element;
 use super::entry::{Cache, Entry, ID};
@@ -37,28 +40,35 @@ impl InputRules {
     pub const ALL: Self = Self { lateness: Micros::MAX, late: LatePolicy::Reject, ids: None };
 }
 
+/// Against what a record is late.
+#[derive(Clone, Copy, Debug)]
+pub struct LateAt<'a> {
+    /// Task time.
+    pub now: Micros,
+    /// The record that moved task time there; `None` where no source has it, or a build before this one read it.
+    pub newest: Option<&'a RecordPlace>,
+    /// The record is within `lateness`, and below what a smaller one, before a restart, has closed.
+    pub is_closed: bool,
+}
+
 /// Where late records go that are not taken.
 pub trait LateRecords: Send {
-    /// `is_closed`: the record is within `lateness`, and behind what a smaller one, before a restart, has closed.
-    ///
     /// # Errors
     /// Stops the job.
-    fn refuse(&mut self, record: Row<'_>, is_closed: bool, emit: &mut Emit<'_>) -> Result<(), Error>;
+    fn refuse(&mut self, record: Row<'_>, late: LateAt<'_>, emit: &mut Emit<'_>) -> Result<(), Error>;
 }
 
 /// Drops them.
 pub(super) struct Nowhere;
 
 impl LateRecords for Nowhere {
-    fn refuse(&mut self, _: Row<'_>, _: bool, _: &mut Emit<'_>) -> Result<(), Error> {
+    fn refuse(&mut self, _: Row<'_>, _: LateAt<'_>, _: &mut Emit<'_>) -> Result<(), Error> {
         Ok(())
     }
 }
 
 struct Input {
-    rules: InputRules,
-    /// What is below it is late whatever `lateness` is: time moved on while that was smaller.
-    floor: Micros,
+    lateness: Lateness,
     ids: Option<Ids>,
 }
 
@@ -83,36 +93,11 @@ impl Ids {
     }
 }
 
-impl Input {
-    fn bound(&self, now: Micros) -> Micros {
-        now.saturating_sub(self.rules.lateness).max(self.floor)
-    }
-}
-
-/// The ids that were taken under the order number at hand: there are several where one record became several.
-#[derive(Default)]
-struct Taken {
-    seq: Option<Seq>,
-    last: Vec<u8>,
-    /// Those before the last one, where they differ.
-    others: HashSet<Vec<u8>>,
-}
-
-impl Taken {
-    fn has(&self, seq: Seq, key: &[u8]) -> bool {
-        self.seq == Some(seq) && (self.last == key || self.others.contains(key))
-    }
-
-    fn add(&mut self, seq: Seq, key: &[u8]) {
-        if self.seq == Some(seq) {
-            self.others.insert(std::mem::take(&mut self.last));
-        } else if !self.others.is_empty() {
-            self.others.clear();
-        }
-        self.seq = Some(seq);
-        self.last.clear();
-        self.last.extend_from_slice(key);
-    }
+/// The record that moved task time to where it is.
+enum Newest {
+    /// Its order number, which is looked up before it can be forgotten.
+    Seq(Seq),
+    Place(Option<RecordPlace>),
 }
 
 pub(super) struct Judge {
@@ -121,15 +106,16 @@ pub(super) struct Judge {
     counts: JudgedCounts,
     /// The id of the record at hand.
     key: Vec<u8>,
-    taken: Taken,
+    taken: TakenIds<Vec<u8>>,
+    newest: Newest,
 }
 
 impl Judge {
-    /// By input. `bounds` are those of the last commit, below which all was late.
+    /// By input. `bounds` are those of the last commit, below which all was late, and `newest` is its newest record.
     pub(super) fn new(
         schemas: &[Schema],
         rules: &[InputRules],
-        bounds: &[Micros],
+        (bounds, newest): (&[Micros], Option<RecordPlace>),
         refused: Box<dyn LateRecords>,
     ) -> Result<Self, Error> {
         if schemas.len() != rules.len() {
@@ -137,7 +123,8 @@ impl Judge {
         }
         let input = |(port, (schema, rules)): (usize, (&Schema, &InputRules))| {
             let ids = rules.ids.map(|(place, span)| Ids::new(port, schema, place, span)).transpose()?;
-            Ok(Input { rules: *rules, floor: bounds.get(port).copied().unwrap_or(Micros::MIN), ids })
+            let floor = bounds.get(port).copied().unwrap_or(Micros::MIN);
+            Ok(Input { lateness: Lateness::new(rules.lateness, rules.late).with_floor(floor), ids })
         };
         let inputs = schemas.iter().zip(rules).enumerate().map(input).collect::<Result<_, Error>>()?;
         Ok(Self {
@@ -145,18 +132,36 @@ impl Judge {
             refused,
             counts: JudgedCounts::default(),
             key: Vec::new(),
-            taken: Taken::default(),
+            taken: TakenIds::default(),
+            newest: Newest::Place(newest),
         })
     }
 
     /// By input, what is late whatever `lateness` a later run has.
     pub(super) fn bounds(&self, time: Option<Micros>) -> Vec<Micros> {
-        self.inputs.iter().map(|input| time.map_or(Micros::MIN, |time| input.bound(time))).collect()
+        self.inputs.iter().map(|input| time.map_or(Micros::MIN, |time| input.lateness.bound(time))).collect()
     }
 
-    /// By input, what was late when the last cycle was committed.
-    pub(super) fn floors(&self) -> Vec<Micros> {
-        self.inputs.iter().map(|input| input.floor).collect()
+    /// By input, what was late when the last cycle was committed, and its newest record.
+    pub(super) fn committed(&self) -> (Vec<Micros>, Option<RecordPlace>) {
+        (self.inputs.iter().map(|input| input.lateness.floor()).collect(), self.newest())
+    }
+
+    /// The record that moved task time to where it is, once it has been looked up.
+    pub(super) fn newest(&self) -> Option<RecordPlace> {
+        if let Newest::Place(place) = &self.newest { place.clone() } else { None }
+    }
+
+    /// This record has moved task time.
+    pub(super) fn moved_by(&mut self, record: Row<'_>) {
+        self.newest = Newest::Seq(record.seq());
+    }
+
+    /// Looks the newest record up, at the end of each batch at the latest.
+    pub(super) fn find_newest(&mut self, place_of: impl FnOnce(Seq) -> Option<(Arc<str>, Offset)>) {
+        if let Newest::Seq(seq) = self.newest {
+            self.newest = Newest::Place(place_of(seq).map(RecordPlace::from));
+        }
     }
 
     pub(super) fn counts(&self) -> JudgedCounts {
@@ -199,15 +204,15 @@ impl Judge {
             self.counts.duplicates += 1;
             return Ok(None);
         }
-        let (bound, lateness, late) = (input.bound(now), input.rules.lateness, input.rules.late);
         let mut taken = record;
-        if record.time() < bound {
+        if let Timeliness::Late { taken_at, is_closed } = input.lateness.judge(record.time(), now) {
             self.counts.late += 1;
-            if late == LatePolicy::Reject {
-                let is_closed = record.time() >= now.saturating_sub(lateness);
-                self.refused.refuse(record, is_closed, emit)?;
+            let Some(bound) = taken_at else {
+                self.find_newest(|seq| emit.place_of(seq));
+                let Newest::Place(newest) = &self.newest else { return Ok(None) };
+                self.refused.refuse(record, LateAt { now, newest: newest.as_ref(), is_closed }, emit)?;
                 return Ok(None);
-            }
+            };
             taken = record.at(bound);
             emit.set_time(bound);
         }

@@ -37,7 +37,7 @@ use thalweg_types::{Error, Micros, Offset, Seq};
 
 use crate::{Emit, NewRecord, Packed, Row};
 
-pub use judge::{InputRules, LateRecords};
+pub use judge::{InputRules, LateAt, LateRecords};
 pub use operator::Elements;
 use position::Manifest;
 

@@ -101,8 +101,9 @@ impl<E: Element> Elements<E> {
             Some(backend) => Cache::over(Arc::clone(backend), cycle, memory, entries),
             None => Cache::in_memory(entries),
         };
-        let Manifest { time, now, bounds, lists } = manifest;
-        let judge = Judge::new(inputs, &vec![InputRules::ALL; inputs.len()], &bounds, Box::new(Nowhere))?;
+        let Manifest { time, now, bounds, newest, lists } = manifest;
+        let rules = vec![InputRules::ALL; inputs.len()];
+        let judge = Judge::new(inputs, &rules, (&bounds, newest), Box::new(Nowhere))?;
         if let Some(time) = time {
             cache.set_stamp(time);
         }
@@ -150,8 +151,8 @@ impl<E: Element> Elements<E> {
         rules: &[InputRules],
         refused: Box<dyn LateRecords>,
     ) -> Result<Self, Error> {
-        let bounds = self.core.judge.floors();
-        self.core.judge = Judge::new(inputs, rules, &bounds, refused)?;
+        let (bounds, newest) = self.core.judge.committed();
+        self.core.judge = Judge::new(inputs, rules, (&bounds, newest), refused)?;
         Ok(self)
     }
 
@@ -232,6 +233,7 @@ impl<E: Element> Operator for Elements<E> {
 
     fn complete(&mut self, _: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         self.feed.complete(&mut self.core, out)?;
+        self.core.judge.find_newest(|seq| out.place_of(seq));
         self.keep_pace(out);
         self.fill(FILL_AFTER_BATCH)
     }
@@ -253,8 +255,9 @@ impl<E: Element> Operator for Elements<E> {
             self.hand_over(earlier, out);
         }
         let Core { time, now, lists, judge, .. } = &self.core;
-        let bounds = judge.bounds(*time);
-        self.marked = Some(Manifest { time: *time, now: *now, bounds, lists: lists.clone() }.encode().into());
+        let (bounds, newest) = (judge.bounds(*time), judge.newest());
+        let manifest = Manifest { time: *time, now: *now, bounds, newest, lists: lists.clone() };
+        self.marked = Some(manifest.encode().into());
         (self.records, self.marked_at, self.is_hastened) = (0, self.core.now, false);
         self.keep_pace(out);
         Ok(())
@@ -330,6 +333,7 @@ impl<E: Element> Rows for Core<E> {
         let time = self.time.map_or(record.time(), |time| time.max(record.time()));
         if self.time != Some(time) {
             self.time = Some(time);
+            self.judge.moved_by(record);
             self.cache.set_stamp(time);
             self.wake_until(time, out)?;
         }

@@ -6,19 +6,21 @@
 //! (1: output, 2: wake, 3: idle, 4: ids), due time (8; of ids what they are, as in their keys), number (8), first piece (4)
 //! and end (4).
 //!
-//! Format 1 has no inputs.
+//! Format 1 has no inputs, and neither it nor format 2 has the newest record.
 
 use std::sync::Arc;
 
 use thalweg_state::HandOver;
-use thalweg_types::{Error, Micros};
+use thalweg_types::{Error, Micros, RecordPlace};
 
 use super::lists::{List, Lists};
 use crate::CyclePart;
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// Read, and not written any more.
 const WITHOUT_BOUNDS: u8 = 1;
+/// The same.
+const WITHOUT_NEWEST: u8 = 2;
 const NONE: Micros = Micros::MIN;
 
 // Persisted, do not renumber.
@@ -41,7 +43,7 @@ pub(super) fn split(bytes: &[u8]) -> Result<(&[u8], Manifest), Error> {
     let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
     let (version, manifest) =
         rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
-    Ok((version, Manifest::decode(manifest, *format != WITHOUT_BOUNDS)?))
+    Ok((version, Manifest::decode(manifest, *format)?))
 }
 
 /// What a task of elements knows beside its entries.
@@ -51,6 +53,8 @@ pub(super) struct Manifest {
     pub(super) now: Option<Micros>,
     /// By input, the time below which all was late.
     pub(super) bounds: Vec<Micros>,
+    /// The record that moved task time to where it is.
+    pub(super) newest: Option<RecordPlace>,
     pub(super) lists: Lists,
 }
 
@@ -64,6 +68,13 @@ impl Manifest {
         bytes.extend_from_slice(&(self.bounds.len() as u32).to_le_bytes());
         for bound in &self.bounds {
             bytes.extend_from_slice(&bound.to_le_bytes());
+        }
+        // Names of sources are written into a job file, and none is empty.
+        let source = self.newest.as_ref().map_or("", |newest| &newest.source);
+        bytes.extend_from_slice(&(source.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(source.as_bytes());
+        if let Some(newest) = &self.newest {
+            bytes.extend_from_slice(&newest.offset.to_le_bytes());
         }
         let pending = self.lists.pending.iter().map(|list| (PENDING, 0, *list));
         let wakes = self.lists.wakes.iter().map(|(due, list)| (WAKE, *due, *list));
@@ -79,10 +90,10 @@ impl Manifest {
         bytes
     }
 
-    fn decode(bytes: &[u8], has_bounds: bool) -> Result<Self, Error> {
+    fn decode(bytes: &[u8], format: u8) -> Result<Self, Error> {
         let mut manifest = Self::default();
         let mut rest = bytes;
-        manifest.read(&mut rest, has_bounds).filter(|()| rest.is_empty()).ok_or_else(|| {
+        manifest.read(&mut rest, format).filter(|()| rest.is_empty()).ok_or_else(|| {
             let (length, at) = (bytes.len(), bytes.len() - rest.len());
             Error::corrupt(format!(
                 "manifest of elements in the commit record: damaged at byte {at} of {length}"
@@ -91,14 +102,23 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn read(&mut self, rest: &mut &[u8], has_bounds: bool) -> Option<()> {
+    fn read(&mut self, rest: &mut &[u8], format: u8) -> Option<()> {
         let time = |bytes| Some(Micros::from_le_bytes(bytes)).filter(|time| *time != NONE);
         self.time = time(take(rest)?);
         self.now = time(take(rest)?);
         self.lists.next_id = u64::from_le_bytes(take(rest)?);
-        if has_bounds {
+        if format > WITHOUT_BOUNDS {
             for _ in 0..u32::from_le_bytes(take(rest)?) {
                 self.bounds.push(Micros::from_le_bytes(take(rest)?));
+            }
+        }
+        if format > WITHOUT_NEWEST {
+            let length = u32::from_le_bytes(take(rest)?) as usize;
+            let (name, behind) = rest.split_at_checked(length)?;
+            *rest = behind;
+            if !name.is_empty() {
+                let source = std::str::from_utf8(name).ok()?.into();
+                self.newest = Some(RecordPlace { source, offset: u64::from_le_bytes(take(rest)?) });
             }
         }
         while !rest.is_empty() {
@@ -151,5 +171,53 @@ impl CyclePart for ElementPart {
 
     fn committed(self: Box<Self>) -> Result<(), Error> {
         Ok(self.changes.committed()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn manifest() -> impl Strategy<Value = Manifest> {
+        let newest = prop::option::of(("[a-zé]{1,9}", any::<u64>()));
+        (any::<Option<i64>>(), prop::collection::vec(any::<i64>(), 0..4), newest, any::<u64>()).prop_map(
+            |(time, bounds, newest, next_id)| Manifest {
+                time: time.filter(|time| *time != NONE),
+                now: None,
+                bounds,
+                newest: newest.map(|(source, offset)| RecordPlace { source: source.into(), offset }),
+                lists: Lists { next_id, ..Lists::default() },
+            },
+        )
+    }
+
+    /// As an earlier build wrote it.
+    fn earlier(manifest: &Manifest, format: u8) -> Vec<u8> {
+        let mut bytes = Manifest { newest: None, ..manifest.clone() }.encode();
+        bytes.truncate(bytes.len() - 4);
+        if format == WITHOUT_BOUNDS {
+            bytes.drain(24..28 + 8 * manifest.bounds.len());
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again_and_a_cut_is_damage(manifest in manifest(), cut in any::<prop::sample::Index>()) {
+            let bytes = manifest.encode();
+            prop_assert_eq!(&Manifest::decode(&bytes, FORMAT).unwrap(), &manifest);
+            prop_assert!(Manifest::decode(&bytes[..cut.index(bytes.len())], FORMAT).is_err());
+        }
+
+        #[test]
+        fn formats_of_earlier_builds_have_no_newest_record(manifest in manifest()) {
+            let expected = Manifest { newest: None, ..manifest.clone() };
+            let read = Manifest::decode(&earlier(&manifest, WITHOUT_NEWEST), WITHOUT_NEWEST);
+            prop_assert_eq!(&read.unwrap(), &expected);
+            let read = Manifest::decode(&earlier(&manifest, WITHOUT_BOUNDS), WITHOUT_BOUNDS);
+            prop_assert_eq!(read.unwrap(), Manifest { bounds: Vec::new(), ..expected });
+        }
     }
 }

@@ -13,7 +13,9 @@ use thalweg_flow::{
     ManualClock, NodeId, Operator, OperatorNode, Output, Partitioning, Payload, Poll, RawBlock, ReplayRun,
     Runtime, Schedule, Source, SourceNode, SourcePosition, SourceProgress, TaskInfo, Waker,
 };
-use thalweg_types::{Batch, DataType, Error, Field, Micros, Schema, Seq, SeqRange, Seqs, rejects_schema};
+use thalweg_types::{
+    Batch, DataType, Error, Field, Micros, Reject, RejectsBuilder, Schema, Seq, SeqRange, Seqs,
+};
 
 /// No test waits longer than this for what has to happen; builds share their machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -218,19 +220,19 @@ impl Decoder for DecodeNumbers {
 }
 
 fn reject_batch(rows: &[Row], range: SeqRange) -> Batch {
-    use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray, UInt64Array};
-    let count = rows.len();
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringViewArray::from_iter_values(vec!["numbers"; count])),
-        Arc::new(rows.iter().map(|row| row.n as u64).collect::<UInt64Array>()),
-        Arc::new(UInt64Array::new_null(count)),
-        Arc::new(StringViewArray::from_iter_values(vec!["parse"; count])),
-        Arc::new(StringViewArray::from_iter_values(vec!["ends in 99"; count])),
-        Arc::new(BinaryViewArray::from_iter_values(vec![b"99"; count])),
-    ];
-    let records = RecordBatch::try_new(Arc::clone(rejects_schema().arrow()), columns).unwrap();
-    let times: Vec<Micros> = rows.iter().map(|row| row.n).collect();
-    Batch::new(range, records, times.into(), Seqs::Each(rows.iter().map(|row| row.seq).collect()))
+    let mut rejects = RejectsBuilder::default();
+    for row in rows {
+        let reject = Reject {
+            source: "numbers",
+            offset: row.n as u64,
+            line: None,
+            code: "parse",
+            reason: "ends in 99",
+            raw: b"99",
+        };
+        rejects.push(row.seq, row.n, reject);
+    }
+    rejects.finish(range)
 }
 
 pub(crate) fn is_good(n: i64) -> bool {

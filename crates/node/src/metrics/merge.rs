@@ -4,31 +4,32 @@
 //! the row of an answer follows from which task a record went to: by its order number where numbers are dense, else by
 //! hashing the key again (records from several inputs may share a number).
 //!
-//! Late records that a stage refused go to rejects here, once per record whatever the number of stages.
+//! Late records that a stage refused go to rejects here, once per record whatever the number of stages: each stage says why,
+//! as each of its tasks has a time of its own.
 //!
 //! Queries come and go while a job runs. Answers leave in two shapes: as they are declared, with the queries of the job
 //! file, for everything that is bound to a schema; and as they are, for whoever looks at each batch. They are one batch
 //! where they do not differ.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
-use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, RecordBatch, StringViewArray, StructArray, UInt64Array, new_null_array,
-};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Fields, Schema as ArrowSchema, SchemaRef};
 use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{InputId, InputOrder, Operator, Output};
-use thalweg_types::{Batch, Error, Seq, SeqRange, Seqs, hash_columns, partition_of, rejects_schema};
+use thalweg_types::{
+    Batch, Error, Reject, RejectsBuilder, Seq, SeqRange, Seqs, hash_columns, partition_of, reason_in_file,
+};
 
 use super::scatter::{Part, scatter, widest};
 use super::stage::{FLAG_COUNT, TASKS};
 use super::told::{self, Passing};
-use super::{MetricsSpec, late_reason};
+use super::{MetricsSpec, refused_by};
 
 pub(super) struct Merge {
     spec: Arc<MetricsSpec>,
@@ -139,19 +140,21 @@ impl Merge {
         for (stage, column) in &layout.queries {
             columns.push(column_of(&placed[*stage], *column, count));
         }
-        let (late, closed) = self.late(&placed, count);
+        let mut refusals = self.late(&placed, count);
+        let late =
+            refusals.iter().map(|(row, refusals)| (*row, refusals.iter().map(|one| one.0.clone()).collect()));
+        let late: BTreeMap<u32, Vec<String>> = late.collect();
         let said = [&late, &self.duplicates(&placed), &misfits(&placed)];
         for (own, above) in said.into_iter().zip(self.passing.above) {
             columns.push(told::lists(above.map(|place| &all[place]), own, count));
         }
 
         // One line in rejects for each record, whoever was the first to refuse it.
-        let mut late = late;
         if let Some(above) = self.passing.above[0] {
-            late.retain(|row, _| all[above].is_null(*row as usize));
+            refusals.retain(|row, _| all[above].is_null(*row as usize));
         }
-        if !late.is_empty() {
-            out.emit(REJECTS, self.rejects(records, &late, &closed, out));
+        if !refusals.is_empty() {
+            out.emit(REJECTS, self.rejects(records, &refusals, out));
         }
         let declared = layout.declared.as_ref().map(|declared| declared.of(&columns, records, count));
         let live = answers_of(records, Arc::clone(&layout.schema), columns);
@@ -218,27 +221,25 @@ impl Merge {
         Arc::clone(self.layout.insert(Arc::new(Layout { schema, declared, queries, stages })))
     }
 
-    /// Labels of the stages that refused a record as late, by row, and the rows that one refused though they are within
-    /// `lateness`.
-    fn late(&self, placed: &[Vec<Placed<'_>>], count: usize) -> (BTreeMap<u32, Vec<String>>, BTreeSet<u32>) {
-        let (mut late, mut closed): (BTreeMap<u32, Vec<String>>, _) = (BTreeMap::new(), BTreeSet::new());
+    /// By row, the stages that refused the record as late: label and reason.
+    fn late(&self, placed: &[Vec<Placed<'_>>], count: usize) -> BTreeMap<u32, Vec<(String, String)>> {
+        let mut late: BTreeMap<u32, Vec<(String, String)>> = BTreeMap::new();
         for (stage, placed) in placed.iter().enumerate() {
             for part in placed {
                 let column = flag(part.batch, 0);
                 if column.null_count() == column.len() {
                     continue;
                 }
+                let reasons = column.as_string_view();
                 for (index, row) in part.rows.iter().enumerate().filter(|(_, row)| (**row as usize) < count) {
                     if column.is_valid(index) {
-                        late.entry(*row).or_default().push(self.label(stage));
-                        if !column.as_boolean().value(index) {
-                            closed.insert(*row);
-                        }
+                        let reason = reasons.value(index).to_owned();
+                        late.entry(*row).or_default().push((self.label(stage), reason));
                     }
                 }
             }
         }
-        (late, closed)
+        late
     }
 
     /// By row, labels of the stages that know the record's id.
@@ -267,47 +268,46 @@ impl Merge {
     fn rejects(
         &mut self,
         records: &Batch,
-        late: &BTreeMap<u32, Vec<String>>,
-        closed: &BTreeSet<u32>,
+        late: &BTreeMap<u32, Vec<(String, String)>>,
         out: &Output<'_>,
     ) -> Batch {
-        let (mut sources, mut offsets, mut lines, mut reasons, mut raws) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (mut times, mut seqs): (Vec<i64>, Vec<Seq>) = (Vec::new(), Vec::new());
+        let mut rejects = RejectsBuilder::default();
         for (row, stages) in late {
             let seq = records.seq(*row);
             let (source, offset) = out.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.spec.from), seq));
-            let time = records.times()[*row as usize];
-            sources.push(source.to_string());
-            offsets.push(offset);
-            reasons.push(late_reason(self.spec.lateness, closed.contains(row), time, &stages.join(", ")));
             let received = out.received(seq);
-            lines.push(received.as_ref().and_then(|received| received.line));
-            raws.push(match received.filter(|_| self.told.replace(seq) != Some(seq)) {
-                Some(received) => received.bytes.to_vec(),
+            let (line, file) =
+                received.as_ref().map_or((None, None), |received| (received.line, received.file.clone()));
+            let raw = match received.filter(|_| self.told.replace(seq) != Some(seq)) {
+                Some(received) => received.bytes,
                 None => {
                     let mut raw = Vec::new();
                     self.encoder.encode_row(records, *row, &mut raw);
-                    raw.trim_ascii_end().to_vec()
+                    raw.truncate(raw.trim_ascii_end().len());
+                    raw.into()
                 }
-            });
-            times.push(time);
-            seqs.push(seq);
+            };
+            let reason = reason_of(stages);
+            let reason = reason_in_file(&reason, file.as_deref());
+            let reject = Reject { source: &source, offset, line, code: "late", reason: &reason, raw: &raw };
+            rejects.push(seq, records.times()[*row as usize], reject);
         }
-        let count = sources.len();
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(StringViewArray::from_iter_values(sources)),
-            Arc::new(UInt64Array::from(offsets)),
-            Arc::new(UInt64Array::from(lines)),
-            Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n("late", count))),
-            Arc::new(StringViewArray::from_iter_values(reasons)),
-            Arc::new(BinaryViewArray::from_iter_values(raws)),
-        ];
-        let schema = Arc::clone(rejects_schema().arrow());
-        let rejects =
-            RecordBatch::try_new(schema, columns).expect("rejects have the columns of their schema");
-        Batch::new(records.range(), rejects, times.into(), Seqs::Each(seqs.into()))
+        rejects.finish(records.range())
     }
+}
+
+/// The reasons of stages, each once with those that have it.
+fn reason_of(stages: &[(String, String)]) -> String {
+    let mut by: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (label, reason) in stages {
+        match by.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, labels)) => labels.push(label),
+            None => by.push((reason, vec![label])),
+        }
+    }
+    let reasons: Vec<String> =
+        by.into_iter().map(|(reason, labels)| refused_by(reason, &labels.join(", "))).collect();
+    reasons.join("; ")
 }
 
 impl Declared {
@@ -449,5 +449,23 @@ impl Operator for Merge {
 
     fn input_order(&self) -> InputOrder {
         InputOrder::Grouped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_with_one_reason_are_named_together() {
+        let of = |stages: &[(&str, &str)]| {
+            let stages: Vec<_> = stages.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+            reason_of(&stages)
+        };
+        assert_eq!(of(&[("card", "x"), ("global", "x")]), "x (refused by card, global)");
+        assert_eq!(
+            of(&[("card", "x"), ("shop", "y"), ("global", "x")]),
+            "x (refused by card, global); y (refused by shop)"
+        );
     }
 }

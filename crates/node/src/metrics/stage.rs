@@ -1,32 +1,32 @@
 //! A keyed stage as an operator: one partition's windows, and what it sends to the merge.
 //!
-//! For every record that it gets it sends one row: a struct per query, `late` and `duplicate` where it refused the
-//! record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
+//! For every record that it gets it sends one row: a struct per query, `late` with why and `duplicate` where it refused
+//! the record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
 //! link, so a stage copies only what its queries read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
 use arrow_array::builder::{ListBuilder, StringViewBuilder};
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringViewArray, new_null_array};
 use arrow_schema::{DataType as ArrowType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use thalweg_flow::{CacheCounts, Command, InputId, JudgedCounts, Operator, Output};
-use thalweg_types::{Batch, DataType, Error, Field, Micros, Seqs};
+use thalweg_types::{Batch, DataType, Error, Field, Micros, RecordPlace, Seqs};
 use thalweg_window::query::Query;
 use thalweg_window::stage::{Answers, CacheStats, Present, Stage};
 
 use super::FailingQueries;
 use super::durable::DurableStage;
-use super::plan_query;
+use super::{LateRecord, late_reason, plan_query};
 
 /// Columns after the queries' own.
 pub(super) const FLAG_COUNT: usize = 3;
 
-/// `late` and `duplicate` are true where the stage refused a record, `misfits` names values that did not fit. `late` is
-/// false where the record is within `lateness` and refused for what a smaller one had closed.
+/// `late` says why the stage refused a record as late ([`late_reason`]), `duplicate` is true where it did as it knows the
+/// id, `misfits` names values that did not fit.
 pub(super) fn flags() -> [Field; FLAG_COUNT] {
     [
-        Field::new("late", DataType::Bool).nullable(),
+        Field::new("late", DataType::String).nullable(),
         Field::new("duplicate", DataType::Bool).nullable(),
         Field::new("misfits", DataType::List(Box::new(DataType::String))).nullable(),
     ]
@@ -111,14 +111,42 @@ impl StageOperator {
         Arc::clone(schema)
     }
 
-    fn message(&mut self, answers: Answers, batch: &Batch) -> Batch {
+    /// Why records were refused as late; the newest record is known from here on. Order numbers are not looked up further
+    /// down, where they may be forgotten.
+    fn late(&mut self, answers: &Answers, batch: &Batch, out: &Output<'_>) -> ArrayRef {
+        let place = |row: u32| out.place_of(batch.seq(batch.row(row as usize))).map(RecordPlace::from);
+        let refused = if answers.late_refused { answers.late.as_slice() } else { &[] };
+        let mut reasons: Vec<Option<String>> = vec![None; if refused.is_empty() { 0 } else { batch.len() }];
+        let mut found: (Option<u32>, Option<RecordPlace>) = (None, self.stage.newest().cloned());
+        for row in refused {
+            let (now, mover) = answers.task_times.newest(*row);
+            if mover != found.0 {
+                found = (mover, mover.and_then(place));
+            }
+            reasons[*row as usize] = Some(late_reason(&LateRecord {
+                time: batch.times()[batch.row(*row as usize) as usize],
+                now,
+                newest: found.1.as_ref(),
+                lateness: self.stage.lateness(),
+                is_closed: answers.closed.binary_search(row).is_ok(),
+            }));
+        }
+        if let Some(mover) = answers.task_times.mover() {
+            self.stage.set_newest(if found.0 == Some(mover) { found.1 } else { place(mover) });
+        }
+        if refused.is_empty() {
+            return new_null_array(&ArrowType::Utf8View, batch.len());
+        }
+        Arc::new(StringViewArray::from_iter(reasons))
+    }
+
+    fn message(&mut self, answers: Answers, late: ArrayRef, batch: &Batch) -> Batch {
         let count = batch.len();
         let schema = self.schema();
-        let refused = if answers.late_refused { answers.late.as_slice() } else { &[] };
         let mut columns = answers.values;
         let query_count = columns.len();
-        columns.push(marked(refused, &answers.closed, count));
-        columns.push(marked(&answers.duplicate, &[], count));
+        columns.push(late);
+        columns.push(marked(&answers.duplicate, count));
         columns.push(if answers.misfits.is_empty() {
             new_null_array(schema.field(query_count + 2).data_type(), count)
         } else {
@@ -190,14 +218,14 @@ impl StageOperator {
     }
 }
 
-/// A column that is true at the given rows, or false where they are in `not` too (both ascend), and null elsewhere.
-fn marked(rows: &[u32], not: &[u32], count: usize) -> ArrayRef {
+/// A column that is true at the given rows, and null elsewhere.
+fn marked(rows: &[u32], count: usize) -> ArrayRef {
     if rows.is_empty() {
         return new_null_array(&ArrowType::Boolean, count);
     }
     let mut flags = vec![None; count];
     for row in rows {
-        flags[*row as usize] = Some(not.binary_search(row).is_err());
+        flags[*row as usize] = Some(true);
     }
     Arc::new(BooleanArray::from(flags))
 }
@@ -211,7 +239,8 @@ impl Operator for StageOperator {
         self.judged.late += answers.late.len() as u64;
         self.judged.duplicates += answers.duplicate.len() as u64;
         self.added.report(&answers.failed);
-        let answers = self.message(answers, &batch);
+        let late = self.late(&answers, &batch, out);
+        let answers = self.message(answers, late, &batch);
         out.emit(0, answers);
         match &mut self.durable {
             Some(durable) => durable.after_batch(&mut self.stage, batch.len(), out),

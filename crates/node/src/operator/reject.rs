@@ -6,7 +6,7 @@ use thalweg_connect::format::Encoder;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options};
 use thalweg_flow::{Emit, Row, Set};
-use thalweg_types::{Batch, Error, Schema, Seq, SeqRange, Seqs, rejects_schema};
+use thalweg_types::{Batch, Error, Schema, Seq, SeqRange, Seqs, reason_in_file, rejects_schema};
 
 pub(super) struct RejectLines {
     /// The operators among the inputs: whom a record comes from that no source has.
@@ -59,12 +59,14 @@ impl RejectLines {
         let (source, offset) = emit.place_of(seq).unwrap_or_else(|| (Arc::clone(&self.from), seq));
         let received = emit.received(seq);
         let place = received.as_ref().and_then(|received| received.line);
+        let file = received.as_ref().and_then(|received| received.file.clone());
+        let reason = reason_in_file(reason, file.as_deref());
         let raw = match received.filter(|_| self.told.replace(seq) != Some(seq)) {
             Some(received) => received.bytes.to_vec(),
             None => self.as_json(record)?,
         };
         let line = emit.record(self.output).set(self.source, &source).set(self.offset, offset);
-        let line = line.set(self.line, place).set(self.code, code).set(self.reason, reason);
+        let line = line.set(self.line, place).set(self.code, code).set(self.reason, &reason);
         line.set(self.raw, raw.as_slice()).send()
     }
 

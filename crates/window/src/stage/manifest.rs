@@ -6,15 +6,15 @@
 //!
 //! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists behind their
 //! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
-//! queries, version 2 with the bound of late records, version 3 with the key of tags. Version 4 is written only where there
-//! is a `begins`: a program of before goes on with the others.
+//! queries, version 2 with the bound of late records, version 3 with the key of tags, version 4 with
+//! `begins`. Each of versions 3 to 5 is written only where there is something in it that the one before has not.
 //!
 //! Not here: how a plan is built again from it (`restore`).
 
 use std::ops::Range;
 
 use thalweg_storage::ChunkId;
-use thalweg_types::{Error, HashKey, Micros};
+use thalweg_types::{Error, HashKey, Micros, RecordPlace};
 
 use super::Stage;
 use super::nodes::name_of_key;
@@ -28,7 +28,7 @@ use crate::reservoir::FrozenRows;
 const MAGIC: [u8; 8] = *b"\xf7ThWins\n";
 
 /// Version of the layout. Persisted.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// A checkpoint's manifest, read from the bytes that a [`StageHandover`](super::StageHandover) gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +63,8 @@ pub struct Manifest {
     pub(super) tag_key: Option<HashKey>,
     /// The time from which records count where some were missed. Not in versions 1 to 3.
     pub(super) begins: Option<Micros>,
+    /// The record that moved task time to where it is. Not in versions 1 to 4.
+    pub(super) newest: Option<RecordPlace>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -155,20 +157,15 @@ impl Manifest {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        let version = if self.begins.is_some() { VERSION } else { VERSION - 1 };
-        image::seal_as(version, &MAGIC, &mut out, |out| {
-            self.write_first(out);
-            put(out, self.next_arrival);
-            put_option(out, self.bound.as_ref(), |out, bound| put_signed(out, *bound));
-            put_option(out, self.tag_key.as_ref(), |out, key| out.extend_from_slice(&key.to_bytes()));
-            self.begins.iter().for_each(|begins| put_signed(out, *begins));
-        });
-        out
+        let version = match (&self.newest, self.begins) {
+            (Some(_), _) => 5,
+            (None, Some(_)) => 4,
+            (None, None) => 3,
+        };
+        self.to_bytes_of_version(version)
     }
 
-    /// As a build of the first or the second version wrote it.
-    #[cfg(test)]
+    /// Builds of the first two versions wrote these; tests make them.
     pub(super) fn to_bytes_of_version(&self, version: u8) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         image::seal_as(version, &MAGIC, &mut out, |out| {
@@ -176,6 +173,19 @@ impl Manifest {
             if version > 1 {
                 put(out, self.next_arrival);
                 put_option(out, self.bound.as_ref(), |out, bound| put_signed(out, *bound));
+            }
+            if version > 2 {
+                put_option(out, self.tag_key.as_ref(), |out, key| out.extend_from_slice(&key.to_bytes()));
+            }
+            if version == 4 {
+                self.begins.iter().for_each(|begins| put_signed(out, *begins));
+            }
+            if version > 4 {
+                put_option(out, self.begins.as_ref(), |out, begins| put_signed(out, *begins));
+                self.newest.iter().for_each(|newest| {
+                    put_bytes(out, newest.source.as_bytes());
+                    put(out, newest.offset);
+                });
             }
         });
         out
@@ -312,7 +322,18 @@ impl Manifest {
         if version > 2 {
             tag_key = option(from, |from| Ok(HashKey::from_bytes(from.array("key of the tags")?)))?;
         }
-        let begins = if version > 3 { Some(from.signed("time from which records count")?) } else { None };
+        let begins = |from: &mut Reader<'_>| from.signed("time from which records count");
+        let begins = match version {
+            0..=3 => None,
+            4 => Some(begins(from)?),
+            _ => option(from, begins)?,
+        };
+        let newest = if version > 4 {
+            let source = from.text("source of the newest record")?.into();
+            Some(RecordPlace { source, offset: from.number("offset of the newest record")? })
+        } else {
+            None
+        };
         Ok(Self {
             cycle,
             chunks,
@@ -335,6 +356,7 @@ impl Manifest {
             bound,
             tag_key,
             begins,
+            newest,
         })
     }
 }
@@ -553,6 +575,7 @@ impl Stage {
             bound: self.judge.bound(),
             tag_key: Some(self.options.tag_key),
             begins: self.begins,
+            newest: self.newest.clone(),
         }
     }
 }

@@ -45,7 +45,7 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StructArray, 
 use arrow_buffer::ScalarBuffer;
 use arrow_select::take::take;
 use thalweg_storage::{ChunkStats, ChunkStore};
-use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, Schema};
+use thalweg_types::{Batch, Error, HashKey, LatePolicy, Micros, RecordPlace, Schema};
 
 use crate::judge::{Judge, Verdicts, id_keys};
 use crate::reservoir::{CHUNK_ROWS, CursorId, Layout, Passed, Piece, Reservoir};
@@ -61,6 +61,7 @@ use stream::{Elements, Selection};
 #[cfg(test)]
 mod tests;
 
+pub use crate::judge::TaskTimes;
 pub use cache::{CacheStats, GroupReader};
 pub use changes::is_group;
 pub use checkpoint::StageHandover;
@@ -125,6 +126,7 @@ pub struct Answers {
     pub closed: Vec<u32>,
     /// Whether late records were refused.
     pub late_refused: bool,
+    pub task_times: TaskTimes,
     /// Records refused as duplicates.
     pub duplicate: Vec<u32>,
     /// (record, query, output) whose value did not fit its type, or that needed something that went beyond a bound of
@@ -141,6 +143,8 @@ pub struct Stage {
     input: Vec<usize>,
     schema: Schema,
     judge: Judge,
+    /// The record that moved task time to where it is, where whoever gives the records has said so.
+    newest: Option<RecordPlace>,
     /// Groupings, filters, windows and leaves keep their places; those of dropped queries are free for others.
     groupings: Vec<Option<Grouping>>,
     filters: Vec<Option<Filter>>,
@@ -187,6 +191,7 @@ impl Stage {
         let reservoir = Reservoir::new(Layout::new(&layout), store, options.chunk_rows, options.retention);
         Self {
             judge: Judge::new(options.lateness, options.late, options.dedup.map(|(_, span)| span)),
+            newest: None,
             input: Vec::new(),
             schema: schema.clone(),
             groupings: Vec::new(),
@@ -218,6 +223,21 @@ impl Stage {
     /// Largest event time accepted so far.
     pub fn task_time(&self) -> Option<Micros> {
         self.judge.task_time()
+    }
+
+    /// The record that moved task time to where it is; `None` where nobody knows it.
+    pub fn newest(&self) -> Option<&RecordPlace> {
+        self.newest.as_ref()
+    }
+
+    /// To be called after a batch in which a record moved task time ([`TaskTimes::mover`]), before the next marker.
+    pub fn set_newest(&mut self, place: Option<RecordPlace>) {
+        self.newest = place;
+    }
+
+    /// How far an event time may be below task time.
+    pub fn lateness(&self) -> Micros {
+        self.options.lateness
     }
 
     /// Heap bytes of groups, aggregates, ids and open chunks, and of what is being handed over.
@@ -501,6 +521,7 @@ impl Stage {
             late: verdicts.late.clone(),
             closed: verdicts.closed.clone(),
             late_refused: self.options.late == LatePolicy::Reject,
+            task_times: verdicts.over_batch(),
             duplicate: verdicts.duplicate.clone(),
             misfits,
             failed,

@@ -13,13 +13,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use thalweg_flow::{InputId, Operator, Output, TaskFactory};
-use thalweg_types::{Batch, Error, Micros, SeqRange};
+use thalweg_types::{Batch, Error, Micros, Rejects, SeqRange};
 
 pub use self::counts::{RejectCounts, Removed};
 
 use self::counts::SourceRejects;
 use self::files::{Files, numbers, path_of, remove};
-use self::line::Columns;
 use super::file::BUFFER;
 use super::tail::KnownBy;
 use crate::SinkResume;
@@ -115,11 +114,11 @@ impl RejectsWriter {
 
 impl Operator for RejectsWriter {
     fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let columns = Columns::new(&batch);
+        let rejects = Rejects::of(&batch);
         for row in batch.row_numbers() {
             out.working_on(batch.seq(row));
-            let row = row as usize;
-            columns.write(row, &mut self.buffer);
+            let reject = rejects.get(row);
+            line::write(&reject, &mut self.buffer);
             // By its bytes alone, so that a line is in the same file whenever it is written again.
             if self.files.is_full(self.buffer.len()) {
                 self.flush()?;
@@ -127,14 +126,14 @@ impl Operator for RejectsWriter {
             } else if self.buffer.len() >= BUFFER {
                 self.flush()?;
             }
-            let (source, code) = (columns.source.value(row), columns.code.value(row));
-            let count = self.settings.counts.add(source, code, || columns.describe(row));
+            let source = reject.source;
+            let count = self.settings.counts.add(source, reject.code, || line::describe(&reject));
             if let Some(limit) = self.settings.limits.get(source).copied().filter(|limit| count > *limit) {
                 self.flush()?;
                 return Err(Error::user(format!(
                     "source {source:?} has {count} rejects, more than reject_limit: {limit}"
                 ))
-                .with_private(format!("; the last one: {}", columns.reason.value(row)))
+                .with_private(format!("; the last one: {}", reject.reason))
                 .with_hint(format!(
                     "see {:?} for all of them, mend the input or raise reject_limit",
                     self.settings.folder

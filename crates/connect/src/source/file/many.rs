@@ -21,13 +21,15 @@ use super::one::{self, FileSource, Found};
 use super::place::{self, FilePlace, Place};
 use crate::JobPath;
 use crate::format::RecordFormat;
-use crate::paths::files_of;
+use crate::paths::{files_of, is_open};
 
 pub(super) struct FilesSource {
     format: Arc<dyn RecordFormat>,
     goes_on: bool,
     /// By their numbers.
     files: Vec<OneFile>,
+    /// What is named may be several files, however many there are now: rejects say which one.
+    is_several: bool,
     next: Offset,
     is_draining: bool,
 }
@@ -119,14 +121,15 @@ impl FilesSource {
                 file.close();
             }
         }
-        Ok(Self { format, goes_on, files, next: 0, is_draining: false })
+        let is_several = !is_one || paths.iter().any(is_open);
+        Ok(Self { format, goes_on, files, is_several, next: 0, is_draining: false })
     }
 
     /// Records of a file as a block of all files.
     fn block(&mut self, number: usize, mut cut: Cut) -> RawBlock {
         let (first, count) = (self.next, cut.count);
         self.next += u64::from(count);
-        if self.files.len() > 1
+        if (self.is_several || self.files.len() > 1)
             && let Some(own) = &cut.context
         {
             let file = Some(Arc::clone(&self.files[number].label));

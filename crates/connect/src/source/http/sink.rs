@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
 use thalweg_flow::{InputId, Operator, Output};
-use thalweg_types::{Batch, Error, Seq, SeqRange};
+use thalweg_types::{Batch, Error, Reject, Rejects, Seq, SeqRange};
 
 use super::Shared;
 use super::line::Lines;
@@ -31,9 +30,10 @@ impl ReplySink {
     }
 
     fn rejects(&mut self, batch: &Batch, waiting: &[SeqRange]) {
-        let (codes, reasons) = (batch.column(3).as_string_view(), batch.column(4).as_string_view());
+        let rejects = Rejects::of(batch);
         for_each_waiting(batch, waiting, &mut self.open, |row, lines, record| {
-            lines.error(record, codes.value(row as usize), reasons.value(row as usize));
+            let Reject { code, reason, .. } = rejects.get(row);
+            lines.error(record, code, reason);
         });
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use thalweg_types::{DataType, Error, Field, Micros, Schema, Value};
 
-use crate::element::{Element, ElementSettings, ElementState, Elements, InputRules, LateRecords, Turn};
+use crate::element::{
+    Element, ElementSettings, ElementState, Elements, InputRules, LateAt, LateRecords, Turn,
+};
 use crate::{Emit, Get, Packed, Row, Set};
 
 /// What an element of the tests does: counts, tells everything, wakes itself, and ends with [`LAST`].
@@ -138,8 +140,8 @@ struct Late {
 }
 
 impl LateRecords for Late {
-    fn refuse(&mut self, record: Row<'_>, is_closed: bool, emit: &mut Emit<'_>) -> Result<(), Error> {
-        let told = emit.record(0).set(self.what, if is_closed { "closed" } else { "late" });
+    fn refuse(&mut self, record: Row<'_>, late: LateAt<'_>, emit: &mut Emit<'_>) -> Result<(), Error> {
+        let told = emit.record(0).set(self.what, if late.is_closed { "closed" } else { "late" });
         told.set(self.count, record.port() as i64).set(self.sum, 0.0).send()
     }
 }

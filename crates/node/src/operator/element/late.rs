@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow_array::Array;
-use thalweg_flow::{Emit, InputRules, LateRecords, Row};
+use thalweg_flow::{Emit, InputRules, LateAt, LateRecords, Row};
 use thalweg_types::{Error, Schema};
 
 use super::super::reject::RejectLines;
-use crate::metrics::late_reason;
+use crate::metrics::{LateRecord, late_reason, refused_by};
 
 /// What the lines of an operator's tasks have in common.
 pub(super) struct LateLines {
@@ -35,14 +35,17 @@ struct Writer {
 }
 
 impl LateRecords for Writer {
-    fn refuse(&mut self, record: Row<'_>, is_closed: bool, emit: &mut Emit<'_>) -> Result<(), Error> {
+    fn refuse(&mut self, record: Row<'_>, at: LateAt<'_>, emit: &mut Emit<'_>) -> Result<(), Error> {
         let (late, port) = (&self.late, record.port());
         if let Some(place) = late.told[port]
             && record.alone(&late.inputs[port])?.column(place).is_valid(0)
         {
             return Ok(());
         }
-        let reason = late_reason(late.rules[port].lateness, is_closed, record.time(), &late.operator);
+        let LateAt { now, newest, is_closed } = at;
+        let (time, lateness) = (record.time(), late.rules[port].lateness);
+        let reason = late_reason(&LateRecord { time, now, newest, lateness, is_closed });
+        let reason = refused_by(&reason, &late.operator);
         self.lines.write(record, "late", &reason, emit)
     }
 }

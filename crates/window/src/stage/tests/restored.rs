@@ -1,6 +1,6 @@
 //! Cases of hand-over and restoring, one a rule.
 
-use thalweg_types::{Class, LatePolicy};
+use thalweg_types::{Class, LatePolicy, RecordPlace};
 
 use super::world::{Commit, World};
 use super::*;
@@ -464,6 +464,31 @@ fn a_manifest_of_the_first_version_goes_on_and_has_what_was_sealed_as_its_bound(
         assert_eq!(world.stage.judge.bound(), Some(bound * SECOND));
         let answers = world.stage.answer(&batch(&[record("a", 52, 1.0)], 52)).unwrap();
         assert_eq!(values(&answers, 1), [[Value::Float64(40.0), Value::Float64(10.0)]]);
+    }
+}
+
+#[test]
+fn the_newest_record_outlives_a_restart_where_the_manifest_has_it() {
+    let place = RecordPlace { source: "payments".into(), offset: 12 };
+    for missed in [Missed::Nothing, Missed::UpTo(9 * SECOND)] {
+        let options = StageOptions { missed, ..StageOptions::default() };
+        let mut world = World::new(&queries(&[("q", SUM)]), &options);
+        world.answer(&[record("a", 10, 1.0)], 1);
+        world.stage.set_newest(Some(place.clone()));
+        world.begin();
+        world.hand_over(usize::MAX);
+        assert!(world.commit());
+        let manifest = Manifest::parse(&world.commit.as_ref().unwrap().manifest).unwrap();
+        assert_eq!(manifest.begins.is_some(), missed != Missed::Nothing);
+        world.crash().unwrap();
+        assert_eq!(world.stage.newest(), Some(&place));
+
+        // As a build wrote it that did not know which record it was.
+        let earlier = Manifest { newest: None, ..manifest };
+        world.commit.as_mut().unwrap().manifest = earlier.to_bytes();
+        assert_eq!(earlier.to_bytes()[8], if missed == Missed::Nothing { 3 } else { 4 });
+        world.crash().unwrap();
+        assert_eq!((world.stage.newest(), world.stage.task_time()), (None, Some(10 * SECOND)));
     }
 }
 
