@@ -134,7 +134,7 @@ impl Stage {
         // A manifest without a bound does not know the `lateness` of its time: what is sealed was closed by it.
         let last_sealed = self.reservoir.last_sealed();
         self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
-        // MUTATION self.newest = manifest.newest.clone();
+        self.newest = manifest.newest.clone();
         (self.records, self.next_id) = (manifest.records, manifest.next_id);
         (self.next_arrival, self.begins) = (manifest.next_arrival, manifest.begins);
         let calls: Vec<(&PlannedQuery, &PlannedCall, CallState)> = planned
