@@ -36,7 +36,9 @@ const FIRST: &str = "ts,k\n1000000,a\n1123000,b\n1200250,a\n1200250,b\n1150000,b
 /// Records 5 to 8: the first is late by what only the file before it says.
 const SECOND: &str = "ts,k\n1077000,a\n1195000,a\n1300000,c\n1289000,c\n";
 
-/// The rejects of the job; the files of each run come before it.
+/// The rejects of the job, those of each operator in their order; the files of each run come before it.
+///
+/// How the lines of two operators alternate depends on the batches of a run.
 fn rejects(runs: &[&[(&str, &str)]], args: &[&str]) -> Vec<Value> {
     let place = Place::with(&[("job.yaml", JOB)]);
     for files in runs {
@@ -48,7 +50,9 @@ fn rejects(runs: &[&[(&str, &str)]], args: &[&str]) -> Vec<Value> {
     let text = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
     let folder = std::fs::canonicalize(place.path()).expect("a folder");
     let text = text.replace(&format!("{}/", folder.display()), "");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    let mut rejects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    rejects.sort_by_key(|reject| reject["reason"].as_str().is_some_and(|text| text.contains("(refused by e)")));
+    rejects
 }
 
 /// Reasons of one operator's rejects, with what the record is.
