@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use thalweg_state::memory::{Memory, MemoryDisk};
-use thalweg_state::{Backend, Changes, registry};
-use thalweg_state_remote::{Interrupt, Remote, Settings};
+use thalweg_state::{Backend, Changes, Interrupt, registry};
+use thalweg_state_remote::{Remote, Settings};
 use thalweg_storage::{CommitLog, RealFs};
 
 use crate::{Kind, Place, Store};

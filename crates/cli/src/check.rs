@@ -1,15 +1,13 @@
 //! `check`, `explain`, `schema`.
 
-use thalweg_node::{
-    CheckOptions, CheckedJob, JobFile, Node, continuing, describe, json_schema, overlaps, probe,
-};
+use thalweg_node::{CheckedJob, JobFile, NodeOptions, continuing, describe, json_schema, overlaps, probe};
 
 use crate::Outcome;
 use crate::args::{Check, Explain, JobArgs};
 use crate::output::{Failure, talk, write};
 
-pub(crate) fn check(args: &Check) -> Outcome {
-    let job = read(&args.job)?;
+pub(crate) fn check(args: &Check, options: &NodeOptions) -> Outcome {
+    let job = read(&args.job, options)?;
     let mut found = probe(&job).into_iter().map(|error| Failure::at_start(&error));
     // A start ends with the first.
     if let Some(first) = found.next() {
@@ -31,22 +29,21 @@ pub(crate) fn check(args: &Check) -> Outcome {
     write(&text)
 }
 
-pub(crate) fn explain(args: &Explain) -> Outcome {
-    let job = read(&args.job)?;
+pub(crate) fn explain(args: &Explain, options: &NodeOptions) -> Outcome {
+    let job = read(&args.job, options)?;
     let text = describe::explain(&job, args.query.as_deref()).map_err(|error| Failure::at_start(&error))?;
     write(&text)
 }
 
-pub(crate) fn schema() -> Outcome {
-    let CheckOptions { registry, operators, .. } = Node::builder().check_options();
-    let text = serde_json::to_string_pretty(&json_schema(&registry, &operators))
+pub(crate) fn schema(options: &NodeOptions) -> Outcome {
+    let text = serde_json::to_string_pretty(&json_schema(&options.registry, &options.operators))
         .map_err(|error| Failure::Run(format!("error: {error}")))?;
     write(&format!("{text}\n"))
 }
 
-fn read(args: &JobArgs) -> Result<CheckedJob, Failure> {
+fn read(args: &JobArgs, options: &NodeOptions) -> Result<CheckedJob, Failure> {
     let file = JobFile::read(&args.job, &args.overrides)?;
-    let job = file.check(&Node::builder().check_options())?;
+    let job = file.check(&options.check_options())?;
     for warning in &job.warnings {
         talk(warning.to_string().trim_end());
     }

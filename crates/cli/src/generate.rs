@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use thalweg_connect::Options;
 use thalweg_connect::generate::GeneratorSpec;
-use thalweg_node::Node;
+use thalweg_node::NodeOptions;
 use thalweg_types::{Batch, Error, SeqRange, Seqs};
 
 use crate::Outcome;
@@ -14,7 +14,7 @@ use crate::output::Failure;
 /// Records made at a time.
 const BATCH: u64 = 8192;
 
-pub(crate) fn generate(args: &Gen) -> Outcome {
+pub(crate) fn generate(args: &Gen, options: &NodeOptions) -> Outcome {
     let at_start = |error: Error| Failure::at_start(&error);
     let mut spec = GeneratorSpec::new(&args.name);
     spec.seed = args.seed;
@@ -33,7 +33,7 @@ pub(crate) fn generate(args: &Gen) -> Outcome {
     if let Some(folder) = &args.tables {
         return generator.write_tables(folder).map_err(at_start);
     }
-    let registry = Node::builder().registry;
+    let registry = &options.registry;
     let Some(format) = registry.format(&args.format) else {
         let names: Vec<&str> = registry.formats().iter().map(|format| format.name()).collect();
         let message = format!("expected a format ({}), got {:?}", names.join(", "), args.format);

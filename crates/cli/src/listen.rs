@@ -6,12 +6,12 @@ use std::sync::Arc;
 use thalweg_connect::Reach;
 use thalweg_node::{Node, RunningJob};
 use thalweg_server::{AdminToken, NodeControl, Options, Readiness, Running, Server};
-use thalweg_sql::Limits;
 use thalweg_storage::handles;
 use thalweg_types::Error;
 
 use crate::args::Run;
 use crate::output::{Failure, talk};
+#[cfg(feature = "sql")]
 use crate::sql;
 
 /// What serves while the node runs.
@@ -30,13 +30,18 @@ impl Door {
         let reach = Reach::only(&args.allow_paths, args.allow_env.iter().cloned(), Some(node.data_dir()))
             .map_err(failed)?;
         let control = Arc::new(NodeControl::new(Arc::clone(node)).with_reach(reach));
-        let sql =
-            node.tables().and_then(|tables| sql::over(tables, Limits::default(), true)).map_err(failed)?;
+        #[cfg(feature = "sql")]
+        let sql = {
+            let over = |tables| sql::over(tables, thalweg_sql::Limits::default(), true);
+            Some(Arc::new(node.tables().and_then(over).map_err(failed)?))
+        };
+        #[cfg(not(feature = "sql"))]
+        let sql = None;
         let admin = AdminToken::of(node.data_dir()).map_err(failed)?;
         if node.is_temporary() {
             talk(&format!("admin token: {}", admin.path().display()));
         }
-        let mut options = Options { sql: Some(Arc::new(sql)), admin: Some(admin), ..Options::default() };
+        let mut options = Options { sql, admin: Some(admin), ..Options::default() };
         let allowed = handles::raise();
         if allowed.http < options.max_connections {
             tracing::warn!(

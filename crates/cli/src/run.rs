@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use thalweg_flow::{JobState, JobStats, LatencyCounts};
 use thalweg_node::drop_query::DropQuery;
 use thalweg_node::skip::Skip;
-use thalweg_node::{CheckedJob, CycleFigures, Diagnostics, JobEnd, JobFile, Node, RunningJob, Summary};
+use thalweg_node::{
+    CheckedJob, CycleFigures, Diagnostics, JobEnd, JobFile, Node, NodeOptions, RunningJob, Summary,
+};
 use thalweg_storage::{failed_sync, handles};
 use thalweg_types::{Class, Error};
 
@@ -25,10 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often progress is drawn and signals are looked at; the end of a job is seen at once.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(args: Run) -> Outcome {
+pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
     handles::raise();
     let signals = Signals::watch();
-    let mut options = Node::builder();
     if let Some(folder) = &args.data_dir {
         options = options.data_dir(folder);
     }

@@ -4,6 +4,7 @@
 //! its [`OptionSpec`]s say which keys it takes, and the job file's checks, its hints and its JSON Schema are
 //! made from them.
 
+pub mod absent;
 pub mod format;
 pub mod generate;
 pub mod paths;

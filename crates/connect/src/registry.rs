@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::absent::Absent;
 use crate::{FormatPlugin, SinkPlugin, SourcePlugin, format, sink, source};
 
 /// Plug-ins by name, in the order in which they are listed to users.
@@ -10,6 +11,7 @@ pub struct Registry {
     sources: Vec<Arc<dyn SourcePlugin>>,
     sinks: Vec<Arc<dyn SinkPlugin>>,
     formats: Vec<Arc<dyn FormatPlugin>>,
+    absent_sinks: Vec<Absent>,
 }
 
 impl Registry {
@@ -31,8 +33,14 @@ impl Registry {
         registry.add_sink(sink::file::FilePlugin);
         registry.add_sink(sink::stdout::StdoutPlugin);
         registry.add_sink(sink::null::NullPlugin);
+        #[cfg(feature = "influxdb")]
         registry.add_sink(sink::influx::InfluxPlugin);
+        #[cfg(not(feature = "influxdb"))]
+        registry.add_absent_sink(Absent { name: "influx", feature: "influxdb" });
+        #[cfg(feature = "postgres")]
         registry.add_sink(sink::postgres::PostgresPlugin);
+        #[cfg(not(feature = "postgres"))]
+        registry.add_absent_sink(Absent { name: "postgres", feature: "postgres" });
         registry
     }
 
@@ -42,6 +50,11 @@ impl Registry {
 
     pub fn add_sink(&mut self, plugin: impl SinkPlugin + 'static) {
         self.sinks.push(Arc::new(plugin));
+    }
+
+    /// Names a sink that this build leaves out, so that a job file which asks for it learns how to get it.
+    pub fn add_absent_sink(&mut self, absent: Absent) {
+        self.absent_sinks.push(absent);
     }
 
     pub fn add_format(&mut self, plugin: impl FormatPlugin + 'static) {
@@ -66,6 +79,11 @@ impl Registry {
 
     pub fn sink(&self, name: &str) -> Option<&Arc<dyn SinkPlugin>> {
         self.sinks.iter().find(|plugin| plugin.name() == name)
+    }
+
+    /// The sink of this name, if this build leaves it out.
+    pub fn absent_sink(&self, name: &str) -> Option<&Absent> {
+        self.absent_sinks.iter().find(|absent| absent.name == name)
     }
 
     pub fn format(&self, name: &str) -> Option<&Arc<dyn FormatPlugin>> {

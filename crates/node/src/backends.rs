@@ -1,21 +1,19 @@
 //! Where the tasks of a job keep their state: back ends by the names that job files use, opened in one place.
 //!
-//! Embedded ones ([`thalweg_state::registry`]) are folders of the task. Those on another machine
-//! ([`thalweg_state_remote`]) share one connection for all tasks of a job, made before any task.
+//! Embedded ones ([`thalweg_state::registry`]) are folders of the task. Those on another machine ([`crate::remote`])
+//! share one connection for all tasks of a job, made before any task.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use thalweg_connect::secret::Secret;
 use thalweg_state::registry::{self, Place};
-use thalweg_state::{Backend, StateError, Version};
-use thalweg_state_remote::{Interrupt, Kind, Remote, Settings, TABLE, TIMEOUT, check_table, check_url};
+use thalweg_state::{Backend, Interrupt, StateError, Version};
 use thalweg_types::{Error, hash_bytes};
 
 use crate::durable::of_run;
 
-use crate::job_file::{RemoteSettings, StateSettings};
+use crate::job_file::StateSettings;
 use crate::operator::TaskContext;
+use crate::remote::{self, Remote};
 
 /// Opens the state of tasks.
 #[derive(Clone, Debug)]
@@ -51,10 +49,8 @@ impl Backends {
                 "leave out --data-dir, or name a back end that keeps state: indexed, files, redis or hbase",
             ));
         }
-        let remote = match &settings.remote {
-            None => None,
-            Some(remote) => Some(Remote::connect(&settings_of(remote)?, interrupt)?),
-        };
+        let remote =
+            settings.remote.as_ref().map(|settings| remote::connect(settings, interrupt)).transpose()?;
         Ok(Self { name, remote, run: 0 })
     }
 
@@ -88,32 +84,4 @@ impl Backends {
             }
         }
     }
-}
-
-/// With the password looked up.
-fn settings_of(remote: &RemoteSettings) -> Result<Settings, Error> {
-    let named = |error: Error| error.context("state.url");
-    let mut settings = Settings::new(remote.kind, &remote.url).map_err(named)?;
-    settings.user.clone_from(&remote.user);
-    let password = remote.password.as_ref().map(|reference| Secret::look_up("state.password", reference));
-    settings.password = password.transpose()?.map(|password| password.reveal().to_owned());
-    settings.table = remote.table.clone().unwrap_or_else(|| TABLE.to_owned());
-    settings.timeout = remote.timeout.unwrap_or(TIMEOUT);
-    Ok(settings)
-}
-
-/// What is wrong with the settings of a store, by key; nothing is looked up, and nobody spoken to.
-pub(crate) fn mistakes(remote: &RemoteSettings) -> Vec<(&'static str, Error)> {
-    let mut mistakes = Vec::new();
-    mistakes.extend(check_url(remote.kind, &remote.url).err().map(|error| ("url", error)));
-    if remote.password.is_some() && remote.kind == Kind::Hbase && remote.user.is_none() {
-        mistakes.push(("password", Error::user("expected a user for the password, got none")));
-    }
-    if let Some(table) = &remote.table {
-        mistakes.extend(check_table(table).err().map(|error| ("table", error)));
-    }
-    if remote.timeout == Some(Duration::ZERO) {
-        mistakes.push(("timeout", Error::user("expected a duration above zero, got 0s")));
-    }
-    mistakes
 }

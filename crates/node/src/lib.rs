@@ -27,7 +27,9 @@ pub mod metrics;
 mod node;
 pub mod operator;
 mod overlaps;
+mod remote;
 pub mod skip;
+#[cfg(feature = "tables")]
 pub mod tables;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
@@ -38,3 +40,4 @@ pub use left_out::LeftOut;
 pub use node::{JobEnd, Node, NodeOptions, RunningJob, Summary};
 pub use operator::Operators;
 pub use overlaps::{Overlap, overlaps};
+pub use remote::Kind as StoreKind;

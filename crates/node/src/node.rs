@@ -14,8 +14,9 @@ use thalweg_flow::{
     Clock, Command, Job, JobFailure, JobHold, JobState, JobStats, OperatorStats, Partitioner, Runtime,
     SystemClock,
 };
-use thalweg_state_remote::Interrupt;
+use thalweg_state::Interrupt;
 use thalweg_storage::{ChunkBudget, IoPool, RealFs, failed_sync};
+#[cfg(feature = "tables")]
 use thalweg_table::{Catalog, TablePlugin, Tables};
 use thalweg_types::{Class, Error};
 
@@ -30,6 +31,7 @@ use crate::left_out::LeftOut;
 use crate::metrics::{AnswerCounts, FailingQueries, LiveQueries, MetricsSpec, QueryChange};
 use crate::operator::{OperatorPlugin, Operators, Services, Tasks};
 use crate::skip::Skip;
+#[cfg(feature = "tables")]
 use crate::tables::{CommittedTables, NodeTables};
 
 /// Memory for chunks where a job does not say.
@@ -49,6 +51,7 @@ pub struct NodeOptions {
     pub workers: usize,
     pub registry: Registry,
     /// Where the sink `table` of `registry` makes its tables known.
+    #[cfg(feature = "tables")]
     pub tables: Arc<Tables>,
     pub operators: Operators,
     pub clock: Arc<dyn Clock>,
@@ -57,13 +60,18 @@ pub struct NodeOptions {
 
 impl Default for NodeOptions {
     fn default() -> Self {
-        let tables = Arc::new(Tables::default());
         let mut registry = Registry::builtin();
+        #[cfg(feature = "tables")]
+        let tables = Arc::new(Tables::default());
+        #[cfg(feature = "tables")]
         registry.add_sink(TablePlugin { tables: Arc::clone(&tables) });
+        #[cfg(not(feature = "tables"))]
+        registry.add_absent_sink(thalweg_connect::absent::Absent { name: "table", feature: "tables" });
         Self {
             data_dir: None,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             registry,
+            #[cfg(feature = "tables")]
             tables,
             operators: Operators::builtin(),
             clock: Arc::new(SystemClock),
@@ -147,6 +155,7 @@ impl NodeOptions {
             check,
             jobs: Mutex::default(),
             opening: Mutex::default(),
+            #[cfg(feature = "tables")]
             tables: self.tables,
             read_only_when_full: self.read_only_when_full,
             dir,
@@ -164,6 +173,7 @@ pub struct Node {
     jobs: Mutex<BTreeMap<Arc<str>, Arc<RunningJob>>>,
     /// Names of jobs that are being opened, which may take for ever: a disk that does not answer, a pipe without a reader.
     opening: Mutex<BTreeSet<Arc<str>>>,
+    #[cfg(feature = "tables")]
     tables: Arc<Tables>,
     read_only_when_full: bool,
     dir: DataDir,
@@ -183,10 +193,11 @@ impl Node {
         self.dir.path()
     }
 
-    /// The tables of its jobs: of those that run as they are at each moment, of others what is committed.
+    /// The tables of its jobs: those of running jobs with their fresh rows, of all others the committed rows.
     ///
     /// # Errors
     /// If its folder has gone.
+    #[cfg(feature = "tables")]
     pub fn tables(&self) -> Result<Arc<dyn Catalog>, Error> {
         let committed = CommittedTables::open(self.dir.path())?;
         Ok(Arc::new(NodeTables { running: Arc::clone(&self.tables), committed }))

@@ -12,6 +12,7 @@ use thalweg_types::Error;
 use crate::data_dir::JobDir;
 use crate::durable::record::{CommitRecord, identity};
 use crate::durable::{refuse_without_commits, refuse_without_records};
+use crate::inspect::table_position;
 
 /// The tables of a data directory, as their jobs' last commits name them. No lock is taken: jobs may be running.
 #[derive(Clone, Debug)]
@@ -61,13 +62,6 @@ impl CommittedTables {
     }
 }
 
-/// What a commit record says about a table.
-pub(crate) fn table_position(record: &CommitRecord, table: &str) -> Option<Vec<u8>> {
-    // An operator may be called like the sink, which has another name in the graph then.
-    let renamed = record.part(&format!("{table} (sink)"), 0);
-    renamed.or_else(|| record.part(table, 0))
-}
-
 impl Catalog for CommittedTables {
     fn tables(&self) -> Result<Vec<TableName>, Error> {
         let mut tables = Vec::new();
@@ -96,13 +90,6 @@ fn folders(path: &Path) -> Result<Vec<String>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         names => names.map_err(|error| Error::external(format!("list {path:?}")).with_source(error)),
     }
-}
-
-/// What a commit record says of tables that hold rows, by the names of their sinks.
-pub(crate) fn tables_with_rows(record: &CommitRecord) -> impl Iterator<Item = &str> {
-    let parts = record.parts.iter().filter(|(_, position)| thalweg_table::has_rows(&position.0));
-    let names = parts.filter_map(|(part, _)| part.strip_suffix("/0"));
-    names.map(|name| name.strip_suffix(" (sink)").unwrap_or(name))
 }
 
 /// The tables of a node: those of running jobs as they are now, and what others have left.

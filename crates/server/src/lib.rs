@@ -33,6 +33,8 @@ mod guard;
 mod head;
 mod host;
 mod metrics;
+#[cfg(not(feature = "sql"))]
+mod no_sql;
 mod node;
 mod openapi;
 mod options;
@@ -49,6 +51,11 @@ mod starting;
 pub mod testing;
 mod token;
 mod wire;
+
+#[cfg(not(feature = "sql"))]
+pub use no_sql::Sql;
+#[cfg(feature = "sql")]
+pub use thalweg_sql::Sql;
 
 pub use control::{Control, ControlError, Readiness};
 pub use node::NodeControl;

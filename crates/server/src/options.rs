@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_sql::Sql;
-
+use crate::Sql;
 use crate::token::AdminToken;
 
 /// Limits and times of a server.

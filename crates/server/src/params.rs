@@ -3,6 +3,7 @@
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
 //! empty one, and bytes that are no UTF-8 are refused.
 
+#[cfg(feature = "sql")]
 use thalweg_sql::{Addresses, Compression, Format};
 
 use crate::control::{KeyField, Stop};
@@ -97,6 +98,7 @@ pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
 }
 
 /// How rows are written, as far as the URL says.
+#[cfg(feature = "sql")]
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     format: Option<Format>,
@@ -105,6 +107,7 @@ pub(crate) struct Rows {
 }
 
 /// How rows are written: `?format=csv`, `?format=arrow&compression=lz4&addresses=text`. No other parameter is taken.
+#[cfg(feature = "sql")]
 pub(crate) fn rows(query: Option<&str>) -> Result<Rows, ApiError> {
     const HINT: &str = "the parameters are `format`: json, ndjson, csv, arrow or table; and of arrow `compression`: none or \
                         lz4, and `addresses`: binary or text";
@@ -137,6 +140,7 @@ pub(crate) fn rows(query: Option<&str>) -> Result<Rows, ApiError> {
     Ok(rows)
 }
 
+#[cfg(feature = "sql")]
 impl Rows {
     /// The format; `accepted` is that of `Accept`, which counts where the URL names none.
     pub(crate) fn format(self, accepted: impl FnOnce() -> Format) -> Result<Format, ApiError> {

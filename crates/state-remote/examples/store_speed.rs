@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use thalweg_state::Changes;
+use thalweg_state::Interrupt;
 use thalweg_state::registry::Place;
-use thalweg_state_remote::{Interrupt, Kind, Remote, Settings};
+use thalweg_state_remote::{Kind, Remote, Settings};
 use thalweg_storage::RealFs;
 
 const PER_CYCLE: u64 = 10_000;

@@ -36,14 +36,13 @@ mod wait;
 use std::sync::Arc;
 
 use thalweg_state::registry::Place;
-use thalweg_state::{Backend, StateError, Version};
+use thalweg_state::{Backend, Interrupt, StateError, Version};
 
 use crate::store::Server;
 use crate::wait::Patience;
 
 pub use settings::{Kind, Settings, TABLE, TIMEOUT, check_table, check_url};
 pub use version::describe_in;
-pub use wait::Interrupt;
 
 /// A store that the tasks of a job share.
 #[derive(Clone, Debug)]

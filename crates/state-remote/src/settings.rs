@@ -31,6 +31,11 @@ impl Kind {
         }
     }
 
+    /// Whether its state is in a table that has a name.
+    pub fn has_table(self) -> bool {
+        self == Kind::Hbase
+    }
+
     /// A URL as an example.
     pub fn example(self) -> &'static str {
         match self {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_state::testing::{cases, commit, key, run, steps, value};
-use thalweg_state::{StateError, StoreFault, Version};
+use thalweg_state::{Interrupt, StateError, StoreFault, Version};
 use thalweg_storage::{Fs, MemFs};
 
+use crate::Remote;
 use crate::memory::MemoryServer;
 use crate::store::{Server, Space};
 use crate::wait::Patience;
-use crate::{Interrupt, Remote};
 use ground::{Remotes, changes};
 
 fn remote(server: &MemoryServer) -> Remote {

@@ -4,11 +4,10 @@
 //! the job ends them ([`Interrupt`]). Reads and writes have outages of their own: a server that has no memory left
 //! answers reads.
 
-use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_state::{StateError, StoreFault};
+use thalweg_state::{Interrupt, StateError, StoreFault};
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -23,37 +22,6 @@ pub(crate) enum Trouble {
 }
 
 pub(crate) type Outcome<T> = Result<T, Trouble>;
-
-/// Ends the waits of a job; clones share it.
-#[derive(Clone, Default)]
-pub struct Interrupt(Arc<Signal>);
-
-#[derive(Default)]
-struct Signal {
-    is_raised: Mutex<bool>,
-    raised: Condvar,
-}
-
-impl Interrupt {
-    /// Ends what waits, and everything that would wait from now on.
-    pub fn raise(&self) {
-        *lock(&self.0.is_raised) = true;
-        self.0.raised.notify_all();
-    }
-
-    /// Waits; whether it was raised by then.
-    fn wait(&self, limit: Duration) -> bool {
-        let guard = lock(&self.0.is_raised);
-        let waited = self.0.raised.wait_timeout_while(guard, limit, |is_raised| !*is_raised);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-impl fmt::Debug for Interrupt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Interrupt").field(&*lock(&self.0.is_raised)).finish()
-    }
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,6 +3,7 @@
 mod delivery;
 mod digest;
 pub mod file;
+#[cfg(feature = "influxdb")]
 pub mod influx;
 mod lineage;
 pub mod null;
@@ -10,6 +11,7 @@ mod outbox;
 mod outbox_sink;
 mod parts;
 pub mod position;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod rejects;
 mod retry;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::{CyclePart, CycleStart, Cycles, JobHold};
-use thalweg_state_remote::Interrupt;
+use thalweg_state::Interrupt;
 use thalweg_storage::CommitLog;
 use thalweg_storage::log::{GroupCommit, LogHandle, LogPosition};
 use thalweg_types::{Error, format_timestamp};

@@ -28,7 +28,7 @@ use thalweg_flow::{
     CommandMaker, Durability, DurableOrder, Job, OrderEvent, PatientClock, Resume, Source, SourceNode,
     SourcePosition,
 };
-use thalweg_state_remote::Interrupt;
+use thalweg_state::Interrupt;
 use thalweg_storage::log::{
     self, Durability as LogDurability, GroupCommit, Log, LogClock, LogError, LogHandle, LogOptions,
     LogPosition, LogSummary, Opened, Registration, RetentionPolicy,

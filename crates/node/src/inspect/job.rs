@@ -11,10 +11,10 @@ use thalweg_state::indexed;
 use super::order::JournalEnd;
 use super::report::{Damage, Thing, What, thing};
 use super::rest::CommittedFile;
+use super::tables::{sealed_before_a_cycle, table_position, tables_with_rows};
 use super::{Folder, Found, LOOKS, Looker, Whose, parts, source_name};
 use crate::data_dir::{JobDir, folder_name};
 use crate::durable::record::CommitRecord;
-use crate::tables::{table_position, tables_with_rows};
 
 impl Looker {
     /// Everything in the folder of a job.
@@ -86,7 +86,7 @@ impl Looker {
                 && let What::Table(look) = &table.what
                 && let Some(rows) = look.parts.first().map(|part| part.rows).filter(|rows| *rows > 0)
             {
-                let message = thalweg_table::sealed_before_a_cycle(rows);
+                let message = sealed_before_a_cycle(rows);
                 table.damage.push(Damage { path: dir.commit_log(), pos: None, message });
             }
             things.push(Thing { of: Some(name), ..table });

@@ -17,6 +17,7 @@ mod order;
 mod parts;
 mod report;
 mod rest;
+mod tables;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,9 @@ pub use report::{
     Chunk, ChunkFile, CommitLook, Damage, JournalLook, LogLook, OrderLook, PartLook, Report, ReservoirLook,
     Segment, SourceLook, StateLook, StateSegment, TableLook, TablePart, Thing, Torn, What,
 };
+
+#[cfg(feature = "tables")]
+pub(crate) use tables::table_position;
 
 use report::thing;
 
@@ -112,7 +116,7 @@ impl Looker {
         if is_chunk_folder(fs, path)? {
             return Ok(Folder::Reservoir);
         }
-        if thalweg_table::is_table_folder(fs, path)? {
+        if tables::is_folder(fs, path)? {
             return Ok(Folder::Table);
         }
         if let Some(name) = log::name_in(fs, path)? {

@@ -70,7 +70,7 @@ pub(super) fn words(part: &[u8]) -> Option<String> {
     let chunks = chunks.filter(|chunks| !chunks.is_empty());
     let chunks = chunks.map(|chunks| format!("{} up to before {}", chunks.start, chunks.end));
     let state = state.and_then(|version| indexed::describe(&version));
-    let state = state.or_else(|| thalweg_state_remote::describe_in(part));
+    let state = state.or_else(|| crate::remote::describe_in(part));
     let said: Vec<String> = [state, chunks, rejects, file].into_iter().flatten().collect();
     (!said.is_empty()).then(|| said.join(", "))
 }

@@ -8,7 +8,6 @@ use thalweg_state::StateError;
 use thalweg_state::indexed::StateSummary;
 use thalweg_storage::log::{LogError, LogSummary};
 use thalweg_storage::{ChunkError, ChunkSummary};
-use thalweg_table::TableSummary;
 use thalweg_types::{Micros, Offset, Seq};
 
 use super::Found;
@@ -217,25 +216,6 @@ pub struct TablePart {
     pub bytes: u64,
     /// First and last event time, microseconds since 1970.
     pub span: Option<(Micros, Micros)>,
-}
-
-impl TableLook {
-    pub(super) fn of(summary: &TableSummary) -> Self {
-        let parts = summary.parts.iter().map(|part| TablePart {
-            name: part.name.clone(),
-            files: part.files,
-            rows: part.rows,
-            bytes: part.bytes,
-            span: part.span,
-        });
-        Self {
-            rows: summary.fresh_rows + summary.parts.first().map_or(0, |part| part.rows),
-            fresh_rows: summary.fresh_rows,
-            fresh_bytes: summary.fresh_bytes,
-            parts: parts.collect(),
-            columns: summary.columns.clone(),
-        }
-    }
 }
 
 #[derive(Clone, Debug, Serialize)]

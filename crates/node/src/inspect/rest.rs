@@ -9,7 +9,8 @@ use thalweg_state::{StateError, Version, indexed};
 use thalweg_storage::{ChunkId, ChunkSummary, OpenMode, inspect_chunks, verify_chunks};
 use thalweg_types::Error;
 
-use super::report::{Damage, ReservoirLook, StateLook, TableLook, Thing, Torn, What, thing};
+use super::report::{Damage, ReservoirLook, StateLook, Thing, Torn, What, thing};
+use super::tables::{self, Looked};
 use super::{Depth, Found, Looker, steady};
 
 /// What a commit record says of a file.
@@ -71,15 +72,11 @@ impl Looker {
     /// The table in a folder; with the position that a commit record names, its fresh rows too.
     pub(super) fn table(&self, path: &Path, position: Option<&[u8]>) -> Thing {
         let mut found = Found::default();
-        let what = match thalweg_table::inspect(&self.fs, path, position, self.depth == Depth::Verify) {
-            Ok(summary) => {
-                let damage = summary.damage.iter();
-                found.damage.extend(damage.map(|(path, message)| Damage {
-                    path: path.clone(),
-                    pos: None,
-                    message: message.clone(),
-                }));
-                What::Table(TableLook::of(&summary))
+        let what = match tables::inspect(&self.fs, path, position, self.depth == Depth::Verify) {
+            Ok(Looked { look, damage }) => {
+                let damage = damage.into_iter();
+                found.damage.extend(damage.map(|(path, message)| Damage { path, pos: None, message }));
+                What::Table(look)
             }
             Err(error) if error.class() == thalweg_types::Class::Corrupt => {
                 found.misfit(path.to_owned(), error.chain());

@@ -5,6 +5,7 @@ mod health;
 mod jobs;
 mod queries;
 mod records;
+#[cfg_attr(not(feature = "sql"), path = "no_sql.rs")]
 mod sql;
 
 use axum::body::Body;

@@ -10,8 +10,7 @@ mod jobs;
 mod sql;
 mod text;
 
-use thalweg_sql::Sql;
-
+use crate::Sql;
 use crate::snapshot::JobSnapshot;
 
 pub(crate) use http::Telemetry;

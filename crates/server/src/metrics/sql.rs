@@ -1,11 +1,11 @@
 //! What queries did to the processes that they run in.
 
-use thalweg_sql::Sql;
+use crate::Sql;
 
 use super::text::Text;
 
 /// Nothing where queries run in this process.
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "sql", target_os = "linux"))]
 pub(super) fn write(sql: &Sql, text: &mut Text) {
     use thalweg_sql::Stopped;
     let Sql::Workers(workers) = sql else { return };
@@ -24,5 +24,5 @@ pub(super) fn write(sql: &Sql, text: &mut Text) {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(feature = "sql", target_os = "linux")))]
 pub(super) fn write(_: &Sql, _: &mut Text) {}

@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use thalweg_state::{StateError, StoreFault};
+use thalweg_state::{Interrupt, StateError, StoreFault};
 use thalweg_types::Class;
 
 use super::ground::{Remotes, changes};
-use crate::{Interrupt, Kind, Remote, Settings};
+use crate::{Kind, Remote, Settings};
 
 const SCHEMA: &str = r#"{"name":"thalweg","ColumnSchema":[{"name":"s","TTL":"2147483647"}]}"#;
 

@@ -44,7 +44,10 @@ pub(super) fn check(
     let mut plugin = None;
     if let Some((kind, kind_span)) = section.kind(&one_of(names())) {
         plugin = context.options.registry.sink(&kind).cloned();
-        if plugin.is_none() {
+        if let Some(absent) = context.options.registry.absent_sink(&kind) {
+            let message = format!("{} is of type {kind:?}, which this build does not have", section.what);
+            report.at(kind_span, message).hint(absent.hint()).report();
+        } else if plugin.is_none() {
             report
                 .at(kind_span, format!("{} is of type {kind:?}, which is no sink", section.what))
                 .expected(one_of(names()))

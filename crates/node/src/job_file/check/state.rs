@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use thalweg_connect::{OptionKind, OptionValue, SecretRef};
-use thalweg_state_remote::Kind;
+use thalweg_connect::{OptionKind, OptionValue, SecretRef, absent};
 use thalweg_types::Micros;
 
 use super::super::keys::{self, BACKENDS};
 use super::super::section::Section;
 use super::{subsection, to_duration};
-use crate::backends;
+use crate::remote::{self, Kind};
 
 /// `state:` of the job file.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +58,14 @@ pub(super) fn check(top: &Section<'_>) -> StateSettings {
     };
     let Some(section) = subsection(top, "state", keys::STATE) else { return state };
     let named = section.choice("backend", BACKENDS);
+    if let Some(name) =
+        named.as_deref().filter(|name| ["redis", "hbase"].contains(name) && Kind::of_name(name).is_none())
+    {
+        let span = section.get("backend").map_or(section.span, |node| node.span);
+        let message = format!("back end {name:?} of {} is not in this build", section.what);
+        section.report.at(span, message).hint(absent::hint("remote-state")).report();
+        return state;
+    }
     // A name that is wrong says nothing about the keys beside it.
     if named.is_some() || section.get("backend").is_none() {
         let backend = named.unwrap_or_else(|| BACKENDS[0].to_owned());
@@ -78,7 +85,7 @@ fn check_store(section: &Section<'_>, backend: &str) -> Option<RemoteSettings> {
     let kind = Kind::of_name(backend);
     for key in OF_STORES.into_iter().filter(|key| section.get(key).is_some()) {
         let (fits, with) = match (key, kind) {
-            ("table", kind) => (kind == Some(Kind::Hbase), "hbase"),
+            ("table", kind) => (kind.is_some_and(Kind::has_table), "hbase"),
             (_, kind) => (kind.is_some(), "redis or hbase"),
         };
         if !fits {
@@ -105,10 +112,10 @@ fn check_store(section: &Section<'_>, backend: &str) -> Option<RemoteSettings> {
             Some(OptionValue::Secret(reference)) => Some(reference),
             _ => None,
         },
-        table: text("table").filter(|_| kind == Kind::Hbase),
+        table: text("table").filter(|_| kind.has_table()),
         timeout: section.duration("timeout").map(to_duration),
     };
-    for (key, error) in backends::mistakes(&remote) {
+    for (key, error) in remote::mistakes(&remote) {
         let span = section.get(key).map_or(section.span, |node| node.span);
         let message = format!("{key:?} of {}: {}", section.what, error.chain());
         section.report.at(span, message).hint_of(&error).report();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use thalweg_connect::format::ndjson::Ndjson;
 use thalweg_connect::{FormatPlugin, Options, Reach, Registry};
 use thalweg_flow::{InputId, Operator, Output, TaskInfo, collect_with_parts};
-use thalweg_state_remote::Interrupt;
+use thalweg_state::Interrupt;
 use thalweg_storage::{ChunkBudget, Fs, IoPool, MemFs};
 use thalweg_types::{Batch, Micros, Seq, SeqRange, Seqs};
 

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_state::testing::{State, apply, assert_values, commit, run, steps};
-use thalweg_state::{Backend, Changes, StateError, StoreFault};
+use thalweg_state::{Backend, Changes, Interrupt, StateError, StoreFault};
 
 use super::ground::Remotes;
-use crate::{Interrupt, Remote, Settings};
+use crate::{Remote, Settings};
 
 /// What xtask says about a service.
 fn told(variable: &str) -> String {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use ::redis::Connection;
 use thalweg_state::testing::commit;
-use thalweg_state::{Backend, StateError, StoreFault, Version};
+use thalweg_state::{Backend, Interrupt, StateError, StoreFault, Version};
 
 use super::proxy::Proxy;
 use super::*;

@@ -1,0 +1,5 @@
+//! A build without SQL (feature `sql`): nothing answers queries.
+
+/// Answers SQL; there is no value of it.
+#[derive(Debug)]
+pub enum Sql {}
