@@ -52,6 +52,9 @@ pub fn main_with(options: NodeOptions) -> ExitCode {
         }
     };
     start_log();
+    if let Err(error) = options.check_plugins() {
+        return Failure::at_start(&error).tell();
+    }
     let outcome = match args.verb {
         Verb::Run(run) => run::run(run, options),
         Verb::Check(job) => check::check(&job, &options),

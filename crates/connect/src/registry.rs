@@ -81,6 +81,11 @@ impl Registry {
         self.sinks.iter().find(|plugin| plugin.name() == name)
     }
 
+    /// The sinks that this build leaves out.
+    pub fn absent_sinks(&self) -> &[Absent] {
+        &self.absent_sinks
+    }
+
     /// The sink of this name, if this build leaves it out.
     pub fn absent_sink(&self, name: &str) -> Option<&Absent> {
         self.absent_sinks.iter().find(|absent| absent.name == name)

@@ -26,6 +26,7 @@ use crate::data_dir::{DataDir, JobDir};
 use crate::drop_query::DropQuery;
 use crate::durable::{Committer, CycleFigures, Store, new_run};
 use crate::graph;
+use crate::job_file::check::PARTITIONINGS;
 use crate::job_file::{CheckOptions, CheckedJob, CheckedOperator, Endpoint};
 use crate::left_out::LeftOut;
 use crate::metrics::{AnswerCounts, FailingQueries, LiveQueries, MetricsSpec, QueryChange};
@@ -142,11 +143,40 @@ impl NodeOptions {
         }
     }
 
+    /// Checks the plug-ins: a job file must mean one of them by each name.
+    ///
+    /// # Errors
+    /// Of class user, for a plug-in with the name of another one of its kind, built in or not.
+    pub fn check_plugins(&self) -> Result<(), Error> {
+        let registry = &self.registry;
+        let absent = registry.absent_sinks().iter().map(|absent| absent.name);
+        let kinds: [(&str, Vec<&str>); 5] = [
+            ("a source", registry.sources().iter().map(|plugin| plugin.name()).collect()),
+            ("a sink", registry.sinks().iter().map(|plugin| plugin.name()).chain(absent).collect()),
+            ("a format", registry.formats().iter().map(|plugin| plugin.name()).collect()),
+            ("an operator", self.operators.all().iter().map(|plugin| plugin.name()).collect()),
+            (
+                "a partitioner",
+                PARTITIONINGS.into_iter().chain(["key"]).chain(self.operators.partitioner_names()).collect(),
+            ),
+        ];
+        for (kind, names) in kinds {
+            let twice = (1..names.len()).find(|at| names[..*at].contains(&names[*at]));
+            if let Some(at) = twice {
+                let message = format!("expected a new name for {kind}, got {:?}, which is taken", names[at]);
+                return Err(Error::user(message)
+                    .with_hint(format!("give it a name of its own; taken are {}", names[..at].join(", "))));
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the node.
     ///
     /// # Errors
-    /// If the data directory cannot be made or another process has it.
+    /// If the data directory cannot be made or another process has it, and what [`NodeOptions::check_plugins`] says.
     pub fn open(self) -> Result<Node, Error> {
+        self.check_plugins()?;
         let check = self.check_options();
         let dir = DataDir::open(self.data_dir.as_deref())?;
         Ok(Node {

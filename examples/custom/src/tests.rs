@@ -2,16 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
-use thalweg_prelude::Diagnostics;
+use thalweg_prelude::{Diagnostics, JobFile, Summary};
 
 use super::*;
 
 fn job(name: &str) -> PathBuf {
     // Tests run in the folder of their package.
     PathBuf::from(name)
+}
+
+fn run(path: &Path, overrides: &[String], options: NodeOptions) -> Result<Summary> {
+    let job = JobFile::read(path, overrides).and_then(|file| file.check(&options.check_options()));
+    let job = job.with_context(|| format!("check {path:?}"))?;
+    let node = options.open()?;
+    let end = node.start(job, &[])?.wait();
+    end.failure().map_or(Ok(end.summary), |failure| bail!("{failure}"))
 }
 
 /// Runs `job.yaml` with its files in a folder of its own.
@@ -197,4 +206,50 @@ fn a_partitioning_refuses_records_that_it_cannot_place() {
                    there is no field \"device\"";
     assert_eq!(told.iter().map(|mistake| &*mistake.message).collect::<Vec<_>>(), [message]);
     assert_eq!(told[0].file, "--set operators.changes.input.partition");
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused() {
+    assert!(plugins().check_plugins().is_ok());
+    let by_device = || Arc::new(partitioner::ByPrefix::of("device", '-'));
+    let cases = [
+        (plugins().sink(sink::Summary), "a sink, got \"summary\""),
+        (plugins().operator(operator::Deadband), "an operator, got \"deadband\""),
+        (plugins().format(format::Pairs), "a format, got \"pairs\""),
+        (plugins().source(source::Sensor), "a source, got \"sensor\""),
+        (plugins().partitioner("by_kind", by_device()), "a partitioner, got \"by_kind\""),
+        (plugins().partitioner("shuffle", by_device()), "a partitioner, got \"shuffle\""),
+    ];
+    for (options, expected) in cases {
+        let error = options.open().err().expect("a mistake").to_string();
+        assert!(error.contains(expected) && error.contains("which is taken"), "{error}");
+    }
+}
+
+/// The folder alone, and where the engine is: nothing of this workspace is needed.
+#[test]
+fn the_folder_works_when_it_is_copied_elsewhere() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let engine = here.join("../..").canonicalize().unwrap();
+    fs::create_dir(elsewhere.path().join("src")).unwrap();
+    for file in fs::read_dir(here.join("src")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), elsewhere.path().join("src").join(file.file_name())).unwrap();
+    }
+    let mut manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();
+    manifest += "\n[patch.crates-io]\n";
+    for package in ["cli", "prelude"] {
+        let path = engine.join("crates").join(package);
+        manifest += &format!("thalweg-{package} = {{ path = {path:?} }}\n");
+    }
+    fs::write(elsewhere.path().join("Cargo.toml"), manifest).unwrap();
+    // The versions that are on this machine.
+    fs::copy(engine.join("Cargo.lock"), elsewhere.path().join("Cargo.lock")).unwrap();
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["tree", "--offline", "--edges", "normal", "--depth", "1"]).current_dir(elsewhere.path());
+    let output = cargo.output().unwrap();
+    let (tree, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    assert!(tree.contains("thalweg-cli v0.1.0") && tree.contains("thalweg-prelude v0.1.0"), "{tree}");
 }

@@ -121,6 +121,7 @@ impl LineEncoder {
     }
 
     /// How many NaNs and infinities were left out.
+    #[cfg(any(test, feature = "influxdb"))]
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }

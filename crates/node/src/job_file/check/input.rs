@@ -157,7 +157,8 @@ fn read_one(context: &Context<'_>, section: &Section<'_>, node: &Node) -> Option
     }
 }
 
-const PARTITIONINGS: [&str; 4] = ["shuffle", "forward", "broadcast", "global"];
+/// Partitionings by name, which come with the engine.
+pub(crate) const PARTITIONINGS: [&str; 4] = ["shuffle", "forward", "broadcast", "global"];
 
 fn read_spread(context: &Context<'_>, input: &Section<'_>, node: &Node) -> Option<RawSpread> {
     let scalar = input.scalar("partition", node, "key(a, b), shuffle, forward, broadcast or global")?;

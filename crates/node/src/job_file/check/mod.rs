@@ -29,6 +29,7 @@ use super::keys::{self, KeySpec};
 use super::section::{Report, Section, is_name};
 use super::tree::{Node, Style, Value};
 
+pub(crate) use input::PARTITIONINGS;
 pub use input::{CheckedInput, Endpoint, NodeRef, Spread};
 pub use operator::CheckedOperator;
 pub(crate) use operator::below;
