@@ -54,7 +54,8 @@ fn the_first_job_of_the_readme_runs() {
     let ran = thalweg(&root, &["run", "examples/first/payments.yaml"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let last = ran.stdout.lines().last();
-    let expected = r#"{"ts":1700003600000,"card":"c1","merchant":"m9","amount":1.25,"card_1h":{"spent":4.75,"n":2}}"#;
+    let expected =
+        r#"{"ts":1700003600000,"card":"c1","merchant":"m9","amount":1.25,"card_1h":{"spent":4.75,"n":2}}"#;
     assert_eq!(last, Some(expected));
 }
 
@@ -70,7 +71,9 @@ fn sinks_that_are_left_out_are_named_with_their_feature() {
 
 #[test]
 fn back_ends_that_are_left_out_are_named_with_their_feature() {
-    for backend in ["{ backend: redis, url: 'redis://127.0.0.1' }", "{ backend: hbase, url: 'http://h:8080' }"] {
+    for backend in
+        ["{ backend: redis, url: 'redis://127.0.0.1' }", "{ backend: hbase, url: 'http://h:8080' }"]
+    {
         let job = job("{ type: 'null', input: s }", &format!("state: {backend}\n"));
         refused(&job, "is not in this build", "remote-state");
     }
