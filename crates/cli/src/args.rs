@@ -15,7 +15,7 @@ pub(crate) use sql::Sql;
 
 /// Exact answers about a stream, as of each of its records.
 #[derive(Parser)]
-#[command(name = "thalweg", version, about)]
+#[command(name = "thalweg", version, about, disable_help_subcommand = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -42,6 +42,8 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
+    /// Print the help of a command, or a document: `thalweg help topics` lists them.
+    Help(Help),
     /// Answer the queries of the node that starts this process.
     #[command(hide = true, name = WORKER)]
     SqlWorker,
@@ -165,6 +167,13 @@ pub(crate) struct Check {
     /// begin empty, and whose state would go. Nothing is changed, and the job may be running.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Help {
+    /// A command, a topic, or the name of a source, format, operator or sink.
+    #[arg(value_name = "TOPIC")]
+    pub(crate) topic: Vec<String>,
 }
 
 #[derive(clap::Args)]

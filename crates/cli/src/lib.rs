@@ -18,6 +18,7 @@
 mod args;
 mod check;
 mod generate;
+mod help;
 mod inspect;
 #[cfg_attr(not(feature = "http"), path = "no_http.rs")]
 mod listen;
@@ -65,6 +66,7 @@ pub fn main_with(options: NodeOptions) -> ExitCode {
         Verb::Verify(args) => inspect::verify(&args),
         Verb::Sql(args) => sql::sql(&args),
         Verb::Table(args) => table::table(&args),
+        Verb::Help(args) => help::help(&args, &options),
         Verb::SqlWorker => sql::work(),
     };
     match outcome {

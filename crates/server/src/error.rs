@@ -58,6 +58,37 @@ struct Row {
 }
 
 impl Code {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 27] = [
+        Code::InvalidRequest,
+        Code::InvalidJobFile,
+        Code::InvalidQuery,
+        Code::Unauthorized,
+        Code::Forbidden,
+        Code::NotFound,
+        Code::MethodNotAllowed,
+        Code::BodyTimeout,
+        Code::AlreadyExists,
+        Code::Conflict,
+        Code::BodyTooLarge,
+        Code::UriTooLong,
+        Code::UnsupportedMediaType,
+        Code::QueueFull,
+        Code::TooManyQueries,
+        Code::HeadTooLarge,
+        Code::Internal,
+        Code::Corrupt,
+        Code::Unavailable,
+        Code::Starting,
+        Code::Draining,
+        Code::NotReady,
+        Code::Overloaded,
+        Code::Timeout,
+        Code::QueryTimeout,
+        Code::JobStopped,
+        Code::DiskFull,
+    ];
+
     /// The table.
     fn row(self) -> Row {
         use Retry::{Never, OutcomeUnknown, WithBackoff};
@@ -98,6 +129,16 @@ impl Code {
             Code::JobStopped => ("job_stopped", StatusCode::GATEWAY_TIMEOUT, OutcomeUnknown, None),
         };
         Row { name, status, retry, retry_after }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(self) -> StatusCode {
+        self.row().status
     }
 
     fn of_class(class: Class) -> Self {

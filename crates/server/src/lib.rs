@@ -27,6 +27,8 @@ mod access;
 mod app;
 mod body;
 pub mod control;
+#[cfg(test)]
+mod documents;
 mod endpoint;
 mod error;
 mod guard;

@@ -246,7 +246,7 @@ impl Served {
         Self::listening(shell)
     }
 
-    fn listening(mut command: Command) -> Self {
+    pub(super) fn listening(mut command: Command) -> Self {
         command.env("THALWEG_LOG", "info");
         let mut served = Self::of(command);
         served.address();

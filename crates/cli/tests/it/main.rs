@@ -2,6 +2,8 @@
 
 mod access;
 mod checking;
+#[cfg(unix)]
+mod documents;
 mod ending;
 mod examples;
 mod faults;

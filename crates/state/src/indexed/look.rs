@@ -7,6 +7,7 @@
 //! Index files are derived, and opening leaves a damaged one out; here it is named, as its bytes have changed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -299,7 +300,10 @@ impl<'a> Look<'a> {
         found.bytes = extent.len;
         if file_bytes > extent.len {
             let (pos, bytes) = (extent.len, file_bytes - extent.len);
-            self.summary.torn.push(StateTail { path: path.clone(), pos, bytes });
+            // Room that was reserved and not written yet is no tail of a crash.
+            if !is_reserved(file.as_ref(), pos..file_bytes).map_err(StateError::io("read", &path))? {
+                self.summary.torn.push(StateTail { path: path.clone(), pos, bytes });
+            }
         }
         if extent.len < HEADER {
             self.summary.segments.push(found);
@@ -379,4 +383,19 @@ impl<'a> Look<'a> {
         self.summary.live_bytes = self.places.live_bytes();
         self.summary
     }
+}
+
+/// Whether a range of a file holds zeros alone, as a file does where room was reserved in it.
+fn is_reserved(file: &dyn File, range: Range<u64>) -> std::io::Result<bool> {
+    let mut block = vec![0; 64 << 10];
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(block.len() as u64) as usize;
+        file.read_exact_at(&mut block[..len], at)?;
+        if block[..len].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += len as u64;
+    }
+    Ok(true)
 }

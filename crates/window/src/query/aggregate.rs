@@ -56,6 +56,12 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("std", "stddev(x)"),
 ];
 
+/// The names of all aggregates, synonyms too.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name)
+}
+
 /// Whether a name calls an aggregate, here or in other systems.
 pub(super) fn is_name(name: &str) -> bool {
     let mut names = NAMES.iter().map(|(known, _)| known).chain(ELSEWHERE.iter().map(|(theirs, _)| theirs));
