@@ -14,6 +14,8 @@ mod project;
 mod random;
 mod serving;
 mod test;
+#[cfg(test)]
+mod tidy;
 
 use std::process::ExitCode;
 

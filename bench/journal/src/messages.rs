@@ -1,4 +1,4 @@
-//! Messages of 500 bytes, as Chimera's were (seed 000, section V): points in line protocol with four tags, sixteen
+//! Messages of 500 bytes, as Chimera's were (Lau, Maresca, *Chimera*, 2017, section V): points in line protocol with four tags, sixteen
 //! numbers and a text that fills them up. Functions of their number.
 
 use std::path::PathBuf;

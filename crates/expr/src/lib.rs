@@ -29,7 +29,7 @@
 //! * `int / int` is an integer and truncates toward zero, as in PostgreSQL; so does a cast of a float to an integer.
 //! * int64 with uint64 gives int64 (null where it does not fit), compared they are exact. Anything with float64
 //!   is float64. Decimals with integers are decimals (see `bind::types`).
-//! * NaN equals NaN and is above every number, −0 equals 0, as in design section 3.
+//! * NaN equals NaN and is above every number, −0 equals 0, as in windows.
 //! * Logic is three-valued; a filter takes null as false.
 //! * Text is compared by code points. An `ip` and a timestamp compare with text literals, read when bound.
 //! * Timestamps are UTC; units that differ meet at the finer one.

@@ -1,5 +1,5 @@
 //! How a job outlives its process: the order is written down, cycles are committed, and after a crash the order is
-//! followed again from the last commit on (design section 4).
+//! followed again from the last commit on.
 //!
 //! Here are the seams; who writes logs and commit records stands above (the node). What the runtime does itself:
 //! * tasks whose operators *publish* ([`crate::OperatorNode::publishes`]) are given nothing that stands behind

@@ -30,7 +30,7 @@ pub trait Partitioner: Send + Sync {
     }
 }
 
-/// How a link spreads records (design section 5).
+/// How a link spreads records.
 #[derive(Clone)]
 pub enum Partitioning {
     /// Task i sends to task i; the operators have equally many.

@@ -1,4 +1,4 @@
-//! The field types of a job file (design section 6) and the Arrow types that carry them.
+//! The field types of a job file and the Arrow types that carry them.
 //!
 //! | written | Arrow | notes |
 //! |---|---|---|

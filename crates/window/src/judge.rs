@@ -1,4 +1,4 @@
-//! Which records a task accepts, at what time, and what time it is then (design section 3).
+//! Which records a task accepts, at what time, and what time it is then.
 //!
 //! Duplicates are judged before lateness: a request that is sent again is answered as the duplicate it is, however
 //! late it has become. Neither moves time. Records that were made of one record share its order number, and are no

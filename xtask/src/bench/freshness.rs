@@ -41,7 +41,7 @@ pub(crate) struct Options {
 const ASKED_P50: u64 = 250;
 const ASKED_P99: u64 = 1_000;
 
-/// The mean that the seed's paper measured at 2.8 k samples a second, in milliseconds.
+/// The mean that Touloupas (2015) measured at 2.8 k samples a second, in milliseconds.
 const SEED_MEAN: u64 = 1_161;
 
 /// Samples of a datagram.
@@ -120,7 +120,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         none(),
     ]);
     report.table(&table);
-    report.say(&format!("The seed's paper measured {SEED_MEAN} ms on average at 2.8 k samples a second."));
+    report.say(&format!("Touloupas (2015) measured {SEED_MEAN} ms on average at 2.8 k samples a second."));
     report.say("`sent` and `lost` are datagrams.");
     late.iter().for_each(|line| report.say(line));
     report.finish(options.quick)

@@ -472,7 +472,7 @@ pub(super) fn answers(schema: &Schema) -> Batch {
     batch(schema, vec![card, Arc::new(answers), Arc::new(late)])
 }
 
-/// The message of GR-IX's producer (seed 002, section 3.2.2), as its "split fields" stage hands it on: addresses as texts
+/// The message of GR-IX's producer (Touloupas, 2015, section 3.2.2), as its "split fields" stage hands it on: addresses as texts
 /// and as numbers, protocol, ports, length of the packet, and the time in microseconds.
 #[test]
 fn the_messages_of_an_exchange_are_read_as_they_are() {

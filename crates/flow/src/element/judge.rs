@@ -1,4 +1,4 @@
-//! Which records a task of elements takes, and at what time, before an element sees them (design section 3).
+//! Which records a task of elements takes, and at what time, before an element sees them.
 //!
 //! Each input is judged by what its own stream says, against the one task time of all. Duplicates are judged before
 //! lateness: a record that is sent again is a duplicate however late it has become. Neither moves time. Records that were

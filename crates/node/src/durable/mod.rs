@@ -1,4 +1,4 @@
-//! A job that outlives its process: its logs, its commits, and where it goes on (design section 4).
+//! A job that outlives its process: its logs, its commits, and where it goes on.
 //!
 //! ```text
 //! jobs/NAME/commit.log     commit records; the last one counts

@@ -1,4 +1,4 @@
-//! Job files: text to tree, `--set`, the key tables, the checks and the JSON Schema (design section 6).
+//! Job files: text to tree, `--set`, the key tables, the checks and the JSON Schema.
 //!
 //! The one place that knows what may be written is [`keys`]; checks and schema are made from it and from the
 //! plug-ins' own tables.

@@ -20,7 +20,7 @@ use crate::operator::Operators;
 
 use super::{CheckOptions, CheckedJob, JobFile};
 
-/// The job of design section 6.
+/// The job of `docs/jobs.md`.
 const EXAMPLE: &str = "\
 version: 1                          # optional
 name: payments

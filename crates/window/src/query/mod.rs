@@ -93,7 +93,7 @@ impl std::fmt::Display for Output {
     }
 }
 
-/// Which records a query sees (design section 3).
+/// Which records a query sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// Width above 0.

@@ -1,4 +1,4 @@
-//! A task's ordered store of records, on disk but for its ends (seed 004, section 4.1.1).
+//! A task's ordered store of records, on disk but for its ends (Gomes et al., *Railgun*, VLDB 2021, section 4.1.1).
 //!
 //! Rows stand in order of (event time, arrival). The front is sealed chunks in a [`ChunkStore`]; the back is open
 //! chunks, which take late rows in the middle. A row is kept with the columns that the plan reads: its time, its

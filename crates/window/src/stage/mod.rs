@@ -1,4 +1,4 @@
-//! One keyed task's windows: records in, the values of every query out, one per record (design section 3).
+//! One keyed task's windows: records in, the values of every query out, one per record.
 //!
 //! A batch goes through in steps that each work on whole columns:
 //! 1. the *judge* says which records are accepted, at what time, and what task time is after each;

@@ -1,5 +1,5 @@
 //! The journal beside `fio` on one disk, Chimera's table II stage by stage, and its figure 8: a disk that is too slow
-//! (seed 000, section V).
+//! (Lau, Maresca, *Chimera*, 2017, section V).
 //!
 //! Logs and stages are driven by `bench/journal`, one configuration per run; the whole engine by our binary. This
 //! module chooses the configurations and writes what comes out.

@@ -18,7 +18,7 @@ struct Stage {
     chimera: &'static str,
 }
 
-/// Table II of seed 000, the rows without a wire: inbound and outbound.
+/// Table II of the Chimera paper, the rows without a wire: inbound and outbound.
 const PARSE: Stage =
     Stage { name: "parse", what: "parsing: line protocol into columns", chimera: "6 in, 4.3 out" };
 const RING: Stage =
@@ -49,7 +49,7 @@ pub(super) fn table(
     report.heading("Stage by stage");
     report.say("Chimera's table II: messages of 500 bytes, millions a second. Ours have four tags, sixteen numbers and a text.");
     report.say("Each stage of ours runs alone, on one thread and on two; this machine's cores stand above.");
-    report.say("Chimera's figures are the published ones (seed 000, table II and section V-C, rows with a local processor), on two six-core processors, with its journal in tmpfs and parsing and extraction on up to 2N + 1 threads. They are no measurement of ours.");
+    report.say("Chimera's figures are the published ones (Lau, Maresca, 2017, table II and section V-C, rows with a local processor), on two six-core processors, with its journal in tmpfs and parsing and extraction on up to 2N + 1 threads. They are no measurement of ours.");
     let mut table = Table::new(["stage", "ours, one thread", "ours, two threads", "Chimera, published"]);
     for stage in [PARSE, RING] {
         row(options, driver, &stage, &mut table)?;

@@ -1,4 +1,4 @@
-//! The three queries of the network-analytics seed (section 5.6): how many rows, who talks to whom by AS, and by name; over
+//! The three queries of the network-analytics paper (Touloupas, 2015, section 5.6): how many rows, who talks to whom by AS, and by name; over
 //! tables of made-up flows, raw and from rollups, beside DuckDB on the same Parquet files.
 //!
 //! Both systems run in a process of their own on the same cores, with as many threads, and are asked again and again; the
@@ -53,7 +53,7 @@ const DAY: u64 = 10_000_000;
 /// Pairs of hosts of a day whose AS pairs are at most 200,000.
 const FEW_PAIRS: u64 = 200_000;
 
-/// Packets of the seed.
+/// Packets of the paper.
 const SEED_ROWS: f64 = 1.9e9;
 
 const CORES: &str = "0,1";
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     report.finish(options.quick)
 }
 
-/// The seed's queries over rows that meet a condition.
+/// The paper's queries over rows that meet a condition.
 fn queries(condition: &str) -> Vec<Query> {
     let pairs = |a: &str, b: &str| {
         format!(
