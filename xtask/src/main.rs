@@ -1,11 +1,12 @@
 //! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark,
 //! `cargo xtask crash` for kills and power cuts, `cargo xtask faults` for disks that fail, `cargo xtask hostile`
-//! for a node under attack.
+//! for a node under attack; `cargo xtask dist` for the files of a release.
 
 #![deny(unsafe_code)]
 
 mod bench;
 mod crash;
+mod dist;
 mod faults;
 mod fixture;
 mod hostile;
@@ -37,6 +38,8 @@ enum Command {
     Bench(bench::Bench),
     /// Kill the program again and again, and recount what came out
     Crash(crash::Options),
+    /// Make the files of a release: archive, Debian package, wheel and container, of a static program
+    Dist(dist::Options),
     /// Run the program into full, broken and forbidden disks
     Faults(faults::Options),
     /// Write a data directory as today's formats have it, for the tests of later ones
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Crash(options) => crash::run(&options),
+        Command::Dist(options) => dist::run(&options),
         Command::Faults(options) => faults::run(&options),
         Command::Fixture(options) => fixture::run(&options),
         Command::Hostile(options) => hostile::run(&options),

@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// musl's own allocator has one lock for all threads, and returns memory with each large `free`.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     thalweg::main_with(thalweg::NodeOptions::default())
 }

@@ -15,11 +15,13 @@
 
 mod lock;
 
+use std::env;
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
 use thalweg_storage::{RealFs, make_dir};
 use thalweg_types::{Error, hash_bytes};
 
@@ -39,7 +41,7 @@ pub struct DataDir {
     path: PathBuf,
     /// Unlocked when they are closed. Declared before the folder, so that they are closed before that is removed.
     _locks: (Option<File>, File),
-    temporary: Option<tempfile::TempDir>,
+    temporary: Option<TempDir>,
 }
 
 impl DataDir {
@@ -51,13 +53,11 @@ impl DataDir {
         let (path, temporary) = match path {
             Some(path) => (path.to_owned(), None),
             None => {
-                let folder = tempfile::Builder::new()
-                    .prefix("thalweg-")
-                    .permissions(Permissions::from_mode(PRIVATE))
-                    .tempdir()
-                    .map_err(|error| {
-                        Error::external("create a temporary data directory").with_source(error)
-                    })?;
+                let folder = temporary().map_err(|error| {
+                    Error::external("create a temporary data directory")
+                        .with_source(error)
+                        .with_hint("set TMPDIR to a folder that can be written, or name one by --data-dir")
+                })?;
                 (folder.path().to_owned(), Some(folder))
             }
         };
@@ -102,6 +102,30 @@ impl DataDir {
         make_folder(&folder.path, self.is_temporary()).map_err(failed)?;
         Ok(folder)
     }
+}
+
+/// A folder that goes away with the node, among the system's temporary files. Where `TMPDIR` is not set and there is no
+/// `/tmp`, as in a root that has the program alone, it is in the working folder.
+fn temporary() -> io::Result<TempDir> {
+    let usual = env::temp_dir();
+    if env::var_os("TMPDIR").is_some() {
+        return temporary_in(&usual);
+    }
+    first_there(&usual, &env::current_dir()?)
+}
+
+fn first_there(usual: &Path, other: &Path) -> io::Result<TempDir> {
+    match temporary_in(usual) {
+        Err(error) if error.kind() == ErrorKind::NotFound => temporary_in(other),
+        made => made,
+    }
+}
+
+fn temporary_in(folder: &Path) -> io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("thalweg-")
+        .permissions(Permissions::from_mode(PRIVATE))
+        .tempdir_in(folder)
 }
 
 /// Makes a folder and what is missing above it. Their names outlive a power cut, as what is in them does, but for what
@@ -257,6 +281,23 @@ mod tests {
         assert!(error.message().contains("in use by another process"), "{error}");
         drop(first);
         assert!(!DataDir::open(Some(folder.path())).unwrap().is_temporary());
+    }
+
+    #[test]
+    fn a_root_without_a_folder_for_temporary_files_is_no_hindrance() {
+        let root = tempfile::tempdir().unwrap();
+        let (missing, working) = (root.path().join("tmp"), root.path().join("here"));
+        std::fs::create_dir(&working).unwrap();
+        let made = first_there(&missing, &working).unwrap();
+        assert!(made.path().starts_with(&working), "{made:?}");
+        // One that is there is used.
+        std::fs::create_dir(&missing).unwrap();
+        let made = first_there(&missing, &working).unwrap();
+        assert!(made.path().starts_with(&missing), "{made:?}");
+        // And what else is wrong with it is said.
+        let file = root.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(first_there(&file, &working).unwrap_err().kind(), ErrorKind::NotADirectory);
     }
 
     #[test]

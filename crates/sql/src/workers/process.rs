@@ -145,6 +145,8 @@ impl Worker {
             .envs(kept)
             // One of an allocation that failed would be longer than all that is kept.
             .env("RUST_BACKTRACE", "0")
+            // mimalloc, in static builds, maps a gigabyte at once; a wall that counts it would be a gigabyte too far away.
+            .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
