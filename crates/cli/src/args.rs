@@ -11,7 +11,7 @@ use thalweg_sql::{Addresses, Compression, Format};
 
 /// Exact answers about a stream, as of each of its records.
 #[derive(Parser)]
-#[command(name = "thalweg", version, about)]
+#[command(name = "thalweg", version, about, disable_help_subcommand = true, after_help = MORE)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -38,9 +38,21 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
+    /// Print the help of a command, or the reference: of jobs, of one type such as `csv`, of windows; `topics` lists all.
+    Help(Help),
     /// Answer the queries of the node that starts this process.
     #[command(hide = true, name = WORKER)]
     SqlWorker,
+}
+
+const MORE: &str =
+    "`thalweg help topics` lists the reference: jobs, windows, every source, format, operator and sink.";
+
+#[derive(clap::Args)]
+pub(crate) struct Help {
+    /// A command, a type, a key of job files, or a document; two words where one is not enough, as in `source file`.
+    #[arg(value_name = "TOPIC")]
+    pub(crate) words: Vec<String>,
 }
 
 /// What a node calls itself with to have queries run.

@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod generate;
+mod help;
 mod inspect;
 mod listen;
 mod output;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Verb::Verify(args) => inspect::verify(&args),
         Verb::Sql(args) => sql::sql(&args),
         Verb::Table(args) => table::table(&args),
+        Verb::Help(args) => help::help(&args),
         Verb::SqlWorker => sql::work(),
     };
     match outcome {

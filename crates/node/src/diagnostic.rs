@@ -216,7 +216,7 @@ impl fmt::Display for Diagnostics {
 }
 
 /// The name among `names` that was most likely meant: fewest edits, at most a third of the letters.
-pub(crate) fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     let folded = written.to_lowercase().replace('-', "_");
     for name in names {
