@@ -38,15 +38,15 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
-    /// Print the help of a command, or the reference: of jobs, of one type such as `csv`, of windows; `topics` lists all.
+    /// Print help: on a command, on job files and their types and keys, or a document.
     Help(Help),
     /// Answer the queries of the node that starts this process.
     #[command(hide = true, name = WORKER)]
     SqlWorker,
 }
 
-const MORE: &str =
-    "`thalweg help topics` lists the reference: jobs, windows, every source, format, operator and sink.";
+const MORE: &str = "`thalweg help topics` lists all help: on commands, on job files with every source, format, operator, sink \
+                    and key, and the documents.";
 
 #[derive(clap::Args)]
 pub(crate) struct Help {

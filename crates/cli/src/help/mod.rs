@@ -81,7 +81,11 @@ impl Topics {
         for word in path {
             command = command.get_subcommands().find(|one| one.get_name() == *word && !one.is_hide_set())?;
         }
-        Some(command.clone().render_long_help().to_string())
+        // Long texts are long with `--help` too.
+        let is_long = command.get_long_about().is_some()
+            || command.get_arguments().any(|argument| argument.get_long_help().is_some());
+        let mut command = command.clone();
+        Some(if is_long { command.render_long_help() } else { command.render_help() }.to_string())
     }
 
     fn chapter(&self, word: &str) -> Option<String> {

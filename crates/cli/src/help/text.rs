@@ -6,7 +6,7 @@ mod wrap;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use table::Table;
-use wrap::wrap;
+use wrap::{columns, wrap};
 
 /// Columns that code is indented by.
 const CODE: usize = 4;
@@ -86,9 +86,12 @@ impl Page {
         match tag {
             TagEnd::Heading(level) => {
                 let heading = std::mem::take(&mut self.line);
-                let is_high = matches!(level, HeadingLevel::H1 | HeadingLevel::H2);
-                let heading = if is_high { heading.to_uppercase() } else { heading.replace('`', "") };
-                self.text.push_str(&format!("{heading}\n\n"));
+                if matches!(level, HeadingLevel::H1 | HeadingLevel::H2) {
+                    self.text.push_str(&format!("{}\n\n", heading.to_uppercase()));
+                } else {
+                    let heading = heading.replace('`', "");
+                    self.text.push_str(&format!("{heading}\n{}\n\n", "-".repeat(columns(&heading))));
+                }
             }
             TagEnd::Paragraph => {
                 self.flush();
@@ -129,7 +132,7 @@ impl Page {
                 let to = self.links.pop().unwrap_or_default();
                 let page = to.split('#').next().unwrap_or_default().strip_suffix(".md");
                 if let Some(page) = page.filter(|page| !page.contains('/')) {
-                    self.line.push_str(&format!(" (thalweg help {page})"));
+                    self.line.push_str(&format!(" [thalweg help {page}]"));
                 }
             }
             TagEnd::Emphasis => self.line.push('*'),
@@ -175,8 +178,17 @@ mod tests {
     #[test]
     fn paragraphs_are_wrapped_and_links_name_their_topic() {
         check(
-            "# A page\n\nOne sentence on a line.\nAnother one with `code`, see [rejects](operations.md#rejects).\n",
-            expect![[r#""#]],
+            "# A page\n\n### Source `file`\n\nOne sentence on a line.\nAnother one with `code`, see [rejects](operations.md#rejects).\n",
+            expect![[r#"
+                A PAGE
+
+                Source file
+                -----------
+
+                One sentence on a line. Another one with
+                `code`, see rejects [thalweg help
+                operations].
+            "#]],
         );
     }
 
@@ -184,16 +196,38 @@ mod tests {
     fn lists_hang_and_code_stays() {
         check(
             "* one item that is longer than the width of this page\n* two\n  1. inner\n\nThen:\n\n    code that is longer than the width of this page\n",
-            expect![[r#""#]],
+            expect![[r#"
+                * one item that is longer than the width
+                  of this page
+                * two
+                  1. inner
+
+                Then:
+
+                    code that is longer than the width of this page
+            "#]],
         );
     }
 
     #[test]
     fn a_table_is_aligned_or_stacked() {
-        check("| a | b |\n|---|---|\n| x | y \\| z |\n| long | w |\n", expect![[r#""#]]);
+        check(
+            "| a | b |\n|---|---|\n| x | y \\| z |\n| long | w |\n",
+            expect![[r#"
+            a     b
+            x     y | z
+            long  w
+        "#]],
+        );
         check(
             "| key | type | default | meaning |\n|---|---|---|---|\n| `path` | path, or a list | required | the file to read, or a list of these |\n| `follow` | `true` or `false` | `false` | wait for more |\n",
-            expect![[r#""#]],
+            expect![[r#"
+                `path`: path, or a list; required
+                    the file to read, or a list of these
+                `follow`: `true` or `false`; default
+                `false`
+                    wait for more
+            "#]],
         );
     }
 }

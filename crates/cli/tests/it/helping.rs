@@ -44,7 +44,7 @@ fn a_word_with_several_meanings_prints_them_all() {
     let both = help(&["file"]).ends_with(0).stdout;
     assert!(both.contains("Source file\n") && both.contains("Sink file\n"), "{both}");
     let one = help(&["source", "file"]).ends_with(0).stdout;
-    assert!(one.starts_with("Source file\n") && !one.contains("Sink file"), "{one}");
+    assert!(one.starts_with("Source file\n---") && !one.contains("Sink file"), "{one}");
     assert!(help(&["document", "sql"]).ends_with(0).stdout.starts_with("SQL OVER TABLES"));
 }
 

@@ -49,8 +49,8 @@ pub struct Entry {
     pub keys: Vec<Key>,
     /// Its own text, as the plug-in has it.
     pub(super) page: &'static str,
-    /// More about it for the list of its kind: the default format, the guarantee.
-    note: String,
+    /// More about it for the list of its kind: the default format, the guarantee. As many as [`columns`] says.
+    notes: Vec<String>,
 }
 
 impl Entry {
@@ -85,18 +85,16 @@ const KEYS: &str = "{{keys}}\n";
 pub(super) fn all(registry: &Registry, operators: &Operators) -> Vec<Entry> {
     let mut entries = Vec::new();
     for plugin in registry.sources() {
-        let format = plugin.default_format().filter(|_| plugin.takes_format());
         entries.push(Entry {
             kind: Kind::Source,
             name: plugin.name(),
             doc: plugin.doc(),
             keys: of_options(plugin.options()),
             page: plugin.page(),
-            note: match (format, plugin.own_schema(&Options::default())) {
-                (Some(format), _) => format!("`{format}`"),
-                (None, Ok(Some(_))) => "it makes its own records".to_owned(),
-                (None, _) => "to be named".to_owned(),
-            },
+            notes: vec![match plugin.own_schema(&Options::default()) {
+                Ok(Some(_)) => "makes its own records".to_owned(),
+                _ => format_of(plugin.takes_format(), plugin.default_format()),
+            }],
         });
     }
     for plugin in registry.formats() {
@@ -106,7 +104,7 @@ pub(super) fn all(registry: &Registry, operators: &Operators) -> Vec<Entry> {
             doc: plugin.doc(),
             keys: of_options(plugin.options()),
             page: plugin.page(),
-            note: String::new(),
+            notes: Vec::new(),
         });
     }
     for plugin in operators.all() {
@@ -116,7 +114,7 @@ pub(super) fn all(registry: &Registry, operators: &Operators) -> Vec<Entry> {
             doc: plugin.doc(),
             keys: plugin.options().iter().map(Key::of).collect(),
             page: plugin.page(),
-            note: String::new(),
+            notes: Vec::new(),
         });
     }
     for plugin in registry.sinks() {
@@ -126,7 +124,10 @@ pub(super) fn all(registry: &Registry, operators: &Operators) -> Vec<Entry> {
             doc: plugin.doc(),
             keys: of_options(plugin.options()),
             page: plugin.page(),
-            note: plugin.guarantee().to_owned(),
+            notes: vec![
+                format_of(plugin.takes_format(), plugin.default_format()),
+                plugin.guarantee().to_owned(),
+            ],
         });
     }
     entries
@@ -136,18 +137,30 @@ fn of_options(options: &[OptionSpec]) -> Vec<Key> {
     options.iter().map(|option| Key::of(&KeySpec::of_option(option))).collect()
 }
 
-/// A table with one row for each entry.
-pub(super) fn list(entries: &[&Entry]) -> String {
-    let note = match entries.first().map(|entry| entry.kind) {
-        Some(Kind::Source) => Some("default `format`"),
-        Some(Kind::Sink) => Some("after a crash"),
-        _ => None,
-    };
-    let mut head = vec!["type", "meaning"];
-    head.extend(note);
+/// The format of a plug-in that names none in its section.
+fn format_of(takes_format: bool, default: Option<&str>) -> String {
+    match (takes_format, default) {
+        (true, Some(default)) => format!("`{default}`"),
+        (true, None) => "required".to_owned(),
+        (false, _) => "takes none".to_owned(),
+    }
+}
+
+/// What the list of a kind has besides name and meaning.
+fn columns(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Source => &["default `format`"],
+        Kind::Sink => &["default `format`", "after a crash"],
+        Kind::Format | Kind::Operator => &[],
+    }
+}
+
+/// A table with one row for each entry of a kind.
+pub(super) fn list(kind: Kind, entries: &[&Entry]) -> String {
+    let head = [&["type", "meaning"], columns(kind)].concat();
     let rows = entries.iter().map(|entry| {
         let mut row = vec![link(entry), entry.doc.to_owned()];
-        row.extend(note.map(|_| entry.note.clone()));
+        row.extend(entry.notes.iter().cloned());
         row
     });
     table::table(&head, rows)

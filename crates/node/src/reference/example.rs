@@ -100,11 +100,15 @@ fn is_output(example: &Example, file: &str) -> bool {
 /// The page as it is read: blocks have names above them, and plain fences.
 pub(super) fn render(page: &str) -> String {
     let mut text = String::new();
+    let outputs: Vec<Block> = examples("", page).into_iter().flat_map(|example| example.outputs).collect();
     for part in parts(page) {
         match part {
             Part::Line(line) => text.push_str(&format!("{line}\n")),
             Part::Fenced { language, words, text: block } => {
-                if let Some(caption) = words.first().and_then(|word| caption(word)) {
+                if let Some(caption) = words.first().and_then(|word| {
+                    let is_output = outputs.iter().any(|output| output.file == *word && output.text == block);
+                    caption(word, is_output)
+                }) {
                     text.push_str(&format!("{caption}\n\n"));
                 }
                 text.push_str(&format!("```{language}\n{block}```\n"));
@@ -114,12 +118,13 @@ pub(super) fn render(page: &str) -> String {
     text
 }
 
-fn caption(word: &str) -> Option<String> {
+fn caption(word: &str, is_output: bool) -> Option<String> {
     match word {
         "job" => None,
         "stdout" => Some("It prints:".to_owned()),
         "stdin" => Some("On standard input:".to_owned()),
         word if word.starts_with("send:") => Some("A client sends:".to_owned()),
+        file if is_output => Some(format!("It writes `{file}`:")),
         file => Some(format!("`{file}`:")),
     }
 }

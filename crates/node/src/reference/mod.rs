@@ -172,7 +172,10 @@ impl Reference {
                 let (_, specs) = TABLES.iter().find(|(name, _)| *name == of)?;
                 Some(table::keys(&specs.iter().map(Key::of).collect::<Vec<_>>()))
             }
-            "list" => Some(entry::list(&self.of_kind(Kind::of_plural(of)?))),
+            "list" => {
+                let kind = Kind::of_plural(of)?;
+                Some(entry::list(kind, &self.of_kind(kind)))
+            }
             "entries" => {
                 let texts =
                     self.of_kind(Kind::of_plural(of)?).iter().map(|entry| entry.text()).collect::<Vec<_>>();
