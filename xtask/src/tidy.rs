@@ -217,8 +217,10 @@ fn crates_say_what_they_are() {
 
 #[test]
 fn documents_have_none_of_the_phrases_that_misled_readers() {
-    let patterns: Vec<(Regex, &str)> =
-        PHRASES.iter().map(|(pattern, instead)| (Regex::new(pattern).expect("a pattern"), *instead)).collect();
+    let patterns: Vec<(Regex, &str)> = PHRASES
+        .iter()
+        .map(|(pattern, instead)| (Regex::new(pattern).expect("a pattern"), *instead))
+        .collect();
     let mut faults = Vec::new();
     for path in documents() {
         for (number, line) in read(&path).lines().enumerate() {

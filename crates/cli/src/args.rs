@@ -15,7 +15,7 @@ pub(crate) use sql::Sql;
 
 /// Exact answers about a stream, as of each of its records.
 #[derive(Parser)]
-#[command(name = "thalweg", version, about, disable_help_subcommand = true)]
+#[command(name = "thalweg", version, about, disable_help_subcommand = true, after_help = MORE)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -42,11 +42,21 @@ pub(crate) enum Verb {
     /// Build tables that streams are joined with.
     #[command(subcommand)]
     Table(Table),
-    /// Print the help of a command, or a document: `thalweg help topics` lists them.
+    /// Print help: on a command, on job files and their types and keys, or a document.
     Help(Help),
     /// Answer the queries of the node that starts this process.
     #[command(hide = true, name = WORKER)]
     SqlWorker,
+}
+
+const MORE: &str = "`thalweg help topics` lists all help: on commands, on job files with every source, format, operator, sink \
+                    and key, and the documents.";
+
+#[derive(clap::Args)]
+pub(crate) struct Help {
+    /// A command, a type, a key of job files, or a document; two words where one is not enough, as in `source file`.
+    #[arg(value_name = "TOPIC")]
+    pub(crate) words: Vec<String>,
 }
 
 /// What a node calls itself with to have queries run.
@@ -167,13 +177,6 @@ pub(crate) struct Check {
     /// begin empty, and whose state would go. Nothing is changed, and the job may be running.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct Help {
-    /// A command, a topic, or the name of a source, format, operator or sink.
-    #[arg(value_name = "TOPIC")]
-    pub(crate) topic: Vec<String>,
 }
 
 #[derive(clap::Args)]

@@ -362,6 +362,12 @@ pub trait SourcePlugin: Send + Sync {
     /// One line for `check`, `schema` and the documentation.
     fn doc(&self) -> &'static str;
 
+    /// Markdown for the reference, after `doc`: what a user has to know, and examples, which a test runs
+    /// (`thalweg_node::reference`). A line `{{keys}}` is replaced by the table of `options`.
+    fn page(&self) -> &'static str {
+        ""
+    }
+
     fn options(&self) -> &'static [OptionSpec];
 
     /// Whether `format:` and `schema:` are wanted.
@@ -488,6 +494,11 @@ pub trait SinkPlugin: Send + Sync {
 
     fn doc(&self) -> &'static str;
 
+    /// As [`SourcePlugin::page`].
+    fn page(&self) -> &'static str {
+        ""
+    }
+
     fn options(&self) -> &'static [OptionSpec];
 
     fn takes_format(&self) -> bool {
@@ -546,6 +557,11 @@ pub trait FormatPlugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     fn doc(&self) -> &'static str;
+
+    /// As [`SourcePlugin::page`].
+    fn page(&self) -> &'static str {
+        ""
+    }
 
     fn options(&self) -> &'static [OptionSpec];
 

@@ -37,28 +37,28 @@ const ROLLUP: &[OptionSpec] = &[
         kind: OptionKind::Duration,
         required: true,
         default: None,
-        doc: "length of its intervals: whole seconds that divide a day",
+        doc: "length of the rollup's intervals: whole seconds that divide a day",
     },
     OptionSpec {
         key: "by",
         kind: OptionKind::TextList,
         required: true,
         default: None,
-        doc: "columns that tell its rows apart",
+        doc: "columns to group by",
     },
     OptionSpec {
         key: "sum",
         kind: OptionKind::TextList,
         required: false,
         default: None,
-        doc: "columns of integers that are summed up; rows are counted in any case",
+        doc: "integer columns to sum; rows are always counted",
     },
     OptionSpec {
         key: "retention",
         kind: OptionKind::Duration,
         required: false,
         default: None,
-        doc: "how long its intervals are kept; all where not given",
+        doc: "how long the rollup's rows are kept; for ever, if absent",
     },
 ];
 
@@ -68,70 +68,70 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Text,
         required: false,
         default: None,
-        doc: "the timestamp column that has the event time; the one there is, or that called time or ts, where not given",
+        doc: "timestamp column with the event time. If absent: the only timestamp, or that named `time` or `ts`",
     },
     OptionSpec {
         key: "columns",
         kind: OptionKind::TextList,
         required: false,
         default: None,
-        doc: "columns that are kept; all where not given",
+        doc: "columns to keep; all, if absent",
     },
     OptionSpec {
         key: "drop",
         kind: OptionKind::TextList,
         required: false,
         default: None,
-        doc: "columns that are not kept",
+        doc: "columns to leave out",
     },
     OptionSpec {
         key: "truncate",
         kind: OptionKind::TextList,
         required: false,
         default: None,
-        doc: "address columns of which only a prefix is kept: src_addr, src_addr/24 or src_addr/24/48 (bits of IPv4 and IPv6)",
+        doc: "address columns to shorten to a prefix: `src_addr`, `src_addr/24` or `src_addr/24/48` (bits of IPv4 and IPv6)",
     },
     OptionSpec {
         key: "partition",
         kind: OptionKind::Choice(&["day", "hour"]),
         required: false,
         default: Some("day"),
-        doc: "how folders cut up event time",
+        doc: "event time that one folder holds",
     },
     OptionSpec {
         key: "retention",
         kind: OptionKind::Duration,
         required: false,
         default: None,
-        doc: "how long rows are kept, counted back from the newest one that the wall clock bears out; all where not given",
+        doc: "how long rows are kept, counted back from the newest row that the clock confirms; for ever, if absent",
     },
     OptionSpec {
         key: "compression",
         kind: OptionKind::Choice(&["zstd", "lz4", "snappy", "none"]),
         required: false,
         default: Some("zstd"),
-        doc: "codec of Parquet pages",
+        doc: "compression of Parquet pages",
     },
     OptionSpec {
         key: "seal_rows",
         kind: OptionKind::Integer { min: 1, max: 100_000_000 },
         required: false,
         default: Some("1000000"),
-        doc: "rows of a Parquet file",
+        doc: "rows in a Parquet file",
     },
     OptionSpec {
         key: "seal_every",
         kind: OptionKind::Duration,
         required: false,
         default: Some("5m"),
-        doc: "a Parquet file is made of fewer rows after this time",
+        doc: "a Parquet file is written after this time, also with fewer rows",
     },
     OptionSpec {
         key: "rollups",
         kind: OptionKind::Sections(ROLLUP),
         required: false,
         default: None,
-        doc: "coarser tables that are kept beside it, by name",
+        doc: "tables of sums over intervals, by name",
     },
 ];
 
@@ -141,7 +141,11 @@ impl SinkPlugin for TablePlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "rows into a table for SQL: Parquet in time partitions, with rollups"
+        "rows of a table for SQL: Parquet files by time, with rollups"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("sink.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

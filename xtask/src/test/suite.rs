@@ -27,11 +27,12 @@ const REAL_DATA: &str = "real_data";
 /// Some of them need this program, which Debian has in a package of the same name, and carry its name too.
 const TSHARK: &str = "tshark";
 
-pub(super) const NAMES: [&str; 8] =
-    ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "faults", "hostile", "services"];
+pub(super) const NAMES: [&str; 9] =
+    ["workspace", "small", "real-data", "fuzz", "bench-smoke", "crash", "faults", "hostile", "services"];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
+    Suite { name: "small", required: true, run: small },
     Suite { name: "real-data", required: false, run: real_data },
     Suite { name: "fuzz", required: true, run: fuzz },
     Suite { name: "bench-smoke", required: true, run: bench_smoke },
@@ -53,6 +54,13 @@ fn workspace() -> Result<Tally> {
         "--skip",
         REAL_SERVICE,
     ]);
+    libtest::run(command)
+}
+
+/// The program without features, as the first command of the README builds it.
+fn small() -> Result<Tally> {
+    let mut command = project::cargo();
+    command.args(["test", "--package", "thalweg-cli", "--no-default-features", "--test", "small"]);
     libtest::run(command)
 }
 

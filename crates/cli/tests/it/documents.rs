@@ -179,26 +179,3 @@ fn every_example_has_a_page_of_its_own() {
         }
     }
 }
-
-#[test]
-fn help_prints_documents_and_the_parts_about_plug_ins() {
-    let place = Place::with(&[]);
-    let help = |topic: &[&str]| place.thalweg(&[&["help"], topic].concat());
-    let all = help(&[]).ends_with(0).stdout;
-    assert!(all.contains("Usage: thalweg") && all.contains("Topics"), "{all}");
-    let topics = help(&["topics"]).ends_with(0).stdout;
-    let names =
-        topics.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("and "));
-    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(names.len() >= 11, "{topics}");
-    for name in names {
-        let text = help(&[name]).ends_with(0).stdout;
-        assert!(text.contains("# ") && text.len() > 1000, "{name}: {text}");
-    }
-    let file = help(&["file"]).ends_with(0).stdout;
-    assert!(file.starts_with("### Source `file`") && file.contains("### Sink `file`"), "{file}");
-    assert!(help(&["run"]).ends_with(0).stdout.contains("--data-dir"));
-    assert!(help(&["table", "build-lookup"]).ends_with(0).stdout.contains("--delimiter"));
-    let unknown = help(&["postgrs"]).ends_with(2);
-    assert!(unknown.stderr.contains("did you mean \"postgres\"?"), "{}", unknown.stderr);
-}

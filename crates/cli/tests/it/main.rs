@@ -9,12 +9,14 @@ mod examples;
 mod faults;
 mod formats;
 mod generating;
+mod helping;
 #[cfg(target_os = "linux")]
 mod hostile_sql;
 mod inspecting;
 mod late;
 mod order;
 mod real_service;
+mod reference;
 mod running;
 mod samples;
 mod tables;

@@ -61,7 +61,7 @@ const MAX_RECORD: OptionSpec = OptionSpec {
     kind: OptionKind::Size,
     required: false,
     default: Some("16MiB"),
-    doc: "longest record accepted; a longer one goes to rejects",
+    doc: "size of the largest record; a larger one is written to rejects",
 };
 
 fn max_record(options: &Options) -> usize {

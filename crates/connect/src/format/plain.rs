@@ -20,7 +20,11 @@ impl FormatPlugin for Lines {
     }
 
     fn doc(&self) -> &'static str {
-        "plain text, one record for each line that is not blank; the schema has one field, which gets the line as it stands"
+        "plain text, one record for each line that is not blank"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("plain.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

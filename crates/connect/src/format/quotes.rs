@@ -39,7 +39,7 @@ pub(super) const MAX_LINES: OptionSpec = OptionSpec {
     kind: OptionKind::Integer { min: 1, max: 1 << 30 },
     required: false,
     default: Some("1000"),
-    doc: "most lines of a record, whose texts in quotes may hold line ends; where a quote is open for longer its line goes to rejects",
+    doc: "limit for the lines of a record, as texts in quotes may hold line ends; if a quote is open for longer, its first line is written to rejects",
 };
 
 pub(super) fn max_lines(options: &Options) -> usize {

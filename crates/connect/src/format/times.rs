@@ -31,8 +31,7 @@ pub(super) const TIME_FORMAT: OptionSpec = OptionSpec {
     kind: OptionKind::TextLists,
     required: false,
     default: None,
-    doc: "how timestamps are written, as \"%d/%m/%Y %H:%M:%S\", or several forms that are tried in order; `iso` and `epoch` are \
-          forms too, and both hold where none is given; { FIELD: FORM } where fields differ; only where the format is read",
+    doc: "reading only: how timestamps are written, such as `%d/%m/%Y %H:%M:%S`; of several forms the first that fits is used. `iso` and `epoch` are forms too, and the default. `{ FIELD: FORM }` if fields differ",
 };
 
 /// The option with the zone of local times.
@@ -41,7 +40,7 @@ pub(super) const TIME_ZONE: OptionSpec = OptionSpec {
     kind: OptionKind::Text,
     required: false,
     default: Some("UTC"),
-    doc: "zone of timestamps that are written without one, as Europe/Zurich or +01:00; only where the format is read",
+    doc: "reading only: time zone of timestamps without one, such as `Europe/Zurich` or `+01:00`",
 };
 
 const SECOND: i128 = 1_000_000_000;

@@ -15,7 +15,7 @@ pub(crate) const SAMPLING_RATES: OptionSpec = OptionSpec {
     kind: OptionKind::TextList,
     required: false,
     default: None,
-    doc: "AGENT=RATE, for agents (addresses or networks) that say another rate than they sample at",
+    doc: "`AGENT=RATE`, for agents (addresses or networks) that report a wrong sampling rate",
 };
 
 pub(crate) const TUNNELS: OptionSpec = OptionSpec {
@@ -23,7 +23,7 @@ pub(crate) const TUNNELS: OptionSpec = OptionSpec {
     kind: OptionKind::TextList,
     required: false,
     default: None,
-    doc: "vxlan, geneve, gre, ipip, eompls: look into these, down to the innermost packet, and set its fields inner_*",
+    doc: "tunnels to decode: `vxlan`, `geneve`, `gre`, `ipip`, `eompls`; the innermost packet fills the fields `inner_*`",
 };
 
 pub(crate) const BYTES: OptionSpec = OptionSpec {
@@ -31,8 +31,7 @@ pub(crate) const BYTES: OptionSpec = OptionSpec {
     kind: OptionKind::Choice(Length::NAMES),
     required: false,
     default: Some("max"),
-    doc: "frame: `bytes` are the frame's length times the rate; ip: that of the IP packet in it; max: the greater one, for firmware \
-          that says how much of the frame it has sampled",
+    doc: "the length that `bytes` counts: `frame`, of the frame; `ip`, of the IP packet in it; `max`, the greater of the two, for firmware that reports the sampled length only",
 };
 
 fn length(options: &Options) -> Result<Length, Error> {

@@ -42,7 +42,11 @@ impl SinkPlugin for FilePlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records into a file"
+        "records to a file"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("file.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -51,7 +55,7 @@ impl SinkPlugin for FilePlugin {
             kind: OptionKind::Path,
             required: true,
             default: None,
-            doc: "the file to write; emptied when the job begins anew, and to be empty where the sink is new to a job that goes on",
+            doc: "file to write",
         }]
     }
 

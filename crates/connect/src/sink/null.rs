@@ -15,7 +15,11 @@ impl SinkPlugin for NullPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records into nothing, with their count and a digest of them"
+        "counts records and discards them"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("null.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -24,7 +28,7 @@ impl SinkPlugin for NullPlugin {
             kind: OptionKind::Bool,
             required: false,
             default: Some("true"),
-            doc: "whether to make a digest of all records, in whatever order they come",
+            doc: "whether to compute a digest of all records, which does not depend on their order",
         }]
     }
 

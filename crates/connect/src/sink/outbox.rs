@@ -21,7 +21,7 @@ pub(crate) const QUEUE: OptionSpec = OptionSpec {
     kind: OptionKind::Size,
     required: false,
     default: Some("16MiB"),
-    doc: "bytes that may wait to be sent; when it is full the job waits",
+    doc: "size of the queue of rows to send; when it is full, the job waits",
 };
 
 const DEFAULT_QUEUE: usize = 16 << 20;

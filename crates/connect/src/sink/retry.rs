@@ -14,14 +14,14 @@ pub(crate) const RETRY_FOR: OptionSpec = OptionSpec {
     kind: OptionKind::Duration,
     required: false,
     default: None,
-    doc: "how long an outage may last before the job fails; default: for ever",
+    doc: "how long the server may be unreachable before the job fails; unlimited, if absent",
 };
 pub(crate) const RETRY_WAIT: OptionSpec = OptionSpec {
     key: "retry_wait",
     kind: OptionKind::Duration,
     required: false,
     default: Some("10s"),
-    doc: "longest wait between two tries during an outage; waits begin short and double",
+    doc: "longest wait between two attempts while the server is unreachable; waits start short and double",
 };
 
 /// Wait behind the first failed try, if the longest is not shorter.

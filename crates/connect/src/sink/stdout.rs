@@ -19,6 +19,10 @@ impl SinkPlugin for StdoutPlugin {
         "records to standard output"
     }
 
+    fn page(&self) -> &'static str {
+        include_str!("stdout.md")
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         &[]
     }

@@ -28,7 +28,11 @@ impl SourcePlugin for GeneratorPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "made-up records, the same ones for the same seed"
+        "made-up records, the same for the same seed"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("generator.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -42,39 +46,29 @@ impl SourcePlugin for GeneratorPlugin {
         }
         const POSITIVE: OptionKind = OptionKind::Integer { min: 1, max: i64::MAX };
         const OPTIONS: &[OptionSpec] = &[
-            option("kind", OptionKind::Choice(Generator::KINDS), Some("payments"), "which records to make"),
-            option(
-                "seed",
-                OptionKind::Integer { min: 0, max: i64::MAX },
-                Some("1"),
-                "other seeds, other records",
-            ),
+            option("kind", OptionKind::Choice(Generator::KINDS), Some("payments"), "the records to make"),
+            option("seed", OptionKind::Integer { min: 0, max: i64::MAX }, Some("1"), "seed of the generator"),
             option(
                 "fields",
                 OptionKind::Integer { min: 1, max: 200 },
                 None,
-                "only the first fields of the record",
+                "number of fields to make, from the first",
             ),
-            option("count", POSITIVE, None, "how many records to make; without it there is no end"),
-            option(
-                "rate",
-                OptionKind::Number,
-                None,
-                "records per second; without it as fast as they are taken",
-            ),
+            option("count", POSITIVE, None, "number of records; unlimited, if absent"),
+            option("rate", OptionKind::Number, None, "records per second; as fast as possible, if absent"),
             option(
                 "gap",
                 OptionKind::Duration,
                 None,
-                "event time between two records: of payments (4ms), or of flows on average (1ms)",
+                "event time between two records: 4ms for payments, 1ms on average for flows, if absent",
             ),
-            option("cards", POSITIVE, Some("100000"), "payments: how many cards there are"),
-            option("merchants", POSITIVE, Some("10000"), "payments: how many merchants there are"),
+            option("cards", POSITIVE, Some("100000"), "payments: number of cards"),
+            option("merchants", POSITIVE, Some("10000"), "payments: number of merchants"),
             option(
                 "zipf",
                 OptionKind::Number,
                 None,
-                "how uneven cards of payments (0.5) or pairs of flows (1) are; 0 is even",
+                "exponent of the Zipf distribution of cards (0.5 if absent) or pairs (1 if absent); 0 is uniform",
             ),
             option(
                 "hot",
@@ -88,20 +82,20 @@ impl SourcePlugin for GeneratorPlugin {
                 Some("2026-01-01"),
                 "flows: date, or date and time, of the first record",
             ),
-            option("agents", POSITIVE, Some("8"), "flows: how many switches take samples"),
-            option("members", POSITIVE, Some("400"), "flows: how many members the exchange has"),
-            option("pairs", POSITIVE, Some("1000000"), "flows: how many pairs of hosts talk"),
+            option("agents", POSITIVE, Some("8"), "flows: number of switches"),
+            option("members", POSITIVE, Some("400"), "flows: number of members of the exchange"),
+            option("pairs", POSITIVE, Some("1000000"), "flows: number of pairs of hosts"),
             option(
                 "hosts",
                 POSITIVE,
                 Some("280000"),
-                "flows: how many IPv4 hosts there are; of IPv6 there are an eighth as many",
+                "flows: number of IPv4 hosts; there are an eighth as many of IPv6",
             ),
             option(
                 "tables",
                 OptionKind::Path,
                 None,
-                "flows: folder for the tables that they are joined with; written where they are not there",
+                "flows: folder for the tables to join with; the tables are written if they do not exist",
             ),
         ];
         OPTIONS

@@ -51,7 +51,7 @@ const LISTEN: OptionSpec = OptionSpec {
     kind: OptionKind::Text,
     required: true,
     default: None,
-    doc: "address and port to listen on; port 0 takes any that is free",
+    doc: "address and port to listen on; port 0 takes any free port",
 };
 
 /// A `listen` that is no address, before anything is bound to it. Names of hosts are not resolved here.
@@ -71,7 +71,7 @@ const QUEUE: OptionSpec = OptionSpec {
     kind: OptionKind::Size,
     required: false,
     default: Some("16MiB"),
-    doc: "bytes that may wait for the job",
+    doc: "size of the queue of received bytes",
 };
 
 /// The format that the source was given, bound to its schema.

@@ -28,7 +28,11 @@ impl SourcePlugin for SflowPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "packet samples and counters of switches and routers: sFlow version 5 over UDP"
+        "packet samples and counters from switches and routers: sFlow version 5 over UDP"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("sflow.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -28,6 +28,10 @@ impl SourcePlugin for StdinPlugin {
         "records from standard input"
     }
 
+    fn page(&self) -> &'static str {
+        include_str!("stdin.md")
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         &[]
     }

@@ -26,7 +26,11 @@ impl SourcePlugin for UdpPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records in UDP datagrams"
+        "records from UDP datagrams"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("udp.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -98,39 +98,39 @@ pub(crate) const TOP: &[KeySpec] = &[
     KeySpec::new(
         "version",
         Shape::Option(OptionKind::Integer { min: 1, max: 1 }),
-        "version of the job file's language",
+        "version of the job file language",
     )
     .default("1"),
     KeySpec::new("name", Shape::Name, "name of the job").required(),
     KeySpec::new(
         "shortcuts",
         Shape::Shortcuts,
-        "names for --set, and for each the paths that it sets, with what is laid over them: {} is the value",
+        "short names for `--set`: for each, the paths that it sets and their values, in which `{}` is replaced by the given value",
     ),
-    KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle, the unit of commit, ends"),
+    KeySpec::new("cycle", Shape::Section(CYCLE), "when a cycle ends and is committed"),
     KeySpec::new(
         "order",
         Shape::Option(OptionKind::Choice(ORDER)),
-        "how files that are read once and have an event time are read: together by `time`, or each as it comes",
+        "`time` merges files that are read once by their event time; `arrival` reads records as they come",
     )
     .default("time"),
-    KeySpec::new("state", Shape::Section(STATE), "where state is kept and how much of it in memory"),
-    KeySpec::new("rejects", Shape::Section(REJECTS), "what is kept of records that could not be used"),
-    KeySpec::new("sources", Shape::Sources, "where records come from").required(),
-    KeySpec::new("operators", Shape::Operators, "what is made of them"),
-    KeySpec::new("sinks", Shape::Sinks, "where results go"),
+    KeySpec::new("state", Shape::Section(STATE), "where state is kept, and how much of it in memory"),
+    KeySpec::new("rejects", Shape::Section(REJECTS), "how much is kept of records that could not be used"),
+    KeySpec::new("sources", Shape::Sources, "sources of records, by name").required(),
+    KeySpec::new("operators", Shape::Operators, "operators, by name"),
+    KeySpec::new("sinks", Shape::Sinks, "sinks for results, by name"),
 ];
 
 pub(crate) const CYCLE: &[KeySpec] = &[
-    KeySpec::new("every", DURATION, "a cycle ends after this time").default("1s"),
-    KeySpec::new("bytes", SIZE, "or after this many bytes of input"),
-    KeySpec::new("records", COUNT, "or after this many records"),
+    KeySpec::new("every", DURATION, "ends a cycle after this time").default("1s"),
+    KeySpec::new("bytes", SIZE, "ends a cycle after this many bytes of input"),
+    KeySpec::new("records", COUNT, "ends a cycle after this many records"),
 ];
 
 pub(crate) const REJECTS: &[KeySpec] = &[KeySpec::new(
     "max_bytes",
     SIZE,
-    "bytes that all files of rejects may have together, about; the oldest make room for newer ones, and their records are only counted",
+    "approximate size of all files of rejects together; when they are full, the oldest is deleted, and its records stay counted",
 )
 .default("1GiB")];
 
@@ -140,35 +140,35 @@ pub(crate) const STATE: &[KeySpec] = &[
     KeySpec::new(
         "backend",
         Shape::Option(OptionKind::Choice(BACKENDS)),
-        "where checkpoints are kept; `memory` only where nothing outlives the process",
+        "back end that keeps checkpoints; `memory` works only without `--data-dir`",
     )
     .default("indexed"),
     KeySpec::new(
         "url",
         Shape::Option(OptionKind::Url),
-        "where the store is: redis://127.0.0.1:6379, or http://127.0.0.1:8080 of HBase's gateway",
+        "redis, hbase: address of the server: `redis://127.0.0.1:6379`, or `http://127.0.0.1:8080` of HBase's REST gateway",
     ),
-    KeySpec::new("user", TEXT, "user of the store, where it wants one"),
+    KeySpec::new("user", TEXT, "redis, hbase: user name, if the server requires one"),
     KeySpec::new(
         "password",
         Shape::Option(OptionKind::Secret),
-        "env:NAME or file:PATH of the user's password",
+        "redis, hbase: the user's password",
     ),
-    KeySpec::new("table", TEXT, "hbase: the table; made if it is not there").default("thalweg"),
-    KeySpec::new("timeout", DURATION, "how long the store may take to answer; the request is repeated then")
+    KeySpec::new("table", TEXT, "hbase: the table; it is created if it does not exist").default("thalweg"),
+    KeySpec::new("timeout", DURATION, "redis, hbase: how long a request may take before it is repeated")
         .default("10s"),
-    KeySpec::new("memory", SIZE, "ceiling for state in memory"),
+    KeySpec::new("memory", SIZE, "limit for state in memory; without it groups of windows have none, and elements have 256MiB"),
     KeySpec::new(
         "recovery",
         Shape::Option(OptionKind::Choice(RECOVERY)),
-        "whether a restart reads state back ahead of its first use; that of windows with `memory` alone",
+        "how a restart loads state: `eager` loads it in the background, `lazy` on first use; for windows it applies only with `memory`",
     )
     .default("eager"),
-    KeySpec::new("chunk_memory", SIZE, "ceiling for chunks of reservoirs in memory"),
+    KeySpec::new("chunk_memory", SIZE, "limit for the chunks of windows' records in memory; 256MiB if absent"),
     KeySpec::new(
         "retention",
         DURATION,
-        "how long records stay in reservoirs after every window has left them",
+        "how long records stay on disk after every window has passed them",
     ),
 ];
 
@@ -176,93 +176,95 @@ pub(crate) const STATE: &[KeySpec] = &[
 pub(crate) const ORDER: &[&str] = &["time", "arrival"];
 
 pub(crate) const SOURCE: &[KeySpec] = &[
-    KeySpec::new("type", Shape::Type, "kind of the source").required(),
+    KeySpec::new("type", Shape::Type, "type of the source").required(),
     KeySpec::new("format", Shape::Format, "how bytes become records"),
-    KeySpec::new("schema", Shape::Fields, "the fields of a record"),
+    KeySpec::new("schema", Shape::Fields, "fields of a record and their types"),
     KeySpec::new(
         "time",
         Shape::Field,
-        "field with the event time, or an expression over the fields that gives it; absent: arrival time",
+        "field with the event time, or an expression that computes it; without it, event time is the time of arrival",
     ),
-    KeySpec::new("id", Shape::Field, "field that names a record, for `dedup`"),
-    KeySpec::new("dedup", DURATION, "a second record with the same id within this time is not added"),
+    KeySpec::new("id", Shape::Field, "field that identifies a record, for `dedup`"),
+    KeySpec::new("dedup", DURATION, "a record whose id was seen within this time is not counted again; requires `id`"),
     KeySpec::new(
         "order",
         Shape::Option(OptionKind::Choice(ORDER)),
-        "whether a file that is read once is read by event time, together with the others that are",
+        "`time` merges this file with others by event time, `arrival` reads it as it comes; only for files that are read once",
     )
     .default("the job's `order`"),
-    KeySpec::new("lateness", DURATION, "how far out of order records may come").default("10s"),
+    KeySpec::new("lateness", DURATION, "how far a record's event time may be before the newest").default("10s"),
     KeySpec::new(
         "late",
         Shape::Option(OptionKind::Choice(&["reject", "clamp"])),
-        "what happens to records that come later than that",
+        "what happens to a late record: `reject` writes it to rejects, `clamp` counts it at the oldest time allowed",
     )
     .default("reject"),
     KeySpec::new(
         "max_ahead",
         Shape::DurationOr(NONE),
-        "a record whose event time is further ahead of its arrival, which is now for files too, is rejected; `none`: any may \
-         be",
+        "a record whose event time is further ahead of the clock is written to rejects; `none` sets no limit",
     )
     .default("1h for http, tcp, udp, sflow and files with `follow`, none for others"),
     KeySpec::new(
         "ack",
         Shape::Option(OptionKind::Choice(&["synced", "written", "none"])),
-        "what has happened to a record before it is acknowledged",
+        "when a record is acknowledged: `synced`, once it is on disk; `written`, once it survives a crash of the process but not of the machine; `none`, at once",
     )
     .default("synced"),
     KeySpec::new(
         "retention",
         DURATION,
-        "at least so long the journal keeps what was received, for sources that have one",
+        "how long the journal of a source keeps received records",
     )
-    .default("until it is committed"),
+    .default("until the records are committed"),
     KeySpec::new(
         "retention_bytes",
         SIZE,
-        "no more than so much of it, oldest first, though never what is not committed",
+        "limit for the journal; the oldest records are deleted first, but never uncommitted ones",
     ),
     KeySpec::new(
         "reject_limit",
         Shape::Option(OptionKind::Integer { min: 0, max: i64::MAX }),
-        "more rejects than this stop the job",
+        "the job fails when this source has more rejects than this",
     ),
-    KeySpec::new("parallelism", TASKS, "how many tasks decode"),
-    KeySpec::new("reply", Shape::Name, "operator whose output answers the requests (http)"),
+    KeySpec::new("parallelism", TASKS, "number of tasks that decode; the number of threads if absent"),
+    KeySpec::new("reply", Shape::Name, "http: operator whose output is the reply to requests"),
 ];
 
 pub(crate) const OPERATOR: &[KeySpec] = &[
-    KeySpec::new("type", Shape::Type, "kind of the operator").required(),
-    KeySpec::new("input", Shape::Input, "what it reads").required(),
-    KeySpec::new("parallelism", TASKS, "how many tasks of it run"),
+    KeySpec::new("type", Shape::Type, "type of the operator").required(),
+    KeySpec::new("input", Shape::Input, "input of the operator").required(),
+    KeySpec::new("parallelism", TASKS, "number of tasks of an operator without a key; by default as many as the input has"),
     KeySpec::new(
         "partitions",
         TASKS,
-        "how its keys are split, for the life of its state; of elements without a key how many there are, 1 if it is absent",
+        "number of tasks over which keys are split, fixed for the life of the state; of an operator of elements without `key`, the number of elements (default 1)",
     )
     .default("4"),
-    KeySpec::new("schedule", Shape::Section(SCHEDULE), "when its tasks run, beside whenever they can"),
+    KeySpec::new("schedule", Shape::Section(SCHEDULE), "when its tasks run; by default whenever there is input"),
 ];
 
 pub(crate) const SCHEDULE: &[KeySpec] = &[
-    KeySpec::new("every", DURATION, "only this often"),
-    KeySpec::new("records", COUNT, "or when this many records wait"),
+    KeySpec::new("every", DURATION, "run at most this often"),
+    KeySpec::new("records", COUNT, "run when this many records wait"),
 ];
 
 pub(crate) const SINK: &[KeySpec] = &[
-    KeySpec::new("type", Shape::Type, "kind of the sink").required(),
-    KeySpec::new("input", Shape::Input, "what it takes").required(),
+    KeySpec::new("type", Shape::Type, "type of the sink").required(),
+    KeySpec::new("input", Shape::Input, "input of the sink").required(),
     KeySpec::new("format", Shape::Format, "how records become bytes"),
 ];
 
 pub(crate) const INPUT: &[KeySpec] = &[
-    KeySpec::new("from", Shape::Name, "a source, an operator, or `operator.output`").required(),
+    KeySpec::new("from", Shape::Name, "a source, an operator, or a named output: `OPERATOR.OUTPUT`")
+        .required(),
     KeySpec::new(
         "partition",
         Shape::Option(OptionKind::Text),
-        "how records are spread over tasks: key(a, b), shuffle, forward, broadcast or global",
+        "how records are spread over tasks: `key(a, b)`, `shuffle`, `forward`, `broadcast` or `global`",
     ),
-    KeySpec::new("buffer", SIZE, "a buffer leaves when it holds this many bytes").default("256KiB"),
-    KeySpec::new("flush", DURATION, "or when its oldest record is this old").default("0s"),
+    KeySpec::new("buffer", SIZE, "a buffer of records is sent on when it holds this many bytes")
+        .default("256KiB"),
+    KeySpec::new("flush", DURATION, "a buffer is also sent on when its oldest record is this old")
+        .default("0s"),
 ];

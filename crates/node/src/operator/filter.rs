@@ -13,7 +13,7 @@ use super::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, Tasks};
 pub struct Filter;
 
 const OPTIONS: &[KeySpec] =
-    &[KeySpec::new("where", Shape::Expression, "records for which this is true pass").required()];
+    &[KeySpec::new("where", Shape::Expression, "condition; records for which it is true pass").required()];
 
 impl OperatorPlugin for Filter {
     fn name(&self) -> &'static str {
@@ -21,7 +21,11 @@ impl OperatorPlugin for Filter {
     }
 
     fn doc(&self) -> &'static str {
-        "passes the records for which an expression is true; the others leave by the output `rest`"
+        "passes the records for which an expression is true; the others go to the output `rest`"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("filter.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

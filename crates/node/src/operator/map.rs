@@ -19,8 +19,12 @@ use super::{NamedOutput, OperatorCheck, OperatorPlugin, Prepared, TEXTS, Tasks};
 pub struct Map;
 
 const OPTIONS: &[KeySpec] = &[
-    KeySpec::new("select", Shape::Expressions, "the fields to compute").required(),
-    KeySpec::new("keep", TEXTS, "fields of the input to keep before them: `all`, or their names"),
+    KeySpec::new("select", Shape::Expressions, "fields to compute").required(),
+    KeySpec::new(
+        "keep",
+        TEXTS,
+        "fields of the input to keep, before the computed ones: `all`, or a list; none, if absent",
+    ),
 ];
 
 impl OperatorPlugin for Map {
@@ -29,7 +33,11 @@ impl OperatorPlugin for Map {
     }
 
     fn doc(&self) -> &'static str {
-        "computes fields by expressions"
+        "computes new fields from expressions"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("map.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -26,10 +26,9 @@ const OPTIONS: &[KeySpec] = &[
     KeySpec::new(
         "partition_by",
         Shape::PartitionBy,
-        "fields that tasks share the work by, one keyed stage each; a list in the list is a key of several fields, and [] \
-         the stage of one task for queries without GROUP BY, which is there by itself where one needs it at the start",
+        "keys that the work is split by, one field or a list of fields each: `[card, [card, shop]]`. `[]` is the key of queries without GROUP BY, which run in one task; it is added if a query of the job file needs it",
     ),
-    KeySpec::new("queries", Shape::Queries, "SELECT … GROUP BY … OVER …, by name").required(),
+    KeySpec::new("queries", Shape::Queries, "queries, `SELECT … FROM … GROUP BY … OVER …`").required(),
 ];
 
 impl OperatorPlugin for Metrics {
@@ -38,7 +37,11 @@ impl OperatorPlugin for Metrics {
     }
 
     fn doc(&self) -> &'static str {
-        "computes exact windows and answers every record"
+        "computes exact windows, and emits their values with every record"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("metrics.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

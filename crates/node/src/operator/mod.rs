@@ -340,6 +340,12 @@ pub trait OperatorPlugin: Send + Sync {
     /// One line for `check`, `schema` and the documentation.
     fn doc(&self) -> &'static str;
 
+    /// Markdown for the reference, after `doc`: what a user has to know, and examples, which a test runs
+    /// ([`crate::reference`]). A line `{{keys}}` is replaced by the table of `options`.
+    fn page(&self) -> &'static str {
+        ""
+    }
+
     /// Keys of its own.
     fn options(&self) -> &'static [KeySpec];
 

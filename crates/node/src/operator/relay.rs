@@ -29,7 +29,11 @@ impl OperatorPlugin for Relay {
     }
 
     fn doc(&self) -> &'static str {
-        "passes every record on, copied"
+        "copies every record"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("relay.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

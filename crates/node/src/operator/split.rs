@@ -35,15 +35,19 @@ const REJECTS: usize = 1;
 pub struct Split;
 
 const OPTIONS: &[KeySpec] = &[
-    KeySpec::new("field", Shape::Field, "field of the text").required(),
-    KeySpec::new("into", Shape::Option(OptionKind::Text), "field of the piece, which takes the text's place")
-        .required(),
+    KeySpec::new("field", Shape::Field, "field with the text").required(),
+    KeySpec::new(
+        "into",
+        Shape::Option(OptionKind::Text),
+        "field for the piece; it replaces the field with the text",
+    )
+    .required(),
     KeySpec::new(
         "separator",
         Shape::Option(OptionKind::Text),
-        "what stands between pieces; absent: white space",
+        "separator between pieces; white space, if absent",
     ),
-    KeySpec::new("lower", Shape::Option(OptionKind::Bool), "whether pieces are put into lower case")
+    KeySpec::new("lower", Shape::Option(OptionKind::Bool), "whether pieces are converted to lower case")
         .default("false"),
 ];
 
@@ -53,7 +57,11 @@ impl OperatorPlugin for Split {
     }
 
     fn doc(&self) -> &'static str {
-        "makes one record of each piece of a text"
+        "makes one record for each piece of a text"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("split.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -22,7 +22,11 @@ impl OperatorPlugin for Union {
     }
 
     fn doc(&self) -> &'static str {
-        "brings streams of the same fields together, in order"
+        "merges streams with the same fields, in order"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("union.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

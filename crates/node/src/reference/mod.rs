@@ -1,129 +1,191 @@
-//! `docs/jobs.md`: the reference of job files, made from the tables that the checks and the JSON Schema are made from.
+//! The reference of job files as Markdown, made from the tables that the checks use.
 //!
-//! Prose that no table has is in `*.md`, and an example of each plug-in in `examples/KIND/NAME.yaml`: a whole job that
-//! passes the checks. A plug-in of a user has no example here, and needs none.
+//! A chapter is a Markdown file in `chapters/`, in which a line `{{…}}` is replaced by a table of keys or by the entries of
+//! all plug-ins of one kind ([`Chapter::text`]). An entry is one plug-in: its `doc`, its `page` and its keys. `docs/jobs.md`
+//! is all chapters with the entries of this build; a test compares the two, and another one runs every example.
 
-mod examples;
+mod entry;
+mod example;
 mod table;
-
-use std::fmt::Write as _;
+#[cfg(test)]
+mod tests;
 
 use thalweg_connect::Registry;
 
 use crate::job_file::keys::{self, KeySpec};
-use crate::operator::{Inputs, Operators};
+use crate::operator::Operators;
 
-pub use examples::{Kind, example};
+pub use entry::{Entry, Kind};
+pub use example::{Block, Example, Run};
+pub use table::Key;
 
-use table::table;
+/// What there is to say about the job files of one build.
+pub struct Reference {
+    entries: Vec<Entry>,
+}
 
-const HEAD: &str = include_str!("head.md");
-const SOURCES: &str = include_str!("sources.md");
-const FORMATS: &str = include_str!("formats.md");
-const OPERATORS: &str = include_str!("operators.md");
-const SINKS: &str = include_str!("sinks.md");
-const INPUTS: &str = include_str!("inputs.md");
+/// One part of the page, which can be read alone.
+pub struct Chapter {
+    /// How it is asked for: `sources`.
+    pub topic: &'static str,
+    /// One line.
+    pub doc: &'static str,
+    source: &'static str,
+}
 
-/// The reference of the job files that this build takes, as Markdown.
-pub fn reference(registry: &Registry, operators: &Operators) -> String {
-    let mut out = HEAD.to_owned();
-    top(&mut out);
-    out.push_str(INPUTS);
-    table(&mut out, keys::INPUT);
-    out.push_str(SOURCES);
-    table(&mut out, &common(keys::SOURCE));
-    for plugin in registry.sources() {
-        let own: Vec<KeySpec> = plugin.options().iter().map(KeySpec::of_option).collect();
-        let mut about = sentence(plugin.doc());
-        if plugin.takes_format() {
-            about += " Takes a `format`.";
+/// In the order of the page.
+const CHAPTERS: &[Chapter] = &[
+    Chapter {
+        topic: "job",
+        doc: "a job file and its top-level keys",
+        source: include_str!("chapters/job.md"),
+    },
+    Chapter {
+        topic: "types",
+        doc: "field types, durations, sizes, paths and secrets",
+        source: include_str!("chapters/types.md"),
+    },
+    Chapter {
+        topic: "sources",
+        doc: "where records come from: the keys of all sources, and each type",
+        source: include_str!("chapters/sources.md"),
+    },
+    Chapter {
+        topic: "formats",
+        doc: "how bytes become records, and records bytes",
+        source: include_str!("chapters/formats.md"),
+    },
+    Chapter {
+        topic: "inputs",
+        doc: "what an operator or a sink reads, and how records are spread over tasks",
+        source: include_str!("chapters/inputs.md"),
+    },
+    Chapter {
+        topic: "operators",
+        doc: "what is computed from records: the keys of all operators, and each type",
+        source: include_str!("chapters/operators.md"),
+    },
+    Chapter {
+        topic: "sinks",
+        doc: "where results go: the keys of all sinks, and each type",
+        source: include_str!("chapters/sinks.md"),
+    },
+    Chapter {
+        topic: "state",
+        doc: "where state is kept: back ends and memory",
+        source: include_str!("chapters/state.md"),
+    },
+    Chapter { topic: "set", doc: "--set and shortcuts", source: include_str!("chapters/set.md") },
+];
+
+/// Tables that a chapter may ask for, by the name in `{{keys NAME}}`.
+const TABLES: &[(&str, &[KeySpec])] = &[
+    ("top", keys::TOP),
+    ("cycle", keys::CYCLE),
+    ("rejects", keys::REJECTS),
+    ("state", keys::STATE),
+    ("source", keys::SOURCE),
+    ("operator", keys::OPERATOR),
+    ("schedule", keys::SCHEDULE),
+    ("sink", keys::SINK),
+    ("input", keys::INPUT),
+];
+
+impl Reference {
+    /// The reference of the job files that are checked against these.
+    pub fn new(registry: &Registry, operators: &Operators) -> Self {
+        Self { entries: entry::all(registry, operators) }
+    }
+
+    pub fn chapters(&self) -> &'static [Chapter] {
+        CHAPTERS
+    }
+
+    /// All plug-ins, kind by kind, in the order in which this build lists them.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// All chapters as one page: `docs/jobs.md`.
+    pub fn page(&self) -> String {
+        let mut page = include_str!("chapters/title.md").to_owned();
+        for chapter in CHAPTERS {
+            page.push('\n');
+            page.push_str(&self.text(chapter));
         }
-        section(&mut out, Kind::Source, plugin.name(), &about, &own);
+        page
     }
-    out.push_str(FORMATS);
-    for plugin in registry.formats() {
-        let own: Vec<KeySpec> = plugin.options().iter().map(KeySpec::of_option).collect();
-        section(&mut out, Kind::Format, plugin.name(), &sentence(plugin.doc()), &own);
+
+    /// A chapter with its tables and entries filled in.
+    pub fn text(&self, chapter: &Chapter) -> String {
+        self.fill(chapter.source)
     }
-    out.push_str(OPERATORS);
-    table(&mut out, &common(keys::OPERATOR));
-    for plugin in operators.all() {
-        let mut about = sentence(plugin.doc());
-        if plugin.inputs() == Inputs::Many {
-            about += " `input` may be a list.";
+
+    /// Where a key may be written, with its table row: common keys first, then plug-ins.
+    pub fn places(&self, key: &str) -> Vec<(String, Key)> {
+        let common = TABLES.iter().map(|(name, specs)| {
+            let place = match *name {
+                "top" => "a job file".to_owned(),
+                "cycle" | "rejects" | "state" | "schedule" => format!("`{name}`"),
+                "source" => "every source".to_owned(),
+                name => format!("every {name}"),
+            };
+            (place, specs.iter().map(Key::of).collect::<Vec<_>>())
+        });
+        let own = self.entries.iter().map(|entry| (entry.title(), entry.keys.clone()));
+        common
+            .chain(own)
+            .filter_map(|(place, keys)| Some((place, keys.into_iter().find(|one| one.key == key)?)))
+            .collect()
+    }
+
+    /// Every key of the reference, once each.
+    pub fn key_names(&self) -> impl Iterator<Item = &str> {
+        let common = TABLES.iter().flat_map(|(_, specs)| specs.iter().map(|spec| spec.key));
+        common.chain(self.entries.iter().flat_map(|entry| entry.keys.iter().map(|key| key.key.as_str())))
+    }
+
+    /// Every example of the page, named after where it is.
+    pub fn examples(&self) -> Vec<Example> {
+        let chapters = CHAPTERS.iter().map(|chapter| (chapter.topic.to_owned(), chapter.source));
+        let entries = self.entries.iter().map(|entry| (entry.title(), entry.page));
+        chapters.chain(entries).flat_map(|(name, text)| example::examples(&name, text)).collect()
+    }
+
+    fn fill(&self, source: &str) -> String {
+        let mut text = String::new();
+        for line in source.split_inclusive('\n') {
+            let directive = line.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
+            match directive.and_then(|directive| self.directive(directive)) {
+                Some(filled) => text.push_str(&filled),
+                None => text.push_str(line),
+            }
         }
-        section(&mut out, Kind::Operator, plugin.name(), &about, plugin.options());
+        example::render(&text)
     }
-    out.push_str(SINKS);
-    table(&mut out, &common(keys::SINK));
-    for plugin in registry.sinks() {
-        let own: Vec<KeySpec> = plugin.options().iter().map(KeySpec::of_option).collect();
-        let mut about = sentence(plugin.doc());
-        let _ = write!(about, " After a crash: {}.", plugin.guarantee());
-        if plugin.takes_format() {
-            about += " Takes a `format`.";
-        }
-        section(&mut out, Kind::Sink, plugin.name(), &about, &own);
-    }
-    out
-}
 
-/// The part of the reference about the plug-ins of this name, of whichever kind.
-pub fn about(registry: &Registry, operators: &Operators, name: &str) -> Option<String> {
-    let whole = reference(registry, operators);
-    let mut out = String::new();
-    let mut is_in = false;
-    for line in whole.lines() {
-        if let Some(title) = line.strip_prefix("### ") {
-            is_in = Kind::ALL.iter().any(|kind| title == heading(*kind, name));
-        } else if line.starts_with("## ") {
-            is_in = false;
-        }
-        if is_in {
-            out.push_str(line);
-            out.push('\n');
+    /// What takes the place of `{{directive}}`; `None` where it has no meaning, which a test finds.
+    fn directive(&self, directive: &str) -> Option<String> {
+        let (verb, of) = directive.split_once(' ')?;
+        match verb {
+            "keys" => {
+                let (_, specs) = TABLES.iter().find(|(name, _)| *name == of)?;
+                Some(table::keys(&specs.iter().map(Key::of).collect::<Vec<_>>()))
+            }
+            "list" => {
+                let kind = Kind::of_plural(of)?;
+                Some(entry::list(kind, &self.of_kind(kind)))
+            }
+            "entries" => {
+                let texts =
+                    self.of_kind(Kind::of_plural(of)?).iter().map(|entry| entry.text()).collect::<Vec<_>>();
+                Some(texts.join("\n"))
+            }
+            _ => None,
         }
     }
-    (!out.is_empty()).then_some(out)
-}
 
-/// The keys of the file itself, and those of its sections.
-fn top(out: &mut String) {
-    table(out, keys::TOP);
-    for (name, specs) in [("cycle", keys::CYCLE), ("state", keys::STATE), ("rejects", keys::REJECTS)] {
-        let _ = writeln!(out, "\n### `{name}:`\n");
-        table(out, specs);
+    fn of_kind(&self, kind: Kind) -> Vec<&Entry> {
+        self.entries.iter().filter(|entry| entry.kind == kind).collect()
     }
 }
-
-/// Without `type`, which is the heading.
-fn common(specs: &[KeySpec]) -> Vec<KeySpec> {
-    specs.iter().filter(|spec| spec.key != "type").copied().collect()
-}
-
-fn heading(kind: Kind, name: &str) -> String {
-    format!("{} `{name}`", kind.title())
-}
-
-/// One plug-in: what it does, its keys, an example.
-fn section(out: &mut String, kind: Kind, name: &str, about: &str, own: &[KeySpec]) {
-    let _ = writeln!(out, "\n### {}\n\n{about}\n", heading(kind, name));
-    if own.is_empty() {
-        out.push_str("It has no keys of its own.\n");
-    } else {
-        table(out, own);
-    }
-    if let Some(example) = example(kind, name) {
-        let _ = writeln!(out, "\n```yaml\n{}\n```", example.trim_end());
-    }
-}
-
-/// A line of a table as a sentence.
-fn sentence(doc: &str) -> String {
-    let mut chars = doc.chars();
-    let first = chars.next().map(|first| first.to_uppercase().collect::<String>()).unwrap_or_default();
-    format!("{first}{}.", chars.as_str())
-}
-
-#[cfg(test)]
-mod tests;

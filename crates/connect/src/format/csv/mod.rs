@@ -47,6 +47,10 @@ impl FormatPlugin for Csv {
         "comma-separated values (RFC 4180)"
     }
 
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         &[
             OptionSpec {
@@ -54,44 +58,42 @@ impl FormatPlugin for Csv {
                 kind: OptionKind::Bool,
                 required: false,
                 default: Some("true"),
-                doc: "whether the first line names the columns; without it fields are matched by place",
+                doc: "whether the first line has the names of the columns; if not, fields are matched by position",
             },
             OptionSpec {
                 key: "delimiter",
                 kind: OptionKind::Text,
                 required: false,
                 default: Some(","),
-                doc: "the character between fields; \\t for a tab",
+                doc: "character between fields; `\\t` for a tab",
             },
             OptionSpec {
                 key: "null",
                 kind: OptionKind::TextList,
                 required: false,
                 default: None,
-                doc: "texts that mean null in a nullable field, quoted or not, beside the empty one; only where CSV is read",
+                doc: "reading only: texts, quoted or not, that mean null in a nullable field, in addition to the empty field",
             },
             OptionSpec {
                 key: "decimal_comma",
                 kind: OptionKind::Bool,
                 required: false,
                 default: Some("false"),
-                doc: "whether numbers are written with a decimal comma (`12,5`), without thousands separators; only where CSV \
-                      is read",
+                doc: "reading only: whether numbers have a decimal comma (`12,5`); thousands separators are not read",
             },
             OptionSpec {
                 key: "comment",
                 kind: OptionKind::Text,
                 required: false,
                 default: None,
-                doc: "a line that begins with this text is no record, before the header too; only where CSV is read",
+                doc: "reading only: a line that begins with this text is skipped, also before the header",
             },
             OptionSpec {
                 key: "skip_lines",
                 kind: OptionKind::Integer { min: 0, max: 1 << 16 },
                 required: false,
                 default: Some("0"),
-                doc: "lines to leave out at the beginning of each file, connection or body, before the header; only where CSV \
-                      is read",
+                doc: "reading only: number of lines to skip at the beginning of each file, connection or body, before the header",
             },
             times::TIME_FORMAT,
             times::TIME_ZONE,

@@ -51,35 +51,38 @@ const fn text(key: &'static str, default: Option<&'static str>, doc: &'static st
 pub(crate) const MEASUREMENT: OptionSpec = text(
     "measurement",
     Some("measurement"),
-    "the field that has the measurement; written as it stands where there is no field of that name",
+    "field with the measurement; when writing, if there is no such field, this text is the measurement",
 );
 pub(crate) const TAGS: OptionSpec = OptionSpec {
     key: "tags",
     kind: OptionKind::TextList,
     required: false,
     default: None,
-    doc: "fields that are tags; without it none is written as a tag, and each is read from wherever it stands",
+    doc: "fields that are tags. If absent, no field is written as a tag, and each is read from tags and fields alike",
 };
 pub(crate) const TIMESTAMP: OptionSpec = text(
     "timestamp",
     None,
-    "the field that has the time stamp; default: `time`, or the only timestamp of the schema, and the event time where records are written",
+    "field with the timestamp. If absent: `time`, or the only timestamp in the schema; when writing, the event time",
 );
 pub(crate) const PRECISION: OptionSpec = OptionSpec {
     key: "precision",
     kind: OptionKind::Choice(&["ns", "us", "ms", "s"]),
     required: false,
     default: Some("ns"),
-    doc: "unit of the time stamps",
+    doc: "unit of timestamps",
 };
-const SERIES: OptionSpec =
-    text("series", None, "a string field that gets the series key: all tags, ordered by name; never written");
+const SERIES: OptionSpec = text(
+    "series",
+    None,
+    "reading only: string field that gets the series key, which is all tags, ordered by name",
+);
 const UNKNOWN: OptionSpec = OptionSpec {
     key: "unknown",
     kind: OptionKind::Choice(&["ignore", "reject"]),
     required: false,
     default: Some("ignore"),
-    doc: "what happens to lines with tags or fields that the schema does not name",
+    doc: "reading only: whether tags and fields that the schema does not name are ignored, or their line is written to rejects",
 };
 
 /// The plug-in.
@@ -91,7 +94,11 @@ impl FormatPlugin for LineProtocol {
     }
 
     fn doc(&self) -> &'static str {
-        "Influx line protocol, one point a line"
+        "InfluxDB line protocol, one point on each line"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -40,7 +40,11 @@ impl FormatPlugin for Ndjson {
     }
 
     fn doc(&self) -> &'static str {
-        "newline-delimited JSON, one object a line"
+        "newline-delimited JSON, one object on each line"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

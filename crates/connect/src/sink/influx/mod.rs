@@ -32,7 +32,7 @@ const TIMEOUT: OptionSpec = OptionSpec {
     kind: OptionKind::Duration,
     required: false,
     default: Some("30s"),
-    doc: "how long an answer may take; the request is repeated then",
+    doc: "how long a request may take before it is repeated",
 };
 
 const BATCH: OptionSpec = OptionSpec {
@@ -40,7 +40,7 @@ const BATCH: OptionSpec = OptionSpec {
     kind: OptionKind::Size,
     required: false,
     default: Some("1MiB"),
-    doc: "bytes that leave in one request at most, where points are not larger than that",
+    doc: "limit for the bytes of one request; a larger point is a request of its own",
 };
 
 const fn text(key: &'static str, doc: &'static str) -> OptionSpec {
@@ -57,14 +57,14 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Url,
         required: true,
         default: None,
-        doc: "where the database listens, such as http://127.0.0.1:8086",
+        doc: "address of the database, such as `http://127.0.0.1:8086`",
     },
-    text("database", "the database to write to (InfluxDB 1)"),
-    text("bucket", "the bucket to write to (InfluxDB 2 and later)"),
-    text("org", "the organisation of the bucket"),
-    secret("token", "env:NAME or file:PATH of the token that is sent"),
-    text("user", "the user that is sent where there is no token"),
-    secret("password", "env:NAME or file:PATH of the user's password"),
+    text("database", "InfluxDB 1: database to write to"),
+    text("bucket", "InfluxDB 2 and later: bucket to write to"),
+    text("org", "InfluxDB 2 and later: organisation of the bucket"),
+    secret("token", "token to authenticate with"),
+    text("user", "user to authenticate with, without a token"),
+    secret("password", "password of the user"),
     MEASUREMENT,
     TAGS,
     TIMESTAMP,
@@ -85,7 +85,11 @@ impl SinkPlugin for InfluxPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records into InfluxDB, QuestDB or another database, as line protocol over HTTP"
+        "records to InfluxDB, QuestDB or another database that takes line protocol over HTTP"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

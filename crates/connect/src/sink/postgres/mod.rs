@@ -46,36 +46,35 @@ const OPTIONS: &[OptionSpec] = &[
         kind: OptionKind::Url,
         required: true,
         default: None,
-        doc: "where the database is, such as postgres://me@127.0.0.1:5432/shop; without the password",
+        doc: "address of the database, such as `postgres://me@127.0.0.1:5432/shop`, without the password",
     },
     OptionSpec {
         key: "password",
         kind: OptionKind::Secret,
         required: false,
         default: None,
-        doc: "env:NAME or file:PATH of the password",
+        doc: "password of the user",
     },
     OptionSpec {
         key: "table",
         kind: OptionKind::Text,
         required: true,
         default: None,
-        doc: "the table to write to, with its schema where that is not on the search path; it has to exist",
+        doc: "table to write to, with its schema if that is not on the search path; it must exist",
     },
     OptionSpec {
         key: "cycles_table",
         kind: OptionKind::Text,
         required: false,
         default: Some("thalweg_cycles"),
-        doc: "the table that remembers which cycles have been written; made where it is missing",
+        doc: "table that records the cycles that were written; it is created if it does not exist",
     },
     OptionSpec {
         key: "cycle_bytes",
         kind: OptionKind::Size,
         required: false,
         default: Some("64MiB"),
-        doc: "bytes of a cycle that may be kept until it is committed; from a quarter of it the cycle ends early, from half on \
-              sources wait for its end",
+        doc: "limit for the rows of a cycle, which are kept until its commit; at a quarter of it the cycle ends early, at half of it sources wait",
     },
     QUEUE,
     RETRY_FOR,
@@ -91,7 +90,11 @@ impl SinkPlugin for PostgresPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records into a table of PostgreSQL"
+        "records to a PostgreSQL table"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

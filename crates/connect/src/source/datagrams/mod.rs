@@ -40,7 +40,7 @@ pub(super) const ALLOW: OptionSpec = OptionSpec {
     kind: OptionKind::TextList,
     required: false,
     default: None,
-    doc: "addresses or networks (10.0.0.0/8) that may send; without it all may",
+    doc: "addresses or networks (`10.0.0.0/8`) that may send; all, if absent",
 };
 
 pub(super) const SOCKETS: OptionSpec = OptionSpec {
@@ -48,7 +48,7 @@ pub(super) const SOCKETS: OptionSpec = OptionSpec {
     kind: OptionKind::Integer { min: 1, max: 64 },
     required: false,
     default: Some("1"),
-    doc: "sockets on the same port, each with a thread; the kernel spreads the senders over them",
+    doc: "sockets on the same port, each with a thread of its own; the kernel spreads senders over them",
 };
 
 pub(super) const RECEIVE_BUFFER: OptionSpec = OptionSpec {
@@ -56,7 +56,7 @@ pub(super) const RECEIVE_BUFFER: OptionSpec = OptionSpec {
     kind: OptionKind::Size,
     required: false,
     default: Some("8MiB"),
-    doc: "bytes that the kernel may keep for each socket; net.core.rmem_max is the most it gives",
+    doc: "receive buffer of each socket in the kernel, which limits it to `net.core.rmem_max`",
 };
 
 /// Mistakes in `listen` and `allow`.

@@ -65,6 +65,10 @@ impl SourcePlugin for FilePlugin {
         "records from files"
     }
 
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         &[
             OptionSpec {
@@ -72,21 +76,21 @@ impl SourcePlugin for FilePlugin {
                 kind: OptionKind::PathList,
                 required: true,
                 default: None,
-                doc: "the file to read, a pattern (`day-*.csv`), a folder, or a list of these; gzip is unpacked",
+                doc: "file, pattern (`day-*.csv`), folder, or a list of these; gzip is unpacked",
             },
             OptionSpec {
                 key: "follow",
                 kind: OptionKind::Bool,
                 required: false,
                 default: Some("false"),
-                doc: "wait for more at the end of the file, also after it was emptied or rotated within its folder",
+                doc: "wait for new records at the end of the file, also after the file was emptied or rotated within its folder",
             },
             OptionSpec {
                 key: "poll",
                 kind: OptionKind::Duration,
                 required: false,
                 default: Some("100ms"),
-                doc: "how often to look for more, with follow",
+                doc: "with `follow`: how often to look for new records",
             },
         ]
     }

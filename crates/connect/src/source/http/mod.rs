@@ -44,7 +44,11 @@ impl SourcePlugin for HttpPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records that are posted to the node, and answered"
+        "records from HTTP requests, with replies"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {

@@ -59,7 +59,11 @@ impl SourcePlugin for PcapPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "packet samples out of captures: sFlow version 5 in pcap or pcapng"
+        "packet samples from captures: sFlow version 5 in pcap or pcapng"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -69,21 +73,21 @@ impl SourcePlugin for PcapPlugin {
                 kind: OptionKind::PathList,
                 required: true,
                 default: None,
-                doc: "the capture, a pattern (`day-*.pcap`), a folder, or a list of these; gzip is unpacked",
+                doc: "capture, pattern (`day-*.pcap`), folder, or a list of these; gzip is unpacked",
             },
             OptionSpec {
                 key: "port",
                 kind: OptionKind::Integer { min: 1, max: 65_535 },
                 required: false,
                 default: Some("6343"),
-                doc: "destination port of the datagrams that are taken",
+                doc: "UDP destination port of the datagrams to read",
             },
             OptionSpec {
                 key: "speed",
                 kind: OptionKind::Number,
                 required: false,
                 default: None,
-                doc: "1: at the pace of the captures, 10: ten times as fast; without it at once",
+                doc: "pace relative to the capture: 1 is as captured, 10 is ten times as fast; as fast as possible, if absent",
             },
             SAMPLING_RATES,
             TUNNELS,

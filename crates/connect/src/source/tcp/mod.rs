@@ -47,7 +47,11 @@ impl SourcePlugin for TcpPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "records over TCP connections"
+        "records from TCP connections"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("page.md")
     }
 
     fn options(&self) -> &'static [OptionSpec] {
@@ -59,14 +63,14 @@ impl SourcePlugin for TcpPlugin {
                 kind: OptionKind::Integer { min: 1, max: 65_536 },
                 required: false,
                 default: Some("1024"),
-                doc: "connections at a time; when all are taken the one that has been silent longest makes room. All such sources together have a quarter of the process's open files, or more where these are many",
+                doc: "connections at a time; for a new one beyond that, the connection that was silent longest is closed. All sources of this type share a quarter of the process's open files, or more if the limit is high",
             },
             OptionSpec {
                 key: "idle",
                 kind: OptionKind::Duration,
                 required: false,
                 default: Some("1h"),
-                doc: "a connection that says nothing for so long is closed; in the middle of a record after a minute",
+                doc: "a connection that was silent for this time is closed; in the middle of a record, after a minute",
             },
         ]
     }

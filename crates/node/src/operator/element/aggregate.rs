@@ -22,9 +22,8 @@ pub struct Aggregate;
 
 const OPTIONS: &[KeySpec] = &[
     KEY,
-    KeySpec::new("fields", TEXTS, "fields of numbers to be summed up").required(),
-    KeySpec::new("every", Shape::Option(OptionKind::Duration), "length of the intervals of event time")
-        .required(),
+    KeySpec::new("fields", TEXTS, "numeric fields to aggregate").required(),
+    KeySpec::new("every", Shape::Option(OptionKind::Duration), "length of the intervals").required(),
     CHECKPOINT,
 ];
 
@@ -34,8 +33,11 @@ impl OperatorPlugin for Aggregate {
     }
 
     fn doc(&self) -> &'static str {
-        "per key and aligned interval of event time: count, min, max, mean and (population) variance of fields; emitted once \
-         the interval and the stream's `lateness` have passed"
+        "computes count, min, max, mean and variance of fields for each key and interval of event time"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("aggregate.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -15,7 +15,7 @@ pub struct Changes;
 
 const OPTIONS: &[KeySpec] = &[
     KEY,
-    KeySpec::new("value", TEXTS, "the fields that are watched").required(),
+    KeySpec::new("value", TEXTS, "fields to watch").required(),
     KeySpec::new("first", Shape::Option(OptionKind::Bool), "whether the first record of a key passes")
         .default("true"),
     TTL,
@@ -29,8 +29,11 @@ impl OperatorPlugin for Changes {
     }
 
     fn doc(&self) -> &'static str {
-        "lets a record pass when a value differs from the last one of its key; adds `previous`, or `previous_FIELD` where \
-         several are watched"
+        "passes a record when a value differs from the last one of its key; adds `previous`, or `previous_FIELD` if several fields are watched"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("changes.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -18,7 +18,11 @@ impl OperatorPlugin for Count {
     }
 
     fn doc(&self) -> &'static str {
-        "counts the records of each key, and emits key and count"
+        "counts the records of each key"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("count.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -20,17 +20,17 @@ pub struct Join;
 
 const OPTIONS: &[KeySpec] = &[
     KEY,
-    KeySpec::new("other_key", TEXTS, "key fields of the second input, where they have other names"),
+    KeySpec::new("other_key", TEXTS, "key fields of the second input, if their names differ"),
     KeySpec::new(
         "within",
         Shape::Option(OptionKind::Duration),
-        "how far apart the event times of a pair may be",
+        "largest difference between the event times of a pair",
     )
     .required(),
     KeySpec::new(
         "left",
         Shape::Option(OptionKind::Bool),
-        "whether records of the first input that found no other are emitted too",
+        "whether records of the first input without a pair are emitted too",
     )
     .default("false"),
     CHECKPOINT,
@@ -45,8 +45,11 @@ impl OperatorPlugin for Join {
     }
 
     fn doc(&self) -> &'static str {
-        "pairs of records of two inputs with the same key, close to each other in event time; a field that both have gets the \
-         input's name before its own"
+        "joins records of two inputs that have the same key and are close in event time"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("join.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

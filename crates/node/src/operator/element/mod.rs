@@ -48,36 +48,33 @@ use pace::Pace;
 pub const KEY: KeySpec = KeySpec::new(
     "key",
     TEXTS,
-    "fields whose values tell elements apart; absent: one for all records, or one in each of `partitions`, over which \
-     `partition` of the input spreads the records",
+    "key fields; without them there is one element for all records, or one for each of `partitions`, over which `partition` of the input spreads the records",
 );
 /// How long an element stays that no record touches.
 pub const TTL: KeySpec = KeySpec::new(
     "ttl",
     Shape::Option(OptionKind::Duration),
-    "an element that no record has touched for this long, in event time, is unloaded or forgotten",
+    "`on_ttl` applies to an element that no record has touched for this event time",
 );
 /// What becomes of it then.
 pub const ON_TTL: KeySpec = KeySpec::new(
     "on_ttl",
     Shape::Option(OptionKind::Choice(&["unload", "forget"])),
-    "`unload`: it leaves memory, and the checkpoint revives it; `forget`: the next record of its key begins anew",
+    "`unload` removes the element from memory, and loads it from the checkpoint when it is needed; `forget` deletes it",
 )
 .default("unload");
 /// When elements give their state.
 pub const EMIT: KeySpec = KeySpec::new(
     "emit",
     Shape::Pace(&["every record"]),
-    "when an element emits: `every record`, `{ every: 100 records }` of its key, or `{ every: 5s }` of the wall clock if it \
-     was touched since",
+    "when an element emits: with `every record`; after so many records of its key, `{ every: 100 records }`; or `{ every: 5s }` by the clock, if it has changed",
 )
 .default("every record");
 /// When changes are committed.
 pub const CHECKPOINT: KeySpec = KeySpec::new(
     "checkpoint",
     Shape::Pace(&["none"]),
-    "`{ every: 100 records }` of a task or `{ every: 5s }` ends a cycle early; `none` keeps the state in memory alone, to be \
-     lost with the process",
+    "`{ every: 100 records }` or `{ every: 5s }` ends a cycle early; `none` keeps the state in memory only, so a restart loses it",
 );
 
 /// The output for late records, beside those of the plug-in.

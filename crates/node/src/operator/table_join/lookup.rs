@@ -19,28 +19,20 @@ use crate::operator::{OperatorCheck, OperatorPlugin, Prepared};
 pub(in crate::operator) struct LookupJoinPlugin;
 
 const OPTIONS: &[KeySpec] = &[
-    KeySpec::new(
-        "table",
-        Shape::Option(OptionKind::Path),
-        "the table, which `thalweg table build-lookup` has built",
-    )
-    .required(),
+    KeySpec::new("table", Shape::Option(OptionKind::Path), "table, built by `thalweg table build-lookup`")
+        .required(),
     KeySpec::new(
         "csv",
         Shape::Option(OptionKind::Path),
-        "CSV of addresses and names, without a header, of which the table is built at the start, where it is not there or older",
+        "CSV of addresses and names, without a header; the table is built from it at the start, if it does not exist or is older",
     ),
     ON,
-    KeySpec::new(
-        "value",
-        Shape::Option(OptionKind::Text),
-        "what the added field is called, behind its prefix",
-    )
-    .default("name"),
+    KeySpec::new("value", Shape::Option(OptionKind::Text), "name of the added field, after its prefix")
+        .default("name"),
     KeySpec::new(
         "page_cache",
         Shape::Option(OptionKind::Size),
-        "bytes of the table that may stay in the page cache; more are given back to the kernel",
+        "limit for the table in the page cache; pages beyond it are returned to the kernel",
     )
     .default("1GiB"),
 ];
@@ -51,7 +43,11 @@ impl OperatorPlugin for LookupJoinPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "adds the name of an address, from a table in a file that may be larger than memory"
+        "adds the name of an address, from a table that may be larger than memory"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("lookup.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -17,9 +17,9 @@ use crate::operator::{OperatorCheck, OperatorPlugin, Prepared, TEXTS};
 pub(in crate::operator) struct MemberJoinPlugin;
 
 const OPTIONS: &[KeySpec] = &[
-    KeySpec::new("table", Shape::Option(OptionKind::Path), "the table: a CSV file with a header").required(),
+    KeySpec::new("table", Shape::Option(OptionKind::Path), "table: a CSV file with a header").required(),
     SCHEMA,
-    KeySpec::new("keys", TEXTS, "the columns by which the table is asked").default("[mac, vlan]"),
+    KeySpec::new("keys", TEXTS, "columns of the table to look up by").default("[mac, vlan]"),
     ON,
     TAKE,
     BAD_LINES,
@@ -31,7 +31,11 @@ impl OperatorPlugin for MemberJoinPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "adds the values of the row with the same keys, from a small table in memory"
+        "adds fields from a small table in memory, by equal keys"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("member.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {

@@ -33,24 +33,20 @@ pub(super) use range::RangeJoinPlugin;
 const ON: KeySpec = KeySpec::new(
     "on",
     Shape::Keys,
-    "a prefix for the added fields, and the field or fields whose values the table is asked for",
+    "prefixes of the added fields, and for each the field or fields to look up",
 )
 .required();
 
-const SCHEMA: KeySpec = KeySpec::new(
-    "schema",
-    Shape::Fields,
-    "the columns of the table and their types, in the order of the file",
-)
-.required();
+const SCHEMA: KeySpec =
+    KeySpec::new("schema", Shape::Fields, "columns of the table and their types, in the order of the file")
+        .required();
 
-const TAKE: KeySpec = KeySpec::new("take", TEXTS, "which of the table's fields to add; without it all");
+const TAKE: KeySpec = KeySpec::new("take", TEXTS, "fields of the table to add; all, if absent");
 
 const BAD_LINES: KeySpec = KeySpec::new(
     "bad_lines",
     Shape::Option(OptionKind::Choice(&["skip", "refuse"])),
-    "what a line that cannot be read does: skip leaves it out with a warning, unless they are ten or more and above 1 %, or more \
-     than the good ones; refuse takes no file with one",
+    "`skip` leaves out lines that cannot be read, with a warning, and refuses a file in which they are many (ten and above 1 %, or more than the good ones); `refuse` refuses a file with any",
 )
 .default("skip");
 

@@ -21,7 +21,7 @@ const OPTIONS: &[KeySpec] = &[
     KeySpec::new(
         "table",
         Shape::Option(OptionKind::PathList),
-        "the files of the table: CSV or TSV, plain or gzip, or MMDB",
+        "files of the table: CSV or TSV, plain or gzip, or MMDB",
     )
     .required(),
     SCHEMA,
@@ -31,21 +31,25 @@ const OPTIONS: &[KeySpec] = &[
     KeySpec::new(
         "header",
         Shape::Option(OptionKind::Bool),
-        "whether the files begin with the names of their columns; else they are in the order of `schema`",
+        "whether the first line has the names of the columns; if not, they are in the order of `schema`",
     )
     .default("false"),
-    KeySpec::new("delimiter", TEXT, "between two cells; without it a tab for .tsv, else a comma"),
-    KeySpec::new("first", TEXT, "the column with the first address of a range").default("first"),
-    KeySpec::new("last", TEXT, "the column with the last address of a range").default("last"),
+    KeySpec::new(
+        "delimiter",
+        TEXT,
+        "character between cells. If absent: a tab for `.tsv`, otherwise a comma",
+    ),
+    KeySpec::new("first", TEXT, "column with the first address of a range").default("first"),
+    KeySpec::new("last", TEXT, "column with the last address of a range").default("last"),
     KeySpec::new(
         "prefix",
         TEXT,
-        "the column with the range as a network (10.0.0.0/8), instead of first and last",
+        "column with the range as a network (`10.0.0.0/8`), instead of `first` and `last`",
     ),
     KeySpec::new(
         "length",
         TEXT,
-        "with prefix: the column with its length, where that is not behind a slash; without it a whole number called length",
+        "with `prefix`: column with its length, if no slash precedes it. If absent: a column of whole numbers named `length`",
     ),
 ];
 
@@ -55,7 +59,11 @@ impl OperatorPlugin for RangeJoinPlugin {
     }
 
     fn doc(&self) -> &'static str {
-        "adds the values of the range that an address is in, the most specific one, from a table in memory"
+        "adds fields from a table of address ranges, by the most specific range that holds an address"
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("range.md")
     }
 
     fn options(&self) -> &'static [KeySpec] {
