@@ -63,7 +63,7 @@ pub(crate) enum Function {
 }
 
 /// Every spelling; the first one of a function is canonical.
-const NAMES: &[(&str, Function)] = &[
+pub(crate) const NAMES: &[(&str, Function)] = &[
     ("ABS", Function::Abs),
     ("ACOS", Function::Acos),
     ("ASIN", Function::Asin),
@@ -224,7 +224,7 @@ pub(crate) enum Part {
     Epoch,
 }
 
-const PARTS: &[(&str, Part)] = &[
+pub(crate) const PARTS: &[(&str, Part)] = &[
     ("NANOSECOND", Part::Nanosecond),
     ("MICROSECOND", Part::Microsecond),
     ("MILLISECOND", Part::Millisecond),

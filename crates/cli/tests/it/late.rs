@@ -50,8 +50,10 @@ fn rejects(runs: &[&[(&str, &str)]], args: &[&str]) -> Vec<Value> {
     let text = place.read("D/jobs/demo/rejects/rejects-0.ndjson");
     let folder = std::fs::canonicalize(place.path()).expect("a folder");
     let text = text.replace(&format!("{}/", folder.display()), "");
-    let mut rejects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    rejects.sort_by_key(|reject| reject["reason"].as_str().is_some_and(|text| text.contains("(refused by e)")));
+    let mut rejects: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    rejects
+        .sort_by_key(|reject| reject["reason"].as_str().is_some_and(|text| text.contains("(refused by e)")));
     rejects
 }
 

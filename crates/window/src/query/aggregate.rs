@@ -14,7 +14,7 @@ pub(super) enum Called {
     Of(Function),
 }
 
-const NAMES: &[(&str, Called)] = &[
+pub(super) const NAMES: &[(&str, Called)] = &[
     ("count", Called::Count),
     ("sum", Called::Of(Function::Sum)),
     ("avg", Called::Of(Function::Avg)),
