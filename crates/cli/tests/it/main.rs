@@ -2,7 +2,11 @@
 
 mod access;
 mod checking;
+#[cfg(unix)]
+mod documented;
 mod ending;
+#[cfg(unix)]
+mod every_example;
 mod examples;
 mod faults;
 mod formats;
