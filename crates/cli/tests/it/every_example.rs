@@ -111,6 +111,8 @@ fn every_example_runs_as_it_is_and_writes_what_is_expected() {
             }
         }
     }
+    // From real switches: it runs until it is stopped.
+    place.thalweg(&["check", "examples/ixp-live.yaml"]).ends_with(0);
     // Of a longer output the page shows the beginning.
     let page = document("examples/manufacturing/README.md");
     let (_, shown) = blocks(&page).into_iter().find(|(language, _)| language == "csv").expect("an output");
