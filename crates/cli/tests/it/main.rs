@@ -2,9 +2,10 @@
 
 mod access;
 mod checking;
-#[cfg(unix)]
-mod documents;
+mod documented;
 mod ending;
+#[cfg(unix)]
+mod every_example;
 mod examples;
 mod faults;
 mod formats;

@@ -1,10 +1,16 @@
 //! Windows from outside: job files as users write them, answers as files hold them.
 
+use std::sync::LazyLock;
+
 use expect_test::{Expect, expect};
 
 use super::Place;
 
-const EXAMPLE: &str = include_str!("../../../../examples/payments/job.yaml");
+/// The example, with its input in the folder of the test.
+static EXAMPLE: LazyLock<String> = LazyLock::new(|| {
+    let job = include_str!("../../../../examples/payments/job.yaml");
+    job.replace("examples/payments/payments.csv", "payments.csv")
+});
 
 fn check_answers(place: &Place, job: &str, expected: Expect) {
     let ended = place.thalweg(&["run", job]).ends_with(0);
@@ -26,7 +32,7 @@ ts,card,merchant,amount
 
 #[test]
 fn the_example_of_the_design_answers_every_payment() {
-    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", EXAMPLE)]);
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", &EXAMPLE)]);
     check_answers(
         &place,
         "job.yaml",
@@ -44,7 +50,7 @@ fn the_example_of_the_design_answers_every_payment() {
 
 #[test]
 fn a_late_record_is_one_line_in_rejects() {
-    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", EXAMPLE)]);
+    let place = Place::with(&[("payments.csv", PAYMENTS), ("job.yaml", &EXAMPLE)]);
     let ended = place.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(0);
     assert_eq!(ended.counts(), (7, 7, 1));
     let folder = place.path().join("data/jobs/payments/rejects");
@@ -74,9 +80,9 @@ fn answers(job: &str, args: &[&str]) -> String {
 
 #[test]
 fn workers_partitions_and_buffers_change_no_byte() {
-    let usual = answers(EXAMPLE, &[]);
+    let usual = answers(&EXAMPLE, &[]);
     for workers in ["1", "2", "3"] {
-        assert_eq!(answers(EXAMPLE, &["--workers", workers]), usual, "{workers} workers");
+        assert_eq!(answers(&EXAMPLE, &["--workers", workers]), usual, "{workers} workers");
     }
     for partitions in [1, 2, 7] {
         let job =

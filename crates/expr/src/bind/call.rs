@@ -17,7 +17,7 @@ use crate::function::{Function, Part};
 use crate::mistakes::{SqlErrors, all};
 
 /// How many arguments a function takes, and how it is written.
-fn signature(function: Function) -> (usize, usize, &'static str) {
+pub(crate) fn signature(function: Function) -> (usize, usize, &'static str) {
     match function {
         Function::Abs => (1, 1, "ABS(number)"),
         Function::Acos => (1, 1, "ACOS(number)"),

@@ -7,7 +7,7 @@
 //! A mistake does not end the check. The node that it is about gets the type that nodes of its kind have in any case,
 //! or [`Literal::Unknown`], and its parents go on with that.
 
-mod call;
+pub(crate) mod call;
 mod coerce;
 mod resolve;
 pub(crate) mod types;

@@ -9,6 +9,7 @@ mod bounds;
 mod casts;
 mod choices;
 mod comparisons;
+mod documented;
 mod fingerprints;
 mod hostile;
 mod logic;

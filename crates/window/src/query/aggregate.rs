@@ -14,7 +14,7 @@ pub(super) enum Called {
     Of(Function),
 }
 
-const NAMES: &[(&str, Called)] = &[
+pub(super) const NAMES: &[(&str, Called)] = &[
     ("count", Called::Count),
     ("sum", Called::Of(Function::Sum)),
     ("avg", Called::Of(Function::Avg)),
@@ -55,12 +55,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("any_value", "last(x) or first(x)"),
     ("std", "stddev(x)"),
 ];
-
-/// The names of all aggregates, synonyms too.
-#[cfg(test)]
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    NAMES.iter().map(|(name, _)| *name)
-}
 
 /// Whether a name calls an aggregate, here or in other systems.
 pub(super) fn is_name(name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Queries as data: what they parse to, and how errors look.
 
 mod clauses;
-mod documents;
+mod documented;
 mod fields;
 mod hostile;
 mod outputs;
