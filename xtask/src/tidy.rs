@@ -139,6 +139,19 @@ fn crates_depend_downwards_only() {
     nothing(&faults);
 }
 
+/// What a package's library is called, which may differ from the package.
+fn library(metadata: &Value, package: &str) -> String {
+    let packages = metadata["packages"].as_array().expect("packages");
+    let found = packages.iter().find(|one| text(one, "name") == package);
+    let targets = found.and_then(|package| package["targets"].as_array()).into_iter().flatten();
+    let is_library = |target: &&Value| {
+        let kinds = target["kind"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        kinds.into_iter().any(|kind| kind.contains("lib") || kind == "proc-macro")
+    };
+    let name = targets.into_iter().find(is_library).map_or(package, |target| text(target, "name"));
+    name.replace('-', "_")
+}
+
 #[test]
 fn every_dependency_is_used() {
     let metadata = metadata();
@@ -150,9 +163,10 @@ fn every_dependency_is_used() {
             source.push_str(&read(path));
         }
         for dependency in package["dependencies"].as_array().expect("dependencies") {
-            let name = dependency["rename"].as_str().unwrap_or(text(dependency, "name")).replace('-', "_");
-            // A library that has another name than its package.
-            let name = if name == "thalweg_cli" { "thalweg".to_owned() } else { name };
+            let name = match dependency["rename"].as_str() {
+                Some(renamed) => renamed.replace('-', "_"),
+                None => library(&metadata, text(dependency, "name")),
+            };
             if !Regex::new(&format!(r"\b{name}\b")).expect("a pattern").is_match(&source) {
                 faults.push(format!("{}: {name}", text(package, "name")));
             }

@@ -127,7 +127,7 @@ fn every_key_has_a_description() {
     assert!(keys.values().all(|key| key["description"].is_string()));
     assert_eq!(
         schema["properties"]["version"]["description"],
-        json!("version of the job file's language (default: 1)")
+        json!("version of the job file language (default: 1)")
     );
 }
 

@@ -64,7 +64,7 @@ fn aggregates_take_what_the_table_says() {
         let name = call.split('(').next().unwrap_or_default();
         let takes_all = ["count", "count_distinct", "countdistinct", "min", "max", "first", "last", "prev"];
         for field in schema.fields() {
-            let argument = |before: &str| format!("{before}{}", field.name());
+            let argument = |before: &str| format!("{before}{}", field.name);
             let call = call.replace("(x", &argument("(")).replace(" x", &argument(" "));
             let text = format!("SELECT {call} FROM payments OVER INFINITE");
             let query = Query::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render(&text)));
