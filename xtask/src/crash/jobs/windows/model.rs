@@ -1,4 +1,4 @@
-//! Section 3 of the design, as naively as it can be written: every window is read by looking at every record.
+//! The semantics of windows, as naively as they can be written: every window is read by looking at every record.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,0 +1,115 @@
+//! The checks over this repository. Each failure lists all places to mend.
+
+use thalweg_tidy::repository::{self, File, root};
+use thalweg_tidy::{Problem, citations, crates, english, figures, links, manifests, policy};
+
+#[track_caller]
+fn assert_none(problems: &[Problem]) {
+    let list: Vec<_> = problems.iter().map(|problem| format!("  {problem}\n")).collect();
+    assert!(problems.is_empty(), "{} to mend:\n{}", problems.len(), list.concat());
+}
+
+fn documents() -> Vec<File> {
+    let documents = repository::files(&["md"]).unwrap();
+    assert!(documents.len() > 50, "only {} documents", documents.len());
+    documents
+}
+
+/// Sources, without the samples in this crate's own tests.
+fn sources() -> Vec<File> {
+    let mut sources = repository::files(&["rs", "toml", "yaml"]).unwrap();
+    sources.retain(|file| !file.path.starts_with("tidy/"));
+    assert!(sources.len() > 500, "only {} sources", sources.len());
+    sources
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    assert_none(&links::dead_links(&documents(), &root()));
+}
+
+#[test]
+fn documents_that_are_named_are_here() {
+    let files = [documents(), sources()].concat();
+    assert_none(&links::missing_documents(&files, &root()));
+}
+
+#[test]
+fn citations_can_be_followed() {
+    let files = [documents(), sources()].concat();
+    assert_none(&files.iter().flat_map(citations::dead_citations).collect::<Vec<_>>());
+}
+
+/// Documents for users: those at the top, in `docs` itself and about benchmarks, and pages of examples and packages.
+/// Decisions, formats and results are for developers, or are history.
+fn is_for_users(path: &str) -> bool {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    match folder {
+        "" => path != "CHANGELOG.md",
+        "docs" | "docs/benchmarks" | "packaging" => true,
+        _ => folder.starts_with("examples/"),
+    }
+}
+
+#[test]
+fn words_that_mislead_are_not_in_documents_for_users() {
+    let documents = documents();
+    let for_users = documents.iter().filter(|file| is_for_users(&file.path));
+    assert_none(&for_users.flat_map(english::misleading_words).collect::<Vec<_>>());
+}
+
+/// Where the figures of `README.md` come from has to be one commit on one machine.
+#[test]
+fn figures_are_those_of_result_files() {
+    let results = root().join("docs/benchmarks/results");
+    let documents = documents();
+    let problems: Vec<_> = documents.iter().flat_map(|file| figures::other_figures(file, &results)).collect();
+    assert_none(&problems);
+
+    let readme = documents.iter().find(|file| file.path == "README.md").unwrap();
+    assert!(figures::held(readme) >= 10, "README.md holds {} figures to result files", figures::held(readme));
+    let all: usize = documents.iter().map(figures::held).sum();
+    assert!(all >= 60, "{all} figures are held to result files");
+    let mut machines = Vec::new();
+    for name in figures::files_of(readme) {
+        let result = read(&format!("docs/benchmarks/results/{name}"));
+        let commit = figures::measured_on(&result, "commit").unwrap();
+        assert!(readme.text.contains(commit), "README.md does not name the commit of {name}, {commit}");
+        machines
+            .push(["processor", "commit"].map(|key| figures::measured_on(&result, key).unwrap().to_owned()));
+    }
+    machines.dedup();
+    assert_eq!(machines.len(), 1, "figures of several machines or commits: {machines:?}");
+}
+
+#[test]
+fn crates_depend_downwards() {
+    let packages = crates::packages(&root()).unwrap();
+    assert_none(&crates::arrows(&packages, &read("ARCHITECTURE.md"), &root()));
+}
+
+#[test]
+fn dependencies_are_used() {
+    let packages = crates::packages(&root()).unwrap();
+    assert_none(&crates::unused(&packages).unwrap());
+    let manifests = repository::files(&["toml"]).unwrap();
+    assert_none(&manifests::unused_lines(&read("Cargo.toml"), &manifests));
+}
+
+#[test]
+fn licences_sources_and_versions_are_allowed() {
+    let policy = policy::Policy::parse(&read("deny.toml")).unwrap();
+    assert_none(&policy::refused(&crates::packages(&root()).unwrap(), &policy));
+}
+
+#[test]
+fn manifests_say_what_they_have_to() {
+    let mut manifests = repository::files(&["toml"]).unwrap();
+    manifests.retain(|file| file.path.ends_with("Cargo.toml"));
+    assert!(manifests.len() > 20, "only {} manifests", manifests.len());
+    assert_none(&manifests::missing_keys(&manifests));
+}
