@@ -21,6 +21,8 @@ pub struct Package {
     pub source: Option<String>,
     /// The folder of its manifest.
     pub folder: PathBuf,
+    /// What sources call it, where that is another name than the package's.
+    pub library: Option<String>,
     pub dependencies: Vec<Dependency>,
 }
 
@@ -59,8 +61,19 @@ fn package(value: &Value) -> Package {
         license: text(&value["license"]),
         source: text(&value["source"]),
         folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
+        library: library(value),
         dependencies: value["dependencies"].as_array().into_iter().flatten().map(dependency).collect(),
     }
+}
+
+/// Name of the library target of a package, if it has one.
+fn library(package: &Value) -> Option<String> {
+    let is_library = |target: &&Value| {
+        let kinds = target["kind"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        kinds.into_iter().any(|kind| kind.ends_with("lib") || kind == "proc-macro")
+    };
+    let target = package["targets"].as_array().into_iter().flatten().find(is_library)?;
+    target["name"].as_str().map(str::to_owned)
 }
 
 /// The crates in the order of ARCHITECTURE's code map: each paragraph begins with `` `crates/NAME` ``.
@@ -108,7 +121,9 @@ pub fn unused(packages: &[Package]) -> Result<Vec<Problem>> {
         let mut sources = String::new();
         read_sources(&package.folder, true, &mut sources)?;
         for dependency in &package.dependencies {
-            let name = dependency.name.replace('-', "_");
+            let found = packages.iter().find(|package| package.name == dependency.name);
+            let library = found.and_then(|package| package.library.as_deref());
+            let name = library.unwrap_or(&dependency.name).replace('-', "_");
             if !is_named(&name, &sources)? {
                 let text = format!("does not use its dependency {:?}", dependency.name);
                 problems.push(Problem::new(&package.name, text));

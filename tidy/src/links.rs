@@ -41,7 +41,8 @@ pub fn dead_links(files: &[File], root: &Path) -> Vec<Problem> {
             } else {
                 normal(&format!("{}/{path}", file.folder()))
             };
-            let Some(target) = target.filter(|target| root.join(target).exists()) else {
+            let is_there = |target: &String| anchors.contains_key(&**target) || root.join(target).exists();
+            let Some(target) = target.filter(is_there) else {
                 problems.push(Problem::at(&file.path, link.line, format!("no file {:?} to link to", path)));
                 continue;
             };
@@ -67,7 +68,9 @@ pub fn missing_documents(files: &[File], root: &Path) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in files {
         for (number, line) in file.text.lines().enumerate() {
-            for name in NAMED.captures_iter(line).map(|found| found.get(1).map_or("", |name| name.as_str())) {
+            let named = NAMED.captures_iter(line).map(|found| found.get(1).map_or("", |name| name.as_str()));
+            // `NAME` is any name.
+            for name in named.filter(|name| !name.ends_with("NAME.md")) {
                 // A document may be named from the repository's folder, or next to the text.
                 if !root.join(name).exists() && !root.join(file.folder()).join(name).exists() {
                     problems.push(Problem::at(&file.path, number + 1, format!("no document {name:?}")));

@@ -29,7 +29,10 @@ fn read(path: &str) -> String {
 
 #[test]
 fn links_lead_somewhere() {
-    assert_none(&links::dead_links(&documents(), &root()));
+    let mut documents = documents();
+    // Parts of `docs/jobs.md`, whose links are those of the whole.
+    documents.retain(|file| !file.path.starts_with("crates/"));
+    assert_none(&links::dead_links(&documents, &root()));
 }
 
 #[test]
@@ -109,7 +112,11 @@ fn licences_sources_and_versions_are_allowed() {
 #[test]
 fn manifests_say_what_they_have_to() {
     let mut manifests = repository::files(&["toml"]).unwrap();
-    manifests.retain(|file| file.path.ends_with("Cargo.toml"));
+    // Those outside of the workspace are for a tool, or an example to copy.
+    let apart = ["examples/custom/", "bench/peers/stores/", "fuzz/libfuzzer/"];
+    manifests.retain(|file| {
+        file.path.ends_with("Cargo.toml") && !apart.iter().any(|folder| file.path.starts_with(folder))
+    });
     assert!(manifests.len() > 20, "only {} manifests", manifests.len());
     assert_none(&manifests::missing_keys(&manifests));
 }

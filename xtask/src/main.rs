@@ -15,8 +15,6 @@ mod project;
 mod random;
 mod serving;
 mod test;
-#[cfg(test)]
-mod tidy;
 
 use std::process::ExitCode;
 
