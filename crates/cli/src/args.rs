@@ -23,28 +23,28 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 pub(crate) enum Verb {
-    /// Run jobs until their sources end, or until they are interrupted.
+    /// Run jobs until their sources end or a signal stops them.
     Run(Run),
-    /// Check a job file; print its graph and each query's plan.
+    /// Check a job file and print its graph and query plans.
     Check(Check),
-    /// Print the plan of a job's queries, what it costs and what may pile up.
+    /// Print the plan of a job's queries, its cost and its worst cases.
     Explain(Explain),
     /// Print the JSON Schema of job files.
     Schema,
-    /// Write made-up records, the same ones for the same seed.
+    /// Write generated records; the same seed gives the same records.
     Gen(Gen),
-    /// Query the tables of jobs.
+    /// Query the tables of jobs with SQL.
     Sql(Sql),
-    /// Look into what jobs keep on disk; nothing is changed, and a job may be running on it.
+    /// Print what jobs keep on disk. Nothing is changed, and the job may be running.
     Inspect(Inspect),
-    /// Read every byte of what jobs keep on disk, and check that it is what was written and fits together.
+    /// Read every byte that jobs keep on disk and check it against its checksums.
     Verify(Verify),
-    /// Build tables that streams are joined with.
+    /// Build lookup tables for joins.
     #[command(subcommand)]
     Table(Table),
     /// Print help: on a command, on job files and their types and keys, or a document.
     Help(Help),
-    /// Answer the queries of the node that starts this process.
+    /// Answer the queries of the node that started this process.
     #[command(hide = true, name = WORKER)]
     SqlWorker,
 }
@@ -70,13 +70,13 @@ pub(crate) enum Table {
 
 #[derive(clap::Args)]
 pub(crate) struct BuildLookup {
-    /// CSV files, plain or gzip; of several rows for one address the last one counts.
+    /// CSV files, plain or gzip. The last of several rows for one address counts.
     #[arg(value_name = "CSV", required = true)]
     pub(crate) sources: Vec<PathBuf>,
-    /// The table; one that is there is replaced when the new one is whole.
+    /// The table to write. An existing one is replaced when the new one is complete.
     #[arg(long, value_name = "TABLE")]
     pub(crate) out: PathBuf,
-    /// Between two cells.
+    /// The character between two cells.
     #[arg(long, default_value = ",")]
     pub(crate) delimiter: String,
     /// The first line names the columns.
@@ -88,10 +88,10 @@ pub(crate) struct BuildLookup {
     /// The column with the name, from 1.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) name_column: usize,
-    /// Lines that may be no rows; they are left out, and the first few are named.
+    /// How many lines may be unreadable. They are left out, and the first ones are reported.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_bad: u64,
-    /// Memory for rows that are sorted at a time.
+    /// Memory for sorting.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = thalweg_types::parse_size)]
     pub(crate) memory: u64,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Inspect {
     /// Print order entries and journal blocks one per line: all, or the records of the log from FROM to before TO.
     #[arg(long, value_name = "FROM..TO", num_args = 0..=1, default_missing_value = "..", value_parser = parse_range)]
     pub(crate) entries: Option<Range<u64>>,
-    /// Print journal blocks with their bytes.
+    /// Print journal blocks with their raw bytes.
     #[arg(long)]
     pub(crate) raw: bool,
     /// One JSON object per line, for each thing and each of its entries.
@@ -125,36 +125,37 @@ pub(crate) struct Verify {
 
 #[derive(clap::Args)]
 pub(crate) struct Run {
-    /// Job files, YAML or JSON; with --listen there may be none, and jobs come by HTTP.
+    /// Job files, YAML or JSON. With --listen there may be none: jobs can come over HTTP.
     #[arg(required_unless_present = "listen", value_name = "JOB")]
     pub(crate) jobs: Vec<PathBuf>,
-    /// Folder for everything that outlives the run; without it, a temporary one.
+    /// Folder for state, journals and tables. Without it the job uses a temporary one, which is removed at the end.
     #[arg(long, value_name = "D")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Serve HTTP on this address, or on this port of the loopback. What starts, stops or changes jobs wants the token in
-    /// D/admin.token.
+    /// Serve HTTP on this address, or on this port of the loopback. Requests that start, stop or change jobs need the token
+    /// in D/admin.token.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Let job files that come by HTTP name files in this folder, to read and to write; may be given several times. Without it
-    /// they may name no path. Job files of the command line may name any.
+    /// Let job files that come over HTTP read and write files in this folder; may be given several times. Without it they may
+    /// name no path. Job files on the command line may name any.
     #[arg(long = "allow-path", value_name = "PATH", requires = "listen")]
     pub(crate) allow_paths: Vec<PathBuf>,
-    /// Let job files that come by HTTP refer to the secret in this environment variable; may be given several times.
+    /// Let job files that come over HTTP refer to the secret in this environment variable; may be given several times.
     #[arg(long = "allow-env", value_name = "NAME", requires = "listen")]
     pub(crate) allow_env: Vec<String>,
-    /// Threads that compute; as many as there are cores where not given.
+    /// Worker threads; as many as there are cores by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
-    /// Give a key of the job file another value, as in sources.payments.path=x.csv.
+    /// Replace a value of the job file for this run, such as sources.payments.path=x.csv.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) overrides: Vec<String>,
-    /// No progress, only the summary.
+    /// Print no progress, only the summary.
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// Send a record that a job stumbled over to rejects.
+    /// Skip this record, which stops the job; it is written to rejects.
     #[arg(long = "skip", value_name = "SOURCE@OFFSET")]
     pub(crate) skips: Vec<Skip>,
-    /// Start without a query that stops its job: for good one that was added over HTTP, for this run one of the job file.
+    /// Start without this query, which stops the job. A query that was added over HTTP is dropped for good, one of the job
+    /// file for this run.
     #[arg(long = "drop-query", value_name = "OPERATOR/NAME")]
     pub(crate) dropped: Vec<DropQuery>,
 }
@@ -164,7 +165,7 @@ pub(crate) struct JobArgs {
     /// A job file, YAML or JSON.
     #[arg(value_name = "JOB")]
     pub(crate) job: PathBuf,
-    /// Give a key of the job file another value.
+    /// Replace a value of the job file, such as sources.payments.path=x.csv.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub(crate) overrides: Vec<String>,
 }
@@ -173,8 +174,8 @@ pub(crate) struct JobArgs {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Check it against what the job keeps in this data directory, too: whether it may go on with that, which queries would
-    /// begin empty, and whose state would go. Nothing is changed, and the job may be running.
+    /// Also check it against the state in this data directory: whether the job can go on with it, which queries would begin
+    /// empty, and whose state would be dropped. Nothing is changed, and the job may be running.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -183,17 +184,17 @@ pub(crate) struct Check {
 pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// One query alone.
+    /// Print this query alone.
     #[arg(value_name = "QUERY")]
     pub(crate) query: Option<String>,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct Gen {
-    /// What to make: payments, readings or flows.
+    /// The kind of records: payments, readings or flows.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Other seeds, other records.
+    /// Seed of the generator.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// How many records.
@@ -202,7 +203,7 @@ pub(crate) struct Gen {
     /// Only the first fields of each record.
     #[arg(long, value_name = "N")]
     pub(crate) fields: Option<usize>,
-    /// csv or ndjson.
+    /// Output format: csv or ndjson.
     #[arg(long, default_value = "csv")]
     pub(crate) format: String,
     /// Payments: how many cards there are.

@@ -158,7 +158,7 @@ impl Function {
         let error = SqlError::new(format!("there is no function {name}")).at(span);
         if AGGREGATES.contains(&upper.as_str()) {
             return Err(SqlError {
-                message: format!("the aggregate {name} cannot stand inside an expression"),
+                message: format!("the aggregate {name} cannot be inside an expression"),
                 ..error
             }
             .hint("aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …"));

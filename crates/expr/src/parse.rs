@@ -164,7 +164,7 @@ fn parser_error(error: ParserError, lines: &Lines<'_>, tokens: &[Spanned], end: 
     };
     match found {
         "EOF" => SqlError::new("the expression is incomplete").at(end.clone()).expected(expected),
-        found => SqlError::new(format!("{found} cannot stand here")).at(span).expected(expected),
+        found => SqlError::new(format!("{found} cannot be here")).at(span).expected(expected),
     }
 }
 
@@ -651,7 +651,7 @@ fn unsupported(expr: &ast::Expr) -> SqlError {
         ast::Expr::Subquery(_) | ast::Expr::InSubquery { .. } | ast::Expr::Exists { .. } => {
             ("a subquery", "join or enrich in an operator before")
         }
-        ast::Expr::Tuple(_) => ("a list in parentheses", "lists stand after IN: x IN (1, 2)"),
+        ast::Expr::Tuple(_) => ("a list in parentheses", "lists come after IN: x IN (1, 2)"),
         ast::Expr::Wildcard(_) | ast::Expr::QualifiedWildcard(..) => ("*", "name the field"),
         ast::Expr::Interval(_) => ("INTERVAL", "compare EPOCH_MS(a) - EPOCH_MS(b) with a number"),
         _ => ("this syntax", "see the list of operators and functions in the manual"),

@@ -266,7 +266,7 @@ fn check_paths(tokens: &[Spanned]) -> Result<(), SqlError> {
         }
         points += 1;
         if !is_word(before) || !is_word(tokens.get(index + 1)) {
-            return Err(SqlError::new("a point stands between two names")
+            return Err(SqlError::new("a point is between two names")
                 .at(point.span.clone())
                 .expected("stream.field or field.member"));
         }

@@ -1,4 +1,4 @@
-//! `--skip SOURCE@OFFSET`: a record that a job stumbled over goes to rejects instead of through the job.
+//! `--skip SOURCE@OFFSET`: the record that stops a job goes to rejects instead of through the job.
 //!
 //! The record is taken out where its block is decoded, so nothing behind sees it; its reject carries it as it
 //! came, or as a line of JSON where its source has no bytes of its records. A record that never was one (the decoder

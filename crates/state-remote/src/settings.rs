@@ -123,7 +123,7 @@ pub fn check_url(kind: Kind, text: &str) -> Result<Url, Error> {
     if url.scheme() == "rediss" || url.scheme() == "https" {
         let message = format!("expected {expected}, got {}, which this build does not speak", url.scheme());
         return Err(Error::user(message).with_hint(
-            "put a proxy that speaks TLS beside the job (stunnel, for instance), and name its place on the loopback",
+            "put a proxy that speaks TLS on the same machine (stunnel, for instance), and name its address on the loopback",
         ));
     }
     if url.scheme() != expected {
@@ -137,7 +137,7 @@ pub fn check_url(kind: Kind, text: &str) -> Result<Url, Error> {
     }
     let path = url.path().trim_matches('/');
     if kind == Kind::Redis && !path.is_empty() && path.parse::<u16>().is_err() {
-        return Err(unusable("expected nothing or the number of a database behind the host".to_owned()));
+        return Err(unusable("expected nothing or the number of a database after the host".to_owned()));
     }
     Ok(url)
 }
@@ -157,7 +157,7 @@ pub fn check_table(name: &str) -> Result<(), Error> {
     {
         true => Ok(()),
         false => Err(Error::user(format!("{name:?} is no name of a table"))
-            .with_hint("letters, digits, _, - and ., perhaps behind a namespace and a colon")),
+            .with_hint("letters, digits, _, - and ., perhaps after a namespace and a colon")),
     }
 }
 

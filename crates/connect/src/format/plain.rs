@@ -47,7 +47,7 @@ impl FormatPlugin for Lines {
                 "format \"lines\" expects a schema of one field, got {}: {names}",
                 schema.fields().len()
             ))
-            .with_hint("write `schema: { line: string }`; a `map` behind the source takes lines apart"));
+            .with_hint("write `schema: { line: string }`; a `map` after the source takes lines apart"));
         }
         let format = LineFormat::new(schema, || WholeLine)?;
         Ok(Arc::new(format.max_record(super::max_record(options))))

@@ -383,7 +383,7 @@ impl Form {
         }
         // A fraction with its point, which is what `%f` means elsewhere.
         let Ok(items) = StrftimeItems::new(&text.replace(".%f", "%.f")).parse_to_owned() else {
-            return refused("expected letters that mean something behind each %");
+            return refused("expected letters that mean something after each %");
         };
         for item in &items {
             match item {
@@ -700,7 +700,7 @@ mod tests {
             ("", "expected `iso`, `epoch` or a form with %"),
             ("ISO", "expected `iso`, `epoch` or a form with %"),
             ("dd/MM/yyyy", "expected `iso`, `epoch` or a form with %"),
-            ("%Y-%m-%d %Q", "expected letters that mean something behind each %"),
+            ("%Y-%m-%d %Q", "expected letters that mean something after each %"),
             ("%H:%M:%S", "expected year, month and day"),
             ("%m/%d", "expected year, month and day"),
             (

@@ -124,7 +124,7 @@ fn read_all(
             tracing::warn!(
                 input = name,
                 line,
-                "a quote is open since this line, and nothing behind it is taken before it is closed or is found to be none"
+                "a quote is open since this line, and nothing after it is taken before it is closed or is found to be none"
             );
         }
     }

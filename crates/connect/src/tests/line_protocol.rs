@@ -178,7 +178,7 @@ fn time_stamps_are_in_the_precision_and_become_the_unit_of_their_field() {
             2 null | 3
             3 ! parse line 4: field "ts": "92233720368547758080000000" is out of range for timestamp(ms) <m x=4i 92233720368547758080000000>
             4 ! parse line 5: expected a time stamp, a whole number at byte 7, got "1.5" <m x=5i 1.5>
-            5 ! parse line 6: expected the end of the line behind the time stamp at byte 9, got "2" <m x=6i 1 2>
+            5 ! parse line 6: expected the end of the line after the time stamp at byte 9, got "2" <m x=6i 1 2>
         "#]],
     );
     check(
@@ -258,16 +258,16 @@ fn what_is_no_point_says_where_it_went_wrong() {
             0 ! parse line 1: expected the name of a field at byte 1, got the end of the line <m>
             1 ! parse line 2: expected the name of a field at byte 2, got the end of the line <m >
             2 ! parse line 3: expected the name of a tag at byte 2, got the end of the line <m,>
-            3 ! parse line 4: expected an equals sign behind the name of a tag at byte 3, got " x=1" <m,a x=1>
+            3 ! parse line 4: expected an equals sign after the name of a tag at byte 3, got " x=1" <m,a x=1>
             4 ! parse line 5: expected the value of a tag at byte 4, got " x=1" <m,a= x=1>
             5 ! parse line 6: expected the name of a tag at byte 2, got "=b x=1" <m,=b x=1>
-            6 ! parse line 7: expected a comma or a blank behind a tag at byte 5, got "=c x=1" <m,a=b=c x=1>
-            7 ! parse line 8: expected an equals sign behind the name of a field at byte 3, got the end of the line <m x>
+            6 ! parse line 7: expected a comma or a blank after a tag at byte 5, got "=c x=1" <m,a=b=c x=1>
+            7 ! parse line 8: expected an equals sign after the name of a field at byte 3, got the end of the line <m x>
             8 ! parse line 9: expected a number, a boolean or a text in quotes at byte 4, got the end of the line <m x=>
             9 ! parse line 10: expected the name of a field at byte 2, got "=1" <m =1>
             10 ! parse line 11: expected the name of a field at byte 6, got the end of the line <m x=1,>
             11 ! parse line 12: expected the name of a field at byte 6, got "," <m x=1,,>
-            12 ! parse line 13: expected a comma or a blank behind a field at byte 7, got "b" <m x=\"a\"b>
+            12 ! parse line 13: expected a comma or a blank after a field at byte 7, got "b" <m x=\"a\"b>
             13 ! parse line 14: expected a measurement at byte 0, got ",a=b x=1" <,a=b x=1>
             14 ! parse line 15: expected the name of a field at byte 9, got the end of the line <m,a=b,x=1>
             15 ! parse line 16: expected a time stamp, a whole number at byte 6, got "t" <m x=1 t>

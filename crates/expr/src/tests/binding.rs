@@ -77,7 +77,7 @@ fn names() {
     golden(
         "sum(amount) > 1",
         expect![[r#"
-        error: the aggregate sum cannot stand inside an expression
+        error: the aggregate sum cannot be inside an expression
         1 | sum(amount) > 1
           | ^^^
         hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …

@@ -87,7 +87,7 @@ fn what_cannot_stand_there() {
     golden(
         "amount > > 1",
         expect![[r#"
-        error: > cannot stand here
+        error: > cannot be here
         1 | amount > > 1
           |          ^
         expected: an expression
@@ -130,7 +130,7 @@ fn what_cannot_stand_there() {
     golden(
         "n IN ()",
         expect![[r#"
-        error: ) cannot stand here
+        error: ) cannot be here
         1 | n IN ()
           |       ^
         expected: an expression
@@ -139,7 +139,7 @@ fn what_cannot_stand_there() {
     golden(
         "amount > 1 AND\n  card = = 'x'",
         expect![[r#"
-        error: = cannot stand here
+        error: = cannot be here
         2 |   card = = 'x'
           |          ^
         expected: an expression
@@ -148,7 +148,7 @@ fn what_cannot_stand_there() {
     golden(
         "n IS 5",
         expect![[r#"
-        error: 5 cannot stand here
+        error: 5 cannot be here
         1 | n IS 5
           |      ^
         expected: NULL, TRUE, FALSE or DISTINCT FROM, with or without NOT
@@ -283,11 +283,11 @@ fn syntax_of_other_databases() {
             error: a list in parentheses is not part of the language of expressions
             1 | (n, n) = (1, 2)
               |  ^
-            hint: lists stand after IN: x IN (1, 2)
+            hint: lists come after IN: x IN (1, 2)
             error: a list in parentheses is not part of the language of expressions
             1 | (n, n) = (1, 2)
               |           ^
-            hint: lists stand after IN: x IN (1, 2)
+            hint: lists come after IN: x IN (1, 2)
         "#]],
     );
     golden(
@@ -319,7 +319,7 @@ fn syntax_of_other_databases() {
     golden(
         "sum(amount) OVER ()",
         expect![[r#"
-        error: the aggregate sum cannot stand inside an expression
+        error: the aggregate sum cannot be inside an expression
         1 | sum(amount) OVER ()
           | ^^^
         hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
@@ -388,7 +388,7 @@ fn syntax_of_other_databases() {
     golden(
         "EXTRACT(fortnight FROM ts)",
         expect![[r#"
-        error: fortnight cannot stand here
+        error: fortnight cannot be here
         1 | EXTRACT(fortnight FROM ts)
           |         ^^^^^^^^^
         expected: year, quarter, month, week, day, hour, minute, second, millisecond, microsecond, dow, isodow, doy, isoyear or epoch
@@ -397,7 +397,7 @@ fn syntax_of_other_databases() {
     golden(
         "CAST(n AS (x))",
         expect![[r#"
-        error: ( cannot stand here
+        error: ( cannot be here
         1 | CAST(n AS (x))
           |           ^
         expected: a data type name
@@ -424,7 +424,7 @@ fn syntax_of_other_databases() {
     golden(
         "a. = 1",
         expect![[r#"
-        error: a point stands between two names
+        error: a point is between two names
         1 | a. = 1
           |  ^
         expected: stream.field or field.member

@@ -184,7 +184,7 @@ impl Sequencer {
                     "source {:?} has more than {MOST_OPEN} files whose times overlap, and cannot read them by time",
                     feed.name
                 ))
-                .with_hint("put them together, or read them one behind the other: `order: arrival`"));
+                .with_hint("put them together, or read them one after the other: `order: arrival`"));
             }
             scout.look(&mut scouts.open, &mut *scouts.decoder, false, block_bytes, now)?;
         }

@@ -74,7 +74,7 @@ impl Looker {
             let mut found = Found::default();
             found.misfit(
                 dir.order(),
-                format!("the commit of cycle {} names an order log, and there is none", last.cycle),
+                format!("the commit of cycle {} names an order log, which is missing", last.cycle),
             );
             things.push(thing(&dir.order(), "order log", None, What::Unread, found));
         }
@@ -95,7 +95,7 @@ impl Looker {
             let path = dir.tables().join(name);
             if !self.is_there(path.clone()) {
                 let mut found = Found::default();
-                found.misfit(path.clone(), "the commit record names a table, and there is none".to_owned());
+                found.misfit(path.clone(), "the commit record names a table, which is missing".to_owned());
                 things.push(thing(&path, "table", Some(name.to_owned()), What::Unread, found));
             }
         }
@@ -134,7 +134,7 @@ impl Looker {
             let path = dir.journal().join(folder_name(&source.name));
             if super::journal::place_of(source).is_some() && end.is_none() && !self.is_there(path.clone()) {
                 let mut found = Found::default();
-                found.misfit(path.clone(), "the commit record names a journal, and there is none".to_owned());
+                found.misfit(path.clone(), "the commit record names a journal, which is missing".to_owned());
                 things.push(thing(&path, "journal", Some(source.name.clone()), What::Unread, found));
             }
         }

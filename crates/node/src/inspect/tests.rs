@@ -169,7 +169,7 @@ fn what_does_not_fit_is_named() {
         (
             |left| left.record.sources[0].name = "other".to_owned(),
             "journal/other",
-            "the commit record names a journal, and there is none",
+            "the commit record names a journal, which is missing",
         ),
         (
             |left| {
@@ -200,7 +200,7 @@ fn a_table_that_is_lost_with_its_folder_is_damage() {
     left.record.parts.insert("empty/0".to_owned(), part(""));
     left.record.parts.insert("full (sink)/0".to_owned(), part(r#"{"number":0,"bytes":100,"rows":1}"#));
     let table = format!("{JOB}/tables/full");
-    let said = format!("{table}: the commit record names a table, and there is none");
+    let said = format!("{table}: the commit record names a table, which is missing");
     assert_eq!(damage(&look(&left.write())), [said]);
 }
 

@@ -223,7 +223,7 @@ impl<'a> Section<'a> {
         let node = self.get(key);
         if node.is_none() {
             let message = match self.entries.iter().any(|(k, _)| k.text == key) {
-                true => format!("{} has nothing behind {key:?}", self.what),
+                true => format!("{} has nothing after {key:?}", self.what),
                 false => format!("{} lacks {key:?}", self.what),
             };
             self.report.at(self.key_span(key), message).expected(expected).report();

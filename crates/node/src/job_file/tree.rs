@@ -225,7 +225,7 @@ impl Builder<'_> {
             }
             Event::Alias(anchor) => {
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Box::new(self.error(range, "an alias stands inside the node that it names")));
+                    return Err(Box::new(self.error(range, "an alias is inside the node that it names")));
                 };
                 if self.count + node.count() > MAX_NODES || self.open.len() + node.depth() > MAX_DEPTH {
                     let message = format!("aliases make more than {MAX_NODES} nodes of this file");
@@ -314,7 +314,7 @@ impl Builder<'_> {
                 let line = Diagnostic::new(self.texts, first.span, "").line;
                 found.push(
                     Diagnostic::new(self.texts, key.span, format!("key {:?} is given twice", key.text))
-                        .hint(format!("the first one stands in line {line}")),
+                        .hint(format!("the first one is in line {line}")),
                 );
             }
         }
@@ -334,7 +334,7 @@ impl Builder<'_> {
             return diagnostic.hint("the line is indented with a tab; YAML indents with blanks");
         }
         if error.info().contains("mapping values") {
-            return diagnostic.hint("a value that holds \": \" has to stand in quotes, or below `|`");
+            return diagnostic.hint("a value that holds \": \" has to be in quotes, or below `|`");
         }
         if error.info().contains("trailing content") {
             return diagnostic.hint("put the whole value in quotes, or below `|`");

@@ -213,7 +213,7 @@ fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQ
         if !is_name(&name.text) && node.is_null() {
             fine = false;
             report
-                .at(name.span, format!("{:?} stands where the name of a query is expected", name.text))
+                .at(name.span, format!("{:?} is where the name of a query is expected", name.text))
                 .hint("inside { } a comma ends a query: put each one in quotes, or on a line of its own")
                 .report();
             continue;

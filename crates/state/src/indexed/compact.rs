@@ -116,7 +116,7 @@ impl Writer {
                 return Ok(false);
             }
             let path = segment::path(&shared.dir, extent.number);
-            return Err(StateError::corrupt(&path, extent.len, "live entries behind the end", 0, left));
+            return Err(StateError::corrupt(&path, extent.len, "live entries after the end", 0, left));
         };
         let mut live: Vec<Entry<'_>> = Vec::new();
         let mut tombstones = Vec::new();

@@ -383,7 +383,7 @@ fn no_over(cursor: &Cursor<'_>) -> SqlError {
         return SqlError::new("the window is missing").at(cursor.end()).hint("add OVER SLIDING 1 HOUR");
     };
     match token.keyword().as_deref() {
-        Some("WHERE") => SqlError::new("WHERE stands before GROUP BY, once").at(token.span.clone()),
+        Some("WHERE") => SqlError::new("WHERE comes before GROUP BY, once").at(token.span.clone()),
         Some("SLIDING" | "TUMBLING" | "INFINITE" | "ROWS" | "DELAYED") => window_without_over(token),
         _ => {
             let error = trailing(cursor, token);

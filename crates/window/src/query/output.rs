@@ -224,7 +224,7 @@ fn split_call<'a>(
         [star] if star.token == Token::Mul => error
             .hint("the record's own fields are in its answer already; select aggregates such as count(*)"),
         [name, ..] if name.is_keyword("CASE") || matches!(name.token, Token::LParen | Token::Number(..)) => {
-            error.hint("expressions stand inside an aggregate: sum(amount * 2)")
+            error.hint("expressions belong inside an aggregate: sum(amount * 2)")
         }
         _ => {
             let name = text.get(span.clone()).unwrap_or_default();

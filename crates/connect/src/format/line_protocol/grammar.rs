@@ -187,12 +187,12 @@ impl Point {
             let end = until(data, at + 1, |byte| matches!(byte, b'=' | b',' | b' '));
             let key = piece(at + 1, end, "the name of a tag")?;
             if !is(end, b'=') {
-                return Err(Flaw { at: end, expected: "an equals sign behind the name of a tag" });
+                return Err(Flaw { at: end, expected: "an equals sign after the name of a tag" });
             }
             at = until(data, end + 1, |byte| matches!(byte, b'=' | b',' | b' '));
             self.tags.push((key, piece(end + 1, at, "the value of a tag")?));
             if is(at, b'=') {
-                return Err(Flaw { at, expected: "a comma or a blank behind a tag" });
+                return Err(Flaw { at, expected: "a comma or a blank after a tag" });
             }
         }
         at = blanks_end(data, at);
@@ -200,7 +200,7 @@ impl Point {
             let end = until(data, at, |byte| matches!(byte, b'=' | b',' | b' '));
             let key = piece(at, end, "the name of a field")?;
             if !is(end, b'=') {
-                return Err(Flaw { at: end, expected: "an equals sign behind the name of a field" });
+                return Err(Flaw { at: end, expected: "an equals sign after the name of a field" });
             }
             let (value, whole) = value(data, end + 1)?;
             at = whole.end;
@@ -208,7 +208,7 @@ impl Point {
             match data.get(at) {
                 Some(b',') => at += 1,
                 Some(b' ') | None => break,
-                Some(_) => return Err(Flaw { at, expected: "a comma or a blank behind a field" }),
+                Some(_) => return Err(Flaw { at, expected: "a comma or a blank after a field" }),
             }
         }
         at = blanks_end(data, at);
@@ -220,7 +220,7 @@ impl Point {
             self.time = Some(at..end);
             let rest = blanks_end(data, end);
             if rest < data.len() {
-                return Err(Flaw { at: rest, expected: "the end of the line behind the time stamp" });
+                return Err(Flaw { at: rest, expected: "the end of the line after the time stamp" });
             }
         }
         Ok(())

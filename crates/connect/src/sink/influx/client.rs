@@ -51,7 +51,7 @@ impl Target {
             "https" => {
                 return Err(Error::user("url: expected http, got https, which this build does not speak")
                     .with_hint(
-                        "put a proxy that speaks it beside the job, and write to that over the loopback",
+                        "put a proxy that speaks it on the same machine, and write to that over the loopback",
                     ));
             }
             other => return Err(unusable(&format!("expected http, got {other}"))),

@@ -226,7 +226,7 @@ impl Dialect for Rows {
 
     fn finish(&mut self) -> Result<(), Error> {
         if self.pace.is_some() && self.is_open {
-            return Err(Error::internal("records came behind the last cycle, so no commit would have them"));
+            return Err(Error::internal("records came after the last cycle, so no commit would have them"));
         }
         Ok(())
     }

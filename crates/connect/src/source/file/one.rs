@@ -230,7 +230,7 @@ impl FileSource {
                         warn!(
                             path = %self.path.display(),
                             line = self.cutter.place(self.position).lines + 1,
-                            "a quote is open since this line, and nothing behind it is read before it is closed or is found to be none"
+                            "a quote is open since this line, and nothing after it is read before it is closed or is found to be none"
                         );
                     }
                     return Ok(Found::Nothing(Poll::PendingUntil(now + interval)));
@@ -409,7 +409,7 @@ impl FileSource {
             let (path, position) = (&self.path, self.position);
             let message =
                 format!("unpack {path:?}: expected whole gzip members, got another end or other bytes");
-            return Error::user(format!("{message} behind {position} unpacked bytes"))
+            return Error::user(format!("{message} after {position} unpacked bytes"))
                 .with_hint(
                     "where it is still being written, start again when it is whole; else pack it once more",
                 )

@@ -107,7 +107,7 @@ pub(super) async fn read(
         if quotes.is_due(&cutter, given, std::time::Instant::now()) {
             warn!(
                 bytes = cutter.unfinished(),
-                "a quote of a connection has long been open, and nothing behind it is taken before it is closed or is found to be none"
+                "a quote of a connection has long been open, and nothing after it is taken before it is closed or is found to be none"
             );
         }
         if count == 0 {

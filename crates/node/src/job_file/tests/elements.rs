@@ -91,7 +91,7 @@ fn keys_and_paces_are_told_with_what_they_could_be() {
     check(
         &with("type: changes, input: a, key: k, value: v, on_ttl: forget"),
         expect![[r#"
-        error: "on_ttl" stands without "ttl"
+        error: "on_ttl" is given without "ttl"
          --> job.yaml:6:60
           |
         6 |   op: { type: changes, input: a, key: k, value: v, on_ttl: forget }

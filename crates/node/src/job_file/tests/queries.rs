@@ -259,7 +259,7 @@ sinks:
               |                                                                                              ^
               = expected: FROM and a stream
 
-            error: "count(*) AS n FROM in GROUP BY card OVER INFINITE" stands where the name of a query is expected
+            error: "count(*) AS n FROM in GROUP BY card OVER INFINITE" is where the name of a query is expected
              --> job.yaml:6:96
               |
             6 |   sums: { type: metrics, input: in, partition_by: card, queries: { a: SELECT sum(amount) AS s, count(*) AS n FROM in GROUP BY card OVER INFINITE } }

@@ -51,7 +51,7 @@ fn a_store_has_a_place() {
           |
         4 | state: { backend: redis, url: "rediss://127.0.0.1", memory: 512MiB }     # optional; also chunk_memory, retention of reservoirs
           |                               ^^^^^^^^^^^^^^^^^^^^
-          = hint: put a proxy that speaks TLS beside the job (stunnel, for instance), and name its place on the loopback
+          = hint: put a proxy that speaks TLS on the same machine (stunnel, for instance), and name its address on the loopback
     "#]],
     );
 }
@@ -151,7 +151,7 @@ fn secrets_are_references_and_are_not_repeated() {
               |
             4 | state: { backend: hbase, url: "http://h", password: "env:PW", table: "a/b", timeout: 0s, memory: 512MiB }     # optional; also chunk_memory, retention of reservoirs
               |                                                                      ^^^^^
-              = hint: letters, digits, _, - and ., perhaps behind a namespace and a colon
+              = hint: letters, digits, _, - and ., perhaps after a namespace and a colon
 
             error: "timeout" of "state" of the job file: expected a duration above zero, got 0s
              --> job.yaml:4:86

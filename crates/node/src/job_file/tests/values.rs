@@ -132,7 +132,7 @@ fn yaml_does_not_guess() {
         "path: payments.csv",
         "path: ~",
         expect![[r#"
-        error: source "payments" has nothing behind "path"
+        error: source "payments" has nothing after "path"
          --> job.yaml:8:5
           |
         8 |     path: ~

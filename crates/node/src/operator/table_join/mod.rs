@@ -187,7 +187,7 @@ fn split_columns(
         values = taken;
     }
     if values.is_empty() {
-        check.error("schema", "the table has no column beside its keys, so the join would add nothing", None);
+        check.error("schema", "the table has no column but its keys, so the join would add nothing", None);
         return None;
     }
     const KINDS: [DataType; 5] =

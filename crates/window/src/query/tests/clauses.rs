@@ -126,7 +126,7 @@ fn clauses_that_do_not_exist_or_stand_elsewhere() {
             1 | SELECT count(*) FROM s OVER SLIDING 1h GROUP BY card
               |                                        ^^^^^
 
-            error: WHERE stands before GROUP BY, once
+            error: WHERE comes before GROUP BY, once
             1 | SELECT count(*) FROM s GROUP BY card WHERE amount > 1 OVER SLIDING 1h
               |                                      ^^^^^
 
@@ -159,7 +159,7 @@ fn clauses_that_do_not_exist_or_stand_elsewhere() {
             1 | SELECT count(*) FROM s GROUP BY OVER SLIDING 1h
               |                              ^^
 
-            error: the aggregate sum cannot stand inside an expression
+            error: the aggregate sum cannot be inside an expression
             1 | SELECT count(*) FROM s GROUP BY card, lower(merchant), sum(amount) OVER SLIDING 1h
               |                                                        ^^^
             hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …

@@ -49,12 +49,12 @@ fn outputs_that_are_no_aggregates() {
             error: an output is an aggregate
             1 | SELECT 1 + amount FROM s OVER SLIDING 1h
               |        ^^^^^^^^^^
-            hint: expressions stand inside an aggregate: sum(amount * 2)
+            hint: expressions belong inside an aggregate: sum(amount * 2)
 
             error: there is no aggregate abs
             1 | SELECT abs(amount) FROM s OVER SLIDING 1h
               |        ^^^
-            hint: functions of one record stand inside an aggregate: sum(abs(amount))
+            hint: functions of one record belong inside an aggregate: sum(abs(amount))
 
             error: there is no aggregate smu
             1 | SELECT smu(amount) FROM s OVER SLIDING 1h
@@ -118,7 +118,7 @@ fn outputs_that_are_no_aggregates() {
               |            ^^^^^^^^
             hint: count(DISTINCT x) is; min and max do not need it
 
-            error: the aggregate max cannot stand inside an expression
+            error: the aggregate max cannot be inside an expression
             1 | SELECT sum(max(amount)) FROM s OVER SLIDING 1h
               |            ^^^
             hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
@@ -218,7 +218,7 @@ fn filters_of_aggregates() {
             expected: a number
             hint: CAST(x AS float64) reads a number from a text
 
-            error: the aggregate max cannot stand inside an expression
+            error: the aggregate max cannot be inside an expression
             1 | SELECT count(*) FILTER (WHERE max(amount) > 1) FROM s OVER SLIDING 1h
               |                               ^^^
             hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …
@@ -301,7 +301,7 @@ fn outputs_that_are_made_of_aggregates() {
               |        ^^^^^^^^^^^^^^^^^^
             hint: functions of texts are for the arguments, as in last(lower(x)), or for an operator after
 
-            error: the aggregate max cannot stand inside an expression
+            error: the aggregate max cannot be inside an expression
             1 | SELECT sum(max(amount)) / 2 AS x FROM s OVER SLIDING 1h
               |            ^^^
             hint: aggregates are the outputs of a query: SELECT sum(amount * 2) AS total FROM …

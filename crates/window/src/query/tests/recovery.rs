@@ -58,7 +58,7 @@ fn all_mistakes_of_a_query_are_told() {
             sum(cents) AS a: two outputs are named "a"
             (: a query reads a stream, not another query
             crd: there is no field "crd"
-            WHERE: WHERE stands before GROUP BY, once
+            WHERE: WHERE comes before GROUP BY, once
             amuont: there is no field "amuont"
             0: ROWS takes a number of records
         "#]],

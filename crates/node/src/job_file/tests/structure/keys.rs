@@ -194,14 +194,14 @@ fn what_is_required_is_missed() {
     check(
         "name:\nsources: { in: { type: generator } }\nsinks: { out: { type: ~, input: in } }\n",
         expect![[r#"
-        error: the job file has nothing behind "name"
+        error: the job file has nothing after "name"
          --> job.yaml:1:1
           |
         1 | name:
           | ^^^^
           = expected: a name such as payments
 
-        error: sink "out" has nothing behind "type"
+        error: sink "out" has nothing after "type"
          --> job.yaml:3:17
           |
         3 | sinks: { out: { type: ~, input: in } }

@@ -37,7 +37,7 @@ fn what_is_no_yaml_is_told_with_its_place() {
           |
         1 | name: a: b
           |        ^
-          = hint: a value that holds ": " has to stand in quotes, or below `|`
+          = hint: a value that holds ": " has to be in quotes, or below `|`
     "#]],
     );
     check(
@@ -124,7 +124,7 @@ fn keys_given_twice_are_refused() {
            |
         11 |     path: other.csv
            |     ^^^^
-           = hint: the first one stands in line 8
+           = hint: the first one is in line 8
     "#]],
     );
 }
