@@ -74,7 +74,9 @@ impl Called {
             return Err(error.hint(format!("write {ours}")));
         }
         if Expr::parse(call).is_ok() {
-            return Err(error.hint(format!("functions of one record belong inside an aggregate: sum({call})")));
+            return Err(
+                error.hint(format!("functions of one record belong inside an aggregate: sum({call})"))
+            );
         }
         Err(match nearest(name, NAMES.iter().map(|(known, _)| *known)) {
             Some(near) => error.hint(format!("did you mean {near}?")),

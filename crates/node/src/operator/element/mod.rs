@@ -134,7 +134,11 @@ impl ElementPlan {
                 check.error("ttl", "\"ttl\" is 0", Some("leave it out to keep elements for ever".to_owned()))
             }
             None if check.options().text("on_ttl").is_some() => {
-                check.error("on_ttl", "\"on_ttl\" is given without \"ttl\"", Some("add `ttl: 1h`".to_owned()));
+                check.error(
+                    "on_ttl",
+                    "\"on_ttl\" is given without \"ttl\"",
+                    Some("add `ttl: 1h`".to_owned()),
+                );
             }
             None => {}
         }
