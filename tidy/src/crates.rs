@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(found(&[low.clone(), high.clone()]), Vec::<String>::new());
         let up = found(&[ours("crates/low", &[("x-high", false)]), high.clone()]);
         assert_eq!(up, ["crates/low: depends on crates/high, which comes after it in ARCHITECTURE.md"]);
-        assert_eq!(found(&[low.clone()]), ["ARCHITECTURE.md: there is no crate \"crates/high\""]);
+        assert_eq!(found(std::slice::from_ref(&low)), ["ARCHITECTURE.md: there is no crate \"crates/high\""]);
         let more = found(&[low, high, ours("crates/new", &[])]);
         assert_eq!(more, ["crates/new: is not in the code map of ARCHITECTURE.md"]);
     }
