@@ -1,7 +1,7 @@
 //! `thalweg-VERSION-TARGET-container/`: the folder that a container is built from, `podman build FOLDER`.
 //!
-//! It has the container file, the program, and an empty folder, which the container file copies to where the program
-//! writes: a container from scratch has no command that could make one.
+//! It has the container file, the program, and the folders that the program writes to, empty: a container from scratch
+//! has no command that could make them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,15 +16,21 @@ use super::tree::PROGRAM;
 /// The container file in the repository.
 pub(super) const FILE: &str = "packaging/container/Containerfile";
 
+/// Folders of the container that the program writes to.
+const WRITTEN: [&str; 2] = ["tmp", "var/lib/thalweg"];
+
 pub(super) fn write(release: &Release, program: &Program, out: &Path) -> Result<PathBuf> {
     let folder = out.join(format!("thalweg-{}-{}-container", release.version, program.target.triple()));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     let failed = || format!("write {}", folder.display());
-    fs::create_dir_all(folder.join("empty")).with_context(failed)?;
-    // Only the node's user may look into its data.
-    fs::set_permissions(folder.join("empty"), PermissionsExt::from_mode(0o700)).with_context(failed)?;
+    for written in WRITTEN {
+        let path = folder.join("root").join(written);
+        fs::create_dir_all(&path).with_context(failed)?;
+        // Only the node's user may look into its data.
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).with_context(failed)?;
+    }
     fs::write(folder.join("Containerfile"), release.read(FILE)?).with_context(failed)?;
     let path = folder.join("thalweg");
     fs::write(&path, &program.bytes).with_context(failed)?;
@@ -57,8 +63,9 @@ mod tests {
             assert!(folder.join(source).exists(), "{line}");
             copied += 1;
         }
-        assert_eq!(copied, 3);
-        assert_eq!(fs::metadata(folder.join("thalweg")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(copied, 2);
+        let mode = |path: &str| fs::metadata(folder.join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("thalweg"), mode("root/var/lib/thalweg"), mode("root/tmp")), (0o755, 0o700, 0o700));
     }
 
     #[test]
@@ -69,6 +76,7 @@ mod tests {
         assert_eq!(value("FROM"), "scratch");
         // A root without `passwd` knows users by number alone.
         assert!(value("USER").split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)), "{text}");
+        assert!(WRITTEN.contains(&value("VOLUME").trim_start_matches('/')), "{text}");
         assert!(value("CMD").contains(&format!("\"--data-dir\", \"{}\"", value("VOLUME"))), "{text}");
     }
 }
