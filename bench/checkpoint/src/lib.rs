@@ -1,4 +1,4 @@
-//! Checkpoints as S4 measured them (S4 thesis, 2012, chapter 4): of all operations 90 % write a value of 1 KiB and 10 % read
+//! Checkpoints as S4 measured them (Vallés, 2012, chapter 4): of all operations 90 % write a value of 1 KiB and 10 % read
 //! one by its key, over keys that are there already.
 //!
 //! * [`Workload`]: which key comes next and what its value is, functions of a seed.

@@ -6,7 +6,7 @@
 //!
 //! One cycle may be on its way to the disk while the next gathers its parts. No marker is numbered while two are open, or
 //! while a part is missing: the present cycle grows then, and a warning says so when it has waited for long. Nothing is
-//! thrown away (S4 drops the oldest state from its queue; thesis on its back ends, 2012, section 3.2).
+//! thrown away (S4 drops the oldest state from its queue; Vallés, 2012, section 3.2).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Back ends of keyed state under S4's workload (S4 thesis, 2012, chapter 4), beside RocksDB and fjall: operations a second,
+//! Back ends of keyed state under S4's workload (Vallés, 2012, chapter 4), beside RocksDB and fjall: operations a second,
 //! space under overwrites, and how long the index takes to be there again.
 //!
 //! Stores are driven by `bench/checkpoint` and `bench/peers/stores`, one configuration per run, with the same

@@ -28,7 +28,7 @@ pub(super) fn table(options: &Options, stores: &Stores, report: &mut Report) -> 
     report.heading("The index after a start");
     let keys = if options.quick { KEYS / 100 } else { KEYS };
     report.say(&format!(
-        "Opening the `indexed` back end with {} keys in a new process, from the page cache; S4 took just under 250 ms for a million entries of some 70 bytes (S4 thesis, 2012, figure 4.2), and the target is 100 ms.",
+        "Opening the `indexed` back end with {} keys in a new process, from the page cache; S4 took just under 250 ms for a million entries of some 70 bytes (Vallés, 2012, figure 4.2), and the target is 100 ms.",
         count(keys as f64)
     ));
     let mut table = Table::new(["entries", "open, median", "longest", "index", "bytes a key", "on disk"]);

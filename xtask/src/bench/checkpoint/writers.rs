@@ -1,4 +1,4 @@
-//! S4's way of measuring (S4 thesis, 2012, section 4.1): writers are added until a store gives no more.
+//! S4's way of measuring (Vallés, 2012, section 4.1): writers are added until a store gives no more.
 
 use anyhow::{Context, Result};
 
@@ -30,7 +30,7 @@ struct Turn {
 
 pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) -> Result<()> {
     report.heading("Writers beside each other");
-    report.say("S4's storage queue is emptied by several threads, and its benchmark adds client threads until a store gives no more (S4 thesis, 2012, sections 3.4 and 4.1). The same workload here, all writes synced before their writer goes on.");
+    report.say("S4's storage queue is emptied by several threads, and its benchmark adds client threads until a store gives no more (Vallés, 2012, sections 3.4 and 4.1). The same workload here, all writes synced before their writer goes on.");
     report.say("Each for itself: a thread with a store of its own and its share of the keys for each writer, so that the file system may sync for several at once. Gathered: one store, which syncs at once what all writers wait for; that they are woken and called is not in it.");
     let named = |name: &str| STORES.iter().find(|store| store.name == name).context("a store of ours");
     let (files, indexed) = (named("files")?, named("indexed")?);
