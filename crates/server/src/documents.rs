@@ -77,3 +77,11 @@ fn every_metric_is_documented() {
     let documented: BTreeSet<String> = column(METRICS, "family").into_iter().collect();
     assert_eq!(documented, written);
 }
+
+#[test]
+fn every_status_of_an_error_has_a_series_of_its_own() {
+    for code in Code::ALL {
+        let status = code.status().as_u16();
+        assert!(crate::metrics::STATUSES.contains(&status), "{} is counted as other", status);
+    }
+}

@@ -12,9 +12,9 @@ use super::text::Text;
 use crate::route::ROUTES;
 
 /// Statuses that we answer with; 499 is a client that went away. The last stands for all others.
-const STATUSES: [u16; 22] = [
-    200, 201, 202, 204, 400, 403, 404, 405, 408, 409, 413, 414, 415, 429, 431, 499, 500, 501, 502, 503, 504,
-    0,
+pub(crate) const STATUSES: [u16; 24] = [
+    200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 413, 414, 415, 429, 431, 499, 500, 501, 502, 503,
+    504, 507, 0,
 ];
 
 const CLIENT_GONE: u16 = 499;

@@ -13,6 +13,8 @@ mod text;
 use crate::Sql;
 use crate::snapshot::JobSnapshot;
 
+#[cfg(test)]
+pub(crate) use http::STATUSES;
 pub(crate) use http::Telemetry;
 
 use text::Text;
