@@ -10,7 +10,7 @@
 //! * [`continuing`]: which queries go on with it, and which begin empty.
 //! * [`metrics`]: how queries are spread over keyed stages.
 //! * [`inspect`]: what jobs keep on disk, looked into and checked.
-//! * [`reference`]: all of it in Markdown, for `docs/jobs.md` and `thalweg help`.
+//! * [`mod@reference`]: all of it in Markdown, for `docs/jobs.md` and `thalweg help`.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 
 pub mod backends;

@@ -1,7 +1,7 @@
 //! The reference of job files as Markdown, made from the tables that the checks use.
 //!
 //! A chapter is a Markdown file in `chapters/`, in which a line `{{…}}` is replaced by a table of keys or by the entries of
-//! all plug-ins of one kind ([`Chapter::text`]). An entry is one plug-in: its `doc`, its `page` and its keys. `docs/jobs.md`
+//! all plug-ins of one kind (`Chapter::text`). An entry is one plug-in: its `doc`, its `page` and its keys. `docs/jobs.md`
 //! is all chapters with the entries of this build; a test compares the two, and another one runs every example.
 
 mod entry;

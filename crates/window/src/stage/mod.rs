@@ -185,7 +185,7 @@ enum StreamId {
 impl Stage {
     /// A stage over an empty store.
     ///
-    /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_query`].
+    /// `schema` is the input's; queries are bound to it by [`Stage::plan`] and added by [`Stage::add_queries`].
     pub fn new(schema: &Schema, options: StageOptions, store: ChunkStore) -> Self {
         let layout = vec![("time".to_owned(), arrow_schema::DataType::Int64)];
         let reservoir = Reservoir::new(Layout::new(&layout), store, options.chunk_rows, options.retention);
