@@ -1,23 +1,21 @@
 //! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark,
 //! `cargo xtask crash` for kills and power cuts, `cargo xtask faults` for disks that fail, `cargo xtask hostile`
 //! for a node under attack.
+//!
+//! Only the list of suites is here. `testing/crash`, `testing/hostile` and `bench/runner` have what they run, and
+//! `testing/harness` has what these share.
 
 #![deny(unsafe_code)]
 
-mod bench;
-mod crash;
-mod faults;
 mod fixture;
-mod hostile;
-mod http;
-mod project;
-mod random;
-mod serving;
 mod test;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use thalweg_bench as bench;
+use thalweg_crash::{self as crash, faults};
+use thalweg_hostile as hostile;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about, disable_help_subcommand = true)]
@@ -31,8 +29,7 @@ enum Command {
     /// Run the suites; the last line printed is `N passed, N failed, N skipped`
     Test(test::Options),
     /// Run a benchmark and write its results to docs/benchmarks/results
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(bench::Options),
     /// Kill the program again and again, and recount what came out
     Crash(crash::Options),
     /// Run the program into full, broken and forbidden disks
@@ -46,7 +43,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench(options) => bench::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Faults(options) => faults::run(&options),
         Command::Fixture(options) => fixture::run(&options),

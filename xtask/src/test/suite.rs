@@ -3,14 +3,12 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-
-use super::service::{self, REAL_SERVICE};
-use super::{Tally, libtest};
-use crate::bench::{checkpoint, freshness, joins, journal, latency, memory, relay, sflow, topn, windows};
-use crate::crash;
-use crate::faults;
-use crate::hostile;
-use crate::project::{self, Profile};
+use thalweg_bench as bench;
+use thalweg_crash::{self as crash, faults};
+use thalweg_harness::project::{self, Profile};
+use thalweg_harness::service::{self, REAL_SERVICE};
+use thalweg_harness::{Tally, libtest};
+use thalweg_hostile as hostile;
 
 /// One suite of `cargo xtask test`.
 pub(super) struct Suite {
@@ -34,7 +32,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
     Suite { name: "real-data", required: false, run: real_data },
     Suite { name: "fuzz", required: true, run: fuzz },
-    Suite { name: "bench-smoke", required: true, run: bench_smoke },
+    Suite { name: "bench-smoke", required: true, run: bench::suite },
     Suite { name: "crash", required: true, run: crash::suite },
     Suite { name: "faults", required: true, run: faults::suite },
     Suite { name: "hostile", required: true, run: hostile::suite },
@@ -97,32 +95,6 @@ fn fuzz() -> Result<Tally> {
         if status.success() { tally.passed += 1 } else { tally.fail(format!("fuzz target {name}: {status}")) }
     }
     ensure!(tally != Tally::default(), "there are no fuzz targets");
-    Ok(tally)
-}
-
-type Smoke = fn(&mut Tally) -> Result<()>;
-
-const BENCHES: [(&str, Smoke); 10] = [
-    ("windows", windows::smoke),
-    ("latency", latency::smoke),
-    ("relay", relay::smoke),
-    ("journal", journal::smoke),
-    ("checkpoint", checkpoint::smoke),
-    ("sflow", sflow::smoke),
-    ("joins", joins::smoke),
-    ("topn", topn::smoke),
-    ("freshness", freshness::smoke),
-    ("memory", memory::smoke),
-];
-
-/// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.
-fn bench_smoke() -> Result<Tally> {
-    let mut tally = Tally::default();
-    for (name, smoke) in BENCHES {
-        if let Err(error) = smoke(&mut tally) {
-            tally.fail(format!("{name}: {error:#}"));
-        }
-    }
     Ok(tally)
 }
 
