@@ -5,6 +5,7 @@
 //!
 //! The very last line is `N passed, N failed, N skipped`; the exit code is 0 only if nothing failed.
 
+mod benches;
 #[cfg(test)]
 mod promises;
 mod suite;

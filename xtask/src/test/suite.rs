@@ -10,6 +10,8 @@ use thalweg_harness::service::{self, REAL_SERVICE};
 use thalweg_harness::{Tally, libtest};
 use thalweg_hostile as hostile;
 
+use super::benches;
+
 /// One suite of `cargo xtask test`.
 pub(super) struct Suite {
     pub(super) name: &'static str,
@@ -25,13 +27,14 @@ const REAL_DATA: &str = "real_data";
 /// Some of them need this program, which Debian has in a package of the same name, and carry its name too.
 const TSHARK: &str = "tshark";
 
-pub(super) const NAMES: [&str; 8] =
-    ["workspace", "real-data", "fuzz", "bench-smoke", "crash", "faults", "hostile", "services"];
+pub(super) const NAMES: [&str; 9] =
+    ["workspace", "real-data", "fuzz", "benches", "bench-smoke", "crash", "faults", "hostile", "services"];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
     Suite { name: "real-data", required: false, run: real_data },
     Suite { name: "fuzz", required: true, run: fuzz },
+    Suite { name: "benches", required: true, run: benches::run },
     Suite { name: "bench-smoke", required: true, run: bench::suite },
     Suite { name: "crash", required: true, run: crash::suite },
     Suite { name: "faults", required: true, run: faults::suite },

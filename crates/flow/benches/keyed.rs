@@ -1,19 +1,19 @@
 //! How many records per second go through two keyed stages of four tasks each, merged in order after each:
 //! the shape of a job with two keys, without its work.
 //!
-//! CPU time is the figure to compare on a machine that others use, too.
+//! `cargo bench -p thalweg-flow --bench keyed`
 //!
-//! `cargo run --release -p thalweg-flow --example keyed_speed -- [RECORDS] [RUNS]`
-
-#[path = "support/cpu.rs"]
-mod cpu;
+//! One item is a record; the argument is the number of workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
+use arrow_array::cast::AsArray as _;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_buffer::ScalarBuffer;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use expect_test::expect;
 use thalweg_flow::{
     Decoded, Decoder, Graph, Input, InputId, JobOptions, JobState, NodeId, Operator, OperatorNode, Output,
     Partitioning, Payload, Poll, RawBlock, Runtime, Schedule, Source, SourceNode, SystemClock,
@@ -102,8 +102,9 @@ impl Operator for Pass {
 #[derive(Default)]
 struct Total {
     records: AtomicU64,
-    batches: AtomicU64,
     out_of_order: AtomicU64,
+    /// Of all names, in order.
+    digest: AtomicU64,
 }
 
 struct Count {
@@ -113,14 +114,17 @@ struct Count {
 
 impl Operator for Count {
     fn process(&mut self, _input: InputId, batch: Batch, _out: &mut Output<'_>) -> Result<(), Error> {
+        let names = batch.records().column(1).as_string_view();
+        let mut digest = self.total.digest.load(Ordering::Relaxed);
         for row in batch.row_numbers() {
+            digest = digest.rotate_left(1) ^ names.views()[row as usize] as u64;
             if batch.times()[row as usize] != self.next {
                 self.total.out_of_order.fetch_add(1, Ordering::Relaxed);
             }
             self.next += 1;
         }
         self.total.records.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.total.batches.fetch_add(1, Ordering::Relaxed);
+        self.total.digest.store(digest, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -168,38 +172,41 @@ fn graph(records: u64, total: &Arc<Total>) -> Graph {
     }
 }
 
-fn main() -> Result<(), Error> {
-    let mut numbers = std::env::args().skip(1).filter_map(|text| text.parse::<u64>().ok());
-    let records = numbers.next().unwrap_or(10_000_000);
-    let runs = numbers.next().unwrap_or(3);
+/// Sends records through the job on so many workers.
+fn run(records: u64, workers: usize) -> Arc<Total> {
+    let total = Arc::new(Total::default());
+    let runtime = Runtime::new(workers, Arc::new(SystemClock));
+    let job =
+        runtime.start(graph(records, &total), JobOptions::default()).expect("a graph without a mistake");
+    assert_eq!(job.wait(), JobState::Done);
+    assert_eq!(total.records.load(Ordering::Relaxed), records);
+    assert_eq!(total.out_of_order.load(Ordering::Relaxed), 0);
+    total
+}
+
+#[divan::bench(args = [1, 2], sample_count = 5, sample_size = 1)]
+fn keyed(bencher: Bencher<'_, '_>, workers: usize) {
+    let is_measured = std::env::args().any(|argument| argument == "--bench");
+    let records: u64 = if is_measured { 10_000_000 } else { 100_000 };
+    bencher.counter(ItemsCount::new(records as usize)).bench(|| run(records, workers));
+}
+
+/// The sink sees the same names in the same order on any number of workers.
+fn check() {
+    let mut table = String::new();
     for workers in [1, 2] {
-        for _ in 0..runs {
-            let total = Arc::new(Total::default());
-            let runtime = Runtime::new(workers, Arc::new(SystemClock));
-            let (start, cpu_before) = (Instant::now(), cpu::used());
-            let job = runtime.start(graph(records, &total), JobOptions::default())?;
-            let state = job.wait();
-            let seconds = start.elapsed().as_secs_f64();
-            let cpu = (cpu::used() - cpu_before).as_nanos() as f64 / records as f64;
-            if state != JobState::Done {
-                return Err(Error::internal(format!("the job ended as {state:?}")));
-            }
-            let stats = job.stats();
-            let busy = |tasks: &[thalweg_flow::TaskStats]| {
-                tasks.iter().map(|task| task.busy_nanos).sum::<u64>() as f64 / records as f64
-            };
-            println!(
-                "workers={workers} records={} out_of_order={} seconds={seconds:.3} rate={:.2}M/s cpu={cpu:.0}ns/record rows/batch={:.0} calls: make {:.0} card {:.0} merchant {:.0} count {:.0}",
-                total.records.load(Ordering::Relaxed),
-                total.out_of_order.load(Ordering::Relaxed),
-                records as f64 / seconds / 1e6,
-                records as f64 / total.batches.load(Ordering::Relaxed) as f64,
-                busy(&stats.sources[0].tasks),
-                busy(&stats.operators[0].tasks),
-                busy(&stats.operators[1].tasks),
-                busy(&stats.operators[2].tasks),
-            );
-        }
+        let total = run(100_000, workers);
+        let (records, digest) = (total.records.load(Ordering::Relaxed), total.digest.load(Ordering::Relaxed));
+        table += &format!("{workers} workers: {records} records, digest {digest:016x}\n");
     }
-    Ok(())
+    expect![[r#"
+        1 workers: 100000 records, digest 663af0e533ec312a
+        2 workers: 100000 records, digest 663af0e533ec312a
+    "#]]
+    .assert_eq(&table);
+}
+
+fn main() {
+    check();
+    divan::main();
 }
