@@ -12,9 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::http::Connection;
-use crate::project::{self, Profile};
-use crate::serving::{self, Serving};
+use thalweg_harness::http::Connection;
+use thalweg_harness::project::{self, Profile};
+use thalweg_harness::serving::{self, Serving};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

@@ -1,24 +1,22 @@
 //! What a developer runs: `cargo xtask test` for every suite, `cargo xtask bench NAME` for a benchmark,
 //! `cargo xtask crash` for kills and power cuts, `cargo xtask faults` for disks that fail, `cargo xtask hostile`
 //! for a node under attack; `cargo xtask dist` for the files of a release.
+//!
+//! Only the list of suites and the packages are here. `testing/crash`, `testing/hostile` and `bench/runner` have what
+//! they run, and `testing/harness` has what these share.
 
 #![deny(unsafe_code)]
 
-mod bench;
-mod crash;
 mod dist;
-mod faults;
 mod fixture;
-mod hostile;
-mod http;
-mod project;
-mod random;
-mod serving;
 mod test;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use thalweg_bench as bench;
+use thalweg_crash::{self as crash, faults};
+use thalweg_hostile as hostile;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about, disable_help_subcommand = true)]
@@ -32,8 +30,7 @@ enum Command {
     /// Run the suites; the last line printed is `N passed, N failed, N skipped`
     Test(test::Options),
     /// Run a benchmark and write its results to docs/benchmarks/results
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(bench::Options),
     /// Kill the program again and again, and recount what came out
     Crash(crash::Options),
     /// Make the files of a release: archive, Debian package, wheel and container, of a static program
@@ -49,7 +46,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench(options) => bench::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Faults(options) => faults::run(&options),

@@ -111,7 +111,7 @@ mod tests {
     /// What systemd itself says of the unit, where it is there.
     #[test]
     fn systemd_takes_the_service() {
-        if !crate::project::has("systemd-analyze") {
+        if !thalweg_harness::project::has("systemd-analyze") {
             return;
         }
         let release = Release::of_this_commit().unwrap();

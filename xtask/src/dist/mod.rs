@@ -27,7 +27,7 @@ use anyhow::{Context, Result, ensure};
 use self::program::Program;
 use self::target::Target;
 use self::tools::{Features, Tools};
-use crate::project;
+use thalweg_harness::project;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::project;
+use thalweg_harness::project;
 
 /// 1980-01-01: no zip archive can say an earlier time.
 const EARLIEST: u64 = 315_532_800;

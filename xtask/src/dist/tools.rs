@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::target::Target;
-use crate::project;
+use thalweg_harness::project;
 
 /// Versions that a release is built with.
 const PINNED: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.15.2"];

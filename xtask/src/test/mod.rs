@@ -5,10 +5,9 @@
 //!
 //! The very last line is `N passed, N failed, N skipped`; the exit code is 0 only if nothing failed.
 
-mod libtest;
+mod benches;
 #[cfg(test)]
 mod promises;
-pub(crate) mod service;
 mod suite;
 
 use std::process::ExitCode;
@@ -16,55 +15,13 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::project;
+use thalweg_harness::{Tally, project};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Run only these suites, in the usual order
     #[arg(long, value_name = "SUITE", value_parser = suite::NAMES)]
     only: Vec<String>,
-}
-
-/// What a suite came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
-    pub(crate) skipped: u64,
-    /// What failed or was skipped, by name.
-    pub(crate) notes: Vec<String>,
-}
-
-impl Tally {
-    pub(crate) fn fail(&mut self, what: impl Into<String>) {
-        self.failed += 1;
-        self.notes.push(format!("failed: {}", what.into()));
-    }
-
-    pub(crate) fn skip(&mut self, what: impl Into<String>) {
-        self.skipped += 1;
-        self.notes.push(format!("skipped: {}", what.into()));
-    }
-
-    /// Counts one check, and says what was wrong where it failed.
-    pub(crate) fn check(&mut self, name: &str, outcome: Result<()>) {
-        match outcome {
-            Ok(()) => {
-                println!("{name} ... ok");
-                self.passed += 1;
-            }
-            Err(error) => {
-                println!("{name} ... FAILED");
-                self.fail(format!("{name}: {error:#}"));
-            }
-        }
-    }
-
-    fn add(&mut self, other: &Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
 }
 
 /// The line that ends a run.

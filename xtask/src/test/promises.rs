@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{crash, faults, project};
+use thalweg_crash::{self as crash, faults};
+use thalweg_harness::project;
 
 /// Text in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {

@@ -3,14 +3,14 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use thalweg_bench as bench;
+use thalweg_crash::{self as crash, faults};
+use thalweg_harness::project::{self, Profile};
+use thalweg_harness::service::{self, REAL_SERVICE};
+use thalweg_harness::{Tally, libtest};
+use thalweg_hostile as hostile;
 
-use super::service::{self, REAL_SERVICE};
-use super::{Tally, libtest};
-use crate::bench::{checkpoint, freshness, joins, journal, latency, memory, relay, sflow, topn, windows};
-use crate::crash;
-use crate::faults;
-use crate::hostile;
-use crate::project::{self, Profile};
+use super::benches;
 
 /// One suite of `cargo xtask test`.
 pub(super) struct Suite {
@@ -27,15 +27,26 @@ const REAL_DATA: &str = "real_data";
 /// Some of them need this program, which Debian has in a package of the same name, and carry its name too.
 const TSHARK: &str = "tshark";
 
-pub(super) const NAMES: [&str; 9] =
-    ["workspace", "small", "real-data", "fuzz", "bench-smoke", "crash", "faults", "hostile", "services"];
+pub(super) const NAMES: [&str; 10] = [
+    "workspace",
+    "small",
+    "real-data",
+    "fuzz",
+    "benches",
+    "bench-smoke",
+    "crash",
+    "faults",
+    "hostile",
+    "services",
+];
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "workspace", required: true, run: workspace },
     Suite { name: "small", required: true, run: small },
     Suite { name: "real-data", required: false, run: real_data },
     Suite { name: "fuzz", required: true, run: fuzz },
-    Suite { name: "bench-smoke", required: true, run: bench_smoke },
+    Suite { name: "benches", required: true, run: benches::run },
+    Suite { name: "bench-smoke", required: true, run: bench::suite },
     Suite { name: "crash", required: true, run: crash::suite },
     Suite { name: "faults", required: true, run: faults::suite },
     Suite { name: "hostile", required: true, run: hostile::suite },
@@ -105,32 +116,6 @@ fn fuzz() -> Result<Tally> {
         if status.success() { tally.passed += 1 } else { tally.fail(format!("fuzz target {name}: {status}")) }
     }
     ensure!(tally != Tally::default(), "there are no fuzz targets");
-    Ok(tally)
-}
-
-type Smoke = fn(&mut Tally) -> Result<()>;
-
-const BENCHES: [(&str, Smoke); 10] = [
-    ("windows", windows::smoke),
-    ("latency", latency::smoke),
-    ("relay", relay::smoke),
-    ("journal", journal::smoke),
-    ("checkpoint", checkpoint::smoke),
-    ("sflow", sflow::smoke),
-    ("joins", joins::smoke),
-    ("topn", topn::smoke),
-    ("freshness", freshness::smoke),
-    ("memory", memory::smoke),
-];
-
-/// Each benchmark in tiny, with its answers checked: it cannot rot, and its meaning cannot drift.
-fn bench_smoke() -> Result<Tally> {
-    let mut tally = Tally::default();
-    for (name, smoke) in BENCHES {
-        if let Err(error) = smoke(&mut tally) {
-            tally.fail(format!("{name}: {error:#}"));
-        }
-    }
     Ok(tally)
 }
 

@@ -1,0 +1,81 @@
+//! What the standard library does not hand out: signals to groups of processes, children that end with their parent,
+//! and the power cut of ext4.
+
+#![expect(unsafe_code, reason = "signals to process groups, prctl and ioctl are plain system calls")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+
+/// `_IOR('X', 125, u32)`.
+const EXT4_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
+
+/// How a file system is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// What its journal holds is written first: changes of names and lengths survive, bytes that were not synced do not.
+    FlushLog = 1,
+    /// Nothing is written any more.
+    Now = 2,
+}
+
+/// A group of its own for the command, which ends when we do, however we end.
+pub fn tie(command: &mut Command) {
+    command.process_group(0);
+    // SAFETY: between fork and exec only one system call is made, with plain numbers; nothing is allocated.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+}
+
+/// Kills the child and everything in its group, at once.
+pub fn kill(child: &Child) {
+    signal(child, libc::SIGKILL);
+}
+
+/// Asks the child and everything in its group to end.
+pub fn terminate(child: &Child) {
+    signal(child, libc::SIGTERM);
+}
+
+/// Interrupts the child and everything in its group.
+pub fn interrupt(child: &Child) {
+    signal(child, libc::SIGINT);
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    if let Ok(group) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: the child has not been waited for, so its number, which its group has too, is still its own.
+        unsafe { libc::kill(-group, signal) };
+    }
+}
+
+/// Syncs the whole file system that `folder` is on.
+///
+/// # Errors
+/// What the kernel says.
+pub fn sync(folder: &File) -> io::Result<()> {
+    // SAFETY: a plain system call on an open file.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Cuts the power of the file system that `folder` is on: from now on nothing reaches it.
+///
+/// # Errors
+/// What the kernel says, which needs root.
+pub fn shut_down(folder: &File, how: Shutdown) -> io::Result<()> {
+    let flags = how as u32;
+    // SAFETY: this ioctl reads four bytes from the pointer, which is to a live number.
+    match unsafe { libc::ioctl(folder.as_raw_fd(), EXT4_IOC_SHUTDOWN, &raw const flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
