@@ -1,9 +1,9 @@
 //! Small tables by one or several exact keys, in memory: which member of an exchange a MAC address on a VLAN is.
 //!
-//! The table is a CSV file with a header, plain or packed with gzip. An empty cell in a key column but the first stands for any value, and a row that says
-//! a value goes before one that leaves it open. Keys of type `string` that are MAC addresses are the same in every spelling
-//! (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`) but for the one without separators; so are addresses of keys
-//! of type `ip`.
+//! The table is a CSV file with a header, plain or packed with gzip. An empty cell in a key column but the first
+//! matches any value, and a row that says a value goes before one that leaves it open. Keys of type `string` that are
+//! MAC addresses are the same in every spelling (`aa:bb:cc:00:11:22`, `AA-BB-CC-00-11-22`, `aabb.cc00.1122`) but for
+//! the one without separators; so are addresses of keys of type `ip`.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -206,7 +206,7 @@ fn part_of_text<'a>(text: &'a str, key: &Key) -> Result<Cow<'a, [u8]>, Error> {
     })
 }
 
-/// A text, or the bytes of a MAC address behind a byte that no text begins with.
+/// A text, or the bytes of a MAC address after a byte that no text begins with.
 fn part_of_string(text: &str) -> Cow<'_, [u8]> {
     match mac(text) {
         Some([a, b, c, d, e, f]) => Cow::Owned(vec![0xff, a, b, c, d, e, f]),

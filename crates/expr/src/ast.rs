@@ -10,7 +10,7 @@ use thalweg_types::{DataType, format_timestamp};
 
 use crate::function::{Function, Part};
 
-/// A parsed expression with the bytes of the text that it stands on.
+/// A parsed expression with the bytes of the text that it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Expr {
     pub(crate) node: Node,
@@ -194,7 +194,7 @@ impl Expr {
         Self::new(Node::Tuple(values), span)
     }
 
-    /// Bytes of the parsed text that this expression stands on.
+    /// Bytes of the parsed text that this expression was parsed from.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }

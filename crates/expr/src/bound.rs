@@ -185,7 +185,7 @@ impl Bound {
     }
 
     /// As [`Bound::values`]; a row at which the evaluation fails or panics is null and a misfit, and the first such
-    /// failure is told.
+    /// failure is reported.
     pub fn values_or_nulls(&self, records: &RecordBatch) -> Values {
         evaluate_all(&self.root, records, Failures::AreNull).unwrap_or_else(|error| Values {
             array: new_null_array(&self.root.data_type.to_arrow(), records.num_rows()),

@@ -55,7 +55,7 @@ impl SqlError {
         out
     }
 
-    /// The message, with what was expected behind it.
+    /// The message, with what was expected after it.
     pub(crate) fn with_expected(&self) -> String {
         match &self.expected {
             Some(expected) => format!("{}: expected {expected}", self.message),

@@ -48,7 +48,7 @@ impl Expr {
         }
     }
 
-    /// As [`Expr::read`], of an expression that is all of `tokens`, which stand in `text`; `end` is where more was
+    /// As [`Expr::read`], of an expression that is all of `tokens`, which are in `text`; `end` is where more was
     /// expected.
     ///
     /// # Errors
@@ -599,7 +599,7 @@ impl<'a, 'm> Converter<'a, 'm> {
         Expr::new(Node::Call(function, args), span)
     }
 
-    /// Where the first name or literal of an expression that has no meaning stands.
+    /// Where the first name or literal of an expression that has no meaning is.
     fn leaf(&self, expr: &ast::Expr) -> Range<usize> {
         let mut rest = expr;
         loop {

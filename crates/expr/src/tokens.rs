@@ -29,7 +29,7 @@ const MAX_PATH: usize = 8;
 /// Deepest nesting of an expression.
 pub const MAX_DEPTH: usize = 64;
 
-/// One token and the bytes that it stands on.
+/// One token and the bytes that it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Spanned {
     pub token: Token,
@@ -164,7 +164,7 @@ pub fn tokenize(text: &str) -> Result<Vec<Spanned>, SqlError> {
     Ok(kept)
 }
 
-/// Whether a regular expression stands beside a token: an operator that matches one, or the name of such a function.
+/// Whether a regular expression is next to a token: an operator that matches one, or the name of such a function.
 fn may_be_regexp(token: &Token) -> bool {
     match token {
         Token::Tilde
@@ -253,7 +253,7 @@ pub(crate) fn for_parser(tokens: &[Spanned]) -> Result<Vec<TokenWithSpan>, SqlEr
     Ok(out)
 }
 
-/// Points stand between names, at most [`MAX_PATH`] of them: the stock parser tries every way to read a longer path.
+/// Points are between names, at most [`MAX_PATH`] of them: the stock parser tries every way to read a longer path.
 fn check_paths(tokens: &[Spanned]) -> Result<(), SqlError> {
     let is_word = |token: Option<&Spanned>| token.is_some_and(|token| matches!(token.token, Token::Word(_)));
     let mut points = 0;
@@ -389,7 +389,7 @@ impl<'a> Lines<'a> {
         start..self.offset(span.end).max(start)
     }
 
-    /// Where `word` starts if it stands right before `at` but for blanks and open parentheses; else `at`.
+    /// Where `word` starts if it is right before `at` but for blanks and open parentheses; else `at`.
     pub(crate) fn before(&self, at: usize, word: &str) -> usize {
         let before = self.text[..at].trim_end_matches(|c: char| c == '(' || c.is_whitespace());
         match before.get(before.len().saturating_sub(word.len())..) {

@@ -127,7 +127,7 @@ impl Layout {
                 let from = node(input.from);
                 if from >= source_count + index {
                     return Err(Error::user(format!(
-                        "operator {:?} reads a node that does not stand before it",
+                        "operator {:?} reads a node that does not come before it",
                         operator.name
                     )));
                 }

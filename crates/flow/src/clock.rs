@@ -28,7 +28,7 @@ pub trait Clock: Send + Sync {
     fn read(&self) -> Reading;
 
     /// Whether time moves only by hand; then `waker` is called each time that it does, and a job's ticks and
-    /// timed cycles follow it alone. A clock that goes by itself ignores the waker.
+    /// timed cycles follow it alone. A clock that advances by itself ignores the waker.
     fn by_hand(&self, waker: Waker) -> bool {
         let _ = waker;
         false
@@ -74,13 +74,13 @@ impl Clock for SystemClock {
     }
 }
 
-/// Time that this thread has spent on a processor: it stands still while the thread waits.
+/// Time that this thread has spent on a processor: it stops while the thread waits.
 pub(crate) fn processor_time() -> Duration {
     // Only a time below zero is no duration, and there is none.
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
-/// A clock for tests: it stands still until it is moved, and its wall can be moved alone.
+/// A clock for tests: it does not advance by itself, tests move it, and its wall can be moved alone.
 pub struct ManualClock {
     now: Mutex<Reading>,
     /// Sequencers that follow this clock; short sections, no other lock is taken inside.

@@ -1,8 +1,8 @@
 //! How a job outlives its process: the order is written down, cycles are committed, and after a crash the order is
 //! followed again from the last commit on.
 //!
-//! Here are the seams; who writes logs and commit records stands above (the node). What the runtime does itself:
-//! * tasks whose operators *publish* ([`crate::OperatorNode::publishes`]) are given nothing that stands behind
+//! Here are the seams; the node, above this crate, writes logs and commit records. What the runtime does itself:
+//! * tasks whose operators *publish* ([`crate::OperatorNode::publishes`]) are given nothing that comes after
 //!   [`DurableOrder`], so nothing leaves the job whose order could come out otherwise after a crash;
 //! * the sequencer first follows [`Resume::entries`], then goes on by itself;
 //! * at a marker operators hand [`CyclePart`]s over; where they become durable, no worker waits.
@@ -70,7 +70,7 @@ impl std::fmt::Debug for DurableOrder {
     }
 }
 
-/// Where a source stands: what it gives next, and whatever it needs to find that place again.
+/// The position of a source: what it gives next, and whatever it needs to find that place again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePosition {
     /// Offset of the next record.
@@ -83,7 +83,7 @@ pub struct SourcePosition {
 #[derive(Clone, Debug)]
 pub struct CycleStart {
     pub cycle: u64,
-    /// The number behind the marker: where the order goes on.
+    /// The number after the marker: where the order goes on.
     pub next: Seq,
     /// The job's clock.
     pub now: Micros,
@@ -143,13 +143,13 @@ impl CyclePart for Vec<u8> {
 
 /// Where a job goes on after its last commit.
 pub struct Resume {
-    /// The first number behind the commit.
+    /// The first number after the commit.
     pub next: Seq,
     /// The cycle that was committed.
     pub cycle: u64,
     /// The job's clock then.
     pub now: Micros,
-    /// What the order log says behind the commit, to be followed before anything new.
+    /// What the order log says after the commit, to be followed before anything new.
     pub entries: Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>,
     /// Makes a command again of what [`Command::record`] said.
     pub commands: CommandMaker,

@@ -53,7 +53,7 @@ impl Input {
     }
 }
 
-/// When a task runs, beside "when it has input and room for output".
+/// When a task runs, in addition to "when it has input and room for output".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// Only this often …

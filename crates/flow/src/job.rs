@@ -56,7 +56,7 @@ pub struct JobFailure {
     pub error: Option<FailureError>,
 }
 
-/// What an operator's error said beside its message.
+/// What an operator's error said in addition to its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureError {
     pub class: Class,

@@ -11,7 +11,7 @@
 //!
 //! So a wall that is wrong for less than a minute changes nothing. One that stays ahead is believed: a machine that booted
 //! with a wrong clock gets it right when the network says so. A start believes a wall that is ahead at once, as nobody
-//! waits for the job's clock then; behind the order log's last tick no start goes.
+//! waits for the job's clock then; no start goes back before the order log's last tick.
 //!
 //! Only what the sequencer writes into the order log of all this counts: a replay follows the log
 //! ([`JobClock::follow`]) and looks at no clock.
@@ -87,7 +87,7 @@ impl JobClock {
         self.jumps
     }
 
-    /// How far this clock is ahead of the wall, negative where it is behind, and of the steady face.
+    /// How far this clock is ahead of the wall, negative where it is earlier, and of the steady face.
     pub(crate) fn ahead(&self) -> (Micros, Micros) {
         let seen = self.looked.unwrap_or_else(|| self.clock.read());
         (self.now.saturating_sub(seen.wall), self.now.saturating_sub(seen.steady))
@@ -153,8 +153,8 @@ impl Default for PatientClock {
 }
 
 impl PatientClock {
-    /// A clock by which something is deleted: it goes on from where an earlier run was, if the wall is not behind that, and
-    /// believes a wall that is ahead after `patience`, at the start as later on.
+    /// A clock by which something is deleted: it goes on from where an earlier run was, if the wall is not before that,
+    /// and believes a wall that is ahead after `patience`, at the start as later on.
     pub fn going_on_at(at: Option<Micros>, patience: Micros) -> Self {
         Self::over(Arc::new(SystemClock), at, patience)
     }

@@ -5,7 +5,7 @@
 //! record; from there on everything is a function of that order.
 //!
 //! # Order
-//! Every item on every link stands for a range of the order, and the items of a link cover it without a gap:
+//! Every item on every link covers a range of the order, and the items of a link cover it without a gap:
 //! where a task has nothing to say about a range it sends an empty batch. A task with several inputs takes
 //! them in step, so what it sees does not depend on batch sizes, workers or timing.
 //! Ticks, cycle markers, commands and the end of input are numbered like records and reach every task.

@@ -5,7 +5,7 @@
 //! marker, command or the end, and when the task has to stop because one of its rings is full (see `task` for
 //! why). What is made ready to leave but meets a full ring waits in `queue`, and its task is then *stuck*.
 //!
-//! A buffer also leaves at once where a task with several inputs stands still for want of it while another of
+//! A buffer also leaves at once where a task with several inputs stops for want of it while another of
 //! its rings is full (it *hurries* this one, see `task`).
 //!
 //! Where nothing downstream waits for several inputs, an item that would say no more than "nothing here" is
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Gives every task the rows that stand in its list, and empties the lists.
+    /// Gives every task the rows that are in its list, and empties the lists.
     fn put_rows(&mut self, batch: &Batch, at: Moment) {
         let mut lists = std::mem::take(&mut self.rows);
         for (task, rows) in lists.iter_mut().enumerate() {
@@ -176,7 +176,7 @@ impl Link {
         Ok(())
     }
 
-    /// Everything leaves, with `control` as number `end - 1` behind it.
+    /// Everything leaves, with `control` as number `end - 1` after it.
     pub(crate) fn control(
         &mut self,
         end: Seq,
@@ -213,7 +213,7 @@ impl Link {
         self.outlets.iter().for_each(|outlet| outlet.sender.leave_out(from));
     }
 
-    /// A task further down stands still until something comes over this link.
+    /// A task further down stops until something comes over this link.
     pub(crate) fn is_hurried(&self) -> bool {
         self.prompt && self.outlets.iter().any(|outlet| outlet.sender.is_hurried())
     }

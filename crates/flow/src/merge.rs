@@ -46,7 +46,7 @@ fn follow(batches: &[Batch], holds: impl Fn(Seq, Seq) -> bool) -> bool {
         .all(|(first, last)| previous.replace(last).is_none_or(|previous| holds(previous, first)))
 }
 
-/// One batch of the rows of all, in the order in which the batches stand.
+/// One batch of the rows of all, in the order in which the batches are.
 pub(crate) fn append(batches: &[Batch], range: SeqRange) -> Result<Batch, Error> {
     if let [only] = batches {
         return Ok(only.clone().with_range(range));
@@ -61,7 +61,7 @@ pub(crate) fn append(batches: &[Batch], range: SeqRange) -> Result<Batch, Error>
     pick(batches, &picks, range)
 }
 
-/// One batch of the rows of all by order number; equal numbers in the order in which the batches stand.
+/// One batch of the rows of all by order number; equal numbers in the order in which the batches are.
 ///
 /// # Errors
 /// If their schemas differ.
@@ -86,7 +86,7 @@ fn merge_order(batches: &[Batch]) -> Vec<(usize, usize)> {
         .collect();
     while heads.len() > 1 {
         let mut least = 0;
-        // What the least has to stay below (or at, for batches that stand behind it) to go on.
+        // What the least has to stay below (or at, for batches after it) to go on.
         let mut next = Seq::MAX;
         for place in 1..heads.len() {
             if heads[place].0 < heads[least].0 {
@@ -99,7 +99,7 @@ fn merge_order(batches: &[Batch]) -> Vec<(usize, usize)> {
         let (mut seq, index, mut at) = heads[least];
         let batch = &batches[index];
         let mut left = true;
-        // The least row itself, and all behind it that come before every other batch's next row.
+        // The least row itself, and all after it that come before every other batch's next row.
         let first = seq;
         while left && (seq == first || seq < next) {
             picks.push((index, batch.row(at) as usize));

@@ -98,7 +98,7 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// No more input. Called once, last; a sink flushes and syncs here. What it only hands over is waited for behind it
+    /// No more input. Called once, last; a sink flushes and syncs here. What it only hands over is waited for after it
     /// ([`Operator::is_drained`]).
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = out;
@@ -124,9 +124,9 @@ pub trait Operator: Send {
         batch.len()
     }
 
-    /// Whether all that it has handed over has arrived; asked behind [`Operator::finish`], and the task ends once it says
-    /// yes. One that says no wakes its task when that may have changed: so a sink waits for another system at the end
-    /// without holding its worker.
+    /// Whether all that it has handed over has arrived; asked after [`Operator::finish`], and the task ends once it
+    /// says yes. One that says no wakes its task when that may have changed: so a sink waits for another system at the
+    /// end without holding its worker.
     ///
     /// # Errors
     /// Why something will not arrive; the job has failed then.
@@ -249,7 +249,7 @@ impl CacheCounts {
 /// Which record a failure would be about, as far as the operator says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Nothing: the first record of the batch that it was given stands for all of them.
+    /// Nothing: the first record of the batch represents all of them.
     #[default]
     Unsaid,
     Record(Seq),

@@ -32,7 +32,7 @@ pub enum OrderEvent {
     Cycle {
         number: u64,
     },
-    /// What [`crate::Command::record`] said: what has to be done again in a replay, if anything.
+    /// What [`crate::Command::record`] said: what a replay has to repeat, if anything.
     Command {
         record: Option<Bytes>,
     },

@@ -22,7 +22,7 @@ use crate::{Payload, RawBlock};
 /// Bytes of blocks that may be kept: more than are on their way through the rings of a job of usual size.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What a block takes beside its bytes.
+/// What a block takes in addition to its bytes.
 const BLOCK: usize = 256;
 
 /// A record as its source received it.
@@ -35,7 +35,7 @@ pub struct Received {
     pub file: Option<Arc<str>>,
 }
 
-/// Where a record stands in its block.
+/// The place of a record in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedPlace {
     pub start: u32,
@@ -46,7 +46,7 @@ pub struct ReceivedPlace {
 
 /// Finds the records of a source in its blocks.
 pub trait FindReceived: Send + Sync {
-    /// Where each record of a block of bytes stands, in order.
+    /// The place of each record in a block of bytes, in order.
     fn places(&self, block: &RawBlock) -> Vec<ReceivedPlace>;
 
     /// Number of the block's first line in its file, from 1; `None` where lines have no place.

@@ -19,7 +19,7 @@ const LINK_ITEMS: usize = 4096;
 /// Items in one ring. Generous, so that bytes are the bound wherever batches have a size; a slow consumer of
 /// single records meets this bound first, and then gets them in batches.
 const ITEMS: std::ops::RangeInclusive<usize> = 32..=256;
-/// What an item costs beside its records.
+/// Bytes of an item in addition to its records.
 const ITEM_BYTES: usize = 64;
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub(crate) enum Control {
     Tick(Micros),
     Cycle {
         number: u64,
-        /// The input has ended: no record comes behind it.
+        /// The input has ended: no record comes after it.
         is_last: bool,
     },
     Command(Arc<Command>),
@@ -93,7 +93,7 @@ pub(crate) struct Flow {
     ending: AtomicBool,
     /// Records from this number on may be missing. Set before what lacks them is pushed.
     incomplete: AtomicU64,
-    /// The consumer, or one further down, stands still until something comes over this ring. Set by the
+    /// The consumer, or one further down, stops until something comes over this ring. Set by the
     /// consumer before it wakes the producer, cleared by the producer when it sends.
     hurry: AtomicBool,
 }

@@ -188,7 +188,7 @@ impl Feed {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = self.source.progress();
     }
 
-    /// Records from where the source stands on: all that `run` names, or the first of them.
+    /// Records from the position of the source on: all that `run` names, or the first of them.
     fn give_again(&mut self, run: ReplayRun, block_bytes: usize) -> Result<RawBlock, Error> {
         let block = self.source.replay(run, block_bytes)?;
         let count = u64::from(block.count);
@@ -417,7 +417,7 @@ impl Sequencer {
             self.draining = true;
             for (index, feed) in self.feeds.iter_mut().enumerate() {
                 if feed.scouts.is_some() {
-                    // It is left where it stands, as it would be without the others.
+                    // It is left where it is, as it would be without the others.
                     feed.end();
                 } else if feed.state != FeedState::Ended {
                     self.asking = Some(index);
@@ -436,7 +436,7 @@ impl Sequencer {
     }
 
     /// Numbers what only reads, and writes nothing down: no number that follows will ever be durable. Sources are closed, so
-    /// that who waits behind them hears of it.
+    /// that who waits after them hears of it.
     fn serve_reads(&mut self) -> Verdict {
         for feed in self.feeds.iter_mut().filter(|feed| feed.state != FeedState::Ended) {
             feed.source = Box::new(Closed);

@@ -202,12 +202,12 @@ pub trait Source: Send {
         let _ = (block, range);
     }
 
-    /// Where it stands, behind the last of its blocks that has a number: for the commit record.
+    /// Its position, after the last of its blocks that has a number: for the commit record.
     fn position(&self) -> SourcePosition {
         SourcePosition::default()
     }
 
-    /// Goes to where an earlier run stood; called once, before [`Source::start`], if at all.
+    /// Goes to the position of an earlier run; called once, before [`Source::start`], if at all.
     ///
     /// # Errors
     /// If the place is not there any more, such as in a file that has become another.
@@ -216,7 +216,7 @@ pub trait Source: Send {
         Err(Error::internal("this source cannot go back to where it stood"))
     }
 
-    /// In a replay: gives again records that it gave before, from offset `run.first` on, which is where it stands: one
+    /// In a replay: gives again records that it gave before, from offset `run.first` on, which is its position: one
     /// record at least and `run.count` at most, about `max_bytes` of them. May wait for a disk.
     ///
     /// # Errors
@@ -232,9 +232,9 @@ pub trait Source: Send {
         false
     }
 
-    /// Behind a replay, before the first `poll`: the next block of those that [`Source::tells_order`] spoke of and the order
-    /// log does not name; `None` when there is no more of them. It has no number before [`Source::sequenced`]. May wait for
-    /// a disk.
+    /// After a replay, before the first `poll`: the next block of those that [`Source::tells_order`] spoke of and the
+    /// order log does not name; `None` when there is no more of them. It has no number before [`Source::sequenced`].
+    /// May wait for a disk.
     ///
     /// # Errors
     /// As for [`Source::replay`].
@@ -248,7 +248,7 @@ pub trait Source: Send {
     }
 
     /// What looks ahead of it, a reader for each of its partitions that has an end, in the order of their numbers. Asked
-    /// once, behind [`Source::restore`] and a replay: each begins where the source stands.
+    /// once, after [`Source::restore`] and a replay: each begins at the position of the source.
     ///
     /// # Errors
     /// Where nobody can.
@@ -256,8 +256,8 @@ pub trait Source: Send {
         Err(Error::internal("this source cannot be looked ahead in"))
     }
 
-    /// Gives records of a partition from where it stands there, one at least and `count` at most, about `max_bytes` of them. A
-    /// scout has seen that they are there.
+    /// Gives records of a partition from its position there, one at least and `count` at most, about `max_bytes` of
+    /// them. A scout has seen that they are there.
     ///
     /// # Errors
     /// If they are not there any more.
@@ -288,7 +288,7 @@ pub trait Source: Send {
 /// offsets mean nothing.
 pub struct ScoutReader {
     pub partition: PartitionId,
-    /// Opens it, from where the source stood; may be called again.
+    /// Opens it, from the position of the source; may be called again.
     pub open: Box<dyn Fn() -> Result<Box<dyn Source>, Error> + Send>,
 }
 

@@ -34,7 +34,8 @@ pub struct JobStats {
 /// How a job's clock and the machine's agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockStats {
-    /// How far the job's clock was ahead of the machine's at the last tick; negative where it was behind. Microseconds.
+    /// How far the job's clock was ahead of the machine's at the last tick; negative where it was earlier.
+    /// Microseconds.
     pub ahead: Micros,
     /// How often the machine's clock was set by more than a second.
     pub jumps: u64,
@@ -90,7 +91,7 @@ pub struct TaskStats {
     /// From the numbering of records to the end of the call that they were given to. All records of a batch count
     /// as its oldest; rows that an operator held back count from what set them off.
     pub latency: LatencyCounts,
-    /// For how long each cycle marker stopped the task; counted by marker. Not the last one, behind which no record
+    /// For how long each cycle marker stopped the task; counted by marker. Not the last one, after which no record
     /// comes.
     pub markers: LatencyCounts,
     /// Processor time of the same. For the rest the task's thread did not run: it waited for a core, a lock or the disk.

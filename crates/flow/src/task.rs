@@ -3,7 +3,7 @@
 //! # In step
 //! Per ring the task holds one item, the *head*. All heads cover the order up to at least the least end of
 //! them, `m`; so everything up to `m` is there. The task takes the rows below `m` from every head, gives them
-//! to its first stage, and goes on with the heads that are used up. Ticks and their like stand at the end of
+//! to its first stage, and goes on with the heads that are used up. Ticks and their like are at the end of
 //! an item, with the same number on every ring, so all heads reach them together.
 //!
 //! An operator that emits much more than it is given says how many records it wants at once; then the step ends before
@@ -69,7 +69,7 @@ struct Head {
     cost: Cost,
 }
 
-/// What a step works on, beside the rows in `pieces`.
+/// What a step works on, in addition to the rows in `pieces`.
 struct Taken {
     end: Seq,
     block: Data,
@@ -110,12 +110,12 @@ pub(crate) struct Task {
     /// By port, then by upstream task.
     inlets: Vec<Inlet>,
     order: InputOrder,
-    /// Every stage stands behind the one that feeds it.
+    /// Every stage comes after the one that feeds it.
     stages: Vec<Stage>,
     gate: Option<Gate>,
     /// Up to where everything has been worked on.
     position: Seq,
-    /// A stage publishes: nothing that stands behind this is given to it.
+    /// A stage publishes: it is given nothing that comes after this.
     durable: Option<Arc<DurableOrder>>,
     waker: Waker,
     /// The stage that works right now.
@@ -249,7 +249,7 @@ impl Task {
         if self.ended { self.wait_for_drained() } else { Ok(Verdict::Idle(next)) }
     }
 
-    /// Behind the end: the task stays until what its operators handed over has arrived.
+    /// After the end: the task stays until what its operators handed over has arrived.
     fn wait_for_drained(&mut self) -> Result<Verdict, Error> {
         for number in 0..self.stages.len() {
             self.working = number;
@@ -297,7 +297,7 @@ impl Task {
             // Calls are timed with what hands their output on: partitioning is part of what an operator costs.
             if let Err(error) = self.work(number, &block, control.as_ref(), range, at) {
                 self.stages[number].fail(error, range.start)?;
-                // Every stage behind it has less to work on.
+                // Every stage after it has less to work on.
                 self.stages[number + 1..].iter().for_each(|stage| stage.leave_out(range.start));
             }
             let stage = &mut self.stages[number];
@@ -362,7 +362,7 @@ impl Task {
         Ok(())
     }
 
-    /// The number behind what the operator wants at once, where that is less than is there.
+    /// The number after what the operator wants at once, where that is less than is there.
     fn cut(&mut self) -> Seq {
         let mut cut = Seq::MAX;
         let operator = &mut self.stages[0];

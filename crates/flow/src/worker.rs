@@ -47,7 +47,7 @@ pub(crate) struct TaskCell {
 #[derive(Default)]
 struct Slot {
     work: Option<Box<dyn Work>>,
-    /// The earliest timer that stands in the worker's heap.
+    /// The earliest timer that is in the worker's heap.
     timer: Option<Instant>,
 }
 

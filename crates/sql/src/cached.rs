@@ -1,6 +1,6 @@
 //! Bytes of files that the page cache has, without another thread.
 //!
-//! DataFusion hands each read to a thread for files. Where that wakes up behind a busy thread of the query it waits
+//! DataFusion hands each read to a thread for files. Where that wakes up after a busy thread of the query it waits
 //! milliseconds for its turn, for a copy of some hundred microseconds. So what is in memory is copied at once
 //! (`preadv2` with `RWF_NOWAIT`, which never waits for a disk), and only the rest goes to such a thread.
 
@@ -156,7 +156,7 @@ mod tests {
         let counts = ParquetFileMetrics::new(0, "file", &metrics);
         let open = Some(file.reopen().unwrap());
         let mut reader = Reader { open, rest: Box::new(Asked(Arc::clone(&asked))), counts };
-        // The second one ends behind the file.
+        // The second one ends beyond the file.
         let ranges = vec![10..20, 99_990..100_010, 70_000..99_999, 5..5];
         let got = reader.get_byte_ranges(ranges).now_or_never().expect("no wait").unwrap();
         if at_once {

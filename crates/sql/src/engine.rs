@@ -84,7 +84,7 @@ impl Engine {
     /// # Errors
     /// Of class user where the text is no SQL, names what is not there, writes, or takes more memory or time than it
     /// may; external where too many queries wait or a file cannot be read; [`crate::Exceeded::of`] tells which limit
-    /// it was. What fails later is told in place of the next rows.
+    /// it was. A later failure is returned in place of the next rows.
     pub async fn query(&self, sql: &str) -> Result<Reply, Error> {
         let (runtime, ready) = self.spawn(sql)?;
         Ok(Reply::new(ready.await.map_err(|_| torn())??, runtime))

@@ -30,7 +30,7 @@ pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
             None => Error::internal(format!("run the query: {source}")),
         },
         DataFusionError::ResourcesExhausted(what) => {
-            // Behind that are all that have memory, with numbers that mean nothing to who asked.
+            // After that are all that have memory, with numbers that mean nothing to who asked.
             let what = first_line(what).split(" with top memory").next().unwrap_or_default();
             return Exceeded::Memory { limit: memory, what: lowered(what) }.into_error();
         }
@@ -74,7 +74,7 @@ pub(crate) fn wants_too_much(message: &str, memory: u64) -> Option<Error> {
     Some(Exceeded::Memory { limit: memory, what: (*found).to_owned() }.into_error())
 }
 
-/// `Error` has no copy, as its source may have none; its text stands for that.
+/// `Error` has no copy, as its source may have none; its text represents that.
 fn again(error: &Error) -> Error {
     let mut out = Error::new(error.class(), error.chain()).with_retry(error.retry());
     if let Some(hint) = error.hint() {

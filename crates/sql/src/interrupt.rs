@@ -33,7 +33,7 @@ pub(crate) struct Stop(pub(crate) Flag);
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        // Nothing else is told by it, so no order is needed.
+        // It conveys nothing else, so no order is needed.
         self.0.0.store(true, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! What queries may take, and how it is told that one took too much.
+//! What queries may take, and how a query that took too much is reported.
 
 use std::time::Duration;
 

@@ -136,7 +136,7 @@ impl Values {
         let order = |a: &f64, b: &f64| if is_descending { b.total_cmp(a) } else { a.total_cmp(b) };
         let (_, at, behind) = values.select_nth_unstable_by(lower, order);
         let at = *at;
-        // The one behind it in their order.
+        // The one after it in their order.
         let next = behind.iter().copied().min_by(order);
         match next.filter(|next| fraction > 0.0 && *next != at) {
             Some(next) => Some(at + (next - at) * fraction),

@@ -78,7 +78,7 @@ fn reads_ast(ast: &Ast) -> Result<(), Error> {
     }
 }
 
-/// Looks for what SQL lets stand inside of a query and still writes.
+/// Looks for statements that SQL allows inside of a query although they write.
 fn reads_query(query: &Query) -> Result<(), Error> {
     if let Some(with) = &query.with {
         for table in &with.cte_tables {

@@ -1,7 +1,7 @@
 //! A snapshot of a table as DataFusion reads it: Parquet files and rows in memory.
 //!
 //! A file whose times are outside of the query's bounds is not opened; row groups and pages go by their statistics.
-//! Conditions are checked again behind the scan (`Inexact`), as a file is left out whole or not at all.
+//! Conditions are checked again after the scan (`Inexact`), as a file is left out whole or not at all.
 
 use std::any::Any;
 use std::fmt;

@@ -57,7 +57,7 @@ pub(crate) static VIEWS: [View; 6] = [
     View { name: "top_prefixes",   keys: &[network("src_prefix", &["src_addr", "src_ip"])] },
 ];
 
-/// Sums of a view, largest first by the first that a table has: what a sample stands for.
+/// Sums of a view, largest first by the first that a table has: what a sample represents.
 const SUMS: [&str; 2] = ["bytes", "packets"];
 
 /// Number of rows, which are samples.

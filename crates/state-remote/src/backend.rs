@@ -173,7 +173,7 @@ impl RemoteBackend {
         Ok(())
     }
 
-    /// Puts changes into the log, from part `next` on; the part behind them.
+    /// Puts changes into the log, from part `next` on; the part after them.
     fn log(&self, cycle: u64, next: u32, changes: &Changes) -> Result<u32, StateError> {
         let most = self.store.limits().bytes;
         let mut number = next;

@@ -11,7 +11,7 @@
 //!
 //! The feature `testing` shows the decoders of foreign bytes to fuzz targets.
 //!
-//! Not here: which keys are worth memory, when a cycle ends, TLS (put a proxy beside the job), clusters of Redis.
+//! Not here: which keys are worth memory, when a cycle ends, TLS (run a proxy on the same machine), clusters of Redis.
 
 #![deny(unsafe_code)]
 

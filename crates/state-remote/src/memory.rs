@@ -1,4 +1,4 @@
-//! A server in memory for tests, stricter than a real one: any request may fail before its effect or behind it.
+//! A server in memory for tests, stricter than a real one: any request may fail before its effect or after it.
 
 use std::collections::BTreeMap;
 use std::fmt;

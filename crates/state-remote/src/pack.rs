@@ -9,7 +9,7 @@ use thalweg_state::{Change, Changes};
 
 const FORMAT: u16 = 1;
 const CHECKSUM: usize = 4;
-/// Of a change beside its key and value.
+/// Bytes of a change in addition to its key and value.
 pub(crate) const CHANGE: usize = 8;
 
 fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM] {

@@ -108,7 +108,7 @@ const REDIS_PORT: u16 = 6379;
 /// Reads the URL of a store.
 ///
 /// # Errors
-/// What is wrong with it. It is not repeated: a password may stand in it by mistake.
+/// What is wrong with it. It is not repeated: a password may be in it by mistake.
 pub fn check_url(kind: Kind, text: &str) -> Result<Url, Error> {
     let unusable = |what: String| Error::user(what).with_hint(format!("such as {}", kind.example()));
     let url = Url::parse(text).map_err(|error| unusable(format!("expected a URL: {error}")))?;

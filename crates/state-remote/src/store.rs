@@ -1,5 +1,5 @@
-//! What a store on another machine has to be able to do for the state of one task. How cycles come of it stands in
-//! [`crate::backend`].
+//! What a store on another machine has to be able to do for the state of one task. How cycles come of it is described
+//! in [`crate::backend`].
 //!
 //! A task has a *space* of its own there: a head, a log of parts, and rows.
 //! * The **head** says who owns the space and which cycle the rows are of. It changes by compare-and-set alone.
@@ -62,7 +62,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
     fn head(&self) -> Outcome<Option<Vec<u8>>>;
 
-    /// Puts `new` in the place of `before`, or where there is none; whether it stands there now.
+    /// Puts `new` in the place of `before`, or where there is none; whether it is there now.
     fn set_head(&self, before: Option<&[u8]>, new: &[u8]) -> Outcome<bool>;
 
     fn put_part(&self, name: PartName, bytes: &[u8]) -> Outcome<()>;
@@ -74,7 +74,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
     fn drop_parts(&self, names: &[PartName]) -> Outcome<()>;
 
-    /// Makes rows those of `cycle`, as many as one request takes. A change that comes late, behind one of a newer
+    /// Makes rows those of `cycle`, as many as one request takes. A change that comes late, after one of a newer
     /// cycle, changes nothing. `false` where the head is not `head` any more.
     fn apply(&self, head: &[u8], cycle: u64, changes: &[RowChange<'_>]) -> Outcome<bool>;
 
@@ -93,7 +93,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
 /// A walk over the rows.
 pub(crate) trait Rows {
-    /// Some rows that have not come yet; `None` behind the last. After an error the same call may be made again.
+    /// Some rows that have not come yet; `None` after the last. After an error the same call may be made again.
     fn next(&mut self) -> Outcome<Option<Vec<Pair>>>;
 }
 

@@ -1,4 +1,4 @@
-//! Decoders of foreign bytes, for fuzz targets: what a store answers, and what stands in it. Each says whether it took the
+//! Decoders of foreign bytes, for fuzz targets: what a store answers, and what is in it. Each says whether it took the
 //! bytes, and panics where what it took does not come back.
 
 use redis::{FromRedisValue, Value, from_redis_value_ref};

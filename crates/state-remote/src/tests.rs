@@ -76,7 +76,7 @@ fn what_a_dead_process_has_on_its_way_changes_nothing() {
     let part = image.parts.iter().next().map(|(name, bytes)| (*name, bytes.clone())).unwrap();
     late.put_part(part.0, &part.1).unwrap();
     assert_eq!(backend.get(&key(4)).unwrap().unwrap(), value(7));
-    // The cycle comes again with other content, as behind a record that is skipped.
+    // The cycle is repeated with other content, as after a record that is skipped.
     let second = commit(backend.as_ref(), 2, &changes(&[(5, None)]));
     drop(backend);
     let backend = ground.open(Some(&second)).unwrap();

@@ -1,7 +1,7 @@
-//! The version that a commit record names: the space, its rows, and the parts of the log that count beside them.
+//! The version that a commit record names: the space, its rows, and the parts of the log that count in addition.
 //!
 //! Layout (little-endian): magic 4, format 2, space 8, cycle 8, 1 if rows were of a cycle 1, that cycle 8, count 2, then
-//! for each cycle behind the rows: cycle 8, owner 8, parts 4; checksum 4. There are one or two of them as a rule.
+//! for each cycle after the rows: cycle 8, owner 8, parts 4; checksum 4. There are one or two of them as a rule.
 
 use std::path::Path;
 

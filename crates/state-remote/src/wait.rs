@@ -34,7 +34,7 @@ pub(crate) enum Work {
     Write,
 }
 
-/// Repeats requests to one server until they work. Shared by all tasks of a job, so that an outage is told once.
+/// Repeats requests to one server until they work. Shared by all tasks of a job, so that an outage is reported once.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// For messages.

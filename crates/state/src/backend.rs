@@ -3,7 +3,7 @@
 //! The life of a cycle: [`write`](Backend::write) once or several times, [`prepare`](Backend::prepare), the commit
 //! record of the job, [`committed`](Backend::committed). The next cycle may be written before `committed` has come.
 //! On a start the back end is opened with the version that the last commit record names, or with none; what the
-//! version does not name is dropped, and the cycles behind it come again with the same numbers and content.
+//! version does not name is dropped, and the cycles after it are replayed with the same numbers and content.
 //!
 //! What every back end keeps
 //! * A committed value stays readable after a crash until a newer one is committed, not merely written.
@@ -49,7 +49,7 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// Keeps the state of one task. One thread writes; any may read at the same time.
 ///
-/// Beside the errors that are named, one on another machine has `Store`.
+/// In addition to the errors that are named, one on another machine has `Store`.
 pub trait Backend: Send + Sync + fmt::Debug {
     /// The newest value of a key, committed or not.
     ///
@@ -88,7 +88,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Hands over every live key with its value once, in the order that is cheapest, until told to stop.
     ///
-    /// It may run beside the writer: a key that is written meanwhile comes with the old value, the new one, or not
+    /// It may run while the writer works: a key that is written meanwhile comes with the old value, the new one, or not
     /// at all, so who fills a cache keeps what the cache has.
     ///
     /// # Errors

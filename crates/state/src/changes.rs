@@ -2,7 +2,7 @@
 //!
 //! In memory only: length of the key, length of the value plus one (0 is a tombstone), key, value; lengths take
 //! seven bits a byte, lowest first. Pushing appends to one vector, so a buffer that comes back costs no allocation.
-//! A key may stand in it several times; the last one counts.
+//! A key may be in it several times; the last one counts.
 
 /// One key's new value; `None` is a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A scan of a task's back end that runs beside the task and brings it its state after a lazy start.
+//! A scan of a task's back end that runs while the task works, and reads its state back after a lazy start.
 //!
 //! One thread reads; what it has read and the task has not taken is at most [`AHEAD`] blocks. It ends with the scan,
 //! or when nobody wants more.
@@ -59,7 +59,7 @@ impl Filling {
             Ok(Ok(entries)) => Block::Entries(entries),
             Ok(Err(error)) => Block::Failed(error),
             Err(mpsc::TryRecvError::Empty) => Block::NotYet,
-            // The thread has ended: as it should, or by a panic, behind which entries would be missing.
+            // The thread has ended: as it should, or by a panic, after which entries would be missing.
             Err(mpsc::TryRecvError::Disconnected) => match self.thread.take().map(JoinHandle::join) {
                 Some(Err(_)) => Block::Failed(Error::internal("the thread that reads state back panicked")),
                 _ => Block::End,

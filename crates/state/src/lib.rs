@@ -4,10 +4,10 @@
 //! * [`Backend`]: the contract of a back end, from a slice of changes to the version that a commit record names.
 //! * [`indexed`] (the default): append-only segments under an index in memory. Written in sequence, read by place.
 //! * [`files`]: one file per key, the baseline.
-//! * [`memory`]: for tests of what stands above.
+//! * [`memory`]: for tests of the crates above.
 //! * [`registry`]: embedded back ends by the name that job files use. Those on other machines are in `state-remote`.
 //! * [`Keyed`]: the values of a task in memory, a bounded cache over a back end.
-//! * [`Filling`]: a scan of a back end beside the work, to have state in memory again after a restart.
+//! * [`Filling`]: a background scan of a back end, to have state in memory again after a restart.
 //!
 //! Keys are bytes of any kind; the caller puts operator, group and subkey into them.
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by a

@@ -1,6 +1,6 @@
-//! State in memory, for tests of what stands above: an instance dies in a crash, its [`MemoryDisk`] does not.
+//! State in memory, for tests of the crates above: an instance dies in a crash, its [`MemoryDisk`] does not.
 //!
-//! Per key the disk holds the values of several cycles, the newest committed one and those behind it; opening with
+//! Per key the disk holds the values of several cycles, the newest committed one and those after it; opening with
 //! a version drops what is newer.
 
 use std::collections::HashMap;

@@ -16,7 +16,7 @@ pub trait Ground: Debug {
     /// Of opening.
     fn open(&self, version: Option<&Version>) -> Result<Box<dyn Backend>, StateError>;
 
-    /// Power goes, behind the end of an instance; with a seed some of what was not synced had arrived.
+    /// Power goes, after the end of an instance; with a seed some of what was not synced had arrived.
     fn power_cut(&self, torn: Option<u64>);
 
     /// Holds an instance against what it should hold.
@@ -195,7 +195,7 @@ struct Model {
     /// State and version of the last commit record.
     base: State,
     version: Option<(u64, Version)>,
-    /// Cycles behind it with their slices; a version where one was given out.
+    /// Cycles after it with their slices; a version where one was given out.
     pending: VecDeque<(u64, Vec<Changes>, Option<Version>)>,
     /// All of that together.
     now: State,
@@ -270,7 +270,7 @@ pub fn run(ground: &dyn Ground, steps: &[Step]) {
     ground.check(backend.as_ref(), &model.now, &keys);
 }
 
-/// What was behind the commit comes again: the same cycles with the same content, in one slice each.
+/// Everything after the commit is replayed: the same cycles with the same content, in one slice each.
 fn run_again(backend: &dyn Backend, model: &mut Model) {
     model.told = model.version.as_ref().map(|at| at.0);
     for (cycle, slices, version) in &mut model.pending {

@@ -41,7 +41,7 @@ impl<'a> Fields<'a> {
 /// Bytes with the checksum of all before it at their end; the bytes before it if it holds.
 ///
 /// # Errors
-/// The checksum that stands there, and that of the bytes.
+/// The checksum that is there, and that of the bytes.
 pub fn checked(bytes: &[u8]) -> Result<&[u8], (u32, u32)> {
     let (content, stored) = bytes.split_last_chunk::<4>().ok_or((0, bytes.len() as u32))?;
     let (stored, actual) = (u32::from_le_bytes(*stored), crc32fast::hash(content));

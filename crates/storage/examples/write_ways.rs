@@ -1,4 +1,4 @@
-//! Ways of writing behind each other and syncing, beside `fio`, on one disk in the same minutes.
+//! Ways of writing one after another and syncing, compared with `fio`, on one disk in the same minutes.
 //!
 //! `cargo run --release -p thalweg-storage --example write_ways -- FOLDER [WORD…]`, with words only lines of the
 //! tables that hold one of them
@@ -7,7 +7,7 @@
 //! write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB (small groups) and of a full
 //! buffer. Each figure is the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` says what follows.
 //!
-//! Not here: our log beside `fio`, which is `cargo xtask bench journal`.
+//! Not here: our log compared with `fio`, which is `cargo xtask bench journal`.
 
 #![expect(unsafe_code, reason = "mapping a file is unsafe; the trial owns its file and nobody cuts it")]
 

@@ -1,14 +1,15 @@
 //! The commit log: one file of records of which the last whole one counts.
 //!
 //! Layout: magic 8, format version 2, zeros 2, run 8, checksum of these 20 bytes 4, then frames ([`crate::frame`]), one per
-//! record, and behind each one a *seal*, a frame without a payload. A record is appended and synced, and then sealed: so a
-//! last record that is not whole and has a seal was whole once, and is damage; one without a seal is what a crash leaves
-//! of an append, and is cut when the file is opened. A seal says nothing else, all its bytes are known, and it need not be
-//! durable before the next record is. A file that has grown long is replaced, by rename, by one that holds the new record
-//! alone.
+//! record, and after each one a *seal*, a frame without a payload. A record is appended and synced, and then sealed: so
+//! a last record that is not whole and has a seal was whole once, and is damage; one without a seal is what a crash
+//! leaves of an append, and is cut when the file is opened. A seal says nothing else, all its bytes are known, and it
+//! need not be durable before the next record is. A file that has grown long is replaced, by rename, by one that holds
+//! the new record alone.
 //!
-//! The *run* is a number that the log is made with, and keeps: what stands beside it bears it too, so that files of
-//! another log of the same name are none of its own. 0 where nobody gave one.
+//! The *run* is a number that the log is made with, and keeps: the other files of its owner have it too, so that files
+//! of
+//! another log of the same name are not taken for its own. 0 where nobody gave one.
 //!
 //! Format 1 had zeros in place of run and checksum, 16 bytes of header, and no seals. It is read, and written anew when it
 //! is opened.
@@ -76,13 +77,13 @@ pub struct CommitSummary {
     pub records: Vec<Vec<u8>>,
     /// Bytes up to the end of the last record.
     pub bytes: u64,
-    /// Bytes behind it that are no whole record: what a crash has left, or an append under way.
+    /// Bytes after it that are no whole record: what a crash has left, or an append under way.
     pub torn: Option<u64>,
     /// What the log was made with.
     pub run: u64,
 }
 
-/// Reads a commit log, beside whoever writes it; nothing is changed.
+/// Reads a commit log, while another process may write it; nothing is changed.
 ///
 /// A writer that opens the file cuts what a crash has left, and writes there anew. A reading that this came between has
 /// bytes of before and of after: only bytes that are the same a second time are damage.
@@ -280,7 +281,7 @@ struct Survey {
     run: u64,
 }
 
-/// The chain behind a seal that is to stand at the start of `bytes` and does not, where the next record does: sectors of
+/// The chain after a seal that should be at the start of `bytes` and is not, where the next record is: sectors of
 /// writes that no sync has followed arrive in any order, so a record may be there and the seal before it not.
 fn lost_seal(bytes: &[u8], mut chain: Chain) -> Option<Chain> {
     let mut seal = Vec::new();
@@ -457,7 +458,7 @@ mod tests {
             if let Some(Some(bytes)) = self.files.get(reading) {
                 self.fs.set_bytes(path, bytes.clone())?;
             }
-            // A page at a time, as a file is read beside a writer.
+            // A page at a time, as a file is read while it is written.
             let page = buffer.len().min(32);
             file.read_at(&mut buffer[..page], position)
         }
@@ -626,7 +627,7 @@ mod tests {
         damaged
     }
 
-    /// The header must be whole, and so must every record that has a whole frame behind its beginning, if it is its own
+    /// The header must be whole, and so must every record that has a whole frame after its beginning, if it is its own
     /// seal; what else is damaged is a torn tail.
     #[test]
     fn lost_and_misplaced_blocks_are_damage_unless_no_whole_frame_follows() {

@@ -9,7 +9,7 @@ use thalweg_types::{Class, DiskError, Error, Retry};
 use crate::ChunkId;
 use crate::chunk::CodecError;
 
-/// An error of the chunk store. Cheap to clone: a failed write is told to its store and to who waits for a sync.
+/// An error of the chunk store. Cheap to clone: its store and all who wait for a sync get the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -17,7 +17,7 @@ pub enum ChunkError {
     Io(DiskError),
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]
     Damaged { path: PathBuf, pos: u64, what: &'static str, expected: String, got: String },
-    /// Written by a newer build; `pos` is where its format stands.
+    /// Written by a newer build; `pos` is the place of its format.
     #[error("{path:?} has format {found} of {what} at byte {pos}, and this build reads up to {newest}")]
     NewerFormat { path: PathBuf, pos: u64, what: &'static str, found: u16, newest: u16 },
     #[error("{id} is not in chunk store {dir:?}, which holds {first} up to before {next}")]

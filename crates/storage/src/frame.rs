@@ -1,11 +1,11 @@
 //! A frame: the length-prefixed, chained, checksummed unit of append-only files.
 //!
 //! Layout (little-endian): magic 4, payload length 4, previous checksum 4, checksum 4, payload.
-//! * The magic comes first so that a reader can look for the next frame behind damage.
-//! * The previous frame's checksum is stored, not only mixed in, so that a frame found behind damage can be
+//! * The magic comes first so that a reader can look for the next frame after damage.
+//! * The previous frame's checksum is stored, not only mixed in, so that a frame found after damage can be
 //!   judged by itself; comparing it with the chain then finds lost, doubled and swapped frames.
 //! * The checksum covers identity (not stored), length, previous checksum and payload, so an old frame in a
-//!   recycled or misplaced file is none of this file's.
+//!   recycled or misplaced file is not taken for one of this file's.
 //!
 //! Invariants
 //! * The chain starts at the checksum of the identity alone: the first frame is chained too.
@@ -37,7 +37,7 @@ impl Chain {
         Self { identity, previous: crc32fast::hash(&identity.to_le_bytes()) }
     }
 
-    /// The chain of a file behind a frame whose checksum is known: a writer or reader goes on in its middle.
+    /// The chain of a file after a frame whose checksum is known: a writer or reader goes on in its middle.
     pub fn resume(identity: u64, previous: u32) -> Self {
         Self { identity, previous }
     }
@@ -74,8 +74,8 @@ impl Chain {
         self.previous = crc;
     }
 
-    /// The chain in which a frame that begins with `header` stands by its own word, to judge a frame that was
-    /// found behind damage.
+    /// The chain in which a frame that begins with `header` is by its own word, to judge a frame that was
+    /// found after damage.
     pub(crate) fn at(identity: u64, header: &[u8]) -> Option<Self> {
         Some(Self { identity, previous: word(header, 8)? })
     }
@@ -109,7 +109,7 @@ pub enum FrameError {
         /// Only zeros follow: in a preallocated file the end, elsewhere a write that did not arrive.
         zeros: bool,
     },
-    /// A whole frame of this file stands at or behind the place: bytes changed after they were written.
+    /// A whole frame of this file is at or after the place: bytes changed after they were written.
     #[error("damaged frame at byte {pos}: {what}: expected {expected:#010x}, got {got:#010x}")]
     Damaged { pos: u64, what: &'static str, expected: u32, got: u32 },
 }
@@ -128,12 +128,12 @@ impl<'a> FrameReader<'a> {
         Self { bytes, at: start.min(bytes.len()), chain }
     }
 
-    /// Byte behind the last whole frame: where a writer goes on.
+    /// Byte after the last whole frame: where a writer goes on.
     pub fn position(&self) -> u64 {
         self.at as u64
     }
 
-    /// The chain behind the last whole frame: what a writer goes on with.
+    /// The chain after the last whole frame: what a writer goes on with.
     pub fn chain(&self) -> Chain {
         self.chain
     }
@@ -184,7 +184,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The frame at the start of `bytes`: its payload and the chain behind it.
+/// The frame at the start of `bytes`: its payload and the chain after it.
 pub(crate) fn parse(bytes: &[u8], chain: Chain) -> Result<(&[u8], Chain), Fault> {
     let fault = |what, expected, got| Fault { what, expected, got };
     let header = |at| word(bytes, at).ok_or(fault("frame header", FRAME_HEADER as u32, bytes.len() as u32));
@@ -208,7 +208,7 @@ pub(crate) fn parse(bytes: &[u8], chain: Chain) -> Result<(&[u8], Chain), Fault>
     Ok((payload, Chain { previous: crc, ..chain }))
 }
 
-/// Whether a frame of this file, whole by itself, stands anywhere in `bytes`.
+/// Whether a frame of this file, whole by itself, is anywhere in `bytes`.
 ///
 /// The work is bounded: bytes made of magics with long lengths would cost their square. Who runs out of the
 /// bound takes the careful answer, that something follows.
@@ -320,7 +320,7 @@ mod tests {
         let mut dropped = bytes[..21].to_vec();
         dropped.extend_from_slice(&bytes[37..]);
         assert!(matches!(read(&dropped).1, Some(FrameError::Damaged { pos: 21, .. })));
-        // What a recycled file still holds behind its end is not this file's.
+        // What a recycled file still holds after its end is not this file's.
         let mut recycled = bytes.clone();
         Chain::new(IDENTITY + 1).push(b"of another file", &mut recycled);
         assert!(

@@ -4,7 +4,7 @@
 //! may soon wait for, a write only frees memory. Neither lane can grow without bound:
 //! * reads are refused when `READS_PER_THREAD` of them wait for each thread (the caller reads by itself, when
 //!   it must);
-//! * a store has at most one job in the write lane and bounds what waits behind it by blocking its owner.
+//! * a store has at most one job in the write lane and bounds what waits after it by blocking its owner.
 //!
 //! With no threads (`IoPool::inline`) a job runs at once in the caller, so that a test sees the same sequence of
 //! I/O every time.
@@ -27,7 +27,7 @@ pub struct IoPool {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The queues; jobs get them to put their own continuation behind the others.
+/// The queues; jobs get them to put their own continuation after the others.
 pub(crate) struct Lanes {
     queues: Mutex<Queues>,
     arrived: Condvar,

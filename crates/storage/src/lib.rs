@@ -6,7 +6,7 @@
 //! * [`chunk`]: one sealed, compressed, columnar piece of a task's records, as bytes.
 //! * [`ChunkStore`]: a task's chunks in files, written behind and read ahead on an [`IoPool`], cached within a
 //!   [`ChunkBudget`].
-//! * [`Writeback`]: syncs of much that was written, beside the work.
+//! * [`Writeback`]: background syncs of much that was written.
 //!
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by
 //! a commit record). This crate writes and syncs; who commits is above it.

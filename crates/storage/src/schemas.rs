@@ -255,7 +255,7 @@ pub(crate) struct Found {
     last: Option<u64>,
     /// Bytes up to its end.
     pub(crate) len: u64,
-    /// Bytes behind it, which a crash has left of the last one.
+    /// Bytes after it, which a crash has left of the last one.
     pub(crate) torn: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! Syncs beside the work: the disk is told to take what was written before anybody waits for it.
+//! Syncs in the background: the disk is asked to write bytes before anybody waits for them.
 //!
 //! A log that seldom syncs would wait at the end of its segment for all of it, and state of which much has changed at
 //! the end of the cycle. The bytes are the same, the disk only begins earlier. Nothing is promised by it: what a sync
 //! covers is synced when [`Writeback::poll`] says so, and whoever relies on it waits for the one under way first, as its
-//! error is told once and to whoever asks next.
+//! error is reported once, to the next caller.
 //!
 //! One sync at a time, on a thread that is started for the first.
 

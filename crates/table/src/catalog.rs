@@ -40,7 +40,7 @@ pub trait Catalog: Send + Sync {
     fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error>;
 }
 
-/// What a table holds at one moment: every row stands in one of `files` or in `fresh`, and in one only.
+/// What a table holds at one moment: every row is in one of `files` or in `fresh`, and in one only.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub name: TableName,
@@ -92,7 +92,7 @@ pub struct RollupSpec {
 ///
 /// Its columns: the table's time column (start of the interval, rounded down to the column's unit), `by`, `sum` (integers of
 /// the table's type, null where all were null), and [`Rollup::COUNT`], the number of rows (int64). Several rows may have the
-/// same keys and add up: a sum that its type does not hold stands in parts.
+/// same keys and add up: a sum that its type does not hold is stored in parts.
 #[derive(Clone, Debug)]
 pub struct Rollup {
     pub spec: RollupSpec,

@@ -2,8 +2,8 @@
 //! say so.
 //!
 //! * The *wall* is believed at the pace of the steady face of the clock (`thalweg_flow::Clock`). One that is suddenly ahead,
-//!   or was set while nothing ran, is believed after it has stayed there for [`patience`]; one that is behind is believed at
-//!   once, as nothing is deleted by that.
+//!   or was set while nothing ran, is believed after it has stayed there for [`patience`]; one that is earlier is
+//!   believed at once, as nothing is deleted by that.
 //! * The *newest time* is the largest event time that enough rows bear out. Rows that are further ahead of the wall than
 //!   [`patience`] say nothing. Where fewer than one row in [`FEW`] of what was sealed is newer than a hole, these wait until
 //!   there are more: a sender with a wrong clock moves nothing.

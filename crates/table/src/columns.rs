@@ -217,7 +217,7 @@ fn text_of_list(column: &ArrayRef) -> ArrayRef {
     Arc::new(texts.finish())
 }
 
-/// Addresses without the bits behind their prefix.
+/// Addresses without the bits after their prefix.
 fn truncated(column: &ArrayRef, truncate: &Truncate) -> ArrayRef {
     let Some(addresses) = column.as_fixed_size_binary_opt() else { return Arc::clone(column) };
     let mut bytes = Vec::with_capacity(addresses.len() * 16);

@@ -1,7 +1,7 @@
-//! What a table's job has committed, read without a lock beside whoever writes it.
+//! What a table's job has committed, read without a lock while another process may write it.
 //!
 //! The commit record is read first, then the manifest, then frames. The writer goes on meanwhile: where the manifest has
-//! outrun the commit record, or a file of frames is gone because its rows stand in Parquet now, all is read once more.
+//! outrun the commit record, or a file of frames is gone because its rows are in Parquet now, all is read once more.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub fn read_committed(
         match fresh_rows(&fs, dir, position.as_ref(), &contents) {
             Ok(Some(fresh)) => return snapshot_of(name, dir, &contents, description, fresh).map(Some),
             Ok(None) => {}
-            // It was removed because its rows stand in Parquet by now, or is lost.
+            // It was removed because its rows are in Parquet by now, or is lost.
             Err((path, error)) if is_gone(&error) => last = Some(if_gone(error, &path)),
             Err((_, error)) => return Err(error),
         }

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Folder of the table's own Parquet files, beside those of rollups.
+/// Folder of the table's own Parquet files; rollups have others.
 pub(crate) const ROWS: &str = "rows";
 pub(crate) const FRESH: &str = "fresh";
 

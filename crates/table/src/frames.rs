@@ -5,7 +5,8 @@
 //! buffers are aligned in the file, and a map of it is the columns themselves.
 //!
 //! Invariants
-//! * A file is appended to, then left alone; how much of it counts is said elsewhere, and what is behind that is never read.
+//! * A file is appended to, then left alone; how much of it counts is said elsewhere, and bytes after that are never
+//!   read.
 //! * What was appended can be read at once, from the map.
 
 use std::path::{Path, PathBuf};
@@ -123,7 +124,7 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, number: u64, bytes: u64) -> Result<
         .with_hint("run the version that wrote it, or a newer one"));
     }
     if version == 0 {
-        return Err(damaged(path, 8, "it has format version 0, which there is none of"));
+        return Err(damaged(path, 8, "it has format version 0, which does not exist"));
     }
     let mut frames = FrameReader::new(&map, HEADER, Chain::new(number));
     let mut batches = Vec::new();

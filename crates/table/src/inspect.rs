@@ -1,4 +1,4 @@
-//! Looking into a table, beside whoever writes it.
+//! Looking into a table, while another process may write it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct TableSummary {
     pub columns: Vec<String>,
     /// The table's own Parquet files, then those of each rollup.
     pub parts: Vec<PartSummary>,
-    /// Rows that stand in files of frames.
+    /// Rows that are in files of frames.
     pub fresh_rows: u64,
     /// Bytes of those files that count.
     pub fresh_bytes: u64,
@@ -113,7 +113,7 @@ fn look_at(
         let path = folder::frames(table, extent.number);
         summary.fresh_rows += extent.rows;
         summary.fresh_bytes += extent.bytes;
-        // Frames are few and small beside the rest: they are read in any case.
+        // Frames are few and small compared with the rest: they are read in any case.
         match frames::read(fs, &path, extent.number, extent.bytes) {
             Ok(batches) => {
                 let rows: u64 = batches.iter().map(|rows| rows.num_rows() as u64).sum();

@@ -1,8 +1,8 @@
 //! The keeper of a table: a thread that makes Parquet of full files of frames, merges small files, drops old ones, and takes
 //! what nobody needs any more off the disk.
 //!
-//! It touches committed rows only, and changes nothing but where they stand; so it needs no part in cycles, and what it had
-//! not finished at a crash it begins anew. It is the manifest's only writer.
+//! It touches committed rows only, and changes nothing but the files in which they are; so it needs no part in cycles,
+//! and what it had not finished at a crash it begins anew. It is the manifest's only writer.
 //! Its queue is the list of full files; how long that may grow is up to the writer ([`MOST_FROZEN`]).
 
 use std::path::PathBuf;

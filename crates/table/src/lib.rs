@@ -1,4 +1,4 @@
-//! Tables: the rows of a stream, kept in columns in time partitions, and coarser rollups beside them.
+//! Tables: the rows of a stream, kept in columns in time partitions, with coarser rollups.
 //!
 //! * [`TablePlugin`]: the sink `table`. Rows gather in files of Arrow frames, synced with each cycle; a keeper makes Parquet of
 //!   the full ones, sums rollups up, merges small files and drops old ones.

@@ -2,7 +2,8 @@
 //!
 //! A log of changes, each one JSON record, synced before it counts (`storage::CommitLog`); replaced by one record of all that
 //! counts when it has grown long. It never says anything about rows that no commit record of the job names: files are made of
-//! committed rows only, so what a change of the manifest changes is where rows stand, never which.
+//! committed rows only, so what a change of the manifest changes is in which files rows are, never which rows there
+//! are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -122,14 +123,14 @@ pub(crate) struct Change {
     pub version: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<Description>,
-    /// Frames of all files below this number stand in Parquet.
+    /// Frames of all files below this number are in Parquet.
     pub sealed: u64,
-    /// How much stood in the last of them: a commit record that names it names as much. Changes of older builds do not say.
+    /// The size of the last of them: a commit record that names it names as much. Changes of older builds do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sealed: Option<Extent>,
     /// Number of the next Parquet file.
     pub next: u64,
-    /// Rollups whose files stand for all rows that were ever sealed while these were kept.
+    /// Rollups whose files cover all rows that were ever sealed while these were kept.
     pub built: BTreeSet<String>,
     /// Parts of which files were dropped for their age: rows before this time may be missing in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -188,7 +189,7 @@ impl Contents {
 
     /// What shows that rows are sealed which `position` has not: its job's commit log has lost the records that named them,
     /// and they would come again. A file of frames is sealed when all of it is named by a commit record on the disk, so no
-    /// crash leaves this; who reads beside the writer has to read `position` again to know.
+    /// crash leaves this; a reader that does not stop the writer has to read `position` again to know.
     pub(crate) fn ahead_of(&self, position: &Position) -> Option<String> {
         const LOST: &str = "commit.log has lost its last records, or is of an older copy";
         if self.sealed > position.next {
@@ -209,7 +210,8 @@ impl Contents {
         })
     }
 
-    /// Reads a manifest beside whoever writes it. `position` was read before it: what the job's last commit record says.
+    /// Reads a manifest while another process may write it. `position` was read before it: what the job's last commit
+    /// record says.
     ///
     /// Where there is none nothing counts: so it is for a moment when a table is made, or begins anew.
     ///

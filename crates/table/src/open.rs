@@ -173,7 +173,7 @@ fn remove_strangers(table: &Table, contents: &Contents, position: &Position) -> 
             );
         }
     }
-    // Its rows may stand in one of the strangers: where the manifest has lost the change that says so.
+    // Its rows may be in one of the strangers: where the manifest has lost the change that says so.
     if let Some(path) = missing.first() {
         let message = format!(
             "the manifest of table {} names {path:?}, and there is no such file (of {} files, {} are missing)",

@@ -1,7 +1,7 @@
 //! Rollups: rows of a table summed up by interval and keys.
 //!
 //! Keys are compared as bytes that sort like their columns (`arrow-row`), so that rows come out in order of interval, then
-//! keys, and equal ones stand once. The rows of a rollup can be summed up again by the same code: that is how files are
+//! keys, and equal ones occur once. The rows of a rollup can be summed up again by the same code: that is how files are
 //! merged.
 
 use std::hash::BuildHasher;
@@ -173,8 +173,9 @@ impl<'a> Roller<'a> {
         Ok(self.plan.unit.column(starts.collect(), None))
     }
 
-    /// Rows in the order of interval and keys. Equal ones stand once, but where a sum is more than its column holds: then it
-    /// stands in parts, in as many rows, of which the first has the number of all.
+    /// Rows in the order of interval and keys. Equal ones occur once, but where a sum is more than its column holds:
+    /// then it
+    /// is stored in parts, in as many rows, of which the first has the number of all.
     pub(crate) fn finish(self) -> Result<RecordBatch, Error> {
         let mut order: Vec<usize> = (0..self.counts.len()).collect();
         order.sort_unstable_by(|a, b| self.keys.row(*a).data().cmp(self.keys.row(*b).data()));
@@ -225,7 +226,7 @@ impl Range {
         (usize::try_from(whole).unwrap_or(usize::MAX) + usize::from(rest != 0)).max(1)
     }
 
-    /// The part of a sum that stands in one of its rows.
+    /// The part of a sum that is in one of its rows.
     fn part(self, sum: i128, part: usize) -> i128 {
         let most = if sum < 0 { self.least } else { self.most };
         let before = most * part as i128;
@@ -255,7 +256,7 @@ impl Sum {
     fn column(&self, rows: &[(usize, usize)], range: Range) -> ArrayRef {
         let parts = rows.iter().map(|(group, part)| {
             let sum = self.values[*group];
-            // Rows behind the last part of this sum are there for another one.
+            // Rows after the last part of this sum are there for another one.
             let is_there = self.has_value[*group] && *part < range.parts(sum);
             is_there.then(|| range.part(sum, *part))
         });

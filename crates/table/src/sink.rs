@@ -1,7 +1,8 @@
 //! The `table` sink: rows of its input into a table.
 //!
 //! Exactly-once: rows gather in memory, go into a file of frames when enough are there and at each cycle marker, and the
-//! commit record names how much of which files counts; what is behind that is dropped when the job goes on, and comes again.
+//! commit record names how much of which files counts; rows after that are dropped when the job goes on, and are
+//! written again.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -81,7 +81,7 @@ pub struct TailSum {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSums {
     block: u64,
-    /// Byte behind the last block, which may be a short one; the tail follows.
+    /// Byte after the last block, which may be a short one; the tail follows.
     at: u64,
     /// Bytes of the file.
     len: u64,
@@ -107,7 +107,7 @@ pub fn check_tail(path: &Path, sum: TailSum, tail: &[u8]) -> Result<(), Error> {
 }
 
 impl BlockSums {
-    /// Reads the sums that stand in the footer of a file of `len` bytes, whose tail was checked.
+    /// Reads the sums that are in the footer of a file of `len` bytes, whose tail was checked.
     ///
     /// # Errors
     /// Of class corrupt where they do not fit the file.

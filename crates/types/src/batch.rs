@@ -1,11 +1,11 @@
-//! Records that travel over a link, with the range of the order that they stand for.
+//! Records that travel over a link, with the range of the order that they cover.
 //!
 //! A batch *covers* a range of the order: every record of that range which reaches this link is in it, so an
 //! empty batch says "nothing here" and lets a reader with several inputs go on.
 //! Rows can be a selection of shared columns: splitting a stream by key copies row numbers, not records.
 //!
 //! Invariants
-//! * Order numbers of the rows ascend (equal ones stand in the order in which they were emitted) and lie in `range`.
+//! * Order numbers of the rows ascend (equal ones are in the order in which they were emitted) and lie in `range`.
 //! * Every physical row has an event time and an order number, selected or not.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Rows {
     Some { rows: Arc<[u32]>, start: u32, end: u32 },
 }
 
-/// Records of a stream and the range of the order that they stand for.
+/// Records of a stream and the range of the order that they cover.
 #[derive(Clone, Debug)]
 pub struct Batch {
     range: SeqRange,
@@ -245,7 +245,7 @@ impl Batch {
 const COLUMN: usize = 128;
 
 /// Bytes that a column takes by itself. A buffer may be far larger: wide rows share one of zeros for all columns without a value,
-/// and texts of a join stand in the table that they come from.
+/// and texts of a join are in the table that they come from.
 fn column_bytes(column: &ArrayRef) -> usize {
     const VIEW: usize = size_of::<u128>();
     let rows = column.len();

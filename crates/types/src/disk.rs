@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Error;
 
-/// A call to the file system that failed. Cheap to clone: one failure is told to everybody who waits.
+/// A call to the file system that failed. Cheap to clone: everybody who waits gets the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{action} {path:?}")]
 pub struct DiskError {

@@ -76,7 +76,7 @@ impl Error {
     }
 
     /// Adds to the message what not everybody who reads it may see: bytes of a file or a record, words of another system. It
-    /// is put behind the message as it is, such as `, got "x"`.
+    /// is put after the message as it is, such as `, got "x"`.
     #[must_use]
     pub fn with_private(mut self, text: impl Into<String>) -> Self {
         self.private.get_or_insert_default().push_str(&text.into());

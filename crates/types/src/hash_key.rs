@@ -1,7 +1,7 @@
 //! Hashes by which bytes from outside are found again: with a key that nobody outside has.
 //!
-//! The placement hash is public and fixed, so whoever sends keys can make many that share one. Where a hash stands for a
-//! key, as in an index that keeps no keys, it is a keyed one: SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast
+//! The placement hash is public and fixed, so whoever sends keys can make many that share one. Where a hash represents
+//! a key, as in an index that keeps no keys, it is a keyed one: SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast
 //! short-input PRF", 2012). Without its key nobody can choose bytes that collide. A seed for XXH3 would not do: keys
 //! that collide under every seed are known.
 //!
@@ -44,13 +44,13 @@ impl HashKey {
         self.0
     }
 
-    /// 64 bits that stand for some bytes. Persisted, do not change.
+    /// 64 bits that represent some bytes. Persisted, do not change.
     #[inline]
     pub fn hash64(&self, bytes: &[u8]) -> u64 {
         SipHasher13::new_with_key(&self.0).hash(bytes)
     }
 
-    /// 128 bits that stand for some bytes. Persisted, do not change.
+    /// 128 bits that represent some bytes. Persisted, do not change.
     #[inline]
     pub fn hash128(&self, bytes: &[u8]) -> u128 {
         sip128::SipHasher13::new_with_key(&self.0).hash(bytes).as_u128()

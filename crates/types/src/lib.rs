@@ -3,7 +3,7 @@
 //! Nothing here does I/O, reads a clock or starts a thread.
 //!
 //! * [`DataType`], [`Field`], [`Schema`]: the field types of job files and their Arrow shapes.
-//! * [`Batch`]: records that travel over a link, with the range of the order that they stand for.
+//! * [`Batch`]: records that travel over a link, with the range of the order that they cover.
 //! * [`Micros`], [`parse_duration`], [`parse_timestamp`]: event time and the units that users write.
 //! * [`Error`]: what leaves the engine, with its [`Class`] and a hint.
 //! * [`Reject`]: a record that could not be used, with its place and raw bytes.

@@ -7,7 +7,7 @@ use arrow_schema as arrow;
 use crate::DataType;
 use crate::data_type::ParseTypeError;
 
-/// How a field's values stand in what a source reads, where that is not as they are written.
+/// How a field's values are written in the input of a source, where they differ from the usual form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reading {
     /// As its type is read everywhere.

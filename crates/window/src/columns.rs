@@ -1,7 +1,7 @@
 //! Growable typed columns that take rows anywhere: what open chunks and row rings are made of.
 //!
 //! Arrow builders only append; an open chunk takes late records in the middle. A column is a plain `Vec` of
-//! native values beside an optional validity vector, and becomes an Arrow array by moving the `Vec`s.
+//! native values and an optional validity vector, and becomes an Arrow array by moving the `Vec`s.
 //!
 //! Strings and bytes are Arrow views: up to 12 bytes inline, longer ones in a heap of the column's own, so that a
 //! column never keeps the buffers of the batches it was filled from alive.

@@ -38,7 +38,7 @@ pub(crate) struct Ids {
     heap: usize,
     /// Ids that have left `order`: its first has this number.
     left: u64,
-    /// Numbers of the ids that are still to be written for the cycle under way; behind them are those of the next.
+    /// Numbers of the ids that are still to be written for the cycle under way; after them are those of the next.
     frozen: Range<u64>,
     /// Frozen ids that have left `order`, before those that have not.
     aside: VecDeque<(Micros, Key)>,
@@ -58,7 +58,7 @@ struct Frame {
     number: u64,
     /// Time of its last id.
     last: Micros,
-    /// Number behind its last id.
+    /// Number after its last id.
     end: u64,
     cycle: u64,
 }

@@ -217,7 +217,7 @@ impl Judge {
     }
 }
 
-/// Ids of records; null is none.
+/// Ids of records; null is no id.
 pub(crate) fn id_keys(column: &ArrayRef) -> Vec<Option<Key>> {
     let mut keys = Vec::with_capacity(column.len());
     for_each_key(std::slice::from_ref(column), column.len(), |row, key| {

@@ -116,7 +116,7 @@ impl PlannedQuery {
         })
     }
 
-    /// What is behind a query's outputs in an answer, where it is in the process of filling: the time from which all of
+    /// What follows a query's outputs in an answer, where it is in the process of filling: the time from which all of
     /// them count, and which of them do not yet, where that are not all.
     pub fn since_fields() -> [Field; 2] {
         [

@@ -23,7 +23,7 @@ const BUFFER_MAX: usize = 1 << 30;
 const GAP: u64 = 8192;
 /// Pages that a batch waits for, beyond one for 32 names, before it is taken that the kernel took pages back.
 const UNASKED: u64 = 32;
-/// Places of IPv6 rows come behind those of IPv4 rows.
+/// Places of IPv6 rows come after those of IPv4 rows.
 const V6: u64 = 1 << 63;
 
 /// What the table has for a column of addresses.

@@ -9,8 +9,8 @@
 //! | mask | ⌈rows / 8⌉ | a bit for each row: its template has a slot; only where there are both kinds |
 //! | classes | | which template each whole row follows, then which each other row |
 //! | count | 1 | texts less one; only where there are some |
-//! | samples | 2 each | where every fourth text but the first begins, in bytes behind the samples |
-//! | texts | | what stands in the slots, in the order of the rows |
+//! | samples | 2 each | where every fourth text but the first begins, in bytes after the samples |
+//! | texts | | the texts in the slots, in the order of the rows |
 //!
 //! Classes of a kind of rows are left out where it has one template; otherwise they are *packed*, the fewest
 //! bits that hold the largest, the lowest bit first, padded to a byte; or *runs*: a count less one (1), then
@@ -256,7 +256,7 @@ fn count_bits(mask: &[u8], row: usize) -> (bool, usize, usize) {
     (words[at] >> bit & 1 == 1, before, ones(&words))
 }
 
-/// The class at a place among `count` classes of one kind of rows, and what stands behind them all.
+/// The class at a place among `count` classes of one kind of rows, and the bytes after them all.
 #[inline]
 fn class_of(
     bytes: &[u8],
@@ -283,7 +283,7 @@ fn class_of(
     Some(((usize::from(u16::from_le_bytes([low, high])) >> (bit % 8)) & ((1 << width) - 1), rest))
 }
 
-/// What stands behind the first templates of a block.
+/// The bytes after the first templates of a block.
 #[inline]
 fn skip_templates(mut palette: &[u8], form: u8, count: usize) -> Option<&[u8]> {
     if form & FORM_INLINE == 0 {

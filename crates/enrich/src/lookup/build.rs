@@ -1,4 +1,4 @@
-//! Builds a table: rows in, sorted, encoded, checked, written beside the old table and renamed over it.
+//! Builds a table: rows in, sorted, encoded, checked, written next to the old table and renamed over it.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -198,7 +198,7 @@ impl<'a> TableBuilder<'a> {
     }
 }
 
-/// Why a name cannot stand in a table.
+/// Why a name cannot be in a table.
 pub(crate) fn reason_against(name: &[u8]) -> Option<String> {
     if name.len() > NAME_MAX {
         return Some(format!("a name has at most {NAME_MAX} bytes, got {}", name.len()));

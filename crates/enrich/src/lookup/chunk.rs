@@ -2,7 +2,7 @@
 //!
 //! | field | bytes | |
 //! |---|---|---|
-//! | checksum | 4 | CRC-32 of all behind it |
+//! | checksum | 4 | CRC-32 of all bytes after it |
 //! | first | 1 | the third octet of the first /24 |
 //! | span | 1 | /24s from the first to the last, less one |
 //! | offsets | 2 × (span + 1) | where the block of each begins in the chunk |

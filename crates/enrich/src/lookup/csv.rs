@@ -101,7 +101,7 @@ impl TableBuilder<'_> {
 /// Why a record is no row, and what it has instead where that can be shown.
 type NoRow = (String, Option<String>);
 
-/// The row of a record, or why it is none.
+/// The row of a record, or why there is none.
 fn row_of(record: &ByteRecord, options: CsvOptions) -> Result<([u8; 16], &[u8]), NoRow> {
     let column = |number: usize, what: &str| {
         record

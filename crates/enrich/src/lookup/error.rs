@@ -20,7 +20,7 @@ pub enum LookupError {
     /// More lines than allowed are no rows; `line` is the last of them.
     #[error("{line}, and {bad} such lines are more than the {allowed} that are allowed")]
     TooManyBad { line: BadLine, bad: u64, allowed: u64 },
-    /// A row that was handed over is none.
+    /// A row that was handed over is invalid.
     #[error("a row of a lookup table: {reason}")]
     Row { reason: String },
     #[error("building {path:?} was stopped")]
@@ -39,7 +39,7 @@ pub struct BadLine {
     pub path: PathBuf,
     pub line: u64,
     pub reason: String,
-    /// What stands there instead, where that can be shown.
+    /// The value there, where that can be shown.
     pub found: Option<String>,
 }
 

@@ -9,7 +9,7 @@
 //! * Of all names 70 % have their own address in them, in one of twelve styles by pool; 15 % are host names
 //!   (`srv04.fra1.isp.net`, `ae-3.r02.isp.net`, `mail.customer.com`); 15 % have labels that look random.
 //!   One row in a hundred has an empty name.
-//! * The set that this stands for has 1.2 billion rows in 55 GB, 46 bytes a line, which gzip makes 5.7 GB,
+//! * The set that this represents has 1.2 billion rows in 55 GB, 46 bytes a line, which gzip makes 5.7 GB,
 //!   4.75 bytes a line. `lookup_speed` prints both figures for these rows.
 //!
 //! What is not: names in other scripts, names above 60 bytes, and the long tail of hosters with one domain
@@ -17,7 +17,7 @@
 
 use std::io::Write as _;
 
-/// Rows of the set that this stands for.
+/// Rows of the set that this represents.
 pub const FULL_ROWS: u64 = 1_200_000_000;
 /// Rows of a /16 in use, on average.
 const ROWS_PER_BLOCK: f64 = 65_536.0 * 0.493;

@@ -1,7 +1,7 @@
 //! A table's file in memory: mapped, read page by page, and given back to the kernel.
 //!
 //! The one file of this crate that needs unsafe code.
-//! The map is read at random, so the kernel is told not to read ahead; what a batch will need is asked for
+//! The map is read at random, so the kernel is asked not to read ahead; what a batch will need is asked for
 //! beforehand ([`Map::prefetch`]).
 //! What is not worth keeping is dropped from the map and from the page cache ([`Map::give_back`]), so that
 //! names never push out the pages of other files.
@@ -36,7 +36,7 @@ pub(crate) struct Map {
 ///
 /// # Safety
 /// While the map lives nobody may write to the file or cut it: written bytes would change under `&[u8]`, and
-/// reading behind a new end kills the process.
+/// reading beyond a new end kills the process.
 unsafe fn map(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the caller's promise is the one that `MmapOptions::map` asks for.
     unsafe { MmapOptions::new().map(file) }

@@ -16,7 +16,7 @@ pub(crate) struct NameEncoder {
 }
 
 impl NameEncoder {
-    /// Learns from a sample: `blocks` are rows that stand together in one.
+    /// Learns from a sample: `blocks` are rows that are together in one.
     pub(crate) fn learn<'a>(blocks: impl Iterator<Item = Vec<Row<'a>>>) -> Self {
         let mut planner = Planner::default();
         let mut counts = Counts::default();

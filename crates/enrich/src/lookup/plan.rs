@@ -3,7 +3,7 @@
 //! A name first tries the templates that names before it followed: names of a pool follow one, and trying is
 //! cheaper than guessing, and settles names of which several readings are right (`1.1.1.1`).
 //! Otherwise the most telling guess is taken that the file knows, or that three rows of the block share.
-//! A template that one block uses stands in that block; when a second one uses it, it goes to the file's
+//! A template that one block uses is in that block; when a second one uses it, it goes to the file's
 //! dictionary. What has been seen once is remembered by hash, so that the builder's memory is bounded.
 
 use hashbrown::{HashMap, HashSet};
@@ -20,7 +20,7 @@ const SHARED: u32 = 3;
 const RECENT: usize = 6;
 /// Hashes of templates that were seen in one block.
 const SEEN_MAX: usize = 1 << 20;
-/// Templates whose numbers are remembered; a forgotten one is given another number when it comes again.
+/// Templates whose numbers are remembered; a forgotten one is given another number when it is used again.
 const KNOWN_MAX: usize = 1 << 20;
 /// Inline templates have one byte for their length.
 const INLINE_MAX: usize = 255;

@@ -4,8 +4,8 @@
 //!
 //! | field | bytes | |
 //! |---|---|---|
-//! | checksum | 4 | CRC-32 of all behind it |
-//! | nets | 256 × 2 | for each /24: where its hosts begin behind this table; bit 15: all 256 are there, and nothing is stored |
+//! | checksum | 4 | CRC-32 of all bytes after it |
+//! | nets | 256 × 2 | for each /24: where its hosts begin after this table; bit 15: all 256 are there, and nothing is stored |
 //! | hosts | | per /24 a bitmap of 256 bits where 32 hosts or more are there, else one byte for each, ascending |
 //!
 //! A /24 ends where the next begins, so its length tells list from bitmap from nothing.

@@ -5,7 +5,7 @@
 //! pieces lose that mark, the others go back to the kernel. So pages of hot names stay, and a stream of
 //! random ones costs no more memory than the budget, however long it lasts.
 //!
-//! The kernel may take pages back on its own when memory is short. Nobody is told, but a batch that waits for
+//! The kernel may take pages back on its own when memory is short. There is no notice of it, but a batch that waits for
 //! many pages that it had not asked for is a sign of it, and then all marks are forgotten
 //! ([`Residency::forget`]).
 //!
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::map::Map;
 
-/// Bits that threads share. Relaxed everywhere: they stand for nothing but themselves.
+/// Bits that threads share. Relaxed everywhere: they have no meaning for other data.
 #[derive(Debug)]
 pub(crate) struct Bits(Box<[AtomicU64]>);
 
@@ -57,7 +57,7 @@ pub(crate) struct Residency {
     count: usize,
     bytes: AtomicU64,
     budget: u64,
-    /// Where the hand stands; who does not get it leaves the round to who has it.
+    /// The position of the hand; who does not get it leaves the round to who has it.
     hand: Mutex<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Residency {
         let Ok(mut hand) = self.hand.try_lock() else { return 0 };
         let target = self.budget - self.budget / 8;
         let mut freed = 0;
-        // Pieces one behind the other go back in one call.
+        // Pieces one after the other go back in one call.
         let mut run: Option<Range<u64>> = None;
         // The second round finds no used piece but those that came meanwhile.
         for _ in 0..self.count * 2 {

@@ -7,7 +7,7 @@
 
 use super::template::{SLOT, Style, push_literal, push_number, push_octet};
 
-/// A template that a name may follow; `text` is what stands in its slot, as a range of the name.
+/// A template that a name may follow; `text` is the text in its slot, as a range of the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Guess {
     pub(crate) template: Vec<u8>,
@@ -175,7 +175,7 @@ fn runs(name: &[u8], is_kind: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
 
 type StyleOf = fn(&[u8], u8) -> Option<Style>;
 
-/// The first stretches one behind the other that are the octets of `order`.
+/// The first stretches one after the other that are the octets of `order`.
 fn window(
     name: &[u8],
     key: &[u8; 16],

@@ -25,7 +25,7 @@ const RUNS_MAX: usize = 400;
 #[derive(Debug)]
 pub(crate) struct Sorter {
     fs: Arc<dyn Fs>,
-    /// Runs are beside it, with a number behind the name.
+    /// Runs are next to it, with a number after the name.
     base: PathBuf,
     memory: usize,
     rows: RowBuffer,

@@ -1,10 +1,10 @@
 //! A template: what names have in common once their own addresses are taken out of them.
 //!
 //! `host-192-0-2-7.pool.isp.example` under 192.0.2.7 is the template `host-{a}-{b}-{c}-{d}.pool.isp.example`,
-//! and so are the 255 names beside it.
+//! and so are the 255 names next to it.
 //! A template may have one *slot*, in which each name puts text of its own: `mail{text}.isp.example`.
 //!
-//! As bytes, on disk and in memory alike, a template is its parts one behind the other:
+//! As bytes, on disk and in memory alike, a template is its parts one after the other:
 //!
 //! | first byte | part |
 //! |---|---|
@@ -77,7 +77,7 @@ enum Part<'a> {
     Number,
 }
 
-/// The parts of a template; `None` where the bytes are none.
+/// The parts of a template; `None` if the bytes are invalid.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Iterator for Parts<'a> {
@@ -131,7 +131,7 @@ fn number_of(key: &[u8; 16]) -> u32 {
     u32::from_be_bytes([key[12], key[13], key[14], key[15]])
 }
 
-/// Appends the name of `key` to `out`; `slot` appends what stands in the slot and says whether it could.
+/// Appends the name of `key` to `out`; `slot` appends the text in the slot and says whether it could.
 /// `None` where the template or the slot's text is damaged.
 #[inline]
 pub(crate) fn expand(

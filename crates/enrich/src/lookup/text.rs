@@ -2,7 +2,7 @@
 //!
 //! Labels are short and many are nearly random, so a dictionary of strings has little to find in them, while
 //! letters follow letters and digits follow digits: 5.2 bits for a random base-36 character, 3.5 for a digit
-//! behind a digit. A text is found by a bit position and ends with a code of its own.
+//! after a digit. A text is found by a bit position and ends with a code of its own.
 //!
 //! One model serves a whole file; it is learned from a sample of its rows.
 //! Codes have at most [`CODE_MAX`] bits; bytes that the sample did not have are escaped and take 8 bits more.
@@ -149,7 +149,7 @@ impl Model {
         out.put(self.codes[table][END], self.lengths[table][END]);
     }
 
-    /// Reads the text that begins at bit `position`, hands its bytes to `take`, and returns the bit behind
+    /// Reads the text that begins at bit `position`, hands its bytes to `take`, and returns the bit after
     /// it. `None` where the bytes hold no text, or one longer than [`TEXT_MAX`].
     #[inline]
     pub(crate) fn decode(
@@ -197,7 +197,7 @@ impl Model {
     }
 }
 
-/// Eight bytes from `start` on, zeros behind the end.
+/// Eight bytes from `start` on, zeros after the end.
 #[inline(always)]
 fn window_at(bytes: &[u8], start: usize) -> u64 {
     match bytes.get(start..start + 8).and_then(|bytes| bytes.try_into().ok()) {
@@ -256,7 +256,7 @@ fn huffman(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
     lengths
 }
 
-/// Bits one behind the other, the lowest of a byte first.
+/// Bits one after the other, the lowest of a byte first.
 #[derive(Debug, Default)]
 pub(crate) struct BitWriter {
     bytes: Vec<u8>,

@@ -21,7 +21,7 @@ struct Group {
 
 #[derive(Debug)]
 pub(super) struct V4Reader {
-    /// By /16, and one behind them.
+    /// By /16, and one after them.
     groups: Box<[Group]>,
     /// Groups whose checksum was compared.
     checked: Bits,

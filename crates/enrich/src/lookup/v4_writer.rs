@@ -1,6 +1,6 @@
 //! Writes the sections of IPv4 rows: names and which addresses have one.
 //!
-//! Names go to the table's file as they come, presence to a file beside it that is appended at the end: the
+//! Names go to the table's file as they come, presence to a file next to it that is appended at the end: the
 //! two grow together, and each is to lie in one piece.
 
 use super::chunk::ChunkWriter;

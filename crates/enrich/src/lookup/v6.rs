@@ -1,10 +1,10 @@
-//! Rows of IPv6 addresses: sorted blocks, the first key of each, and a filter beside each.
+//! Rows of IPv6 addresses: sorted blocks, the first key of each, and a filter for each.
 //!
 //! A *keyed block* has up to [`BLOCK_ROWS`] rows:
 //!
 //! | field | bytes | |
 //! |---|---|---|
-//! | checksum | 4 | CRC-32 of all behind it |
+//! | checksum | 4 | CRC-32 of all bytes after it |
 //! | rows | 1 | less one |
 //! | shared | 1 | bytes that all keys begin with |
 //! | front | shared | those bytes |

@@ -17,7 +17,7 @@ pub(super) trait Bits: Copy + Ord + Debug {
     /// `None` after the last address.
     fn successor(self) -> Option<Self>;
 
-    /// How far `last` lies behind `first`.
+    /// How far `last` lies after `first`.
     fn distance(first: Self, last: Self) -> Self;
 }
 

@@ -1,4 +1,4 @@
-//! One value of a row, and how it stands in text.
+//! One value of a row, and how it is written as text.
 
 use thalweg_types::DataType;
 

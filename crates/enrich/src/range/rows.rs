@@ -1,4 +1,4 @@
-//! The rows that ranges point at: equal ones stand once, each value in its column.
+//! The rows that ranges point at: equal ones occur once, each value in its column.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct Rows {
     memory_bytes: u64,
 }
 
-/// What a row takes beside its values: its place in the map, and its views.
+/// What a row takes in addition to its values: its place in the map, and its views.
 const ROW_BYTES: u64 = 64;
 
 impl Rows {
@@ -77,7 +77,7 @@ impl Column {
             DataType::Int64 => Column::Int64(Int64Builder::new()),
             DataType::UInt64 => Column::UInt64(UInt64Builder::new()),
             DataType::Float64 => Column::Float64(Float64Builder::new()),
-            // A name that stands in many rows is kept once.
+            // A name that is in many rows is kept once.
             _ => Column::Text(StringViewBuilder::new().with_deduplicate_strings()),
         }
     }

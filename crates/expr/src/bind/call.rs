@@ -293,7 +293,7 @@ fn expect_place(arg: Draft, name: &str, shape: &str) -> Result<Typed, SqlError> 
     arg.coerce(&DataType::Int64)
 }
 
-/// The group is constant, so that one that the pattern has not is told at once.
+/// The group is constant, so that one that the pattern has not is reported at once.
 fn regexp_extract(mut args: Vec<Draft>, shape: &str) -> Result<Typed, SqlErrors> {
     let group = match args.get(2).map(|group| (&group.literal, group.span.clone())) {
         None => (0, 0..0),

@@ -82,7 +82,7 @@ impl Literal {
         }
     }
 
-    /// Its type beside nothing.
+    /// Its type by itself.
     pub(crate) fn natural_type(&self) -> DataType {
         match self {
             Literal::Null | Literal::Unknown => DataType::Bool,
@@ -95,7 +95,7 @@ impl Literal {
         }
     }
 
-    /// Its type beside a decimal.
+    /// Its type with a decimal.
     pub(crate) fn decimal_type(&self) -> Option<DataType> {
         match self {
             Literal::Integer(value) => Some(types::decimal(count_digits(i256::from_i128(*value)), 0)),
@@ -188,7 +188,7 @@ impl Draft {
         Self { typed: Typed { op: Op::Constant(array), data_type, nullable }, literal: Some(literal), span }
     }
 
-    /// What stands for a node with a mistake in it: of the type that it has in any case, or of none.
+    /// The replacement of a node with a mistake in it: of the type that it has in any case, or of none.
     pub(crate) fn mistaken(data_type: Option<DataType>, span: Range<usize>) -> Self {
         let Some(data_type) = data_type else { return Self::literal(Literal::Unknown, span) };
         Self { typed: Typed::placeholder(data_type), literal: None, span }
@@ -203,12 +203,12 @@ impl Draft {
         matches!(self.literal, Some(Literal::Unknown))
     }
 
-    /// Its type as it stands.
+    /// Its type as it is.
     pub(crate) fn data_type(&self) -> &DataType {
         &self.typed.data_type
     }
 
-    /// The node as it stands.
+    /// The node as it is.
     pub(crate) fn settle(self) -> Result<Typed, SqlError> {
         match self.literal {
             Some(Literal::Null) => Err(untyped_null(self.span)),

@@ -1,7 +1,7 @@
 //! Type checking: an expression meets a schema.
 //!
-//! Literals have no type of their own until they meet something that has: `1` beside a decimal is a decimal, text
-//! beside a timestamp is read as one. A [`Draft`] carries that freedom up one level; [`Draft::settle`] ends it.
+//! Literals have no type of their own until they meet something that has: `1` with a decimal is a decimal, text
+//! with a timestamp is read as one. A [`Draft`] carries that freedom up one level; [`Draft::settle`] ends it.
 //! Whatever is constant is evaluated here, once.
 //!
 //! A mistake does not end the check. The node that it is about gets the type that nodes of its kind have in any case,
@@ -55,13 +55,13 @@ impl Expr {
     }
 }
 
-/// What may stand before a field's name.
+/// What may be before a field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Qualifier<'a> {
     None,
     /// `stream.field`
     Stream(&'a str),
-    /// The stream was named by mistake, so it is not known which name may stand there.
+    /// The stream was named by mistake, so it is not known which name may be there.
     Any,
 }
 
@@ -103,7 +103,7 @@ struct Binder<'a, 'm> {
 }
 
 impl Binder<'_, '_> {
-    /// The node; where it or a node below has a mistake, what stands for it.
+    /// The node; where it or a node below has a mistake, its replacement.
     fn bind(&self, expr: &Expr) -> Draft {
         let before = self.mistaken.get();
         let result = self.draft(expr);
@@ -466,7 +466,7 @@ fn comparable(drafts: Vec<Draft>, span: &Range<usize>) -> Result<Vec<Typed>, Sql
     all(drafts.into_iter().map(|draft| draft.coerce(&common)))
 }
 
-/// The drafts in one type, for results that stand for each other.
+/// The drafts in one type, for results that replace each other.
 fn same_type(drafts: Vec<Draft>, place: &str, span: &Range<usize>) -> Result<Vec<Typed>, SqlErrors> {
     let refs: Vec<&Draft> = drafts.iter().collect();
     if refs.iter().all(|draft| draft.is_null()) {

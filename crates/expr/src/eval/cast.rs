@@ -119,7 +119,7 @@ fn from_text(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, SqlError> {
     Ok(match to {
         DataType::String => array.clone(),
         DataType::Bool => arc(trimmed()
-            // Longer ones are none of these.
+            // Longer ones are not among these.
             .map(|text| match text.filter(|text| text.len() <= 8)?.to_ascii_lowercase().as_str() {
                 "true" | "t" | "yes" | "on" | "1" => Some(true),
                 "false" | "f" | "no" | "off" | "0" => Some(false),

@@ -58,7 +58,7 @@ fn pick(condition: &Column, then: &Column, otherwise: &Column, rows: usize) -> R
     Ok(Column::Array(zip(&mask, then, otherwise).map_err(internal)?))
 }
 
-/// The first argument that is not null; those behind one that no row lacks are not looked at.
+/// The first argument that is not null; those after one that no row lacks are not looked at.
 pub(crate) fn coalesce(args: &[Typed], within: &Evaluation<'_>) -> Result<Column, SqlError> {
     let (first, rest) = args.split_first().expect("COALESCE takes an argument");
     let mut result = evaluate(first, within)?;

@@ -17,7 +17,7 @@ use crate::SqlError;
 #[derive(Clone, Debug)]
 pub(crate) enum Column {
     Array(ArrayRef),
-    /// One row that stands for every row.
+    /// One row that represents every row.
     Scalar(ArrayRef),
 }
 

@@ -4,10 +4,10 @@
 //! before memory is taken:
 //! * a text that is made has at most [`MAX_MADE`] bytes, or as many as the longest one that it is made of;
 //! * an evaluation takes at most [`BUDGET`] bytes in all, for texts and columns. A batch that needs more is evaluated in
-//!   pieces of fewer rows, down to single ones, so that no value depends on what stands in a batch beside it;
+//!   pieces of fewer rows, down to single ones, so that no value depends on the other rows of its batch;
 //! * a pattern and its search are bounded (`like`).
 //!
-//! Beyond them a value is null, and its row a *misfit*. A row is one only where the value was needed for it: not behind
+//! Beyond them a value is null, and its row a *misfit*. A row is one only where the value was needed for it: not after
 //! an operand that decides AND or OR, nor in a branch of CASE or COALESCE that another comes before.
 
 use std::cell::{Cell, RefCell};
@@ -21,7 +21,7 @@ use crate::SqlError;
 pub(crate) const MAX_MADE: usize = 64 << 10;
 /// Bytes that one evaluation takes for what it makes, though much of it is given back meanwhile.
 pub(crate) const BUDGET: usize = 64 << 20;
-/// Bytes of a constant text that an expression makes of shorter ones: it stays, and stands in the fingerprint.
+/// Bytes of a constant text that an expression makes of shorter ones: it stays, and is in the fingerprint.
 pub(crate) const MAX_CONSTANT: usize = 64 << 10;
 
 pub(crate) struct Evaluation<'a> {

@@ -33,7 +33,7 @@ fn folds() -> &'static HashMap<char, char> {
     })
 }
 
-/// No character behind this one has another case.
+/// No character after this one has another case.
 const LAST_CASED: char = '\u{1ffff}';
 
 /// The least character that differs from `c` in case alone, if any does.

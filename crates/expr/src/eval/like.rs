@@ -1,6 +1,6 @@
 //! LIKE and ILIKE: patterns of literals, `_` (one character) and `%` (any number of them), without regular expressions.
 //!
-//! A pattern is a list of *runs*, each a literal with what stands before it: at least `skip` characters where there is a
+//! A pattern is a list of *runs*, each a literal with what is before it: at least `skip` characters where there is a
 //! `%` among them, else exactly as many. Runs between two `%` are a *piece*. The first and the last piece have their
 //! places at the ends of the text; each one between goes to the first place that it has, which never costs a later one
 //! its own. So a pattern without `_` takes linear time, and no pattern recurses or allocates for a text.
@@ -129,7 +129,7 @@ impl Pattern {
         let mut at = 0;
         let mut next = 0;
         if self.runs.first().is_none_or(|run| !run.before.is_open) {
-            // The first piece stands at the beginning.
+            // The first piece is at the beginning.
             while next < self.runs.len() && (next == 0 || !self.runs[next].before.is_open) {
                 let Some(end) = self.match_run(next, text, at) else { return Ok(false) };
                 at = end;
@@ -144,7 +144,7 @@ impl Pattern {
             let piece = next..end.unwrap_or(self.runs.len());
             let Some(from) = skip_characters(text, at, self.runs[next].before.skip) else { return Ok(false) };
             if end.is_none() && !self.tail.is_open {
-                // The last piece stands at the end.
+                // The last piece is at the end.
                 return Ok(self.match_back(&piece, text).is_some_and(|start| start >= from));
             }
             match self.search(&piece, text, from, &mut steps)? {
@@ -156,7 +156,7 @@ impl Pattern {
         Ok(self.match_tail(text, at))
     }
 
-    /// Whether what stands behind the last literal matches the rest of the text.
+    /// Whether what is after the last literal matches the rest of the text.
     fn match_tail(&self, text: &str, at: usize) -> bool {
         let end = skip_characters(text, at, self.tail.skip);
         end.is_some_and(|end| self.tail.is_open || end == text.len())
@@ -169,7 +169,7 @@ impl Pattern {
         text[start..].starts_with(literal).then_some(start + literal.len())
     }
 
-    /// Where the last piece begins, behind its own `_`, if it ends with the text.
+    /// Where the last piece begins, after its own `_`, if it ends with the text.
     fn match_back(&self, piece: &Range<usize>, text: &str) -> Option<usize> {
         let mut end = skip_back(text, text.len(), self.tail.skip)?;
         for run in piece.clone().rev() {
@@ -185,7 +185,7 @@ impl Pattern {
         Some(end)
     }
 
-    /// Where the first match of a piece ends that begins at or behind `from`.
+    /// Where the first match of a piece ends that begins at or after `from`.
     fn search(
         &self,
         piece: &Range<usize>,
@@ -222,7 +222,7 @@ impl Pattern {
     }
 }
 
-/// The place `count` characters behind `at`; `None` where there are not as many.
+/// The place `count` characters after `at`; `None` where there are not as many.
 fn skip_characters(text: &str, at: usize, count: u32) -> Option<usize> {
     if count == 0 {
         return Some(at);

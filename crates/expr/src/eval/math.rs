@@ -163,7 +163,7 @@ fn round_float(value: f64, places: i32) -> f64 {
     // Shifting the point in the text is exact, multiplying by a power of ten is not.
     let shifted: f64 = format!("{value:e}").parse_shifted(places);
     if !shifted.is_finite() || shifted.abs() >= 9_007_199_254_740_992.0 {
-        // Every digit stands before the point that is rounded at.
+        // Every digit is before the point that is rounded at.
         return value;
     }
     format!("{:e}", shifted.round()).parse_shifted(-places)

@@ -17,7 +17,7 @@ use crate::bound::{Typed, Values};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failures {
     End,
-    /// It is null, and the first one is told.
+    /// It is null, and the first one is reported.
     AreNull,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn evaluate_all(
             }
         };
         start += count;
-        // What was in the way may be behind.
+        // What was in the way may have been passed.
         size = size.saturating_mul(2);
         if start == rows && parts.is_empty() {
             return Ok(Values { array: part, misfits, failure });

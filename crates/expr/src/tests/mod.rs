@@ -1,7 +1,7 @@
 //! Tests of expressions: one `check` over small tables, families of cases in the modules.
 //!
 //! `check` evaluates a table of rows four ways that must agree: all rows at once, each row alone, each row with its
-//! fields replaced by constants (folding), and with each single field replaced (scalars beside columns).
+//! fields replaced by constants (folding), and with each single field replaced (scalars next to columns).
 
 mod arithmetic;
 mod binding;
@@ -130,7 +130,7 @@ fn evaluate(bound: &Bound, records: &RecordBatch) -> ArrayRef {
     array
 }
 
-/// A schema and its records. Cells are split by commas, rows by bars, texts stand in quotes.
+/// A schema and its records. Cells are split by commas, rows by bars, texts are in quotes.
 fn table(fields: &str, rows: &str) -> (Schema, RecordBatch) {
     let fields: Vec<Field> = split(fields, ',')
         .map(|field| {

@@ -1,5 +1,5 @@
 //! Random expressions of every operator, function and cast over hostile values: none panics or fails, none takes more
-//! memory than is stated, and no value depends on the rows that stand beside it.
+//! memory than is stated, and no value depends on the other rows of its batch.
 
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@
 //! the id is (8, big-endian: the hash of input, name and type of its field) and a packed id.
 //!
 //! Values, little-endian. Of an element: flags (1: output is due), touched (8), records since the last output (8),
-//! the list of idle ones that it stands in (8, by its due time; the least number for none), then its own bytes.
-//! Of a piece: keys, each behind its length (4), in lists of ids with the time when the id was taken (8) before the key. Of
-//! an id: task time when it was taken last (8).
+//! the list of idle ones that it is in (8, by its due time; the least number for none), then its own bytes.
+//! Of a piece: keys, each after its length (4), in lists of ids with the time when the id was taken (8) before the key.
+//! Of an id: task time when it was taken last (8).
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ pub(super) struct Kept<E> {
     pub(super) element: E,
     /// Task time when a record last reached it.
     pub(super) touched: Micros,
-    /// Records since the last output, where that goes by records.
+    /// Records since the last output, if output is due by records.
     pub(super) count: u64,
-    /// It stands in the list of those whose output is due.
+    /// It is in the list of those whose output is due.
     pub(super) is_pending: bool,
     /// The list of idle elements in which it stands, by the time when that is looked through.
     pub(super) listed: Option<Micros>,
@@ -46,7 +46,7 @@ pub(super) struct Kept<E> {
 
 /// When a record last reached a saved element.
 pub(super) fn touched(bytes: &[u8]) -> Option<Micros> {
-    // Behind what tells elements from pieces, and the flags.
+    // After what tells elements from pieces, and the flags.
     let (&[ELEMENT, _], rest) = bytes.split_first_chunk()? else { return None };
     Some(Micros::from_le_bytes(*rest.first_chunk()?))
 }

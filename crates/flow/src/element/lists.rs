@@ -2,7 +2,7 @@
 //! the time when it was taken, that wait until their span has passed.
 //!
 //! A list is a queue of keys in pieces of some kilobytes, which are entries of the cache as elements are: they may
-//! leave memory, and a cycle writes those that changed. Numbers of pieces begin again behind the largest. Of each list
+//! leave memory, and a cycle writes those that changed. Numbers of pieces begin again after the largest. Of each list
 //! the manifest keeps where it begins and ends.
 
 use std::collections::BTreeMap;

@@ -10,9 +10,9 @@
 //! inputs say.
 //!
 //! Order of what is emitted
-//! * What an element emits for a record, or as output after so many of them, stands at that record.
-//! * Wakes stand before the record that moved task time to them: by due time, then as they were asked for.
-//! * Output by time stands at a tick, in the order in which elements were first touched since their last output.
+//! * What an element emits for a record, or as output after so many of them, is at that record.
+//! * Wakes are before the record that moved task time to them: by due time, then as they were asked for.
+//! * Output by time is at a tick, in the order in which elements were first touched since their last output.
 //!
 //! Invariants
 //! * What is emitted is a function of the order alone. Batches, the size of the cache, what it let go of, what a scan
@@ -120,10 +120,10 @@ pub trait Element: Sized + Send {
     fn save(&self, into: &mut Vec<u8>);
 
     /// # Errors
-    /// If the bytes are none that `save` made.
+    /// If `save` did not make the bytes.
     fn load(shared: &Self::Shared, bytes: &[u8]) -> Result<Self, Error>;
 
-    /// Bytes that it holds on the heap, beside itself.
+    /// Bytes that it holds on the heap, in addition to itself.
     fn heap_bytes(&self) -> usize {
         0
     }
@@ -278,7 +278,7 @@ impl ElementState {
     }
 
     /// In memory alone, in a job that is committed by cycles: what waits at the end is lost with the rest, as no cycle
-    /// would have what is emitted behind the last.
+    /// would have what is emitted after the last.
     pub fn unkept() -> Self {
         Self { ends_with_input: false, ..Self::in_memory() }
     }
@@ -303,8 +303,8 @@ impl ElementState {
         Ok(Self { backend: Some(backend.into()), cycle, manifest, memory, ..Self::unkept() })
     }
 
-    /// A scan of the back end brings elements in beside the work, until memory is full. Otherwise each comes on its first
-    /// use.
+    /// A scan of the back end brings elements in while the job works, until memory is full. Otherwise each comes on its
+    /// first use.
     #[must_use]
     pub fn eager(self) -> Self {
         Self { is_eager: true, ..self }

@@ -520,7 +520,7 @@ impl<E: Element> Core<E> {
     fn look_at(&mut self, key: &[u8], listed: Micros, time: Micros, expiry: Expiry) -> Result<(), Error> {
         let todo = self.cache.change(key, |entry| {
             let mut todo = Todo::default();
-            // It may have ended and begun anew since, and stands in another list then.
+            // It may have ended and begun anew since, and is in another list then.
             if let Some(Entry::Element(kept)) = entry
                 && kept.listed == Some(listed)
             {
@@ -544,7 +544,7 @@ fn revived<E: Element>(
     time: Micros,
     create: impl FnOnce() -> E,
 ) -> &mut Kept<E> {
-    // In lists it stands where it stood.
+    // In lists it stays where it was.
     let (is_pending, listed) = match entry {
         Some(Entry::Element(kept)) if has_expired(expiry, kept.touched, time) => {
             (kept.is_pending, kept.listed)

@@ -46,7 +46,7 @@ pub(super) fn split(bytes: &[u8]) -> Result<(&[u8], Manifest), Error> {
     Ok((version, Manifest::decode(manifest, *format)?))
 }
 
-/// What a task of elements knows beside its entries.
+/// What a task of elements knows in addition to its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) time: Option<Micros>,

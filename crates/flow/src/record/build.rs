@@ -59,7 +59,7 @@ struct Views {
     full: Vec<Buffer>,
     /// The buffer that long texts go to now.
     open: Vec<u8>,
-    /// Address and length of the text that was copied last, and the view of the copy. Texts that are copied stand in
+    /// Address and length of the text that was copied last, and the view of the copy. Texts that are copied are in
     /// batches which live until the column is finished, so an address is one text's until then.
     copied: Option<((usize, usize), u128)>,
 }
@@ -290,7 +290,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Appends what stands in a column of the same type, bit by bit.
+    /// Appends the values of a column of the same type, bit by bit.
     pub(super) fn push_copy(&mut self, column: &Column<'_>, row: usize) -> Result<(), Error> {
         if column.is_null(row) {
             return self.push_null();
@@ -343,7 +343,7 @@ impl Builder {
             Cells::Time(values, unit) => unit.column(ScalarBuffer::from(taken(values)), nulls),
             Cells::Ip(octets) => Arc::new(FixedSizeBinaryArray::new(16, Buffer::from(taken(octets)), nulls)),
             Cells::Nested(values) => {
-                // Array 0 is one null; copies of one batch stand together and share their array.
+                // Array 0 is one null; copies of one batch are together and share their array.
                 let mut arrays = vec![new_null_array(&self.field.data_type.to_arrow(), 1)];
                 let mut picks = Vec::with_capacity(rows);
                 for value in values.drain(..) {

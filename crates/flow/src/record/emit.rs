@@ -43,7 +43,7 @@ impl Emit<'_> {
             ))
             .with_hint("use `record` and `copy`"));
         }
-        // Only rows of the batch at hand, each once, and not behind new records.
+        // Only rows of the batch at hand, each once, and not after new records.
         let is_pick =
             self.source.is_some_and(|batch| batch.times()[record.physical as usize] == record.time())
                 && record.seq() == self.seq

@@ -45,7 +45,7 @@ impl Feed {
         out: &mut Output<'_>,
     ) -> Result<(), Error> {
         if self.input_count > 1 {
-            // Rows of other ports may stand between these; `complete` says that all are there.
+            // Rows of other ports may be between these; `complete` says that all are there.
             self.waiting.push((port, batch));
             return Ok(());
         }

@@ -169,7 +169,7 @@ pub trait FieldType: sealed::Sealed + Sized + 'static {
     fn write(builder: &mut Builder, value: Self::Value<'_>) -> Result<(), Error>;
 }
 
-/// What stands in a column where a value must stand.
+/// The contents of a column that must have a value.
 #[inline]
 fn value_of<'a, V>(
     column: &Column<'a>,

@@ -27,7 +27,7 @@ impl<'a> Row<'a> {
     /// The value of a field. Texts and bytes are borrowed from the record.
     ///
     /// # Panics
-    /// If the place was found in the schema of another stream, or if null stands in a field that its schema calls
+    /// If the place was found in the schema of another stream, or if null is in a field that its schema calls
     /// not nullable.
     #[inline]
     pub fn get<T: FieldType>(&self, field: Get<T>) -> T::Value<'a> {

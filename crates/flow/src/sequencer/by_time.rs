@@ -1,14 +1,15 @@
 //! Sources that are read by event time: of several partitions, the one whose own time is least is numbered next.
 //!
 //! The own time of a partition is the greatest event time that it has given, as it is for a task. So records of one partition
-//! keep their order, and none is later behind the merge than it was in its partition, whatever its disorder: when a record
-//! is numbered, no partition that is read so has gone further than this record's own had. Of equal times the source that the
-//! job names first is first, then the partition with the lowest number.
+//! keep their order, and none is later after the merge than it was in its partition, whatever its disorder: when a
+//! record is numbered, no partition that is read so has gone further than this record's own had. Of equal times the
+//! source that the job names first is first, then the partition with the lowest number.
 //!
 //! To know times before there are numbers, each partition has a *scout*: a reader of its own ([`Source::scouts`]) whose
-//! records are decoded a block ahead. The source itself gives the records then, as many as are to be numbered, and never stands
-//! behind any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of one
-//! block; where there are many, one that has not begun is closed again once the time of its first record is known.
+//! records are decoded a block ahead. The source itself gives the records then, as many as are to be numbered, and is
+//! never
+//! after any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of
+//! one block; where there are many, one that has not begun is closed again once the time of its first record is known.
 //!
 //! After a restart the own time begins with the first record that is read then: the order of what is not numbered yet may be
 //! another one than without the restart, if records are out of order there.

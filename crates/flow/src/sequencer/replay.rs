@@ -1,6 +1,6 @@
 //! After a crash: the order log is followed, entry by entry, before anything new is numbered.
 //!
-//! Behind the last entry come blocks that no entry names and to which answers may have been given all the same, where a
+//! After the last entry come blocks that no entry names and to which answers may have been given all the same, where a
 //! source tells the order and nobody waited for the entry ([`crate::Source::tells_order`]): [`Sequencer::take_left`]. No
 //! tick, marker or command comes before or between them, and each has the arrival that it had.
 
@@ -17,9 +17,9 @@ use crate::{Command, CommandMaker, LeftBlock, OrderEntry, OrderEvent, ReplayRun}
 /// The entries of a log, one after the other.
 type Entries = Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>;
 
-/// What is there behind the last commit.
+/// What is there after the last commit.
 pub(super) struct Replay {
-    /// What the order log says; `None` behind its last entry.
+    /// What the order log says; `None` after its last entry.
     entries: Option<Entries>,
     commands: CommandMaker,
     /// An entry that is not done with.
@@ -33,7 +33,7 @@ impl Replay {
         Self { entries: Some(entries), commands, present: None, left: 0 }
     }
 
-    /// The next entry; `None` behind the last, for good: what is numbered from then on stands in the same log.
+    /// The next entry; `None` after the last, for good: what is numbered from then on is in the same log.
     fn next(&mut self) -> Result<Option<OrderEntry>, Error> {
         if let Some(entry) = self.present.take() {
             return Ok(Some(entry));

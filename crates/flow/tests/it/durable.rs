@@ -396,7 +396,7 @@ proptest! {
         prop_assert_eq!(finish(&job), JobState::Done);
         let told = story(&records);
 
-        // A crash: the log ends somewhere, at the earliest behind the commit from which the job goes on.
+        // A crash: the log ends somewhere, at the earliest after the commit from which the job goes on.
         let starts = cycles.0.lock().unwrap().started.clone();
         let start = starts[from.min(starts.len() - 1)].clone();
         let all = log.0.lock().unwrap().clone();
@@ -450,7 +450,7 @@ proptest! {
     }
 }
 
-/// A crash may take the entries behind the last tick, marker or command, where the source has its blocks all the same.
+/// A crash may take the entries after the last tick, marker or command, where the source has its blocks all the same.
 #[test]
 fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had() {
     let mut build = Build::new("first run");
@@ -524,7 +524,7 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
     }
 }
 
-/// Runs numbers to their end behind an order log that ends before number `next`, with one block of 50 left.
+/// Runs numbers to their end after an order log that ends before number `next`, with one block of 50 left.
 fn go_on_with_a_block_left(mut numbers: Numbers, next: Seq, log: impl OrderLog + 'static) {
     let block = RawBlock { partition: 0, first: 0, count: 50, payload: Payload::Offsets };
     numbers.left.push_back(LeftBlock { block, arrival: 10 });

@@ -223,7 +223,7 @@ fn graphs_that_cannot_run_are_refused() {
     );
     check(
         &|build| input(build, &|input| input.from = thalweg_flow::NodeId::Operator(0)),
-        r#"operator "sink" reads a node that does not stand before it"#,
+        r#"operator "sink" reads a node that does not come before it"#,
     );
     check(&|build| build.graph.operators[0].inputs.clear(), r#"operator "sink" has no input"#);
     check(&|build| build.graph.operators[0].tasks = 0, r#""sink" has no tasks; expected at least 1"#);

@@ -465,20 +465,20 @@ impl Operator for Recorder {
     }
 }
 
-/// A runtime whose clock stands still.
+/// A runtime whose clock does not advance.
 pub(crate) fn runtime(workers: usize) -> (Runtime, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000_000));
     (Runtime::new(workers, Arc::clone(&clock) as Arc<dyn thalweg_flow::Clock>), clock)
 }
 
-/// Neither ticks nor cycles beyond the first tick and the last cycle while the clock stands still.
+/// Neither ticks nor cycles beyond the first tick and the last cycle while the clock does not advance.
 pub(crate) fn quiet() -> JobOptions {
     let mut options = JobOptions::default();
     options.cycle.every = None;
     options
 }
 
-/// Waits for the end; says where everything stands if it does not come.
+/// Waits for the end; says where everything is if it does not come.
 pub(crate) fn finish(job: &Job) -> JobState {
     job.wait_timeout(LIMIT).unwrap_or_else(|| panic!("job {} hangs: {:#?}", job.name(), job.stats()))
 }

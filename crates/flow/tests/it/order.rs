@@ -80,7 +80,7 @@ fn settings() -> impl Strategy<Value = Settings> {
 /// (n, k, v) of what a sink saw.
 type Rows = Vec<(i64, i64, i64)>;
 
-/// Source to counts per key, to a filter behind a shuffle and to copies behind a broadcast; those and the source itself
+/// Source to counts per key, to a filter after a shuffle and to copies after a broadcast; those and the source itself
 /// meet in a union, which a sink and a counting stage read.
 fn run(settings: &Settings) -> (Rows, Rows) {
     let mut build = Build::new("all shapes");

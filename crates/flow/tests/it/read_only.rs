@@ -66,7 +66,7 @@ struct Site {
     ends: Arc<Ends>,
     order: Arc<DurableOrder>,
     hold: Option<JobHold>,
-    /// What is read; it stands behind the operator that may fail.
+    /// What is read; it is after the operator that may fail.
     read: Records,
     published: Records,
     risky_asked: Arc<AtomicUsize>,
@@ -229,7 +229,7 @@ impl thalweg_flow::Operator for Pairs {
     }
 }
 
-/// A job of [`Pairs`] behind `risky`; how often answers were torn when all that was on its way has passed.
+/// A job of [`Pairs`] after `risky`; how often answers were torn when all that was on its way has passed.
 fn torn() -> usize {
     let mut build = Build::new("pairs");
     let (numbers, tap) = Numbers::tapped();
@@ -267,7 +267,7 @@ fn nothing_is_made_of_a_part_where_a_task_has_left_out_the_rest() {
 #[test]
 fn a_commit_without_room_leaves_the_job_to_be_read_though_its_rings_are_full() {
     let site = site(true);
-    // Nothing is durable: what publishes takes nothing, and all before it stands still.
+    // Nothing is durable: what publishes takes nothing, and all before it stops.
     site.tap.allow(u64::MAX);
     eventually("all that gives records stands still", || {
         let stats = site.job.stats();

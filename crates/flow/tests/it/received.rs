@@ -73,7 +73,7 @@ impl FindReceived for Threes {
 /// Blocks that the end has passed and not given up.
 const KEPT: u64 = 3;
 
-/// Looks each record up, and gives up blocks some way behind.
+/// Looks each record up, and gives up blocks some way after.
 struct End {
     ends: VecDeque<Seq>,
     found: Arc<AtomicU64>,

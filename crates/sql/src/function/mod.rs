@@ -2,7 +2,7 @@
 //!
 //! | function | result |
 //! |---|---|
-//! | `ip(text)` | the address; null where the text is none |
+//! | `ip(text)` | the address; null if the text is not an address |
 //! | `ip_text(address)` | `10.1.2.3`, `2001:db8::1` |
 //! | `prefix(address, len4 [, len6])` | `10.1.0.0/16`; `len6` is 48 unless given |
 //! | `network(address, len4 [, len6])` | the address with its host bits cleared |

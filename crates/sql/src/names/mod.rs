@@ -1,6 +1,6 @@
-//! What names stand for in one query: tables, their rollups and the views, one snapshot each.
+//! What names mean in one query: tables, their rollups and the views, one snapshot each.
 //!
-//! A job is a schema. The default schema stands for all jobs: there a name is looked for in each, and has to be in one
+//! A job is a schema. The default schema represents all jobs: there a name is looked for in each, and has to be in one
 //! only. It lists nothing, so that `SHOW TABLES` shows everything once, under its job.
 //!
 //! What a name is, in this order: a table; a rollup, as `TABLE__ROLLUP`; a view.
@@ -106,7 +106,7 @@ impl Names {
         Ok(names)
     }
 
-    /// What a name of a job stands for.
+    /// What a name of a job represents.
     fn of_job(&self, job: &str, name: &str) -> Result<Option<Arc<dyn TableProvider>>, Error> {
         if let Some(table) = self.tables()?.iter().find(|table| table.job == job && table.table == name) {
             let snapshot = self.snapshot(table)?;
@@ -147,7 +147,7 @@ impl Names {
         }
     }
 
-    /// The error that stands behind DataFusion's word that there is no such table.
+    /// The error for DataFusion's message that there is no such table.
     pub(crate) fn doubt(&self, message: &str) -> Option<Error> {
         let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         let name = doubts.keys().find(|name| message.ends_with(&format!(".{name}' not found")))?.clone();
@@ -164,7 +164,7 @@ impl Names {
         files.map(|file| &file.path).find(|path| !path.exists()).cloned()
     }
 
-    /// What a name stands for, of a job or of any.
+    /// What a name represents, of a job or of any.
     pub(crate) fn table(&self, job: Option<&str>, name: &str) -> Result<Arc<dyn TableProvider>, Error> {
         let found = match job {
             // A job may have the name of the default schema; then a name is looked for in it first.
@@ -177,7 +177,7 @@ impl Names {
         found.ok_or_else(|| self.missing(job, name))
     }
 
-    /// What a name without a job stands for.
+    /// What a name without a job represents.
     fn of_any(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, Error> {
         // A table's name is found without a look into all others.
         let mut owners: Vec<String> = self
@@ -205,7 +205,7 @@ impl Names {
         }
     }
 
-    /// The error for a name that stands for nothing.
+    /// The error for a name that represents nothing.
     fn missing(&self, job: Option<&str>, name: &str) -> Error {
         let error = match job {
             Some(job) => Error::user(format!("no table {}", written(job, name))),

@@ -15,12 +15,12 @@ pub(crate) struct Jobs(pub(crate) Arc<Names>);
 
 impl CatalogProvider for Jobs {
     fn schema_names(&self) -> Vec<String> {
-        // What fails here fails again, and is told, where a table is named.
+        // What fails here fails again, with an error, where a table is named.
         self.0.jobs().unwrap_or_default()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        // Names that stand for nothing have a schema too: it knows better than DataFusion what to say.
+        // Names that represent nothing have a schema too: it knows better than DataFusion what to say.
         let exists = self.0.jobs().is_ok_and(|jobs| jobs.iter().any(|job| job == name));
         let job = (exists || name != DEFAULT_SCHEMA).then(|| name.to_owned());
         Some(Arc::new(Schema { names: Arc::clone(&self.0), job }))

@@ -71,7 +71,7 @@ struct Asked {
     groups: Vec<Expr>,
     values: Vec<Value>,
     bounds: Bounds,
-    /// Conditions beside the bounds.
+    /// Conditions in addition to the bounds.
     conditions: Vec<Expr>,
 }
 

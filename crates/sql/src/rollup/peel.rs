@@ -1,4 +1,4 @@
-//! What stands between an aggregate and its table, taken away: conditions and expressions over the table's own columns.
+//! The nodes between an aggregate and its table, taken away: conditions and expressions over the table's own columns.
 //!
 //! A column of the table is written here without a qualifier, whatever names subqueries and aliases gave it. So no name
 //! of the query can be taken for another one.

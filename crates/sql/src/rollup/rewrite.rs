@@ -44,7 +44,7 @@ pub(super) fn rewrite(
         _ => Arc::new(LogicalPlan::Union(Union::try_new(inputs)?)),
     };
     let groups = (0..asked.groups.len()).map(|place| column(&group_name(place))).collect();
-    // A sum that is out of range is told under the name that it was asked by.
+    // A sum that is out of range is reported under the name that it was asked by.
     let name = |place: usize| aggregate.schema.field(asked.groups.len() + place).name().clone();
     let sums =
         (0..asked.values.len()).map(|place| sum(column(&value_name(place))).alias(name(place))).collect();

@@ -30,7 +30,7 @@ use crate::whole::sum;
 
 const USAGE: &str = "top(table, by, value, n [, where [, every]])";
 
-/// Columns of the result beside those of `by`.
+/// Columns of the result in addition to those of `by`.
 const BUCKET: &str = "bucket";
 const RANK: &str = "rank";
 const VALUE: &str = "value";
@@ -68,7 +68,9 @@ impl TableFunctionImpl for Top {
             (true, Some(time)) => {
                 Some(date_bin(span(args, 5, USAGE)?, Expr::Column(Column::new(Some(name), time)), epoch()))
             }
-            (true, None) => return plan_err!("top: only a table has buckets of time, {:?} is none", args[0]),
+            (true, None) => {
+                return plan_err!("top: only a table has buckets of time, {:?} is not one", args[0]);
+            }
         };
         let asked = Asked { of: of.build()?, by, value, n };
         let plan = match bucket {

@@ -139,7 +139,7 @@ const _: () = assert!(MOST_NOTED > MOST_BEST);
 /// A group that may be among the first: its rank, its table, and its place there.
 type Noted = (Option<u64>, u32, u32);
 
-/// The groups that are not behind `count` others, and all that have no rank.
+/// The groups that are not after `count` others, and all that have no rank.
 fn first_of(tables: &Tables, ranking: Ranking, count: usize) -> Rest {
     // The ranks of the first so far, the last of them on top.
     let mut first = BinaryHeap::with_capacity(count);

@@ -1,6 +1,6 @@
 //! Groups and their sums, one after the other in one array of words.
 //!
-//! A group stands whole in one place: a head, the words of its key, a word for each sum. So a row costs one miss of the
+//! A group is whole in one place: a head, the words of its key, a word for each sum. So a row costs one miss of the
 //! cache, and those of many rows overlap, as their places are known before they are looked at. Places are found by open
 //! addressing with linear probing.
 //!
@@ -263,8 +263,8 @@ impl Groups {
         }
     }
 
-    /// Places that it has with so many more. A third of them or more is free before these come, and a fifth behind them, if
-    /// all are new, which they seldom are. A table that grows does so by half.
+    /// Places that it has with so many more. A third of them or more is free before these come, and a fifth after them,
+    /// if all are new, which they seldom are. A table that grows does so by half.
     fn places_with(&self, more: usize) -> usize {
         let least = (self.len * 3 / 2).max((self.len + more) * 5 / 4);
         match self.places {
@@ -295,7 +295,8 @@ impl Groups {
         next
     }
 
-    /// Calls with the place and the rank of each group that has none or that does not come behind `least`, which may rise.
+    /// Calls with the place and the rank of each group that has none or that does not come after `least`, which may
+    /// rise.
     pub(super) fn find(&self, ranking: Ranking, least: u64, call: impl FnMut(usize, Option<u64>) -> u64) {
         let words = self.words.as_slice();
         by_stride!(self.layout.stride, self.find_all(words, ranking, least, call));
@@ -333,7 +334,7 @@ impl Groups {
     }
 }
 
-/// How groups come one behind the other.
+/// How groups come one after the other.
 #[derive(Clone, Copy)]
 pub(super) struct Ranking {
     /// By this sum.
@@ -359,7 +360,7 @@ struct Homes {
 }
 
 impl Homes {
-    /// The place of a group if nothing stands there: by the highest bits of its hash.
+    /// The place of a group if nothing is there: by the highest bits of its hash.
     fn of(self, head: u64) -> usize {
         // The product is below 2^64 as there are fewer than 2^32 places.
         (((head >> 32) * self.places as u64) >> 32) as usize
@@ -409,7 +410,7 @@ pub(super) fn absent(present: Option<&NullBuffer>, mut call: impl FnMut(usize)) 
         while left != 0 {
             let row = first + left.trailing_zeros() as usize;
             if row == present.len() {
-                // Bits behind the last row are zeros.
+                // Bits after the last row are zeros.
                 return;
             }
             call(row);

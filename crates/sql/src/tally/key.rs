@@ -26,7 +26,7 @@ pub(super) struct KeyColumn {
     place: Place,
 }
 
-/// Where a column stands in a key: the first of its words, or half of that word.
+/// Where a column is in a key: the first of its words, or half of that word.
 #[derive(Clone, Copy)]
 struct Place {
     word: usize,
@@ -172,7 +172,7 @@ impl KeyColumn {
         texts: &SharedTexts,
     ) -> Result<(), DataFusionError> {
         let Place { word, half } = self.place;
-        // Behind the head.
+        // After the head.
         let word = 1 + word;
         match &mut self.kind {
             Kind::Number32 => {

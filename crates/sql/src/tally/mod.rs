@@ -7,9 +7,9 @@
 //! Sums have 64 bits here. Where the largest numbers of all batches, as often as there are rows, are more than these hold,
 //! the grouping is done once more as DataFusion does it, with 128 bits (`whole`).
 //!
-//! One operator stands for all stages of a grouping: a worker for each partition of its input (`work`), which keeps the groups
-//! that it has met lately (`recent`), tables that the groups of all come together in (`parts`), and what is given out of
-//! these (`answer`).
+//! One operator does all stages of a grouping: a worker for each partition of its input (`work`), which keeps the
+//! groups that it has met lately (`recent`), tables that the groups of all come together in (`parts`), and what is
+//! given out of these (`answer`).
 
 mod answer;
 mod groups;
@@ -90,7 +90,7 @@ impl Wanted {
             let column = projection.expr().get(wanted.column)?.expr.downcast_ref::<Column>()?.index();
             return Some(Self { column, ..wanted });
         }
-        // Who comes behind so many of a partition still does when it is put together with others.
+        // Who comes after so many of a partition still does when it is put together with others.
         wanted.filter(|_| plan.is::<CooperativeExec>() || plan.is::<CoalescePartitionsExec>())
     }
 }
@@ -136,7 +136,7 @@ impl TallyRule {
             let input = self.changed(tally.input(), true, None)?;
             return Ok(Arc::new(CooperativeExec::new(Arc::new(tally.over(input)))));
         }
-        // Behind the first ones rows are divided anew; the others leave them where they are.
+        // After the first ones rows are divided anew; the others leave them where they are.
         let is_free = any.is::<CoalescePartitionsExec>()
             || any.is::<SortPreservingMergeExec>()
             || any.is::<RepartitionExec>()

@@ -57,7 +57,7 @@ impl Scattered {
         self.buffers.iter().map(Vec::len).sum::<usize>() / self.layout.stride()
     }
 
-    /// Takes records; what is zeros is none.
+    /// Takes records; zeros are no record.
     ///
     /// # Errors
     /// No memory for the tables.

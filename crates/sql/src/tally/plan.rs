@@ -44,7 +44,7 @@ pub(super) struct Best {
     /// By this sum.
     pub(super) sum: usize,
     pub(super) is_descending: bool,
-    /// A group that comes behind so many of its partition may stay away.
+    /// A group that comes after so many of its partition may stay away.
     pub(super) count: usize,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Tally {
     grouping: Arc<Grouping>,
     properties: Arc<PlanProperties>,
     runs: Runs,
-    /// What it stands in place of, for sums that may be more than 64 bits hold.
+    /// The expression that it replaces, for sums that may be more than 64 bits hold.
     wide: Arc<dyn ExecutionPlan>,
 }
 

@@ -72,7 +72,7 @@ impl Recent {
     }
 
     /// Adds records, writes the groups whose places others took over the first of them, and returns how many words these
-    /// are. Behind them stay records or groups, each whole, that mean nothing.
+    /// are. After them stay records or groups, each whole, that mean nothing.
     pub(super) fn add(&mut self, records: &mut [u64]) -> usize {
         let stride = self.layout.stride();
         if self.words.is_empty() {

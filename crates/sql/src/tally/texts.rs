@@ -23,7 +23,7 @@ const LEAST: usize = 1 << 8;
 
 /// Texts by number.
 struct Texts {
-    /// All, one behind the other.
+    /// All, one after the other.
     all: String,
     /// Where each begins, and where the last one ends.
     starts: Vec<u32>,
@@ -188,7 +188,7 @@ impl SharedTexts {
         views: &StringViewArray,
         mut call: impl FnMut(&Miss, u32),
     ) -> Result<(), DataFusionError> {
-        // Shares that others have come last, so that workers do not go from share to share one behind the other.
+        // Shares that others have come last, so that workers do not go from share to share one after the other.
         for waits in [false, true] {
             for (share, misses) in misses.iter_mut().enumerate().filter(|(_, misses)| !misses.is_empty()) {
                 let Some(mut texts) = self.share(share, waits) else { continue };
@@ -249,7 +249,7 @@ const INLINE: u32 = 12;
 const STEP: usize = 16;
 const _: () = assert!(STEP <= INLINE as usize + 1 + size_of::<u32>());
 
-/// Slots; what begins behind them is looked up by its text.
+/// Slots; what begins after them is looked up by its text.
 const MOST_SLOTS: usize = 1 << 17;
 
 /// Buffers of a batch that are turned to. Beyond that its views are mixed, and are looked up by their text.
@@ -423,7 +423,7 @@ mod tests {
                 let array = StringViewArray::from_iter(batch.iter().map(Option::as_deref));
                 // The same buffers twice, as of two batches of one row group.
                 for array in [array.clone(), array] {
-                    // What was there before means nothing; what is beside it stays.
+                    // What was there before means nothing; the rest stays.
                     let (half, shift) = if turn % 3 == 0 { (Half::Upper, 32) } else { (Half::Lower, 0) };
                     let before = 9 << 32 | 9;
                     let mut words = vec![before; batch.len() * 2];

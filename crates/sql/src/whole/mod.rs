@@ -78,7 +78,7 @@ fn turned(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>, DataFusion
     }
 }
 
-/// What stands on one side of an operator.
+/// The operand on one side of an operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Signed,

@@ -131,7 +131,7 @@ impl Shot<StoredFile> {
     /// The snapshot, with these rows.
     ///
     /// # Errors
-    /// If a schema is none.
+    /// If the bytes are not a schema.
     pub(crate) fn open(self, fresh: Vec<RecordBatch>) -> Result<Snapshot, ArrowError> {
         let held = |files: Vec<StoredFile>| files.into_iter().map(Arc::new).collect();
         let rollups = self.rollups.into_iter().map(|Rolled { spec, schema, files, complete_from }| {

@@ -4,7 +4,7 @@
 //! ([`message`], in postcard) and kind 1 plain bytes, whose meaning the message before them gives. A length above
 //! [`LONGEST`] is refused before anything is allocated for it.
 //!
-//! A worker is told its limits ([`ToWorker::Configure`]) and says [`FromWorker::Ready`]. Then, query by query:
+//! A worker gets its limits ([`ToWorker::Configure`]) and says [`FromWorker::Ready`]. Then, query by query:
 //! [`ToWorker::Query`]; any number of [`FromWorker::Ask`], each answered by [`ToWorker::Snapshot`] and the rows that are
 //! new to the worker; pieces of the reply as plain bytes; [`FromWorker::End`] or [`FromWorker::Failed`]; and
 //! [`FromWorker::Idle`] as soon as nothing of the query computes any more. [`ToWorker::Cancel`] may come at any time of a
@@ -85,7 +85,7 @@ pub(crate) fn head_of_bytes(length: usize) -> io::Result<[u8; HEAD]> {
 /// Reads a message.
 ///
 /// # Errors
-/// If the bytes are none.
+/// If the bytes are invalid.
 pub(crate) fn unpacked<M: DeserializeOwned>(bytes: &[u8]) -> io::Result<M> {
     postcard::from_bytes(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
@@ -93,7 +93,7 @@ pub(crate) fn unpacked<M: DeserializeOwned>(bytes: &[u8]) -> io::Result<M> {
 /// Takes the next frame out of what has been read, if all of it is there.
 ///
 /// # Errors
-/// If it is none.
+/// If it is invalid.
 pub(crate) fn take(read: &mut BytesMut) -> io::Result<Option<Frame<Bytes>>> {
     let Some(begin) = read.first_chunk::<HEAD>() else { return Ok(None) };
     let (length, is_bytes) = head(*begin)?;

@@ -3,7 +3,7 @@
 //! A table's newest rows are batches that do not change, and the next snapshot has most of them again. So the node gives each
 //! a number and remembers by identity which ones a worker has; what nobody holds any more is forgotten on both sides.
 //! Remembering keeps no rows alive: it holds on to the places of the columns (`Weak`), so that no other column can come to
-//! stand there.
+//! are there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -57,7 +57,7 @@ impl Sent {
         self.last += 1;
         if let Some(place) = first {
             let columns = batch.columns().iter().map(Arc::downgrade).collect();
-            // One that began with the same column is sent once more when it comes again.
+            // One that began with the same column is sent once more when it is used again.
             self.known.insert(place, Known { number: self.last, columns });
         }
         Rows { number: self.last, is_new: true }

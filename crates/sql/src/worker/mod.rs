@@ -102,7 +102,7 @@ struct AtWork {
     is_aged: AtomicBool,
 }
 
-/// A query, and how it is told that nobody waits for it.
+/// A query, and the way to tell it that nobody waits for it.
 struct Job {
     query: Query,
     cancelled: Arc<Notify>,

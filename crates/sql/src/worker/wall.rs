@@ -1,8 +1,8 @@
 //! What the system lets a worker take.
 //!
 //! DataFusion counts what sorting, grouping and joining hold, and refuses in words what is too much. Functions and readers
-//! count nothing; behind the pool there is a wall: the data of the process (`RLIMIT_DATA`: heap, private maps and stacks of
-//! threads, not files that are mapped) stays under what it had when it was ready, and
+//! count nothing; after the pool there is a wall: the data of the process (`RLIMIT_DATA`: heap, private maps and stacks
+//! of threads, not files that are mapped) stays under what it had when it was ready, and
 //!
 //! * the limit on memory, and half of it, for what is counted after it was taken, as when a table grows;
 //! * [`SLACK`] for all that nobody counts: files that are read and decoded, batches on their way, the reply;

@@ -169,7 +169,7 @@ struct QueryClock {
     more: Option<More>,
 }
 
-/// What a short try has beside its time.
+/// What a short try has in addition to its time.
 struct More {
     pid: u32,
     /// What its worker had used of processors when it began.

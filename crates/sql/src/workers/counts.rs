@@ -13,7 +13,7 @@ pub enum Stopped {
     Depth,
     /// Its client went away, or did not read, and it did not stop at once.
     Reader,
-    /// It did not stop at once when its short try was over, or behind its last row.
+    /// It did not stop at once when its short try was over, or after its last row.
     Slow,
     /// It ended in another way.
     Other,
@@ -52,7 +52,7 @@ pub(super) struct Tallies {
 
 impl Tallies {
     pub(super) fn stopped(&self, why: Stopped) {
-        // Nothing else is told by it, so no order is needed; the same below.
+        // It conveys nothing else, so no order is needed; the same below.
         if let Some(place) = Stopped::ALL.iter().position(|(other, _)| *other == why) {
             self.stopped[place].fetch_add(1, Ordering::Relaxed);
         }

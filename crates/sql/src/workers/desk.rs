@@ -2,9 +2,9 @@
 //!
 //! Policy when all places are taken: a query waits in the order of arrival, for as long as a query may take, and is refused
 //! where the line is full. Meanwhile it gets one short try ([`TRY`]) by a worker that is kept for that, so that what is quick
-//! is answered at once beside any number of queries that compute for long. Of those that want to try, the one that came last is
-//! first: in a crowd somebody is answered at once, and nobody loses a place in the line. A try gives out nothing before its
-//! reply is whole; one that takes longer begins anew when a place is free.
+//! is answered at once, however many queries there are that compute for long. Of those that want to try, the one that
+//! came last is first: in a crowd somebody is answered at once, and nobody loses a place in the line. A try gives out
+//! nothing before its reply is whole; one that takes longer begins anew when a place is free.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,7 +145,7 @@ async fn ordinary(call: &Call<'_>, asker: &mut Option<Asker>) {
 
 /// Runs a query for a short time; whether that was enough.
 async fn quick(call: &Call<'_>, turn: Turn, asker: &mut Option<Asker>) -> bool {
-    // Whoever has a place in the line is told there what keeps workers from starting.
+    // A query with a place in the line learns there what keeps workers from starting.
     let Ok(worker) = call.pool.hire(Kind::Express).await else { return false };
     let mut outlet = Outlet::held(asker);
     let (ended, worker) = call.run(worker, &mut outlet).await;

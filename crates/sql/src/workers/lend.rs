@@ -1,4 +1,4 @@
-//! What a worker is told of tables.
+//! What a worker learns of tables.
 //!
 //! The node keeps a query's snapshots until its end: so long the files that they name stay.
 

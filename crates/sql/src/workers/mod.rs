@@ -11,7 +11,7 @@
 //! * `call`: one query by one worker; `lend`: what the node tells it of tables; `outlet`: where its reply goes.
 //!
 //! Invariants
-//! * Who is told that time or memory is up is told after the process has gone.
+//! * A client gets the error that time or memory is up after the process has gone.
 //! * There are at most [`Limits::queries`] ordinary workers, and [`EXPRESS`] for short tries.
 //! * Every process that was started is killed and waited for, when the workers are dropped at the latest. One whose node
 //!   was killed is killed by the system, and sees its socket close.
@@ -45,7 +45,7 @@ use crate::statement;
 
 pub use counts::{Counts, Stopped};
 
-/// Workers for short tries: one that tries, one that stops or is killed behind its try, and one that takes its place.
+/// Workers for short tries: one that tries, one that stops or is killed after its try, and one that takes its place.
 const EXPRESS: usize = 3;
 
 /// Threads for snapshots and for the end of processes.

@@ -163,7 +163,7 @@ impl Pool {
         self.control.spawn(async move {
             match pool.start(kind, counted).await {
                 Ok(worker) => pool.shelve(worker),
-                // Whoever needs one is told when it does not start.
+                // A query that needs one gets an error when it does not start.
                 Err(error) => tracing::warn!(error = %error.chain(), "no worker for SQL is ready"),
             }
         });

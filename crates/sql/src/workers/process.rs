@@ -255,7 +255,7 @@ impl Worker {
 /// What all threads of a process have used of processors; `None` where the system does not tell.
 pub(super) fn processor_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name may have anything in it, and stands in brackets.
+    // Its name may have anything in it, and is in brackets.
     let mut behind = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || behind.next()?.parse::<u64>().ok();
     let ticks = ticks()? + ticks()?;

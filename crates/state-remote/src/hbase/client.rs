@@ -77,7 +77,7 @@ impl CellText {
 pub(super) struct Client {
     http: reqwest::blocking::Client,
     place: String,
-    /// The table's path, without a slash behind it.
+    /// The table's path, without a slash after it.
     table: Url,
     name: String,
     user: Option<(String, Option<String>)>,
@@ -294,7 +294,7 @@ impl Client {
         });
         let request = self.request(Method::PUT, "scanner").header(CONTENT_TYPE, JSON).body(body.to_string());
         let answer = self.send(request, &[201])?;
-        // The gateway may be behind another name: what counts is the last part of the path.
+        // The gateway may have another name: what counts is the last part of the path.
         let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let name = location.and_then(|location| location.rsplit('/').next()).unwrap_or_default().to_owned();
         answer.bytes().map_err(passing)?;
@@ -304,7 +304,7 @@ impl Client {
         Ok(name)
     }
 
-    /// The next rows of a scanner; `None` behind the last.
+    /// The next rows of a scanner; `None` after the last.
     pub(super) fn scan(&self, scanner: &str) -> Outcome<Option<Vec<Fetched>>> {
         let request = self.request(Method::GET, &format!("scanner/{scanner}"));
         let answer = self.send(request, &[200, 204, 404, 410])?;

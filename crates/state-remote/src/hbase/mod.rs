@@ -6,7 +6,7 @@
 //! * `l` CYCLE OWNER NUMBER, in hexadecimal: a part of the log, column `s:p`.
 //! * `r` KEY: a row, column `s:v`.
 //!
-//! A row's time stamp is its cycle plus one. So a request that comes late, behind one of a newer cycle, changes nothing.
+//! A row's time stamp is its cycle plus one. So a request that comes late, after one of a newer cycle, changes nothing.
 //! The gateway takes many rows in one request to read and to write, but deletes one by one: that is done over several
 //! connections.
 
@@ -31,7 +31,7 @@ const VALUE: &str = "s:v";
 const LIMITS: Limits = Limits {
     keys: 1_000,
     bytes: 1 << 20,
-    // They stand in a URL, which stays below the 8 KiB that any proxy takes.
+    // They are in a URL, which stays below the 8 KiB that any proxy takes.
     read_keys: 64,
     read_bytes: 3 << 10,
     // A row key has at most 32 KiB, and this is larger in text.
@@ -63,12 +63,12 @@ impl Server for Hbase {
     }
 }
 
-/// The row key of a part, behind the space.
+/// The row key of a part, after the space.
 pub(crate) fn part_text(name: PartName) -> String {
     format!("l{:016x}{:016x}{:08x}", name.cycle, name.owner, name.number)
 }
 
-/// The part whose row key this is, behind the space.
+/// The part whose row key this is, after the space.
 pub(crate) fn part_name(text: &str) -> Option<PartName> {
     let hex = text.strip_prefix('l').filter(|hex| hex.len() == 40)?;
     Some(PartName {
@@ -78,7 +78,7 @@ pub(crate) fn part_name(text: &str) -> Option<PartName> {
     })
 }
 
-/// The key whose row key this is, behind the space.
+/// The key whose row key this is, after the space.
 pub(crate) fn key_of(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.strip_prefix('r')?).ok()
 }
@@ -107,7 +107,7 @@ impl HbaseSpace {
     /// All rows whose keys go on with a letter, some at a time.
     fn walk(&self, letter: char) -> Walk<'_> {
         let start = format!("{}{letter}", self.prefix);
-        // The letter behind this one: no key of the space goes on with it.
+        // The letter after this one: no key of the space goes on with it.
         let end = format!("{}{}", self.prefix, char::from(letter as u8 + 1));
         Walk { client: &self.client, start, end, scanner: None, is_over: false }
     }
@@ -234,7 +234,7 @@ impl Rows for HbaseRows<'_> {
     }
 }
 
-/// A scanner of the gateway's, begun again behind the last row where it is gone.
+/// A scanner of the gateway's, begun again after the last row where it is gone.
 struct Walk<'a> {
     client: &'a Client,
     start: String,

@@ -1,7 +1,7 @@
 //! Redis: three keys per task, named `thalweg:{JOB/OPERATOR/TASK:SPACE}:head`, `…:log` and `…:rows`.
 //!
-//! The head is a string, log and rows are hashes, so that all of a task stands together and goes with three names. What
-//! depends on the head is done by a script, as one step. All requests go over a few connections that are kept.
+//! The head is a string, log and rows are hashes, so that all data of a task is together and is removed by three names.
+//! What depends on the head is done by a script, as one step. All requests go over a few connections that are kept.
 
 mod client;
 mod fitness;
@@ -195,7 +195,7 @@ impl Store for RedisSpace {
 /// A scan may bring a field twice when a hash shrinks meanwhile, so what has come is remembered by its hash.
 struct RedisRows<'a> {
     space: &'a RedisSpace,
-    /// `None` behind the last step.
+    /// `None` after the last step.
     cursor: Option<u64>,
     seen: HashSet<u128>,
     /// Of these hashes, so that nobody can choose two keys of which a scan brings one.

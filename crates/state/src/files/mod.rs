@@ -2,7 +2,7 @@
 //!
 //! Layout of a file (little-endian): magic 8, format 2, zero 2, identity 8, cycle 8, key length 4, value length 4,
 //! checksum of all but itself 4, key, value. Its name is the key and the cycle ([`name`]); a tombstone has a name of
-//! its own and no value. A file of a newer cycle stands beside the one that is committed, which goes when the
+//! its own and no value. A file of a newer cycle is kept next to the committed one, which goes when the
 //! newer is committed. The version is the cycle, with number and digest of the names that count: a file that is
 //! missing is found on opening.
 //!
@@ -27,7 +27,7 @@ const FORMAT: u16 = 1;
 /// Format 1 was the same, and named long keys by another hash.
 const VERSION_FORMAT: u16 = 2;
 const HEADER: usize = 40;
-/// Where the checksum stands.
+/// The place of the checksum.
 const CHECKSUM: usize = 36;
 
 /// One file per key.
@@ -72,7 +72,7 @@ struct State {
     writes: u64,
 }
 
-/// What a version says beside the cycle.
+/// The contents of a version in addition to the cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Census {
     count: u64,
@@ -80,7 +80,7 @@ struct Census {
 }
 
 impl Census {
-    /// Takes a key's newest version in, by the name of its file; a tombstone is none.
+    /// Takes a key's newest version in, by the name of its file; a tombstone does not count.
     fn add(&mut self, name: &str, item: Item) {
         if !item.is_tombstone {
             self.count += 1;
@@ -97,7 +97,7 @@ impl Census {
     }
 }
 
-/// Finds files that are missing, and stands for no key.
+/// Finds files that are missing, and represents no key.
 fn digest(name: &str) -> u64 {
     xxhash_rust::xxh3::xxh3_64(name.as_bytes())
 }
@@ -268,7 +268,7 @@ impl Files {
         Ok(())
     }
 
-    /// Key and value of a version of a key, which is the one that the name stands for.
+    /// Key and value of a version of a key, which is the one that the name represents.
     fn read(&self, state: &State, stem: &Stem, item: Item) -> Result<(Vec<u8>, Vec<u8>), StateError> {
         let path = self.dir.join(state.name_of(stem, item));
         let (found, value) = self.read_file(&path, item.cycle)?;
@@ -346,7 +346,7 @@ fn check(path: &Path, bytes: &[u8], identity: u64, cycle: u64) -> Result<usize, 
         let (expected, got) = (format!("{crc:#010x}"), format!("{actual:#010x}"));
         return Err(StateError::corrupt(path, CHECKSUM as u64, "checksum", expected, got));
     }
-    // Every version has its checksum there, so that a newer one is told from damage.
+    // Every version has its checksum there, so that a reader can tell a newer one from damage.
     if magic == Some(&MAGIC)
         && let Some(found) = format.filter(|format| *format > FORMAT)
     {

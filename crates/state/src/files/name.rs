@@ -1,14 +1,15 @@
 //! Names of files: `k` and the key in hexadecimal, or for long keys `h` and their SHA-256; then the cycle, then `gone`
 //! for a tombstone. A key from outside never becomes a part of a path as it is.
 //!
-//! A name stands for its key, so it is a hash for which nobody can find two keys, and which needs no secret that could be
-//! lost. Earlier builds took XXH3, for which anybody can: 32 digits instead of 64. Such names are read, and never given.
+//! A name represents its key, so it is a hash for which nobody can find two keys, and which needs no secret that could
+//! be lost. Earlier builds took XXH3, for which anybody can: 32 digits instead of 64. Such names are read, and never
+//! given.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// Bytes of a key that stand in a name: 200 digits of the 255 bytes that file systems take.
+/// Bytes of a key that are in a name: 200 digits of the 255 bytes that file systems take.
 const MAX_PLAIN: usize = 100;
 
 /// Length of a long key's stem: 128 bits of XXH3, and SHA-256.

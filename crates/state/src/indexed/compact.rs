@@ -1,6 +1,6 @@
 //! Compaction: the oldest segment's live entries are appended again, and the segment leaves the list.
 //!
-//! Why the oldest and not the emptiest: entries of a key that a tombstone hides stand in older segments, so in the
+//! Why the oldest and not the emptiest: entries of a key that a tombstone hides are in older segments, so in the
 //! oldest one a tombstone hides nothing and may go; and every segment gets its turn, so that a single old live key
 //! keeps no file. Segments in which nothing is live leave without being read.
 //!

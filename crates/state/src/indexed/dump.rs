@@ -1,4 +1,4 @@
-//! The index file: the whole index as it was at one place of the segments, so that only what stands behind that
+//! The index file: the whole index as it was at one place of the segments, so that only the entries after that
 //! place has to be read again.
 //!
 //! Layout (little-endian): magic 8, format 2, zero 2, identity 8, place (segment number 8, length 8, checksum of its

@@ -2,7 +2,7 @@
 //!
 //! Layout (little-endian): checksum 4, key length 4, value length 4 (all ones: tombstone), cycle 8, key, value.
 //! * Lengths come before what they measure, so that entries of a frame are walked without an index.
-//! * The checksum begins with segment and byte, which are not stored: an entry somewhere else is none.
+//! * The checksum begins with segment and byte, which are not stored: an entry somewhere else is invalid.
 //! * The cycle is the one that wrote the value; compaction copies it.
 //!
 //! A payload of a frame is nothing but entries.
@@ -57,7 +57,7 @@ impl<'a> Entry<'a> {
         (ENTRY_HEADER + self.key.len() + self.value.map_or(0, <[u8]>::len)) as u64
     }
 
-    /// Appends the entry, which will stand at byte `start` of its segment. At most [`MAX_ENTRY`] bytes.
+    /// Appends the entry, which will be at byte `start` of its segment. At most [`MAX_ENTRY`] bytes.
     #[inline]
     pub(super) fn encode(&self, seed: EntrySeed, start: u64, out: &mut Vec<u8>) {
         let at = out.len();

@@ -1,7 +1,7 @@
 //! The list of sealed segments, and the version that holds or names it.
 //!
 //! A version says which segments are sealed and which part of the active one counts. The few segments of most states
-//! stand in the version itself, so that sealing one takes no file more; many stand in a *list*, so that a version is as
+//! are in the version itself, so that sealing one takes no file more; many are in a *list*, so that a version is as
 //! small as a commit record wants it. A list is a file that is published whole and never changed; a new one is made
 //! when a segment is sealed or has nothing live any more.
 //!

@@ -5,7 +5,7 @@
 //! * The length is kept to 1.6 %, rounded up: enough to read an entry with one call and to account for it. The
 //!   entry itself has the exact one.
 
-/// Segments at once; the last slot stands for no place at all.
+/// Segments at once; the last slot represents no place at all.
 pub(super) const MAX_SEGMENTS: usize = (1 << 14) - 1;
 
 /// Bytes below which an entry begins.

@@ -1,8 +1,8 @@
-//! Looking over a folder without changing it, beside whoever writes there.
+//! Looking over a folder without changing it, while another process may write there.
 //!
 //! With the version of a commit record, what it names is read: every frame, every entry, every checksum and chain, and
 //! nothing else counts. Without one, the newest list, if there is any, says how long the segments in it are; every other
-//! is read up to its last whole frame, behind which all but the newest may have zeros alone.
+//! is read up to its last whole frame, after which all but the newest may have zeros alone.
 //!
 //! Index files are derived, and opening leaves a damaged one out; here it is named, as its bytes have changed.
 
@@ -40,7 +40,7 @@ pub struct SegmentSummary {
     pub live_entries: u64,
 }
 
-/// Bytes behind those that count: what a crash has left, or what has been written since the commit.
+/// Bytes after those that count: what a crash has left, or what has been written since the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTail {
     pub path: PathBuf,
@@ -92,7 +92,7 @@ pub fn is_empty(version: &Version) -> bool {
     Named::decode(version, Path::new("")).is_ok_and(|named| named.active.is_none())
 }
 
-/// A version in words; `None` where it is none.
+/// A version in words; `None` if the bytes are not a version.
 pub fn describe(version: &Version) -> Option<String> {
     let named = Named::decode(version, Path::new("")).ok()?;
     let active = named.active.map(|active| format!(", segment {} up to byte {}", active.number, active.len));
@@ -332,7 +332,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Where a segment's last whole frame ends, and what is wrong with the bytes behind it.
+    /// Where a segment's last whole frame ends, and what is wrong with the bytes after it.
     fn end_of(
         &self,
         file: &Arc<dyn File>,
@@ -367,7 +367,7 @@ impl<'a> Look<'a> {
                 // Zeros that were laid ahead of a small sync.
                 Err(FrameError::Torn { zeros: true, .. }) => return Ok((extent(&reader), None)),
                 Err(FrameError::Torn { pos, bytes, .. }) => {
-                    let got = format!("{bytes} bytes that are none");
+                    let got = format!("{bytes} bytes that are not one");
                     let damage = StateError::corrupt(path, pos, "frame", "a whole frame", got);
                     return Ok((extent(&reader), Some(damage)));
                 }

@@ -11,7 +11,7 @@
 //! * The sync of a segment has begun before its successor is made, and all of them have ended before a version is
 //!   given out.
 //! * A list is published before a version names it, and what left it is unlinked after that version is committed.
-//! * The newest entry of a key is the one that stands last: compaction appends only what is live at that moment, so
+//! * The newest entry of a key is the last one: compaction appends only what is live at that moment, so
 //!   reading segments in order, from the beginning or from an index file on, gives the same index.
 //! * A tombstone goes only while the oldest segment is compacted: whatever it hides is gone by then.
 //!
@@ -260,7 +260,7 @@ struct Kind {
 }
 
 /// Checks magic, checksum and format of a file or its head, in this order, as a format that changed is not a newer one;
-/// gives back what stands before the checksum.
+/// gives back the bytes before the checksum.
 fn check_head<'a>(path: &Path, bytes: &'a [u8], kind: Kind) -> Result<&'a [u8], StateError> {
     let Kind { magic, what, checksum, oldest, newest } = kind;
     let mut fields = Fields::new(bytes);

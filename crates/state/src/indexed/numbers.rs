@@ -30,7 +30,7 @@ pub(super) struct Number {
 }
 
 impl Number {
-    /// What a key stands for, if it is a numbered one.
+    /// What a key represents, if it is a numbered one.
     #[inline]
     pub(super) fn of(key: &[u8]) -> Option<Self> {
         let [KIND, a, b, c, d, rest @ ..] = key else { return None };
@@ -226,7 +226,7 @@ impl Numbers {
                 }
             }
             numbers.count += list.len();
-            // Pages without keys are none.
+            // Pages without keys do not exist.
             if !list.is_empty() && numbers.pages.insert((space, page), Page::of(list)).is_some() {
                 return None;
             }

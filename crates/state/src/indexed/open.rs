@@ -1,6 +1,6 @@
 //! Opening: what the version names is checked, everything else goes, and the index is there again.
 //!
-//! The index comes from the newest index file that reaches no further than the version, and from the frames behind
+//! The index comes from the newest index file that reaches no further than the version, and from the frames after
 //! it; without such a file from all frames, one thread reading and checking them and one filling the index. Every segment
 //! is measured and its header checked, the frames that are read are checked wholly, others when they are read.
 
@@ -148,7 +148,7 @@ fn build_index(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Puts what stands behind an index into it, in order; if that is much, another thread reads it meanwhile.
+/// Adds the entries after an index to it, in order; if that is much, another thread reads it meanwhile.
 fn put_tail(
     shared: &Shared,
     places: &Places,
@@ -187,7 +187,7 @@ fn measure(shared: &Shared, path: &Path) -> Result<u64, StateError> {
     file.len().map_err(StateError::io("measure", path))
 }
 
-/// What stands behind a place, segment by segment: from where to where.
+/// The bytes after a place, segment by segment: from where to where.
 fn tail(identity: u64, extents: &[Extent], from: Option<Extent>) -> Vec<(Extent, Extent)> {
     let known = from.map_or(0, |from| from.number);
     let behind = extents.iter().filter(|extent| extent.number >= known);
@@ -195,7 +195,7 @@ fn tail(identity: u64, extents: &[Extent], from: Option<Extent>) -> Vec<(Extent,
     behind.map(|extent| (start(extent).unwrap_or(segment::empty(identity, extent.number)), *extent)).collect()
 }
 
-/// About how many keys that are not numbered stand in so many bytes, if all frames are like the first; no more than make
+/// About how many keys that are not numbered are in so many bytes, if all frames are like the first; no more than make
 /// an index of a quarter of the bytes, at 22 bytes each.
 fn fingerprints_in(bytes: u64, first: &[(Address, Location)]) -> usize {
     let in_first: u64 = first.iter().map(|(_, location)| location.len()).sum();

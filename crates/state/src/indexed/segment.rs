@@ -57,7 +57,7 @@ pub(super) fn empty(identity: u64, number: u64) -> Extent {
     Extent { number, len: HEADER, chain: Chain::new(chain_identity(identity, number)).previous() }
 }
 
-/// The chain behind the last frame of an extent.
+/// The chain after the last frame of an extent.
 pub(super) fn chain(identity: u64, extent: Extent) -> Chain {
     Chain::resume(chain_identity(identity, extent.number), extent.chain)
 }
@@ -112,7 +112,7 @@ pub(super) struct Walk {
     base: u64,
 }
 
-/// A frame's payload: where it stands in the file, and in the window of its walk.
+/// A frame's payload: where it is in the file, and in the window of its walk.
 #[derive(Clone, Debug)]
 pub(super) struct Payload {
     pub(super) pos: u64,
@@ -208,7 +208,7 @@ impl Walk {
                 StateError::corrupt(&self.path, self.at, what, expected, got)
             }
             FrameError::Torn { bytes, .. } => {
-                let got = format!("{bytes} bytes that are none");
+                let got = format!("{bytes} bytes that are not one");
                 StateError::corrupt(&self.path, self.at, "frame", "a whole frame", got)
             }
         }

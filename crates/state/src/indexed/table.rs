@@ -8,7 +8,7 @@
 //!
 //! A shard is an array in order of tags, with gaps: the home of a tag is its share of the array (tag × homes / 2^64),
 //! and slots are pushed right until there is room (linear probing in the manner of Robin Hood). So growing and
-//! dumping go through memory once and in order, and no key is needed for either. Slots behind the last home take
+//! dumping go through memory once and in order, and no key is needed for either. Slots after the last home take
 //! what is pushed there, so nothing wraps.
 //!
 //! Shards grow one at a time, by a fifth when seven eighths are full: 18 to 22 bytes a key, and little more while
@@ -21,10 +21,10 @@ use super::location::{LOCATION_BITS, Location};
 const SHARD_BITS: u32 = 6;
 pub(super) const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Slots behind the last home.
+/// Slots after the last home.
 const SLACK: usize = 16;
 
-/// What stands for a key. Persisted in index files with the key of the hash, do not change.
+/// The hash that represents a key. Persisted in index files with the key of the hash, do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub(super) shard: u8,
@@ -174,7 +174,7 @@ impl Table {
         }
     }
 
-    /// Reads what [`dump`](Self::dump) wrote; the table and the bytes behind it. `place` says where a location is now;
+    /// Reads what [`dump`](Self::dump) wrote; the table and the bytes after it. `place` says where a location is now;
     /// one that is gone is left out. `None` where the bytes are no dump.
     pub(super) fn load(
         mut bytes: &[u8],
@@ -232,7 +232,7 @@ impl Shard {
         self.used += 1;
     }
 
-    /// More slots behind the last home: many tags are near the end.
+    /// More slots after the last home: many tags are near the end.
     fn extend(&mut self) {
         self.slots.reserve_exact(SLACK);
         self.slots.resize(self.slots.len() + SLACK, EMPTY);
@@ -259,7 +259,7 @@ impl Shard {
         Self { slots: vec![EMPTY; homes + SLACK], homes, used: 0 }
     }
 
-    /// Adds a slot whose tag is at least that of all before it, the last of which stands before `next`: at its home
+    /// Adds a slot whose tag is at least that of all before it, the last of which is before `next`: at its home
     /// or, where that is taken, at `next`. Answers with the `next` of the following one.
     #[inline]
     fn push(&mut self, slot: Slot, next: usize) -> usize {
@@ -272,7 +272,7 @@ impl Shard {
         at + 1
     }
 
-    /// Closes the gap with the slots behind it, up to one that is at home.
+    /// Closes the gap with the slots after it, up to one that is at home.
     fn remove(&mut self, at: usize) {
         let behind = &self.slots[at + 1..];
         let count = behind

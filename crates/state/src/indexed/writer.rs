@@ -48,11 +48,11 @@ const AHEAD_BYTES: u64 = 256 << 10;
 /// Bytes from which on a sync is not of little data: zeros would cost more than they save.
 const LITTLE_BYTES: u64 = AHEAD_BYTES / 16;
 
-/// Unsynced bytes of a full segment that a sync beside the work is worth: fewer are on the disk sooner than another
+/// Unsynced bytes of a full segment that a sync in the background is worth: fewer are on the disk sooner than another
 /// thread has begun.
 const MUCH_BYTES: u64 = 1 << 20;
 
-/// Unsynced bytes of a segment that is being filled after which the disk begins with them, beside the work.
+/// Unsynced bytes of a segment that is being filled after which the disk begins with them, in the background.
 const BEGIN_BYTES: u64 = 4 << 20;
 
 /// The segment that is appended to.
@@ -66,7 +66,7 @@ pub(super) struct Active {
     pub(super) is_dirty: bool,
     /// Where the extent ended at the last sync that was waited for.
     pub(super) synced: u64,
-    /// Up to where the disk has begun with it; behind the extent's end after an append that failed.
+    /// Up to where the disk has begun with it; after the extent's end after an append that failed.
     pub(super) begun: u64,
     /// The file may have zeros up to here.
     pub(super) laid: u64,
@@ -89,7 +89,7 @@ impl Active {
     }
 }
 
-/// The sync under way beside the work, of a segment of which much was written. No version is given out before it has
+/// The sync under way in the background, of a segment of which much was written. No version is given out before it has
 /// ended: it may be the only one of a sealed segment.
 #[derive(Debug, Default)]
 struct Beside {
@@ -213,7 +213,7 @@ impl Writer {
     }
 
     /// Appends entries and puts them into the index; the bytes that were written. After an error nothing has
-    /// changed but bytes behind the active segment's end, which the next append writes over.
+    /// changed but bytes after the active segment's end, which the next append writes over.
     pub(super) fn append<'a>(
         &mut self,
         shared: &Shared,
@@ -293,7 +293,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs the active segment, which is full; beside the work if that is much.
+    /// Syncs the active segment, which is full; in the background if that is much.
     fn sync_full(&mut self, shared: &Shared) -> Result<(), StateError> {
         if let Some(active) = &self.active
             && active.extent.len - active.synced >= MUCH_BYTES
@@ -393,7 +393,7 @@ impl Writer {
         if self.tail_bytes >= (index_bytes * DUMP_RATIO).max(shared.options.segment_bytes / 2) {
             self.dump(shared)?;
         }
-        // The newest index file that a start at this commit can use, and those behind it.
+        // The newest index file that a start at this commit can use, and those after it.
         let usable = self.dumps.range(..=newest.reach).next_back().map(|(reach, _)| *reach);
         while let Some((reach, _)) = self.dumps.first_key_value()
             && usable.is_some_and(|usable| *reach < usable)

@@ -9,8 +9,8 @@
 //! When all are saved there is a [`HandOver`], which another thread writes. It says so through a counter, and from
 //! then on its values are clean.
 //!
-//! After a restart values come on their first use, or ahead of it from a scan that runs beside the work, until memory is
-//! full: between [`begin_fill`](Keyed::begin_fill) and [`end_fill`](Keyed::end_fill).
+//! After a restart values come on their first use, or ahead of it from a scan that runs in the background, until memory
+//! is full: between [`begin_fill`](Keyed::begin_fill) and [`end_fill`](Keyed::end_fill).
 //!
 //! Memory: recently used values stay, by order of use, up to `memory` bytes. Values that may not leave can make it
 //! more; whoever owns the cache looks at [`dirty_bytes`](Keyed::dirty_bytes) and has the cycle end early. Without a
@@ -49,10 +49,10 @@ pub trait Codec {
     fn save(&self, value: &Self::Value, into: &mut Vec<u8>);
 
     /// # Errors
-    /// If the bytes are none that `save` made.
+    /// If `save` did not make the bytes.
     fn load(&self, bytes: &[u8]) -> Result<Self::Value, Error>;
 
-    /// Bytes that a value holds on the heap, beside itself.
+    /// Bytes that a value holds on the heap, in addition to itself.
     fn heap_bytes(&self, value: &Self::Value) -> usize {
         let _ = value;
         0
@@ -139,7 +139,7 @@ struct Frozen {
 }
 
 impl<C: Codec> Keyed<C> {
-    /// A cache over a back end that stands at the committed cycle `cycle`, 0 for an empty one.
+    /// A cache over a back end that is at the committed cycle `cycle`, 0 for an empty one.
     pub fn over(backend: Arc<dyn Backend>, cycle: u64, memory: usize, codec: C) -> Self {
         let is_whole = backend.stats().keys == 0;
         let written = Arc::new(AtomicU64::new(cycle));

@@ -151,7 +151,7 @@ impl<V> Slots<V> {
         self.free.push(place);
     }
 
-    /// Says how many bytes the value holds beside itself.
+    /// Says how many bytes the value holds in addition to itself.
     pub(super) fn set_heap(&mut self, place: u32, heap: usize) {
         let slot = &mut self.slots[place];
         let bytes = size_of::<Slot<V>>() + slot.key.len() + 8 + heap;

@@ -1,4 +1,5 @@
-//! Much that was written is synced beside the work: nobody waits for it before a version is given out, and then everybody.
+//! Much that was written is synced in the background: nobody waits for it before a version is given out, and then
+//! everybody.
 
 use std::io;
 use std::path::Path;
@@ -140,7 +141,7 @@ fn the_error_of_a_sync_beside_the_work_is_final() {
 #[test]
 fn the_disk_begins_with_much_before_the_cycle_ends() {
     let mut world = World::new();
-    // The segment is not full of it by itself: what is written at once stands in one.
+    // The segment is not full of it by itself: what is written at once is in one.
     world.write(1, 5 * MIB).unwrap();
     world.begun.recv_timeout(LONG).expect("a sync has begun, and the write has not waited for it");
     // That one, and the sync of all at the end of the cycle.

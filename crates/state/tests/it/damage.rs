@@ -28,7 +28,7 @@ fn state_at(cycle: u64) -> State {
     state
 }
 
-/// Seven committed cycles and one behind them that is written only; with an index file in the middle.
+/// Seven committed cycles and one after them that is written only; with an index file in the middle.
 fn disk_of(disk: Disk) -> (Disk, Version) {
     let backend = disk.open(None).unwrap();
     let mut version = None;
@@ -205,7 +205,7 @@ fn damaged_segments_and_lists_are_named_or_behind_the_commit() {
                     found * share > harmless,
                     "{options:?} {part} {with_index} {kind}: {found} found, {harmless} not"
                 );
-                // What is dead or behind the commit may be damaged, a list may not.
+                // What is dead or after the commit may be damaged, a list may not.
                 assert!(part == "segment-" || harmless == 0, "{kind}: {harmless} not found");
             }
         }

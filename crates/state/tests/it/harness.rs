@@ -44,7 +44,7 @@ impl Disk {
         }
     }
 
-    /// Opens on a file system that stands before the disk's.
+    /// Opens on a file system that is in front of the disk's.
     pub(crate) fn open_on(
         &self,
         fs: Arc<dyn Fs>,

@@ -188,7 +188,7 @@ fn changed_much(cycle: u64, changes: &mut Changes) {
 
 #[test]
 fn a_long_tail_is_read_ahead_and_gives_the_same_index() {
-    // No index file comes by itself: the tail begins behind the one in the middle, or with the first segment.
+    // No index file comes by itself: the tail begins after the one in the middle, or with the first segment.
     let disk = Disk::indexed(small(64 << 20));
     let (backend, version) = run(&disk, 1..2, changed_much, |_, _| {});
     backend.close().unwrap();

@@ -161,7 +161,7 @@ fn valid_rows(rows: usize, nulls: Option<&NullBuffer>) -> impl Iterator<Item = u
 fn put_bits(bits: &BooleanBuffer, out: &mut Vec<u8>) {
     let start = out.len();
     let len = bits.len().div_ceil(8);
-    // `sliced` moves the bits to the front of their first byte but may leave others' bits behind the last.
+    // `sliced` moves the bits to the front of their first byte but may leave others' bits after the last.
     out.extend_from_slice(&bits.sliced().as_slice()[..len]);
     if !bits.len().is_multiple_of(8) {
         out[start + len - 1] &= (1 << (bits.len() % 8)) - 1;

@@ -52,7 +52,7 @@ pub(super) fn encode(values: &[f64], nulls: Option<&NullBuffer>, out: &mut Vec<u
     let most = values.len() / 32 + 1;
     let mut exceptions: Vec<u32> = Vec::new();
     let mut packed = Vec::with_capacity(values.len() * 3);
-    // What stands in for exceptions and nulls: a value of the column, so that it widens no block.
+    // The replacement for exceptions and nulls: a value of the column, so that it widens no block.
     let mut stand_in =
         sample.iter().map(|value| scale(*value, power)).find(|(_, exact)| *exact).map_or(0, |m| m.0);
     pack::encode(

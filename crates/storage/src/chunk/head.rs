@@ -4,7 +4,7 @@
 //!
 //! | bytes | field | why here |
 //! |---|---|---|
-//! | 4 | magic | a scan behind damage looks for it |
+//! | 4 | magic | a scan after damage looks for it |
 //! | 2 | format | before anything that may differ between formats |
 //! | 2 | column count | gives, with the next, the length of the head |
 //! | 4 | head length | lets a reader fetch the head whole before it understands it |
@@ -17,7 +17,8 @@
 //! | 12 × columns | type tag 1, precision 1, scale 1, zero 1, length 4, checksum 4 | lengths in order are offsets |
 //! | 4 | checksum of all that | last, so that it covers the rest; covers the columns through theirs |
 //!
-//! Every format has magic, format and head length here and the checksum last, so that a newer one is told from damage.
+//! Every format has magic, format and head length here and the checksum last, so that a reader can tell a newer one
+//! from damage.
 
 use arrow_schema::{DataType, TimeUnit};
 use thalweg_types::Micros;
@@ -109,7 +110,7 @@ pub(crate) fn head_len(prefix: &[u8]) -> Result<usize, CodecError> {
     let format = cursor.u16("chunk format")?;
     let expected = FIXED + ENTRY * usize::from(cursor.u16("column count")?) + 4;
     let len = cursor.u32("head length")?;
-    // How long its head is, a newer format says by itself; whether it is one is told by the checksum at its end.
+    // How long its head is, a newer format says by itself; whether it is one is shown by the checksum at its end.
     if format > FORMAT && len as usize >= PREFIX + 4 {
         return Ok(len as usize);
     }

@@ -130,7 +130,7 @@ pub struct ChunkReader<'a> {
 }
 
 impl<'a> ChunkReader<'a> {
-    /// Parses the head of a chunk and finds its columns; `bytes` may go on behind it.
+    /// Parses the head of a chunk and finds its columns; `bytes` may go on after it.
     ///
     /// # Errors
     /// [`CodecError::Damaged`] where the head is not whole or the body is cut.

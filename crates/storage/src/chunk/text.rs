@@ -1,12 +1,12 @@
 //! Strings and bytes: a dictionary where few are distinct, else lengths and all the bytes.
 //!
 //! Layout of a plain form (little-endian): prefix length 1, the prefix that all texts begin with (at most 16 bytes),
-//! byte count 4, the bytes behind the prefixes, packed lengths of those. Keys mostly share a prefix (`card-0000…`),
+//! byte count 4, the bytes after the prefixes, packed lengths of those. Keys mostly share a prefix (`card-0000…`),
 //! and cutting it off is many times faster than letting LZ4 find it.
 //! Layout of a dictionary: entry count 4, the entries in plain form in order of first use, packed codes.
 //! Null rows have no prefix and length 0, or code 0.
 //!
-//! Reading makes views: short texts stand in them, longer ones share one buffer that is checked as a whole, and a
+//! Reading makes views: short texts are in them, longer ones share one buffer that is checked as a whole, and a
 //! dictionary's views are only copied.
 
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const ROWS_PER_ENTRY: usize = 3;
 /// Rows after which a column that hardly repeats is given up early.
 const PROBE: usize = 2048;
 
-/// The longest prefix that is cut off: with it a reader allocates at most 16 bytes for each row beside the bytes that
-/// it is given, as much as for the row's view.
+/// The longest prefix that is cut off: with it a reader allocates at most 16 bytes for each row in addition to the
+/// bytes that it is given, as much as for the row's view.
 const MAX_PREFIX: usize = 16;
 
 /// The texts of a column.

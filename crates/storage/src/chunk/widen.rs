@@ -146,7 +146,7 @@ pub fn widen(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, CodecError
     })
 }
 
-/// Digits that a stored value gains behind the point.
+/// Digits that a stored value gains after the point.
 fn scale_step(stored: &DataType, wanted: &DataType) -> i32 {
     digits(wanted).map_or(0, |wanted| wanted.1) - digits(stored).map_or(0, |stored| stored.1)
 }

@@ -18,7 +18,7 @@ use super::{File, Fs, Layer, Layered};
 pub enum FaultKind {
     /// Input/output error.
     Eio,
-    /// No space left on device; a write leaves its first half behind.
+    /// No space left on device; a write leaves its first half.
     Enospc,
     /// As `Enospc`, of a share of the disk.
     Edquot,

@@ -35,7 +35,7 @@ struct Node {
     bytes: Vec<u8>,
     /// What was there before each unsynced change, oldest first: undone in reverse by a crash.
     undo: Vec<Undo>,
-    /// What the disk has, where a failed sync left it behind what readers see: syncs bring it only what was written
+    /// What the disk has, where a failed sync left it older than what readers see: syncs bring it only what was written
     /// since.
     behind: Option<Vec<u8>>,
 }

@@ -117,7 +117,7 @@ pub trait File: Send + Sync + fmt::Debug {
         Ok(bytes.into())
     }
 
-    /// Writes all of `bytes` behind the last byte and returns where they begin. One writer per file.
+    /// Writes all of `bytes` after the last byte and returns where they begin. One writer per file.
     fn append(&self, bytes: &[u8]) -> io::Result<u64> {
         let position = self.len()?;
         self.write_all_at(bytes, position)?;

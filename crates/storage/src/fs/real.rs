@@ -136,7 +136,7 @@ impl File for RealFile {
         self.file.set_len(len)
     }
 
-    /// Writes zeros behind the present end: `fallocate` would need unsafe code or another dependency, and
+    /// Writes zeros after the present end: `fallocate` would need unsafe code or another dependency, and
     /// written blocks also spare later syncs the change from unwritten to written extents.
     fn preallocate(&self, len: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -157,7 +157,7 @@ impl File for RealFile {
         if len == 0 {
             return Ok(Bytes::new());
         }
-        // Reading a map behind the file's end would end the process.
+        // Reading a map beyond the file's end would end the process.
         if self.len()? < position.saturating_add(len as u64) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

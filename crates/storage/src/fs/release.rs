@@ -29,7 +29,7 @@ const PIECE: u64 = 1 << 20;
 /// Smaller files are freed whole: the disk is done with them as soon as with a piece.
 const LARGE: u64 = 2 * PIECE;
 
-/// Between two pieces of a file behind which no other waits.
+/// Between two pieces of a file after which no other waits.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Bytes of files that have no name any more and still take room.
@@ -107,7 +107,7 @@ fn is_unread(file: &File) -> bool {
     false
 }
 
-/// Cuts a file of `len` bytes down to nothing, from behind.
+/// Cuts a file of `len` bytes down to nothing, from its end.
 fn cut(file: &File, len: u64, pause: impl Fn() -> Duration) {
     let mut left = len;
     while left > 0 {
@@ -130,7 +130,7 @@ fn is_alone(file: &File) -> bool {
         let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, lease) };
         done == 0
     };
-    // Given back at once: a lease that somebody breaks is told by a signal.
+    // Given back at once: the kernel reports a broken lease by a signal.
     set(libc::F_WRLCK) && set(libc::F_UNLCK)
 }
 

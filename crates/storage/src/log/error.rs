@@ -7,7 +7,7 @@ use thalweg_types::{Class, DiskError, Error, Retry};
 
 use super::{LogPosition, MAX_RECORD};
 
-/// An error of a log. Cheap to clone: one failure is told to everybody who waits.
+/// An error of a log. Cheap to clone: everybody who waits gets the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {

@@ -105,7 +105,7 @@ impl GroupBuffer {
         self.groups.get(group).map_or(self.bytes.len(), |group| group.start)
     }
 
-    /// Numbers a group, makes it a frame, and says which record comes behind it.
+    /// Numbers a group, makes it a frame, and says which record comes after it.
     pub(super) fn seal(
         &mut self,
         group: usize,

@@ -1,4 +1,4 @@
-//! An append-only log of records in segments: what the journal and the order log stand on.
+//! An append-only log of records in segments: the base of the journal and the order log.
 //!
 //! A folder holds one log: files `NAME-<first record>.thl` ([`mod@segment`]) of frames, each a group of records
 //! ([`group`]); the format is described in `docs/formats/log.md`. One writer owns a [`Log`]; [`GroupCommit`] is the
@@ -96,7 +96,7 @@ pub struct LogOptions {
     /// At most so many bytes of zeros are laid out at once ahead of syncs of little data, so that later syncs change no
     /// length and no extent; 0 for none. See `docs/decisions/2026-11-20-journal-writes.md`.
     pub ahead_bytes: u64,
-    /// After so many bytes that no sync has covered the disk is told to take them, beside the work, so that the sync
+    /// After so many unsynced bytes the disk is asked to write them in the background, so that the sync
     /// at the end of a segment finds little left; 0 for never.
     pub writeback_bytes: u64,
     /// What a commit names: every record before it must be there, or have been there.
@@ -145,7 +145,7 @@ pub struct Log {
     buffer: GroupBuffer,
     written: LogPosition,
     synced: LogPosition,
-    /// The sync of the active segment that is under way beside the work.
+    /// The sync of the active segment that is under way in the background.
     writeback: Writeback,
     /// What made the log unusable.
     failed: Option<String>,
@@ -191,7 +191,8 @@ impl Log {
         Ok(self.synced)
     }
 
-    /// Writes and syncs all, and leaves a mark which says so: later damage is told from a torn tail everywhere.
+    /// Writes and syncs all, and leaves a mark which says so: later damage is distinguished from a torn tail
+    /// everywhere.
     ///
     /// # Errors
     /// As for [`Log::sync`].
@@ -225,7 +226,7 @@ impl Log {
         self.sealed.iter().map(|segment| segment.bytes).sum::<u64>() + self.active.end()
     }
 
-    /// Where it ends: the file that is appended to, and the byte behind its last frame.
+    /// Where it ends: the file that is appended to, and the byte after its last frame.
     pub fn end(&self) -> (PathBuf, u64) {
         (self.active.path.clone(), self.active.end())
     }

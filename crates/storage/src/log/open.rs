@@ -154,7 +154,7 @@ fn look(fs: &dyn Fs, dir: &Path, options: &LogOptions) -> Result<Survey, LogErro
     survey.summary.damage.take().map_or(Ok(survey), Err)
 }
 
-/// Takes the last segment for writing: cut behind its last frame, and synced, as a killed process may have written
+/// Takes the last segment for writing: cut after its last frame, and synced, as a killed process may have written
 /// what it did not sync.
 fn reopen(fs: &dyn Fs, survey: &mut Survey) -> Result<Option<Active>, LogError> {
     let Some((summary, last)) = survey.summary.segments.pop().zip(survey.last.take()) else {

@@ -30,7 +30,7 @@ pub struct Reader {
     at: usize,
     /// Number of the record at `at`.
     here: LogPosition,
-    /// Number behind the payload's last record.
+    /// Number after the payload's last record.
     group_end: LogPosition,
     next: LogPosition,
     end: LogPosition,
@@ -65,7 +65,7 @@ impl Reader {
         self.next
     }
 
-    /// Number behind the last record that it gives out.
+    /// Number after the last record that it gives out.
     pub fn end(&self) -> LogPosition {
         self.end
     }

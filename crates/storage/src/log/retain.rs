@@ -65,7 +65,7 @@ impl Log {
         Ok(records)
     }
 
-    /// Removes what `policy` lets go at wall clock `now`, but no segment with a record at `floor` or behind it, and
+    /// Removes what `policy` lets go at wall clock `now`, but no segment with a record at `floor` or after it, and
     /// says how many records went.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl Log {
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 256 << 10;
 
-/// A place for a cut: behind the last group before it.
+/// A place for a cut: after the last group before it.
 struct Place {
     pos: u64,
     chain: Chain,

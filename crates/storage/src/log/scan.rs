@@ -1,10 +1,10 @@
 //! Walking the groups of one segment, and judging what is no group.
 //!
-//! Where no whole frame stands, the segment ends or bytes have changed. Which of both it is, is told by what stands
-//! behind: each group says up to where its segment had been synced when it was written ([`super::group`]).
+//! Where there is no whole frame, the segment ends or bytes have changed. Which of both it is, follows from the bytes
+//! after: each group says up to where its segment had been synced when it was written ([`super::group`]).
 //! * Nothing but zeros: the end of a file that was extended ahead of its writer.
 //! * No whole frame of this segment, or only such as were written before the place had been synced: a torn tail. A
-//!   power cut may keep a later write and lose an earlier one, so that a whole frame behind proves nothing.
+//!   power cut may keep a later write and lose an earlier one, so that a whole frame after proves nothing.
 //! * A whole frame that was written after the place had been synced: damage.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Walk {
     payload: usize,
 }
 
-/// What stands at the next place of a segment.
+/// The next thing in a segment.
 #[derive(Debug)]
 pub(super) enum Step {
     Group(GroupHead),
@@ -53,7 +53,7 @@ pub(super) struct Stop {
     is_certain: bool,
 }
 
-/// What stands behind a place where no frame begins.
+/// The bytes after a place at which no frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
     Zeros,
@@ -64,7 +64,7 @@ pub(super) enum Behind {
 }
 
 impl Walk {
-    /// A walk over the groups behind `header`, in the bytes below the window's limit.
+    /// A walk over the groups after `header`, in the bytes below the window's limit.
     pub(super) fn new(window: Window, header: Header) -> Self {
         Self { window, header, pos: HEADER, chain: header.chain(), next: header.base, payload: 0 }
     }
@@ -74,12 +74,12 @@ impl Walk {
         self.pos
     }
 
-    /// The chain behind the last group.
+    /// The chain after the last group.
     pub(super) fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// The record behind the last group.
+    /// The record after the last group.
     pub(super) fn next(&self) -> LogPosition {
         self.next
     }
@@ -159,7 +159,7 @@ impl Stop {
     }
 }
 
-/// What stands in the window from `from` on; `proves` says whether a whole frame shows that the place was synced.
+/// What is in the window from `from` on; `proves` says whether a whole frame shows that the place was synced.
 ///
 /// The work is bounded: bytes made of magics with long lengths would cost their square. Who runs out of the bound
 /// takes the careful answer.

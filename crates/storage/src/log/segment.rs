@@ -4,8 +4,8 @@
 //! created 8, zero 12, checksum 4; then frames ([`crate::frame`]), each with a group of records
 //! ([`super::group`]).
 //! * Magic, format and header length come first and the checksum last in every version, so that a newer version is
-//!   told from damage.
-//! * The base (number of the first record) stands in the name, too: a misplaced file is found on opening.
+//!   distinguished from damage.
+//! * The base (number of the first record) is in the name, too: a misplaced file is found on opening.
 //! * The link is the checksum of the last frame of the segment before (0 for the first), so segments chain.
 //!
 //! Identity, base and link are mixed into the checksum of each frame: what a recycled or misplaced file holds is

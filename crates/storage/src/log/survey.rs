@@ -21,7 +21,7 @@ pub struct SegmentSummary {
     pub path: PathBuf,
     /// Number of its first record.
     pub first: LogPosition,
-    /// Number behind its last record.
+    /// Number after its last record.
     pub next: LogPosition,
     /// Bytes up to the end of its last whole frame.
     pub bytes: u64,
@@ -62,7 +62,7 @@ impl LogSummary {
         self.segments.first().map_or(LogPosition(0), |segment| segment.first)
     }
 
-    /// Number behind the newest record.
+    /// Number after the newest record.
     pub fn next(&self) -> LogPosition {
         self.segments.last().map_or(LogPosition(0), |segment| segment.next)
     }
@@ -72,7 +72,7 @@ impl LogSummary {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Reads the records of `range` that the summary knows, beside whoever writes the log.
+    /// Reads the records of `range` that the summary knows, while another process may write the log.
     ///
     /// # Errors
     /// [`LogError::Missing`] for a range that is not all in the summary.

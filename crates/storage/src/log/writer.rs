@@ -4,7 +4,7 @@
 //! * Rotation: cut to the last frame, sync, then make the successor, sync it and its name. So every segment but the
 //!   last is whole and synced, and ends with its last frame.
 //! * Bytes are visible to readers, and the chain moves on, only when a write has succeeded as a whole. What a full
-//!   disk took of it lies behind the end, where the next try overwrites it.
+//!   disk took of it lies after the end, where the next try overwrites it.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::{File, OpenMode, is_full};
 /// No fewer zeros than this share are laid out at once.
 const AHEAD_SHARE: u64 = 16;
 
-/// Zeros are laid out for about so many syncs like the present one: those behind it wait until they are on the disk, so
+/// Zeros are laid out for about so many syncs like the present one: those after it wait until they are on the disk, so
 /// a log that is written slowly lays out few at once.
 const AHEAD_SYNCS: u64 = 64;
 
@@ -30,9 +30,9 @@ pub(super) struct Active {
     pub(super) file: Arc<dyn File>,
     pub(super) path: PathBuf,
     pub(super) header: Header,
-    /// The chain behind the last frame.
+    /// The chain after the last frame.
     pub(super) chain: Chain,
-    /// Behind the last frame.
+    /// After the last frame.
     pub(super) end: u64,
     /// The file may have bytes up to here: `end`, or zeros laid out ahead.
     pub(super) laid: u64,
@@ -108,7 +108,7 @@ impl Log {
         Ok(Some(to - from))
     }
 
-    /// Leaves a mark behind what is synced, unless there is one, and no zeros behind that.
+    /// Leaves a mark after what is synced, unless there is one, and no zeros after that.
     pub(super) fn mark(&mut self) -> Result<(), LogError> {
         if self.active.ends_with_mark || self.active.end == HEADER {
             return Ok(());
@@ -148,7 +148,7 @@ impl Log {
         Ok(())
     }
 
-    /// Has the disk take what many writes have gathered, beside the work.
+    /// Has the disk take what many writes have gathered, in the background.
     fn write_back(&mut self) -> Result<(), LogError> {
         let outcome = self.writeback.poll();
         self.note_synced(outcome)?;
@@ -159,7 +159,7 @@ impl Log {
         Ok(())
     }
 
-    /// Waits for a sync that is under way beside the work: what it says is said once.
+    /// Waits for a sync that is under way in the background: what it says is said once.
     pub(super) fn settle(&mut self) -> Result<(), LogError> {
         let outcome = self.writeback.wait();
         self.note_synced(outcome)
@@ -255,7 +255,7 @@ impl Log {
     fn failed_write(&mut self, action: &'static str, error: io::Error, wanted: u64) -> LogError {
         let path = self.active.path.clone();
         if is_full(&error) {
-            // Gives back what the disk took. Where that fails, too, the bytes lie behind the end and count for
+            // Gives back what the disk took. Where that fails, too, the bytes lie after the end and count for
             // nothing.
             if self.active.file.truncate(self.active.end).is_ok() {
                 self.active.laid = self.active.end;

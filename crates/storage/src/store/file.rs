@@ -1,7 +1,7 @@
 //! One file of chunks: its header, its name, and how it is read again after a stop or a crash.
 //!
 //! Layout (little-endian): magic 8, format 2, zero 2, task 8, first chunk 8, checksum 4, then chunks
-//! ([`crate::chunk`]). Identity and first chunk stand in the first bytes (the latter in the name, too), so that a
+//! ([`crate::chunk`]). Identity and first chunk are in the first bytes (the latter in the name, too), so that a
 //! misplaced file is found on open. Each chunk's head holds the checksum of the head before it, the first the one
 //! of the header: a chain over heads, which hold the checksums of their columns, so that a file can be checked
 //! for order and completeness without reading its columns.
@@ -9,7 +9,7 @@
 //! What is no whole chunk is judged by who has promised what:
 //! * in a file with a successor everything was synced before the successor was made: damage;
 //! * below what a commit names: damage;
-//! * in the last file, with a whole chunk of this file behind it: damage, unless a commit says that nothing there
+//! * in the last file, with a whole chunk of this file after it: damage, unless a commit says that nothing there
 //!   counts (after a power cut later pages may have arrived before earlier ones);
 //! * else a torn tail, which is cut.
 
@@ -24,7 +24,7 @@ use crate::{ChunkError, ChunkId, File, Fs, OpenMode};
 
 const MAGIC: [u8; 8] = *b"\xf7ThChnk\n";
 const FORMAT: u16 = 1;
-/// Where the format of a file stands.
+/// The place of the format in a file.
 pub(crate) const FORMAT_AT: u64 = 8;
 pub(super) const HEADER: u64 = 32;
 
@@ -95,7 +95,7 @@ pub(super) struct Tail {
     /// Bytes from there to the end of the file.
     pub(super) bytes: u64,
     fault: CodecError,
-    /// A whole chunk of this file stands behind it.
+    /// A whole chunk of this file follows it.
     followed: bool,
 }
 
@@ -114,7 +114,7 @@ impl Tail {
 pub(super) struct Scan {
     pub(super) file: Arc<dyn File>,
     pub(super) chunks: Vec<(ChunkHead, Place)>,
-    /// Checksums with which the chain goes on behind each chunk; the first is the header's.
+    /// Checksums with which the chain goes on after each chunk; the first is the header's.
     pub(super) chain: Vec<u32>,
     /// `None` where the file ends with a whole chunk.
     pub(super) tail: Option<Tail>,
@@ -271,7 +271,7 @@ fn chunk_at(
     Ok(Ok(head))
 }
 
-/// Whether a whole chunk of this file stands anywhere from `pos` on, the damaged one's own place included.
+/// Whether a whole chunk of this file is anywhere from `pos` on, the damaged one's own place included.
 ///
 /// Reads the rest of the file at once: it is the end of one file, and this happens after a crash only. A head's
 /// checksum must be right before its columns are read, so foreign bytes cannot make that repeat.

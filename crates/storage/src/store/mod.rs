@@ -153,7 +153,7 @@ pub struct SyncTicket {
 }
 
 impl SyncTicket {
-    /// Starts the sync, behind the writes that wait, on whatever thread: the store's owner draws the ticket at a moment
+    /// Starts the sync, after the writes that wait, on whatever thread: the store's owner draws the ticket at a moment
     /// at which it should not wake another thread.
     pub fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {

@@ -35,7 +35,7 @@ pub(super) fn open(
 
     let committed = options.committed.clone();
     if let Some(committed) = &committed {
-        // Files that begin behind the commit hold nothing that counts, whatever is in them.
+        // Files that begin after the commit hold nothing that counts, whatever is in them.
         let behind: Vec<ChunkId> =
             files.iter().rev().copied().filter(|first| *first >= committed.end).collect();
         files.truncate(files.len() - behind.len());

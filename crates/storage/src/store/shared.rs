@@ -1,8 +1,8 @@
 //! What a store's owner and its background jobs share, and the jobs.
 //!
 //! The owner calls from one thread. Each store has at most one write job in the pool at a time; it carries out one
-//! operation and goes behind the other stores' jobs, so operations of a store happen in order, one after the other,
-//! without a thread of its own. Read jobs of a store run beside it and beside each other.
+//! operation and goes after the other stores' jobs, so operations of a store happen in order, one after the other,
+//! without a thread of its own. Read jobs of a store run at the same time as it and as each other.
 //!
 //! Locks: `writer` is taken by the write job alone and held over I/O; `state` is held for moments and never over
 //! I/O. The write job takes `state` while it does not hold `writer`.
@@ -161,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// Queues an operation behind the others and sees to it that a job is on its way.
+    /// Queues an operation after the others and sees to it that a job is on its way.
     pub(super) fn submit(
         self: &Arc<Self>,
         lanes: &Lanes,

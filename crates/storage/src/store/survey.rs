@@ -1,7 +1,7 @@
-//! Looking over a store's folder without changing it, beside whoever writes there.
+//! Looking over a store's folder without changing it, while another process may write there.
 //!
 //! What is judged is what opening judges ([`super::file`]): only the last file may end with what a crash left, and only
-//! where no whole chunk follows, or behind what a commit names.
+//! where no whole chunk follows, or after what a commit names.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct ChunkFileSummary {
     pub path: PathBuf,
     /// Its first chunk.
     pub first: ChunkId,
-    /// The chunk behind its last.
+    /// The chunk after its last.
     pub next: ChunkId,
     /// Bytes up to the end of its last whole chunk.
     pub bytes: u64,
@@ -53,7 +53,7 @@ impl ChunkSummary {
         self.files.first().map_or(ChunkId(0), |file| file.first)
     }
 
-    /// The chunk behind the last one.
+    /// The chunk after the last one.
     pub fn next(&self) -> ChunkId {
         self.files.last().map_or(ChunkId(0), |file| file.next)
     }
@@ -69,7 +69,7 @@ pub fn is_chunk_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
 }
 
 /// Reads schemas and the heads of all chunks. `committed` is what the last commit names, where one is known: what comes
-/// behind it does not count, and is reported as torn.
+/// after it does not count, and is reported as torn.
 ///
 /// # Errors
 /// What the disk says. Damage is part of the summary.
@@ -116,7 +116,7 @@ fn survey(
 /// What a commit names must be there, and only that counts.
 fn check(dir: &Path, committed: &Range<ChunkId>, summary: &mut ChunkSummary) -> Result<(), ChunkError> {
     if let Some(file) = summary.files.last() {
-        // Of the files behind the one in which the commit ends none was read.
+        // Of the files after the one in which the commit ends none was read.
         let end = committed.end.max(file.first);
         let behind: u64 =
             summary.chunks.iter().filter(|chunk| chunk.id >= end).map(|chunk| chunk.bytes).sum();
@@ -151,7 +151,7 @@ fn look(
     let names = fs.list(dir).map_err(ChunkError::io("list", dir))?;
     let mut files: Vec<ChunkId> = names.iter().filter_map(|name| file::first_of(name)).collect();
     files.sort_unstable();
-    // Files that begin behind the commit hold nothing that counts.
+    // Files that begin after the commit hold nothing that counts.
     files.retain(|first| committed.is_none_or(|committed| *first < committed.end || committed.is_empty()));
     for first in &files {
         summary.task = file::task_of(fs, dir, *first)?;
@@ -202,7 +202,7 @@ fn look(
                     pos: torn.pos,
                     what: "schema of a chunk",
                     expected: format!("schema {schema}, which {} names", ChunkId(head.info.number)),
-                    got: format!("{} bytes that are none", torn.bytes),
+                    got: format!("{} bytes that are not one", torn.bytes),
                 });
             }
             summary.chunks.push(recover::meta(head, place, &summary.schemas, &path)?);

@@ -1,4 +1,4 @@
-//! What was committed is there once, whatever happened behind it.
+//! What was committed is there once, whatever happened after it.
 
 use std::path::Path;
 
@@ -74,7 +74,7 @@ fn table_options() -> Options {
 fn check(snapshot: &thalweg_table::Snapshot, expected: &[Row]) {
     let rows = rows_of(snapshot);
     assert_eq!(rows, sorted(expected));
-    // Rollups stand for what is in files; all else is fresh.
+    // Rollups cover what is in files; all else is fresh.
     let fresh: usize = snapshot.fresh.iter().map(|rows| rows.num_rows()).sum();
     let mut stored = snapshot.clone();
     stored.fresh.clear();

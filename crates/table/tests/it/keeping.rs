@@ -249,7 +249,7 @@ fn a_keeper_that_cannot_write_ends_the_job_and_says_where() {
 
 #[test]
 fn a_job_that_has_ended_leaves_parquet_and_no_frames() {
-    // Whether the last commit comes before the end or behind it.
+    // Whether the last commit comes before the end or after it.
     for is_late in [false, true] {
         let root = tempfile::tempdir().unwrap();
         let options = options(&[]);

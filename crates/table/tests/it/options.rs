@@ -1,4 +1,4 @@
-//! What may be asked of a table, and what is told where it cannot be.
+//! What may be asked of a table, and the errors where it cannot be.
 
 use thalweg_connect::{OptionValue, Options, SinkPlugin, SinkResume};
 use thalweg_table::{Catalog, TablePlugin, Tables};

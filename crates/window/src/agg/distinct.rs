@@ -1,6 +1,6 @@
 //! `count(distinct x)`: how often each value is in the window, for all groups in one table.
 //!
-//! Entries stand in one slab and are found through a table of their numbers, by the hash of group and value;
+//! Entries are in one slab and are found through a table of their numbers, by the hash of group and value;
 //! the entries of a group are linked, so that a group is forgotten without looking at others.
 
 use foldhash::fast::RandomState;

@@ -53,7 +53,7 @@ impl Function {
         }
     }
 
-    /// Whether it goes by the order of elements, so that streams must carry times and arrival numbers.
+    /// Whether it depends on the order of elements, so that streams must carry times and arrival numbers.
     pub fn is_ordered(self) -> bool {
         matches!(self, Function::Min | Function::Max | Function::First | Function::Last | Function::Prev)
     }

@@ -6,7 +6,7 @@
 //! A value may *bar* older ones (a larger one does for `max`): they are dropped, as they can never be the answer.
 //!
 //! A late value is put in its place by walking back from the newest. One that would walk far goes to a tree
-//! beside the list, so that disorder costs at most a logarithm; then the oldest, and the best, is the better of
+//! next to the list, so that disorder costs at most a logarithm; then the oldest, and the best, is the better of
 //! the two heads.
 //!
 //! Invariants

@@ -40,7 +40,7 @@ pub(super) fn bucket(value: f64) -> Bucket {
     if value < 0.0 { -bucket } else { bucket }
 }
 
-/// The value that stands for a bucket.
+/// The value that represents a bucket.
 pub(super) fn representative(bucket: Bucket) -> f64 {
     let magnitude = match bucket.abs() {
         0 => 0.0,

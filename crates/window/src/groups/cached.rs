@@ -4,7 +4,7 @@
 //! every cold group with a tag that a batch asks for is brought in ([`Cached::wanted`], [`Cached::load`]) before its
 //! keys are compared. A tag that nobody has is a new group, and nothing is read.
 //!
-//! Which groups go is told by a *clock*: a hand goes round over the slots and takes what was not used since it came by
+//! A *clock* decides which groups go: a hand goes round over the slots and takes what was not used since it came by
 //! the last time. Slots are given back from the end of the list, as lists shrink nowhere else: no group goes into one of
 //! the last slots any more, those that are there leave, and then the list is cut ([`Cached::retreat`]).
 //!
@@ -297,7 +297,7 @@ impl Cached {
         let count = self.live.iter().map(|word| word.count_ones() as usize).sum();
         let tags = &self.tags;
         self.index.reserve(count, |number| spread(tags[*number as usize]));
-        // The table goes by the low bits of a hash; the upper ones of these, as many as there are parts.
+        // The table uses the low bits of a hash; the upper ones of these, as many as there are parts.
         let shift = (count.next_power_of_two() * 2).ilog2().saturating_sub(PARTS.ilog2());
         let part = |tag: u32| (spread(tag) >> shift) as usize % PARTS;
         let mut ordered: Vec<u32> = Vec::with_capacity(TOGETHER.min(count));

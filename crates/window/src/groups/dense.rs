@@ -36,7 +36,7 @@ struct Group {
     newest: Micros,
 }
 
-/// A group in the table. The tag lies beside the number, so that a look-up meets keys of other groups next to never,
+/// A group in the table. The tag is next to the number, so that a look-up meets keys of other groups next to never,
 /// and a table that grows reads no keys at all.
 #[derive(Clone, Copy)]
 struct Slot {
@@ -190,7 +190,7 @@ impl Dense {
         group
     }
 
-    /// What a number stands for.
+    /// What a number represents.
     pub(crate) fn entry(&self, group: u32) -> Entry<'_> {
         let group = self.groups.get(group as usize)?;
         (group.newest != FREE).then_some((&group.key, group.newest))

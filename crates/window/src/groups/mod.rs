@@ -31,7 +31,7 @@ use crate::key::{Key, KeyRef};
 pub(crate) use cached::{Cached, read_tags, save_tags};
 pub(crate) use dense::Dense;
 
-/// The number that stands for "no such group".
+/// The number that represents "no such group".
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
 /// The newest time that marks a slot in which no group is.
@@ -178,7 +178,7 @@ impl Groups {
         }
     }
 
-    /// What a number of a group in memory stands for, with its slot.
+    /// What a number of a group in memory represents, with its slot.
     pub(crate) fn entry(&self, number: u32) -> Option<(u32, &Key, Micros)> {
         let ((key, newest), slot) = match self {
             Self::Dense(table) => (table.entry(number)?, number),

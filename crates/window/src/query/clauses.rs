@@ -1,6 +1,6 @@
 //! The clauses of a query, in order.
 //!
-//! The text is cut at the keywords that stand outside parentheses; the pieces between them are outputs, a
+//! The text is cut at the keywords that are outside parentheses; the pieces between them are outputs, a
 //! condition, names, and a window.
 
 use std::ops::Range;
@@ -98,7 +98,7 @@ pub(super) fn split_at_commas(tokens: &[Spanned]) -> Vec<&[Spanned]> {
 /// Reads the clauses into `draft`, with what is wrong in them.
 ///
 /// # Errors
-/// On a mistake behind which no more can be told of the text.
+/// On a mistake after which nothing more can be said about the text.
 pub(super) fn read(text: &str, draft: &mut Draft) -> Result<(), SqlError> {
     let mut tokens = tokenize(text)?;
     if tokens.last().is_some_and(|token| token.token == Token::SemiColon) {
@@ -188,7 +188,7 @@ fn outputs<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [Spanned], SqlError> {
     }
 }
 
-/// The condition after WHERE. Whether OVER may stand behind it: false where its absence has been told.
+/// The condition after WHERE. Whether OVER may be after it: false if its absence has been reported.
 fn filter(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> {
     let start = cursor.last();
     let condition = cursor.until(|rest| is_clause(rest).is_some_and(|clause| clause != "FROM"))?;
@@ -404,11 +404,11 @@ fn trailing(cursor: &Cursor<'_>, token: &Spanned) -> SqlError {
         "LIMIT" => error("LIMIT is not part of queries".to_owned()).hint("a stream has no end to count to"),
         "UNION" | "INTERSECT" | "EXCEPT" => error(format!("{keyword} is not part of queries"))
             .hint("give the operator several inputs: input: [a, b]"),
-        "WHERE" => error("WHERE stands after FROM and before GROUP BY".to_owned()),
-        "GROUP" => error("GROUP BY stands before OVER".to_owned()),
-        "FROM" => error("FROM stands after the outputs, once".to_owned()),
+        "WHERE" => error("WHERE comes after FROM and before GROUP BY".to_owned()),
+        "GROUP" => error("GROUP BY comes before OVER".to_owned()),
+        "FROM" => error("FROM comes after the outputs, once".to_owned()),
         "OVER" => error("a query has one window".to_owned()),
-        "DELAYED" => error("DELAYED BY stands after the window, once".to_owned()),
+        "DELAYED" => error("DELAYED BY comes after the window, once".to_owned()),
         _ => error(format!("the query ends before {}", cursor.text_of(&token.span))),
     }
 }

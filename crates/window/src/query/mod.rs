@@ -20,9 +20,9 @@
 //!
 //! Parsing knows no schema; [`Query::bind`] checks fields and types. All errors point into the query's text.
 //!
-//! A text that may be wrong goes through [`Draft`], which goes on behind a mistake and reports all that do not follow from
-//! one another. Syntax that tells nothing of what was meant ends its clause; where the next clause is not to be found
-//! then, the text.
+//! A text that may be wrong goes through [`Draft`], which goes on after a mistake and reports all that do not follow
+//! from one another. Syntax that tells nothing of what was meant ends its clause; where the next clause is not to be
+//! found then, the text.
 
 mod aggregate;
 mod bind;

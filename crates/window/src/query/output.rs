@@ -10,7 +10,7 @@ use super::clauses::split_at_commas;
 use super::draft::{DraftCall, DraftOutput};
 use crate::agg::Function;
 
-/// The outputs between SELECT and FROM, which stands at `from`.
+/// The outputs between SELECT and FROM, which is at `from`.
 pub(super) fn list(
     text: &str,
     tokens: &[Spanned],
@@ -206,7 +206,7 @@ fn readable(text: &str, args: &[Spanned], mistakes: &mut Mistakes) -> Vec<Expr> 
     parts.filter_map(|part| Expr::from_tokens(text, part, 0..0, mistakes).ok()).collect()
 }
 
-/// Function name, tokens of the arguments, tokens behind the closing parenthesis.
+/// Function name, tokens of the arguments, tokens after the closing parenthesis.
 fn split_call<'a>(
     text: &str,
     item: &'a [Spanned],

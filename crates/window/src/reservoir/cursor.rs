@@ -21,12 +21,12 @@ pub(super) struct Cursor {
     /// The chunk in which the next row is looked for, and the rows passed there.
     pub(super) ordinal: u64,
     row: usize,
-    /// The sealed chunk that it stands in, decoded.
+    /// The sealed chunk that it is in, decoded.
     pub(super) loaded: Option<Arc<RecordBatch>>,
 }
 
 impl Cursor {
-    /// Keeps the cursor behind the rows that it has passed when a row is put into an open chunk.
+    /// Keeps the cursor after the rows that it has passed when a row is put into an open chunk.
     pub(super) fn row_inserted(&mut self, ordinal: u64, at: usize, time: Micros) {
         if time > self.bound {
             return;
@@ -65,7 +65,7 @@ pub(crate) struct Piece {
 impl Reservoir {
     /// A cursor at the end of what is there; it passes rows from now on as `task time − offset` reaches them.
     ///
-    /// `bound` is where it stands now: rows at or below it count as passed.
+    /// `bound` is where it is now: rows at or below it count as passed.
     pub(crate) fn add_cursor(&mut self, offset: Micros, bound: Micros) -> Result<CursorId, ChunkError> {
         let mut cursor = Cursor { offset, bound, ordinal: self.store.first().0, row: 0, loaded: None };
         // Start at the first chunk that ends above the bound; within it rows are skipped one by one.
@@ -175,7 +175,7 @@ impl Reservoir {
         }
     }
 
-    /// The sealed chunk that a cursor stands in, decoded; asks for the next one to be read ahead.
+    /// The sealed chunk that a cursor is in, decoded; asks for the next one to be read ahead.
     fn load(&mut self, cursor: &mut Cursor) -> Result<Arc<RecordBatch>, ChunkError> {
         if let Some(chunk) = &cursor.loaded {
             return Ok(Arc::clone(chunk));

@@ -1,11 +1,11 @@
 //! A task's ordered store of records, on disk but for its ends (Gomes et al., *Railgun*, VLDB 2021, section 4.1.1).
 //!
-//! Rows stand in order of (event time, arrival). The front is sealed chunks in a [`ChunkStore`]; the back is open
+//! Rows are in order of (event time, arrival). The front is sealed chunks in a [`ChunkStore`]; the back is open
 //! chunks, which take late rows in the middle. A row is kept with the columns that the plan reads: its time, its
 //! arrival number where an aggregate needs it, one group number per GROUP BY, one bit per filter, one value per
 //! argument.
 //!
-//! A *cursor* stands behind the last row whose time is at or below its bound, `task time − offset`. Windows share
+//! A *cursor* is after the last row whose time is at or below its bound, `task time − offset`. Windows share
 //! cursors: the head of a window delayed by a minute and the tail of a window of a minute are the same one.
 //!
 //! Invariants
@@ -154,7 +154,7 @@ impl Reservoir {
         }
     }
 
-    /// Puts a late row into its place: behind every row of the same or an earlier time.
+    /// Puts a late row into its place: after every row of the same or an earlier time.
     pub(crate) fn insert(&mut self, columns: &[ArrayRef], row: usize) {
         let time = times_of(&columns[0])[row];
         debug_assert!(

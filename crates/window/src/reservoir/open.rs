@@ -1,7 +1,7 @@
 //! An open chunk: rows in order, in growable columns that take late rows in the middle.
 //!
-//! Beside its rows it knows which frame of a checkpoint each of them is in, as runs: rows come at the end but for late
-//! ones, so there are few.
+//! In addition to its rows it knows which frame of a checkpoint each of them is in, as runs: rows come at the end but
+//! for late ones, so there are few.
 
 use std::ops::Range;
 
@@ -86,7 +86,7 @@ impl OpenChunk {
         frozen
     }
 
-    /// Puts a column of nulls at a place, or behind the last one.
+    /// Puts a column of nulls at a place, or after the last one.
     pub(super) fn set_column(&mut self, place: usize, data_type: &DataType) {
         let mut column = Column::new(data_type);
         column.extend_nulls(self.len());

@@ -449,7 +449,7 @@ impl Stage {
     /// while memory has room. Whether more of the scan is of use.
     ///
     /// # Errors
-    /// [`Class::Corrupt`](thalweg_types::Class) if an entry is none that this stage has handed over.
+    /// [`Class::Corrupt`](thalweg_types::Class) if this stage has not handed the entry over.
     pub fn fill<'a>(
         &mut self,
         entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,

@@ -14,7 +14,7 @@
 //! | all else | the manifest | plan, task time, which chunks and frames there are |
 //!
 //! Invariants
-//! * A group's value stands alone: it can be read without any other.
+//! * A group's value is complete: it can be read without any other.
 //! * Ids of groupings and leaves are never used again, so what a dropped query has left means nothing to others.
 //! * Queries come and go between markers only: what is frozen is written before.
 //! * Chunks that a commit may still need are kept until a newer one is there.
@@ -303,7 +303,7 @@ impl Stage {
     }
 
     pub(super) fn hold_chunks(&mut self) {
-        // A query that comes stands behind what cycles before it needed: a later cycle may name earlier chunks.
+        // A new query comes after what earlier cycles needed: a later cycle may name earlier chunks.
         let held = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.held);
         if let Some(first) = held.map(|(_, first)| *first).min() {
             self.reservoir.hold(first);

@@ -60,7 +60,7 @@ impl Dirty {
         self.marks = self.marks.saturating_add(slots);
     }
 
-    /// Groups have changed. Numbers that nobody has are none.
+    /// Groups have changed. Unused numbers do not count.
     ///
     /// Each record comes by here for each window's edge, so bits are not counted.
     #[inline(always)]

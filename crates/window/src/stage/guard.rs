@@ -112,7 +112,7 @@ impl Stage {
         leaf.calls[call.call].arg_index.map(|arg| leaf.args[arg])
     }
 
-    /// Layout column of the group numbers that an aggregate goes by.
+    /// Layout column of the group numbers that an aggregate uses.
     fn group_of(&self, call: &CallState) -> Option<usize> {
         let grouping = self.leaves[call.leaf].as_ref()?.grouping?;
         self.groupings[grouping].as_ref().map(|grouping| grouping.layout)

@@ -32,7 +32,7 @@ pub(super) struct Leaf {
     pub(super) calls: Vec<Call>,
     /// Layout column of each argument; `Call::arg_index` counts these.
     pub(super) args: Vec<usize>,
-    /// Whether an aggregate goes by the order of elements.
+    /// Whether an aggregate depends on the order of elements.
     pub(super) is_ordered: bool,
     /// Bytes of the longest text or blob that came in.
     pub(super) longest: usize,
@@ -43,7 +43,7 @@ pub(super) struct Leaf {
     slots: usize,
 }
 
-/// Whether a leaf goes by the order of elements, so that it needs their times and arrival numbers.
+/// Whether a leaf depends on the order of elements, so that it needs their times and arrival numbers.
 pub(super) fn is_ordered(kind: WindowKind, calls: &[Call]) -> bool {
     matches!(kind, WindowKind::Rows(_)) || calls.iter().any(|call| call.function.is_ordered())
 }

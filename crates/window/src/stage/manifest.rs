@@ -4,8 +4,8 @@
 //! It is written whole at every marker: it grows with the queries and with the cycles whose rows are still open, not
 //! with the stream.
 //!
-//! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists behind their
-//! lengths, texts behind theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
+//! Layout: magic 8, then a sealed value (`crate::image`) of the fields in the order of [`Manifest`]; lists after their
+//! lengths, texts after theirs, numbers as varints, places in lists of the manifest itself. Version 1 ends with the
 //! queries, version 2 with the bound of late records, version 3 with the key of tags, version 4 with
 //! `begins`. Each of versions 3 to 5 is written only where there is something in it that the one before has not.
 //!
@@ -53,8 +53,8 @@ pub struct Manifest {
     pub(super) args: Vec<SavedArg>,
     pub(super) leaves: Vec<SavedLeaf>,
     pub(super) queries: Vec<SavedQuery>,
-    /// Above the arrival numbers of all records. 0 in version 1, which had order numbers instead: those of records behind
-    /// a marker are above those before it.
+    /// Above the arrival numbers of all records. 0 in version 1, which had order numbers instead: those of records
+    /// after a marker are above those before it.
     pub(super) next_arrival: u64,
     /// Records below it are late for good, whatever `lateness` becomes. Not in version 1.
     pub(super) bound: Option<Micros>,

@@ -155,7 +155,7 @@ pub struct Stage {
     layout: Vec<(String, arrow_schema::DataType)>,
     /// Places in the layout that no query reads.
     unused: Vec<usize>,
-    /// Place of the arrival number in the layout, once an aggregate goes by the order of elements.
+    /// Place of the arrival number in the layout, once an aggregate depends on the order of elements.
     seq: Option<usize>,
     reservoir: Reservoir,
     /// Whether anything reads the reservoir.
@@ -165,7 +165,7 @@ pub struct Stage {
     next_arrival: u64,
     /// From when records count where some were missed; [`UNTOLD`] until the first has come.
     begins: Option<Micros>,
-    /// The id that the next grouping or leaf gets: ids stand in checkpoints and are never used again.
+    /// The id that the next grouping or leaf gets: ids are in checkpoints and are never used again.
     next_id: u32,
     /// Whether the one group of queries without GROUP BY has changed.
     whole: Dirty,

@@ -285,7 +285,7 @@ impl Stage {
         }
     }
 
-    /// What is behind the outputs of a query, for each record: the time from which all of them count, until their windows
+    /// What follows the outputs of a query, for each record: the time from which all of them count, until their windows
     /// have filled, and the names of those that do not yet, where that are not all.
     pub(super) fn since_columns(&self, query: &QueryState, task_times: &[Micros]) -> Vec<ArrayRef> {
         let outputs = query.outputs.as_slice();
@@ -407,7 +407,7 @@ impl Stage {
         Ok(put(&mut self.windows, window))
     }
 
-    /// A window whose cursors stand where task time is.
+    /// A window whose cursors are at task time.
     pub(super) fn with_cursors(&mut self, kind: WindowKind, delay: Micros) -> Result<Window, Error> {
         let head = if delay > 0 { Some(self.cursor(delay)?) } else { None };
         let tail = plan::tail(kind).map(|span| self.cursor(span.saturating_add(delay))).transpose()?;

@@ -426,7 +426,7 @@ impl Restoring {
         Ok(())
     }
 
-    /// Puts everything in its place; the stage goes on behind the checkpoint's marker.
+    /// Puts everything in its place; the stage goes on after the checkpoint's marker.
     ///
     /// # Errors
     /// [`Class::Corrupt`](thalweg_types::Class) where entries are missing or contradict each other; where a chunk

@@ -42,7 +42,7 @@ impl Value {
     }
 }
 
-/// Type and size, then the bytes; types from 8 on stand in a byte of their own.
+/// Type and size, then the bytes; types from 8 on are in a byte of their own.
 fn head(out: &mut Vec<u8>, kind: u8, size: usize, bytes: &[u8]) {
     let size = u8::try_from(size).ok().filter(|size| *size < 29).expect("a small value");
     if kind < 8 {

@@ -23,7 +23,7 @@ struct Known {
     is_pending: bool,
 }
 
-/// What elements should tell; at the end, under the number behind the last event, what still waits.
+/// What elements should tell; at the end, under the number after the last event, what still waits.
 fn model(events: &[Event], rules: &[InputRules], settings: ElementSettings) -> Vec<Told> {
     let mut seen: BTreeMap<(usize, u8), Micros> = BTreeMap::new();
     let mut told = Vec::new();
@@ -183,7 +183,7 @@ fn rules() -> impl Strategy<Value = InputRules> {
     prop_oneof![1 => Just(InputRules::ALL), 3 => some]
 }
 
-/// Times of records and ticks count from the event before; records may be behind it.
+/// Times of records and ticks count from the event before; records may be older.
 fn events(ports: usize) -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         12 => record(ports).prop_map(Event::Record),

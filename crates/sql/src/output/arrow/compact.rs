@@ -280,7 +280,7 @@ fn bytes<T: ByteArrayType>(array: &ArrayRef) -> ArrayRef {
     Arc::new(all.iter().collect::<GenericByteArray<T>>())
 }
 
-/// What the lists of rows have of the values, one behind the other.
+/// What the lists of rows have of the values, one after the other.
 fn parts<O: OffsetSizeTrait>(
     offsets: &OffsetBuffer<O>,
     nulls: Option<&NullBuffer>,

@@ -27,7 +27,7 @@ const SPECS: [(&str, i64, &[&str], &[&str]); 3] = [
 type Keys = (i64, Option<u64>, Option<u64>, Option<&'static str>);
 type Sums = (Option<u64>, Option<i64>, i64);
 
-/// Keys may come several times: a sum that its type does not hold stands in parts.
+/// Keys may come several times: a sum that its type does not hold is stored in parts.
 fn sums(rows: &[Flow], every: i64, by: &[&str]) -> Vec<(Keys, Sums)> {
     let mut sums: BTreeMap<Keys, Sums> = BTreeMap::new();
     let mut full: Vec<(Keys, Sums)> = Vec::new();

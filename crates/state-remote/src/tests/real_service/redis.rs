@@ -93,7 +93,7 @@ fn spawn(folder: &Path, port: u16, more: &[&'static str]) -> Option<Child> {
     let mut child = command.spawn().unwrap();
     let client = ::redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
     let pinged = || client.get_connection().and_then(|mut to| ::redis::cmd("PING").exec(&mut to));
-    // Behind the loading of its files.
+    // After the loading of its files.
     let answers = || pinged().map_or_else(|error| error.code() == Some("NOAUTH"), |()| true);
     eventually("a server", || match child.try_wait().unwrap() {
         Some(_) => Some(None),

@@ -67,7 +67,8 @@ pub(super) struct Committed {
     pub(super) records: u64,
     /// It synced, or would have if there had been anything.
     pub(super) may_sync: bool,
-    /// Somebody waited for it in [`LogHandle::wait`] or [`LogHandle::sync`]; who is told by a callback is not known here.
+    /// Somebody waited for it in [`LogHandle::wait`] or [`LogHandle::sync`]; waiters with a callback are not known
+    /// here.
     pub(super) is_awaited: bool,
 }
 
@@ -382,7 +383,8 @@ impl LogHandle {
         lock(&self.0.queue).next
     }
 
-    /// Where the log ends: the file that is appended to, and the byte behind its last frame. Waits for the round under way.
+    /// Where the log ends: the file that is appended to, and the byte after its last frame. Waits for the round under
+    /// way.
     ///
     /// # Errors
     /// The failure that ended the thread, or [`LogError::Closed`].

@@ -14,7 +14,7 @@
 //! that could be made again from what the logs before it hold: on a disk a sync costs about as much as the whole rest
 //! of a small round.
 //!
-//! Buffers are bounded in bytes: an appender waits for room, or is told that there is none. A log has at most two
+//! Buffers are bounded in bytes: an appender waits for room, or is refused. A log has at most two
 //! buffers in memory, the one that fills and the one that is being written.
 //!
 //! The first failure is kept and told to every later call, every waiter and every callback, of all logs: what is
@@ -130,7 +130,7 @@ impl GroupCommit {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Takes over a log, behind those that were registered before. What it holds is made as durable as what follows.
+    /// Takes over a log, after those that were registered before. What it holds is made as durable as what follows.
     ///
     /// # Errors
     /// The failure of an earlier round, or the log's.

@@ -123,7 +123,7 @@ fn full_disk(kind: FaultKind) {
 
 #[test]
 fn a_segment_that_could_not_be_removed_goes_before_any_other() {
-    // The first calls behind opening are the removal and the sync of the folder.
+    // The first calls after opening are the removal and the sync of the folder.
     for (call, action) in [(1, "remove"), (2, "sync")] {
         let disk = MemFs::new();
         let mut log = open(&disk).unwrap().log;

@@ -120,7 +120,7 @@ fn what_is_durable_names_only_what_is_durable() {
     let group = GroupCommit::start(Duration::ZERO).unwrap();
     let written = || Registration::new(Durability::Written);
     let journal = registered(&group, Arc::new(fs.clone()), DIR, written()).unwrap();
-    // They stand between the two, so that appenders run while a round takes its buffers.
+    // They are between the two, so that appenders run while a round takes its buffers.
     for other in 0..300 {
         registered(&group, Arc::new(fs.clone()), &format!("/others/{other}"), written()).unwrap();
     }
@@ -370,7 +370,7 @@ fn readers_and_retention_work_beside_appenders() {
     thread::scope(|scope| {
         let writer = handle.clone();
         let writing = scope.spawn(move || {
-            // A round stands in one segment, however large it is: it must not be all of them.
+            // A round is in one segment, however large it is: it must not be all of them.
             for number in 0..2000 {
                 let ticket = writer.append(&[&record(number)]).unwrap();
                 if number % 100 == 99 {
@@ -448,7 +448,7 @@ fn records_become_durable_while_an_old_segment_is_removed() {
     assert_eq!(open(&fs.layer().disk).unwrap().log.next(), LogPosition(51));
 }
 
-/// Logs that ask for less can be synced when it matters, beside who appends all the time.
+/// Logs that ask for less can be synced when it matters, while another thread appends all the time.
 #[test]
 fn what_was_synced_on_demand_survives_a_crash_whatever_the_durability() {
     for durability in [Durability::None, Durability::Written, Durability::Synced] {

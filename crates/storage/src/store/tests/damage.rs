@@ -43,7 +43,7 @@ fn truncation_of_the_last_file_leaves_whole_chunks_and_of_others_is_damage() {
         let left = examine(&fs, None).unwrap();
         assert!((first_of_last..9).contains(&left), "cut at {len}");
         seen.insert(left);
-        // The cut is repaired: chunks go on behind what is left.
+        // The cut is repaired: chunks go on after what is left.
         let mut store = open(&fs, &IoPool::inline(), None).unwrap();
         seal(&mut store, 1);
         assert_whole(&mut store);
@@ -160,7 +160,7 @@ fn a_chunk_of_an_earlier_life_of_the_file_is_not_taken_for_the_next() {
     let old_store = open(&fs, &IoPool::inline(), None).unwrap();
     let old_end = old.len() - old_store.meta(ChunkId(2)).unwrap().bytes as usize;
     drop(old_store);
-    // Chunk 1 is written again with other times; the old chunk 2 still stands behind it.
+    // Chunk 1 is written again with other times; the old chunk 2 still follows it.
     let mut store = open(&fs, &IoPool::inline(), Some(ChunkId(0)..ChunkId(1))).unwrap();
     let (again, batch) = sealed(1);
     store.seal(Seal { first_time: again.first_time - 1, ..again }, batch).unwrap();

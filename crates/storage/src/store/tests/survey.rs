@@ -146,7 +146,7 @@ fn what_a_commit_names_must_be_there_and_what_is_behind_does_not_count() {
     let found = look(&fs, 2..8);
     assert!(found.damage.is_none() && found.torn[0] == *torn, "{found:?}");
     assert!(look(&fs, 2..9).damage.is_some());
-    // Files behind the commit are passed over.
+    // Files after the commit are passed over.
     assert!(look(&fs, 0..1).damage.is_none());
     fs.remove(&whole.files[0].path).unwrap();
     assert!(look(&fs, 0..8).damage.is_some());

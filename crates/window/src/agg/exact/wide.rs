@@ -1,7 +1,7 @@
 //! A sum of any finite doubles, or of their squares, without rounding.
 //!
 //! Two's complement limbs that start at a multiple of 64 bits and grow on both sides as values need it:
-//! values of like size take two or three limbs, 1e308 beside 1e-308 takes 33, squares at most twice that.
+//! values of like size take two or three limbs, 1e308 with 1e-308 takes 33, squares at most twice that.
 //!
 //! Invariants
 //! * The lowest limb is not zero and the highest is not mere sign; zero has no limbs.
@@ -60,7 +60,7 @@ impl Wide {
         self.trim();
     }
 
-    /// Appends the limbs behind their number and their place.
+    /// Appends the limbs after their number and their place.
     pub(in crate::agg) fn save(&self, out: &mut Vec<u8>) {
         put(out, self.limbs.len() as u64);
         if !self.is_zero() {

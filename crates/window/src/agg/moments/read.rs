@@ -47,7 +47,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// The divisor beside the count, `None` where the value is null.
+    /// The divisor in addition to the count, `None` where the value is null.
     fn divisor(self, count: u64) -> Option<u64> {
         count.checked_sub(u64::from(self.sample)).filter(|divisor| *divisor > 0)
     }
@@ -112,7 +112,7 @@ impl<N: Number> Sink<N> {
         }
     }
 
-    /// Replaces the value of a row whose group has an outlier; whether it is null stands already.
+    /// Replaces the value of a row whose group has an outlier; whether it is null is known already.
     pub(super) fn write_unusual(&mut self, row: usize, totals: &Totals, count: u64) {
         match self {
             Sink::Rows(_) | Sink::Count(_) => {}

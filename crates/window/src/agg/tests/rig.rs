@@ -29,7 +29,7 @@ pub(super) struct Step {
 /// What a step gave, beside what was in the window.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// One per call; `true` beside a value that did not fit.
+    /// One per call; `true` with a value that did not fit.
     pub(super) values: Vec<(Value, bool)>,
     pub(super) window: Vec<Value>,
 }

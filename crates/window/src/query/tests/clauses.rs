@@ -122,7 +122,7 @@ fn clauses_that_do_not_exist_or_stand_elsewhere() {
               |                                        ^^^^^
             hint: a stream has no end to count to
 
-            error: GROUP BY stands before OVER
+            error: GROUP BY comes before OVER
             1 | SELECT count(*) FROM s OVER SLIDING 1h GROUP BY card
               |                                        ^^^^^
 

@@ -1,4 +1,4 @@
-//! Every mistake of a query is told, and none that only follows from another.
+//! Every mistake of a query is reported, and none that only follows from another.
 
 use expect_test::{Expect, expect};
 

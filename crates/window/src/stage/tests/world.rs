@@ -273,7 +273,7 @@ impl World {
     }
 }
 
-/// `to` or behind it, so that what shares an order number is not torn apart: markers come between numbers.
+/// `to` or after it, so that what shares an order number is not torn apart: markers come between numbers.
 pub(super) fn whole(records: &[Record], to: usize) -> usize {
     let shares = |at: usize| records[at].seq.is_some() && records[at - 1].seq == records[at].seq;
     (to..records.len()).find(|at| *at == 0 || !shares(*at)).unwrap_or(records.len())
