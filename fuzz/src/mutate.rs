@@ -1,5 +1,7 @@
 //! Makes inputs of seeds: a few small changes, one on top of the other.
 
+use fastrand::Rng;
+
 /// Longest input; what is wrong with long ones is wrong with these.
 const MAX_INPUT: usize = 4096;
 
@@ -8,7 +10,7 @@ const EDGES: [u64; 10] =
     [0, 1, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, i64::MAX as u64, u64::MAX];
 
 pub(crate) struct Mutator {
-    random: Random,
+    random: Rng,
     words: &'static [&'static str],
     seeds: Vec<Vec<u8>>,
     input: Vec<u8>,
@@ -16,17 +18,17 @@ pub(crate) struct Mutator {
 
 impl Mutator {
     pub(crate) fn new(seed: u64, words: &'static [&'static str], seeds: Vec<Vec<u8>>) -> Self {
-        Self { random: Random(seed), words, seeds, input: Vec::new() }
+        Self { random: Rng::with_seed(seed), words, seeds, input: Vec::new() }
     }
 
     /// The next input, the same ones in the same order for the same seed.
     pub(crate) fn next_input(&mut self) -> &[u8] {
         // An eighth go on from the input before, and so get far from the seeds.
-        if !self.random.one_in(8) {
-            let seed = self.random.below(self.seeds.len());
+        if self.random.usize(..8) != 0 {
+            let seed = self.random.usize(..self.seeds.len());
             self.input.clone_from(&self.seeds[seed]);
         }
-        for _ in 0..=self.random.below(6) {
+        for _ in 0..=self.random.usize(..6) {
             self.change();
         }
         self.input.truncate(MAX_INPUT);
@@ -35,61 +37,40 @@ impl Mutator {
 
     fn change(&mut self) {
         let len = self.input.len();
-        let at = self.random.below(len + 1);
-        match self.random.below(10) {
-            0 if at < len => self.input[at] ^= 1 << self.random.below(8),
-            1 if at < len => self.input[at] = self.random.next() as u8,
-            2 => self.input.insert(at, self.random.next() as u8),
+        let at = self.random.usize(..len + 1);
+        match self.random.usize(..10) {
+            0 if at < len => self.input[at] ^= 1 << self.random.usize(..8),
+            1 if at < len => self.input[at] = self.random.u8(..),
+            2 => self.input.insert(at, self.random.u8(..)),
             3 => {
-                let end = at + self.random.below((len - at).min(32) + 1);
+                let end = at + self.random.usize(..(len - at).min(32) + 1);
                 self.input.drain(at..end);
             }
             4 => {
-                let end = at + self.random.below((len - at).min(32) + 1);
+                let end = at + self.random.usize(..(len - at).min(32) + 1);
                 let piece = self.input[at..end].to_vec();
-                let to = self.random.below(len + 1);
+                let to = self.random.usize(..len + 1);
                 self.input.splice(to..to, piece);
             }
             5 => self.input.truncate(at),
             6 => {
-                let edge = EDGES[self.random.below(EDGES.len())].to_le_bytes();
-                let width = [1, 2, 4, 8][self.random.below(4)].min(len - at);
+                let edge = EDGES[self.random.usize(..EDGES.len())].to_le_bytes();
+                let width = [1, 2, 4, 8][self.random.usize(..4)].min(len - at);
                 self.input[at..at + width].copy_from_slice(&edge[..width]);
             }
             7 if !self.words.is_empty() => {
-                let word = self.words[self.random.below(self.words.len())];
+                let word = self.words[self.random.usize(..self.words.len())];
                 self.input.splice(at..at, word.bytes());
             }
             // More of the same: what grows with the input.
             8 => self.input.extend_from_within(at..),
             _ => {
-                let other = self.random.below(self.seeds.len());
-                let cut = self.random.below(self.seeds[other].len() + 1);
+                let other = self.random.usize(..self.seeds.len());
+                let cut = self.random.usize(..self.seeds[other].len() + 1);
                 self.input.truncate(at);
                 self.input.extend_from_slice(&self.seeds[other][cut..]);
             }
         }
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
     }
 }
 

@@ -1,5 +1,7 @@
 //! The operations, as functions of a seed: every store gets the same ones in the same order.
 
+use fastrand::Rng;
+
 /// Writes among ten operations.
 const WRITES_OF_TEN: u64 = 9;
 /// Values are pieces of noise, which nothing compresses; as long as no two of a short time begin at the same place.
@@ -19,7 +21,7 @@ pub enum Operation {
 /// Keys that are hit uniformly.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    random: Random,
+    random: Rng,
     keys: u64,
     value_bytes: usize,
     noise: Vec<u8>,
@@ -28,8 +30,8 @@ pub struct Workload {
 impl Workload {
     /// `value_bytes` is at least 8.
     pub fn new(seed: u64, keys: u64, value_bytes: usize) -> Self {
-        let mut random = Random(seed ^ 0x9e37_79b9_7f4a_7c15);
-        let noise = (0..(NOISE_BYTES + value_bytes) / 8 + 1).flat_map(|_| random.next().to_le_bytes());
+        let mut random = Rng::with_seed(seed);
+        let noise = (0..(NOISE_BYTES + value_bytes) / 8 + 1).flat_map(|_| random.u64(..).to_le_bytes());
         Self { noise: noise.collect(), random, keys: keys.max(1), value_bytes: value_bytes.max(8) }
     }
 
@@ -44,8 +46,8 @@ impl Workload {
 
     /// The next operation.
     pub fn operation(&mut self) -> Operation {
-        let is_write = self.random.next() % 10 < WRITES_OF_TEN;
-        let key = self.random.next() % self.keys;
+        let is_write = self.random.u64(..10) < WRITES_OF_TEN;
+        let key = self.random.u64(..self.keys);
         if is_write { Operation::Write(key) } else { Operation::Read(key) }
     }
 
@@ -66,19 +68,6 @@ impl Workload {
         value.extend_from_slice(&write.to_le_bytes());
         let at = (write.wrapping_mul(0x9e37_79b9) % NOISE_BYTES as u64) as usize;
         value.extend_from_slice(&self.noise[at..at + self.value_bytes - 8]);
-    }
-}
-
-/// Xorshift.
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 }
 

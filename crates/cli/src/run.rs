@@ -124,6 +124,9 @@ fn start_all(
             asked = count;
         };
         let started = started.map_err(|error| Failure::at_start(&error.context(format!("job {name:?}"))))?;
+        for (source, address) in started.addresses() {
+            talk(&format!("source {source:?} of job {name:?} listens on {address}"));
+        }
         if let Some(door) = door {
             door.add(&started);
         }

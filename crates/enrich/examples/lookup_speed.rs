@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use arrow_array::{Array as _, FixedSizeBinaryArray};
+use fastrand::Rng;
 use thalweg_enrich::lookup::made_up::{FULL_ROWS, MadeUp};
 use thalweg_enrich::lookup::{
     BuildOptions, Found, LookupTable, OpenOptions, Scratch, SectionKind, TableBuilder,
@@ -40,9 +41,9 @@ fn main() {
     }
     sizes(&path);
 
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::with_seed(1);
     let hits = keys(&mut random, warm_keys, |address| set.has(address), set);
-    let misses: Vec<[u8; 16]> = (0..warm_keys).map(|_| mapped(random.next() as u32)).collect();
+    let misses: Vec<[u8; 16]> = (0..warm_keys).map(|_| mapped(random.u32(..))).collect();
 
     let options = OpenOptions { resident };
     let absent = keys(&mut random, warm_keys.min(1 << 18), |address| !set.has(address), set);
@@ -247,12 +248,12 @@ fn processor_time() -> u64 {
     stat.split_whitespace().next().and_then(|time| time.parse().ok()).expect("a number")
 }
 
-fn keys(random: &mut Random, count: usize, is_wanted: impl Fn(u32) -> bool, set: MadeUp) -> Vec<[u8; 16]> {
+fn keys(random: &mut Rng, count: usize, is_wanted: impl Fn(u32) -> bool, set: MadeUp) -> Vec<[u8; 16]> {
     // Only /16s in use are tried, or a small set would take for ever.
     let blocks: Vec<u32> = (0..=u16::MAX).filter(|block| set.uses(*block)).map(u32::from).collect();
     let mut keys = Vec::with_capacity(count);
     while keys.len() < count {
-        let number = random.next();
+        let number = random.u64(..);
         let address = blocks[(number >> 32) as usize % blocks.len()] << 16 | number as u32 & 0xffff;
         if is_wanted(address) {
             keys.push(mapped(address));
@@ -263,17 +264,6 @@ fn keys(random: &mut Random, count: usize, is_wanted: impl Fn(u32) -> bool, set:
 
 fn mapped(address: u32) -> [u8; 16] {
     std::net::Ipv4Addr::from(address).to_ipv6_mapped().octets()
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }
 
 /// Drops the file from the page cache and says how many pages are left all the same.

@@ -622,6 +622,11 @@ impl RunningJob {
         self.addresses.get(source).copied()
     }
 
+    /// All sources that listen, by name.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
+        self.addresses.iter().map(|(source, address)| (&**source, *address))
+    }
+
     /// How many connections a source has, where it takes any.
     pub fn connections(&self, source: &str) -> Option<&Arc<ConnectionCounts>> {
         self.connections.get(source)

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fastrand::Rng;
 use thalweg_flow::{CacheCounts, JobState};
 use thalweg_node::{CheckOptions, CheckedJob, JobEnd, JobFile, Node, RunningJob};
 use thalweg_types::{Class, Error};
@@ -415,11 +416,8 @@ sinks:
 
 /// Payments in 500 s: out of order, some late, some twice.
 fn payments(count: u64) -> Vec<String> {
-    let mut random = 7_u64;
-    let mut next = |below: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % below
-    };
+    let mut random = Rng::with_seed(7);
+    let mut next = |below: u64| random.u64(..below);
     (0..count)
         .map(|n| {
             let jitter = if next(50) == 0 { next(4_000) } else { next(300) };

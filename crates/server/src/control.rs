@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use thalweg_connect::Ingress;
 use thalweg_types::{Error, Micros};
@@ -211,9 +213,9 @@ impl fmt::Display for TextKind {
 }
 
 /// One mistake in a text that a client sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Mistake {
-    /// From 1; 0 where the mistake stands nowhere in particular.
+    /// From 1; 0 for a mistake that has no place.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,

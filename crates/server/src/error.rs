@@ -15,6 +15,7 @@ use thalweg_connect::SubmitError;
 use thalweg_types::{Class, Error, Retry};
 
 use crate::control::{ControlError, Kind, Mistake, TextKind};
+use crate::wire::{ErrorBody, Failed};
 
 /// What went wrong, as clients tell errors apart. Codes and statuses are part of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,14 +214,16 @@ impl ApiError {
             Retry::WithBackoff => "with_backoff",
             Retry::OutcomeUnknown => "unknown",
         };
-        let body = json!({"error": {
-            "code": row.name,
-            "message": inner.message,
-            "detail": inner.detail,
-            "hint": inner.hint,
-            "retry": retry,
-        }});
-        let mut response = Response::new(Body::from(body.to_string()));
+        let body = ErrorBody {
+            error: Failed {
+                code: row.name,
+                message: inner.message,
+                detail: inner.detail,
+                hint: inner.hint,
+                retry,
+            },
+        };
+        let mut response = Response::new(Body::from(json!(body).to_string()));
         *response.status_mut() = row.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -317,20 +320,7 @@ fn mistaken(of: TextKind, summary: String, mistakes: &[Mistake]) -> ApiError {
         [one] => with_place(one),
         all => format!("{summary}: {}", all.iter().map(with_place).collect::<Vec<_>>().join("; ")),
     };
-    let detail = mistakes
-        .iter()
-        .map(|mistake| {
-            json!({
-                "line": mistake.line,
-                "column": mistake.column,
-                "text": mistake.text,
-                "message": mistake.message,
-                "expected": mistake.expected,
-                "hint": mistake.hint,
-            })
-        })
-        .collect();
-    let mut out = ApiError::new(code, message).detail(Value::Array(detail));
+    let mut out = ApiError::new(code, message).detail(json!(mistakes));
     out.0.hint = mistakes.iter().find_map(|mistake| mistake.hint.clone());
     out
 }

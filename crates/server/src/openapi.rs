@@ -1,10 +1,13 @@
 //! `/openapi.json`: the routes as a document.
 //!
-//! Paths and methods come from the table of routes; what each takes and gives is written down here by hand. Tests hold
-//! the document against what the server really sends.
+//! Paths and methods come from the table of routes, schemas from the types that are sent. The parameters, statuses and
+//! texts of each operation are written here. Tests hold the document against what the server really sends.
 
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use crate::control::Mistake;
 use crate::route::{Endpoint, ROUTES, Role, Route};
 use crate::wire;
 
@@ -139,6 +142,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             errors: &[
                 ("400", "The URL has a parameter that it does not take"),
                 ("404", "No such job, operator or query"),
+                ("409", "The job is being started, or has ended"),
                 ("504", "Overdue; it may still be dropped"),
                 ("507", "A disk is full: the job is only read"),
             ],
@@ -277,7 +281,7 @@ fn post_records() -> Operation {
             ("408", "The body came too slowly"),
             ("409", "The job has ended"),
             ("413", "The body is too large"),
-            ("415", "The body is no JSON, or compressed"),
+            ("415", "The body is not JSON, or packed other than by gzip"),
             ("429", "The source's queue is full"),
             (
                 "504",
@@ -336,7 +340,7 @@ fn sql() -> Operation {
             ("404", "The node answers no SQL"),
             ("408", "The body came too slowly"),
             ("413", "The body is too large"),
-            ("415", "The body is no text, or compressed"),
+            ("415", "The body is not text, or packed other than by gzip"),
             ("429", "Too many queries wait already"),
             ("504", "It takes too long; it was stopped"),
         ],
@@ -357,7 +361,11 @@ fn read_query() -> Operation {
         })],
         body: None,
         success: vec![("200", "The values as of task time", Some(schema("application/json", "Present")))],
-        errors: &[("400", "The key is not that of the query"), ("404", "No such job, operator or query")],
+        errors: &[
+            ("400", "The key is not that of the query"),
+            ("404", "No such job, operator or query"),
+            ("409", "The job is being started, or has ended"),
+        ],
     }
 }
 
@@ -382,9 +390,9 @@ fn add_query() -> Operation {
             ("400", "A mistake in the query: `detail` is a list of `Mistake`"),
             ("404", "No such job or operator"),
             ("408", "The body came too slowly"),
-            ("409", "There is a query of this name"),
+            ("409", "There is a query of this name, or the job is being started, or has ended"),
             ("413", "The body is too large"),
-            ("415", "The body is no text"),
+            ("415", "The body is not text, or packed other than by gzip"),
             ("504", "Overdue; it may still be added"),
             ("507", "A disk is full: the job is only read"),
         ],
@@ -406,170 +414,42 @@ fn start_job() -> Operation {
             ("408", "The body came too slowly"),
             ("409", "There is a job of this name"),
             ("413", "The body is too large"),
-            ("415", "The body is no text"),
+            ("415", "The body is not text, or packed other than by gzip"),
             ("504", "Overdue; it may still start"),
         ],
     }
 }
 
-/// An object whose fields are all there.
-fn object(fields: &[(&str, Value)]) -> Value {
-    let properties: Map<String, Value> =
-        fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
-    let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    json!({ "type": "object", "properties": properties, "required": required })
+/// A line in place of an answer, as `thalweg_connect` writes it.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "describes what is written elsewhere")]
+struct ErrorLine {
+    #[schemars(inline)]
+    error: LineError,
 }
 
-fn schemas() -> Value {
-    let text = || json!({ "type": "string" });
-    let maybe_text = || json!({ "type": ["string", "null"] });
-    let whole = || json!({ "type": "integer", "minimum": 0 });
-    let number = || json!({ "type": "number" });
-    let lag = |done: &str| {
-        json!({
-            "type": ["number", "null"],
-            "description": format!("How far the newest event time {done} is behind the job's clock; null once the job has ended"),
-        })
-    };
-    let flag = || json!({ "type": "boolean" });
-    let maybe_time = || json!({ "type": ["string", "null"], "format": "date-time" });
-    let share = || json!({ "type": "number", "minimum": 0, "maximum": 1 });
-    let list =
-        |name: &str| json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{name}") } });
-    let maybe = |name: &str| json!({ "oneOf": [{ "$ref": format!("#/components/schemas/{name}") }, { "type": "null" }] });
-    let the = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
-    let state = || json!({ "type": "string", "enum": wire::states() });
-    let times = |of: &str| {
-        json!({
-            "type": "object",
-            "description": format!("{of} Up to an eighth above the true value, never below it."),
-            "properties": { "p50_seconds": number(), "p99_seconds": number(), "max_seconds": number() },
-            "required": ["p50_seconds", "p99_seconds", "max_seconds"],
-        })
-    };
-    json!({
-        "Error": object(&[("error", object(&[
-            ("code", text()),
-            ("message", text()),
-            ("detail", json!({ "description": "What belongs to the code: known names, mistakes, routes; or null" })),
-            ("hint", maybe_text()),
-            ("retry", json!({ "type": "string", "enum": ["never", "with_backoff", "unknown"] })),
-        ]))]),
-        "ErrorLine": object(&[("error", object(&[("code", text()), ("message", text()), ("hint", maybe_text())]))]),
-        "Mistake": object(&[
-            ("line", whole()), ("column", whole()), ("text", text()), ("message", text()),
-            ("expected", maybe_text()), ("hint", maybe_text()),
-        ]),
-        "Accepted": object(&[("accepted", whole())]),
-        "Status": object(&[("status", text())]),
-        "Present": object(&[
-            ("query", text()),
-            ("key", json!({ "type": "object", "description": "The GROUP BY fields" })),
-            ("values", json!({ "type": ["object", "null"], "description": "The query's object, as in an answer" })),
-            ("as_of", json!({ "type": ["string", "null"], "format": "date-time",
-                              "description": "Task time, RFC 3339 in UTC; null where no record has come" })),
-        ]),
-        "AddedQuery": object(&[("job", text()), ("operator", text()), ("name", text()), ("query", text())]),
-        "Summary": object(&[
-            ("job", text()), ("state", state()), ("records", whole()), ("answers", whole()),
-            ("rejects", whole()), ("seconds", number()), ("rate", number()),
-        ]),
-        "Jobs": object(&[("jobs", list("Job"))]),
-        "Job": object(&[
-            ("name", text()), ("state", state()), ("failure", maybe("Failure")), ("uptime_seconds", number()),
-            ("records", whole()), ("answers", whole()), ("rejects", whole()), ("records_per_second", number()),
-            ("answers_per_second", number()), ("last_cycle", whole()),
-            ("commits", maybe("Commits")), ("tick", maybe_time()), ("clock", the("Clock")),
-            ("sources", list("Source")), ("operators", list("Operator")), ("links", list("Link")),
-        ]),
-        "Clock": object(&[
-            ("offset_seconds", json!({
-                "type": "number", "description": "How far the job's clock is ahead of the machine's; negative where it is behind",
-            })),
-            ("jumps", json!({
-                "type": "integer", "minimum": 0, "description": "How often the machine's clock was set by more than a second",
-            })),
-        ]),
-        "Commits": object(&[
-            ("cycle", whole()), ("seconds", number()), ("held_back", whole()), ("held_back_seconds", number()),
-        ]),
-        "Failure": object(&[
-            ("operator", text()), ("task", whole()), ("record", maybe_text()), ("message", text()),
-            ("panic", flag()), ("hint", maybe_text()),
-        ]),
-        "Source": object(&[
-            ("name", text()), ("type", text()), ("records", whole()), ("bytes", whole()), ("rejects", whole()),
-            ("records_per_second", number()), ("bytes_per_second", number()), ("queued_bytes", whole()),
-            ("busy_share", share()), ("blocked", flag()), ("ended", flag()), ("progress", maybe("Progress")),
-            ("lag_seconds", lag("given")), ("datagrams", maybe("Datagrams")), ("address", maybe_text()),
-            ("door", maybe_text()),
-            ("tasks", list("Task")),
-        ]),
-        "Datagrams": object(&[
-            ("received", json!({ "type": "integer", "minimum": 0, "description": "Lost ones among them" })),
-            ("dropped", json!({ "type": "integer", "minimum": 0, "description": "They found the queue full" })),
-            ("dropped_records", whole()),
-            ("refused", json!({ "type": "integer", "minimum": 0, "description": "Their sender may not send" })),
-            ("kernel_drops", json!({ "type": ["integer", "null"], "minimum": 0,
-                                     "description": "The kernel dropped them before anyone read them" })),
-            ("senders", whole()), ("worst_senders", list("Sender")), ("agents", maybe("Agents")),
-            ("left_out", json!({ "type": "object", "additionalProperties": { "type": "integer", "minimum": 1 },
-                                 "description": "What this run had at hand and could not use, by kind" })),
-        ]),
-        "Agents": object(&[
-            ("count", whole()), ("received", whole()), ("samples", whole()), ("lost", whole()),
-            ("malformed", whole()), ("unknown", whole()), ("netflow", whole()),
-            ("missing", json!({ "type": "integer", "minimum": 0,
-                                "description": "Samples that datagrams announce and do not hold" })),
-            ("worst", list("Agent")),
-        ]),
-        "Agent": object(&[
-            ("address", text()), ("received", whole()), ("samples", whole()),
-            ("lost", json!({ "type": "integer", "minimum": 0, "description": "Datagrams, by gaps between their numbers" })),
-            ("malformed", whole()), ("unknown", whole()), ("netflow", whole()),
-        ]),
-        "Sender": object(&[
-            ("address", text()), ("received", whole()), ("dropped", whole()), ("dropped_records", whole()),
-            ("refused", whole()),
-        ]),
-        "Progress": object(&[("done", whole()), ("total", json!({ "type": ["integer", "null"] }))]),
-        "Operator": object(&[
-            ("name", text()), ("type", text()), ("role", json!({ "type": "string", "enum": ["operator", "sink"] })),
-            ("records_in", whole()), ("records_out", whole()), ("records_in_per_second", number()),
-            ("records_out_per_second", number()), ("busy_share", share()), ("queued_bytes", whole()),
-            ("state_bytes", whole()), ("cache", maybe("Cache")), ("judged", maybe("Judged")), ("table", maybe("Table")),
-            ("blocked", flag()),
-            ("task_time", json!({ "type": ["string", "null"], "format": "date-time",
-                                 "description": "Largest event time that has moved its windows" })),
-            ("lag_seconds", lag("taken")), ("latency", maybe("Latency")), ("markers", maybe("Markers")),
-            ("marker_cpu", maybe("Markers")), ("queries", list("Query")),
-            ("dropped_queries", list("DroppedQuery")), ("tasks", list("Task")),
-        ]),
-        "Cache": object(&[
-            ("keys", whole()), ("stored", whole()), ("key_bytes", whole()), ("hits", whole()), ("misses", whole()), ("filled", whole()), ("evictions", whole()),
-        ]),
-        "Judged": object(&[("late", whole()), ("duplicates", whole())]),
-        "Table": object(&[
-            ("lookups", whole()), ("misses", whole()), ("age_seconds", json!({ "type": ["integer", "null"] })),
-            ("reloads", whole()), ("failed_reloads", whole()),
-        ]),
-        "Query": object(&[("name", text()), ("query", text())]),
-        "DroppedQuery": object(&[("name", text()), ("query", text()), ("error", text())]),
-        "Latency": times(
-            "From the numbering of records at the door to the end of the operator's work on them; records of the last \
-             second or two.",
-        ),
-        "Markers": times(
-            "For how long cycle markers stopped a task, by the clock or in processor time, since the start of the job.",
-        ),
-        "Task": object(&[
-            ("worker", whole()), ("records_in", whole()), ("records_out", whole()), ("batches_in", whole()),
-            ("busy_share", share()), ("queued_bytes", whole()), ("state_bytes", whole()), ("blocked", flag()),
-        ]),
-        "Link": object(&[
-            ("from", text()), ("output", whole()), ("to", text()), ("partitioning", text()), ("bytes", whole()),
-            ("bytes_per_second", number()), ("queued_bytes", whole()), ("high_watermark_hits", whole()),
-            ("chained", flag()),
-        ]),
-    })
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "describes what is written elsewhere")]
+struct LineError {
+    code: String,
+    message: String,
+    hint: Option<String>,
+}
+
+/// Schemas of all bodies, and of the types in them.
+fn schemas() -> Map<String, Value> {
+    let mut generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
+    generator.subschema_for::<wire::ErrorBody>();
+    generator.subschema_for::<ErrorLine>();
+    generator.subschema_for::<Mistake>();
+    generator.subschema_for::<wire::Accepted>();
+    generator.subschema_for::<wire::Status>();
+    generator.subschema_for::<wire::Present>();
+    generator.subschema_for::<wire::AddedQuery>();
+    generator.subschema_for::<wire::Summary>();
+    generator.subschema_for::<wire::Jobs>();
+    generator.take_definitions(true)
 }

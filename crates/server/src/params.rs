@@ -3,6 +3,9 @@
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
 //! empty one, and bytes that are no UTF-8 are refused.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 #[cfg(feature = "sql")]
 use thalweg_sql::{Addresses, Compression, Format};
 
@@ -26,31 +29,19 @@ pub(crate) fn fields(query: Option<&str>) -> Result<Vec<KeyField>, ApiError> {
     Ok(fields)
 }
 
-/// Undoes percent encoding and `+`.
+/// Undoes percent encoding and `+`. A `%` without two digits is refused, which `percent_decode_str` would leave as it is.
 fn decode(text: &str) -> Result<String, ApiError> {
     let wrong = || {
         ApiError::new(Code::InvalidRequest, format!("{text:?} in the URL is not percent-encoded UTF-8"))
             .hint("write a percent sign as %25")
     };
-    if !text.contains(['%', '+']) {
-        return Ok(text.to_owned());
+    let is_digits =
+        |after: &str| after.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    if !text.split('%').skip(1).all(is_digits) {
+        return Err(wrong());
     }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let (byte, after) = match (first, after) {
-            (b'%', [high, low, after @ ..]) => {
-                let digit = |byte: u8| char::from(byte).to_digit(16).ok_or_else(wrong);
-                ((digit(*high)? * 16 + digit(*low)?) as u8, after)
-            }
-            (b'%', _) => return Err(wrong()),
-            (b'+', after) => (b' ', after),
-            (other, after) => (*other, after),
-        };
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8(bytes).map_err(|_| wrong())
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().map(Cow::into_owned).map_err(|_| wrong())
 }
 
 /// Whether the reply is wanted: `?reply=none` does without. No other parameter is taken.

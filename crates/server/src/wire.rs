@@ -1,8 +1,10 @@
-//! What leaves as JSON. `/openapi.json` describes these types; a test compares the two.
+//! The JSON that leaves the node. `/openapi.json` has the schemas of these types, made from their fields and comments.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use thalweg_flow::{
@@ -14,11 +16,51 @@ use crate::control;
 use crate::rates::Base;
 use crate::snapshot::{JobSnapshot, LinkSnapshot, OperatorSnapshot, SourceSnapshot, State, TaskSnapshot};
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Accepted {
+    /// Records.
+    pub(crate) accepted: u64,
+}
+
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Status {
+    pub(crate) status: &'static str,
+}
+
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Jobs {
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// The body of every error.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Error")]
+pub(crate) struct ErrorBody {
+    #[schemars(inline)]
+    pub(crate) error: Failed,
+}
+
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Failed {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// What belongs to the code: known names, mistakes, routes; or null.
+    pub(crate) detail: Value,
+    pub(crate) hint: Option<String>,
+    #[schemars(schema_with = "retry")]
+    pub(crate) retry: &'static str,
+}
+
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Present {
     query: String,
+    /// The GROUP BY fields.
     key: Map<String, Value>,
+    /// The query's object, as in an answer.
+    #[schemars(schema_with = "object_or_null")]
     values: Value,
+    /// Task time, RFC 3339 in UTC; null before the first record.
+    #[schemars(extend("format" = "date-time"))]
     as_of: Option<String>,
 }
 
@@ -28,7 +70,7 @@ impl Present {
     }
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct AddedQuery {
     pub(crate) job: String,
     pub(crate) operator: String,
@@ -36,9 +78,10 @@ pub(crate) struct AddedQuery {
     pub(crate) query: String,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Summary {
     job: String,
+    #[schemars(schema_with = "state")]
     state: &'static str,
     records: u64,
     answers: u64,
@@ -63,9 +106,10 @@ impl Summary {
     }
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Job {
     name: String,
+    #[schemars(schema_with = "state")]
     state: &'static str,
     failure: Option<Failure>,
     uptime_seconds: f64,
@@ -76,6 +120,7 @@ pub(crate) struct Job {
     answers_per_second: f64,
     last_cycle: u64,
     commits: Option<Commits>,
+    #[schemars(extend("format" = "date-time"))]
     tick: Option<String>,
     clock: Clock,
     sources: Vec<Source>,
@@ -83,7 +128,7 @@ pub(crate) struct Job {
     links: Vec<Link>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Commits {
     cycle: u64,
     seconds: f64,
@@ -91,14 +136,15 @@ struct Commits {
     held_back_seconds: f64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Clock {
     /// The job's clock less the machine's.
     offset_seconds: f64,
+    /// How often the machine's clock was set by more than a second.
     jumps: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Failure {
     operator: String,
     task: u32,
@@ -108,7 +154,7 @@ struct Failure {
     hint: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Source {
     name: String,
     #[serde(rename = "type")]
@@ -119,10 +165,12 @@ struct Source {
     records_per_second: f64,
     bytes_per_second: f64,
     queued_bytes: u64,
+    #[schemars(range(min = 0, max = 1))]
     busy_share: f64,
     blocked: bool,
     ended: bool,
     progress: Option<Progress>,
+    /// How much older the newest event time that it gave out is than the job's clock says; null once the job has ended.
     lag_seconds: Option<f64>,
     datagrams: Option<Datagrams>,
     address: Option<String>,
@@ -131,23 +179,26 @@ struct Source {
     tasks: Vec<Task>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Datagrams {
+    /// With those that were dropped or refused.
     received: u64,
+    /// They found the queue full.
     dropped: u64,
     dropped_records: u64,
+    /// Their sender is not allowed.
     refused: u64,
-    /// What the kernel dropped before anyone read it, where it says so.
+    /// The kernel dropped them before the node read them; null where it does not say.
     kernel_drops: Option<u64>,
     senders: usize,
     worst_senders: Vec<Sender>,
     /// For sources of packet samples.
     agents: Option<Agents>,
-    /// What this run had at hand and could not use, by kind.
+    /// Parts of datagrams that this run read and does not know, by kind.
     left_out: BTreeMap<&'static str, u64>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Agents {
     count: usize,
     #[serde(flatten)]
@@ -157,24 +208,25 @@ struct Agents {
     worst: Vec<Agent>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Agent {
     address: String,
     #[serde(flatten)]
     totals: AgentTotals,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct AgentTotals {
     received: u64,
     samples: u64,
+    /// Datagrams, by gaps between their numbers.
     lost: u64,
     malformed: u64,
     unknown: u64,
     netflow: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Sender {
     address: String,
     received: u64,
@@ -183,22 +235,24 @@ struct Sender {
     refused: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Progress {
     done: u64,
     total: Option<u64>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Operator {
     name: String,
     #[serde(rename = "type")]
     kind: String,
+    #[schemars(schema_with = "role")]
     role: &'static str,
     records_in: u64,
     records_out: u64,
     records_in_per_second: f64,
     records_out_per_second: f64,
+    #[schemars(range(min = 0, max = 1))]
     busy_share: f64,
     queued_bytes: u64,
     state_bytes: u64,
@@ -206,10 +260,17 @@ struct Operator {
     judged: Option<Judged>,
     table: Option<Table>,
     blocked: bool,
+    /// Largest event time that has moved its windows.
+    #[schemars(extend("format" = "date-time"))]
     task_time: Option<String>,
+    /// How much older the newest event time that it has processed is than the job's clock says; null once the job has ended.
     lag_seconds: Option<f64>,
+    /// From the numbering of records at the door to the end of the operator's work on them; records of the last second
+    /// or two.
     latency: Option<Latency>,
+    /// For how long cycle markers stopped a task, by the clock, since the start of the job.
     markers: Option<Latency>,
+    /// The same in processor time.
     marker_cpu: Option<Latency>,
     queries: Vec<Query>,
     dropped_queries: Vec<Dropped>,
@@ -217,22 +278,23 @@ struct Operator {
 }
 
 /// A query that failed and was dropped for that.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "DroppedQuery")]
 struct Dropped {
     name: String,
     query: String,
     error: String,
 }
 
-/// What an operator found among its records.
-#[derive(Serialize)]
+/// Records that an operator set apart.
+#[derive(JsonSchema, Serialize)]
 struct Judged {
     late: u64,
     duplicates: u64,
 }
 
-/// What a join has asked of its table.
-#[derive(Serialize)]
+/// The lookups of a join and the age of its table.
+#[derive(JsonSchema, Serialize)]
 struct Table {
     lookups: u64,
     misses: u64,
@@ -241,7 +303,7 @@ struct Table {
     failed_reloads: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Cache {
     keys: u64,
     stored: u64,
@@ -252,32 +314,34 @@ struct Cache {
     evictions: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Query {
     name: String,
     query: String,
 }
 
-#[derive(Serialize)]
+/// Up to an eighth above the true value, never below it.
+#[derive(JsonSchema, Serialize)]
 struct Latency {
     p50_seconds: f64,
     p99_seconds: f64,
     max_seconds: f64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Task {
     worker: usize,
     records_in: u64,
     records_out: u64,
     batches_in: u64,
+    #[schemars(range(min = 0, max = 1))]
     busy_share: f64,
     queued_bytes: u64,
     state_bytes: u64,
     blocked: bool,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Link {
     from: String,
     output: usize,
@@ -561,19 +625,26 @@ fn rounded(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
 
+/// All but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
 /// A name as part of a path.
-fn encoded(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
+fn encoded(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, RESERVED)
 }
 
-/// All values that `state` takes.
-pub(crate) fn states() -> Vec<&'static str> {
-    State::ALL.iter().map(|state| state.as_str()).collect()
+fn state(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": State::ALL.map(State::as_str) })
+}
+
+fn role(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["operator", "sink"] })
+}
+
+fn retry(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["never", "with_backoff", "unknown"] })
+}
+
+fn object_or_null(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["object", "null"] })
 }

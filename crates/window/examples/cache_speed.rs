@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringViewArray};
+use fastrand::Rng;
 use thalweg_state::indexed::{Indexed, IndexedOptions};
 use thalweg_state::{Backend, Version};
 use thalweg_storage::{ChunkBudget, ChunkStore, ChunkStoreOptions, Fs, IoPool, MemFs, RealFs};
@@ -30,15 +31,6 @@ impl GroupReader for Groups {
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         Ok(self.0.get_many(keys)?)
     }
-}
-
-/// SplitMix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn schema() -> Schema {
@@ -141,9 +133,9 @@ fn main() -> Result<(), Error> {
     let rate = |count: usize, start: Instant| count as f64 / start.elapsed().as_secs_f64() / 1e3;
     println!("new groups      {:.0} k records/s", rate(groups, start));
     let before = job.stage.cache_stats().unwrap_or_default();
-    let (mut state, start) = (1, Instant::now());
+    let (mut random, start) = (Rng::with_seed(1), Instant::now());
     for _ in (0..records).step_by(BATCH) {
-        job.answer((0..BATCH).map(|_| random(&mut state) % groups as u64))?;
+        job.answer((0..BATCH).map(|_| random.u64(..groups as u64)))?;
     }
     println!("random groups   {:.0} k records/s", rate(records, start));
     let stats = job.stage.cache_stats().unwrap_or_default();

@@ -5,6 +5,8 @@ use std::io::Read as _;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::Place;
 use super::examples::example;
 use super::faults::{Served, post};
@@ -245,11 +247,8 @@ fn a_changed_bit_of_a_parquet_file_is_never_another_answer() {
         }
     }
     files.sort();
-    let (mut same, mut state) = (0, 3_u64);
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let (mut same, mut numbers) = (0, Rng::with_seed(3));
+    let mut random = |below: usize| numbers.usize(..below);
     for case in 0..12 {
         let path = &files[random(files.len())];
         let whole = std::fs::read(path).expect("its bytes");

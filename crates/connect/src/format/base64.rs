@@ -1,59 +1,33 @@
-//! Standard base64 with padding (RFC 4648): how `bytes` fields and raw rejects stand in text.
+//! Standard base64 with padding (RFC 4648): how text holds `bytes` fields and raw rejects.
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-const VALUES: [u8; 256] = {
-    let mut values = [0xFF_u8; 256];
-    let mut index = 0;
-    while index < 64 {
-        values[ALPHABET[index] as usize] = index as u8;
-        index += 1;
-    }
-    values
-};
+const ENGINE: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for digit in 0..4 {
-            out.push(if digit <= chunk.len() {
-                ALPHABET[(word >> (18 - 6 * digit)) as usize & 63]
-            } else {
-                b'='
-            });
-        }
-    }
+    let before = out.len();
+    out.resize(before + bytes.len().div_ceil(3) * 4, 0);
+    let written = ENGINE.encode_slice(bytes, &mut out[before..]);
+    debug_assert_eq!(written, Ok(out.len() - before));
 }
 
-/// Appends the bytes that `text` stands for; `None`, with nothing appended, where it is no base64.
-/// Padding may be left out; bits past the last byte must be 0, so that each value has one text.
+/// Appends the bytes of `text`; `None`, with nothing appended, where it is not base64.
+/// Padding is whole or left out; bits past the last byte must be 0, so that each value has one text.
 pub(crate) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let digits = match text {
-        [digits @ .., b'=', b'='] if text.len().is_multiple_of(4) => digits,
-        [digits @ .., b'='] if text.len().is_multiple_of(4) => digits,
-        digits => digits,
-    };
-    let before = out.len();
-    for chunk in digits.chunks(4) {
-        let mut word = 0_u32;
-        for digit in chunk {
-            let value = VALUES[usize::from(*digit)];
-            if value == 0xFF {
-                out.truncate(before);
-                return None;
-            }
-            word = word << 6 | u32::from(value);
-        }
-        word <<= 6 * (4 - chunk.len());
-        let count = chunk.len() * 6 / 8;
-        if chunk.len() == 1 || word.unbounded_shl(8 * (count as u32 + 1)) != 0 {
-            out.truncate(before);
-            return None;
-        }
-        out.extend_from_slice(&word.to_be_bytes()[1..=count]);
+    if text.ends_with(b"=") && !text.len().is_multiple_of(4) {
+        return None;
     }
-    Some(())
+    let before = out.len();
+    let decoded = ENGINE.decode_vec(text, out);
+    if decoded.is_err() {
+        out.truncate(before);
+    }
+    decoded.ok()
 }
 
 #[cfg(test)]
@@ -63,8 +37,11 @@ mod tests {
     use super::*;
 
     fn decoded(text: &str) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        decode(text.as_bytes(), &mut out).map(|()| out)
+        let mut out = b"before".to_vec();
+        let appended = decode(text.as_bytes(), &mut out);
+        let bytes = out.split_off(b"before".len());
+        assert!(out == b"before" && (appended.is_some() || bytes.is_empty()), "{text}");
+        appended.map(|()| bytes)
     }
 
     #[test]
@@ -77,7 +54,7 @@ mod tests {
             assert_eq!(decoded(text).as_deref(), Some(bytes.as_bytes()));
             assert_eq!(decoded(text.trim_end_matches('=')).as_deref(), Some(bytes.as_bytes()));
         }
-        for text in ["Z", "Zh==", "Zm9=", "Z===", "Zm9v!", "Zg=a", "===="] {
+        for text in ["Z", "Zh==", "Zm9=", "Z===", "Zm9v!", "Zg=a", "====", "Zg=", "Zm9v=", "Zm9vZg="] {
             assert_eq!(decoded(text), None, "{text}");
         }
     }

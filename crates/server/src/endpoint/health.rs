@@ -13,10 +13,11 @@ use crate::control::{FailedJob, Readiness};
 use crate::error::{ApiError, Code};
 use crate::metrics;
 use crate::openapi;
+use crate::wire::Status;
 
 /// The process serves requests.
 pub(super) fn health() -> Result<Response, ApiError> {
-    json_response(StatusCode::OK, &json!({ "status": "ok" }))
+    json_response(StatusCode::OK, &Status { status: "ok" })
 }
 
 /// The node takes records, and so does each of its jobs.
@@ -27,7 +28,7 @@ pub(super) fn ready(app: &App) -> Result<Response, ApiError> {
             if !failed.is_empty() {
                 return Err(not_ready(&failed));
             }
-            json_response(StatusCode::OK, &json!({ "status": "ready" }))
+            json_response(StatusCode::OK, &Status { status: "ready" })
         }
         Readiness::Starting => Err(ApiError::new(Code::Starting, "the node is starting")),
         Readiness::Draining => {

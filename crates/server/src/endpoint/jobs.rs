@@ -6,7 +6,6 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde_json::json;
 
 use super::param;
 use crate::app::{App, Effect, PathParams, json_response};
@@ -19,8 +18,8 @@ use crate::wire;
 
 pub(super) async fn list(app: &App) -> Result<Response, ApiError> {
     let jobs = app.call(Effect::Reads, app.options.control_timeout, |control| control.jobs()).await?;
-    let jobs: Vec<wire::Job> = jobs.iter().map(|job| shown(app, job)).collect();
-    json_response(StatusCode::OK, &json!({ "jobs": jobs }))
+    let jobs = jobs.iter().map(|job| shown(app, job)).collect();
+    json_response(StatusCode::OK, &wire::Jobs { jobs })
 }
 
 pub(super) async fn show(app: &App, params: &PathParams) -> Result<Response, ApiError> {

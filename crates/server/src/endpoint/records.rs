@@ -8,7 +8,6 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde_json::json;
 use thalweg_connect::{Begun, Replies, Submitted};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -20,6 +19,7 @@ use crate::app::{App, PathParams, json_response};
 use crate::body::expect_text;
 use crate::error::{ApiError, Code};
 use crate::params::wants_reply;
+use crate::wire::Accepted;
 
 /// The longest reply that is sent as one piece.
 const ONE_PIECE: usize = 64 << 10;
@@ -58,7 +58,7 @@ pub(super) async fn post(
 
 /// Records that turn out to be no good are among them: nobody waits for those.
 fn accepted(count: u64) -> Result<Response, ApiError> {
-    json_response(StatusCode::ACCEPTED, &json!({ "accepted": count }))
+    json_response(StatusCode::ACCEPTED, &Accepted { accepted: count })
 }
 
 async fn wait_for(app: &App, job: &str, replies: &mut Replies) -> Result<Begun, ApiError> {

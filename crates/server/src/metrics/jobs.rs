@@ -185,6 +185,16 @@ fn per_source(jobs: &[&JobSnapshot], text: &mut Text) {
     for (job, source, counts) in datagrams() {
         text.series(&[("job", &job.name), ("source", &source.name)], counts.dropped_records);
     }
+    text.family(
+        "thalweg_source_left_out_total",
+        "counter",
+        "Datagrams and parts of them that became neither a record nor a reject, by kind.",
+    );
+    for (job, source) in sources() {
+        for (kind, count) in source.datagrams.iter().flat_map(|datagrams| datagrams.all_left_out()) {
+            text.series(&[("job", &job.name), ("source", &source.name), ("kind", kind)], count);
+        }
+    }
     per_agent(jobs, text);
 }
 

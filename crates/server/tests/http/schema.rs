@@ -19,7 +19,7 @@ fn fits(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         let name = reference.strip_prefix("#/components/schemas/").ok_or(format!("{at}: {reference}"))?;
         return fits(&document()["components"]["schemas"][name], value, &format!("{at}:{name}"));
     }
-    if let Some(choices) = schema["oneOf"].as_array() {
+    if let Some(choices) = schema["anyOf"].as_array() {
         let mistakes: Vec<String> =
             choices.iter().filter_map(|choice| fits(choice, value, at).err()).collect();
         return if mistakes.len() < choices.len() { Ok(()) } else { Err(mistakes.join("; ")) };

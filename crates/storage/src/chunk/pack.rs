@@ -319,6 +319,7 @@ fn unpack_in_sequence(bytes: &[u8], width: usize, count: usize, mut put: impl Fn
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
     use proptest::prelude::*;
 
     use super::*;
@@ -342,13 +343,8 @@ mod tests {
         for width in 0..=64 {
             let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
             for count in [1, 2, 1000, 1024, 1025, 3000] {
-                let mut seed = 1_u64;
-                let values: Vec<i64> = (0..count)
-                    .map(|_| {
-                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        ((seed ^ (seed >> 29)) & mask) as i64
-                    })
-                    .collect();
+                let mut random = Rng::with_seed(1);
+                let values: Vec<i64> = (0..count).map(|_| (random.u64(..) & mask) as i64).collect();
                 round_trip(&values, Order::Signed);
                 round_trip(&values, Order::Unsigned);
             }

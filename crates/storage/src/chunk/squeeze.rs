@@ -97,17 +97,14 @@ pub(super) fn get(stored: &[u8], pos: u64) -> Result<Cow<'_, [u8]>, CodecError> 
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
 
     #[test]
     fn what_repeats_shrinks_and_what_does_not_stays_plain() {
-        let mut seed = 1_u32;
-        let noise: Vec<u8> = (0..100_000)
-            .map(|_| {
-                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (seed >> 24) as u8
-            })
-            .collect();
+        let mut random = Rng::with_seed(1);
+        let noise: Vec<u8> = (0..100_000).map(|_| random.u8(..)).collect();
         let words: Vec<u8> = b"river bed water line ".iter().copied().cycle().take(100_000).collect();
         let zeros = vec![0; 40_000_000];
         for (raw, kind, most) in

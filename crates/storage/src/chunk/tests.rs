@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::*;
 use arrow_buffer::{NullBuffer, i256};
 use arrow_schema::{Field, Schema, TimeUnit};
+use fastrand::Rng;
 use proptest::prelude::*;
 
 use super::*;
@@ -165,11 +166,8 @@ fn seeds() -> impl Strategy<Value = Vec<Option<i64>>> {
         proptest::collection::vec(extreme, 1..1100),
     ];
     (kind, any::<u64>(), 0_u64..4).prop_map(|(values, seed, null_share)| {
-        let mut random = seed;
-        let mut valid = move || {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            null_share == 0 || !(random >> 60).is_multiple_of(8 / (null_share * null_share).min(8))
-        };
+        let mut random = Rng::with_seed(seed);
+        let mut valid = move || null_share == 0 || random.u64(..8) >= (null_share * null_share).min(8);
         values.into_iter().map(|value| valid().then_some(value)).collect()
     })
 }

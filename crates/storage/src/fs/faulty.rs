@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::mem::Random;
+use fastrand::Rng;
+
 use super::{File, Fs, Layer, Layered};
 
 /// What goes wrong.
@@ -112,7 +113,7 @@ impl Layer for Faults {
             Some(FaultKind::BitFlip) => {
                 let count = file.read_at(buffer, position)?;
                 if count > 0 {
-                    let bit = Random(position ^ self.calls.load(Ordering::Relaxed)).next();
+                    let bit = Rng::with_seed(position ^ self.calls.load(Ordering::Relaxed)).u64(..);
                     let place = usize::try_from(bit >> 3).unwrap_or(0) % count;
                     buffer[place] ^= 1 << (bit & 7);
                 }

@@ -12,6 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fastrand::Rng;
+
 use super::{File, Fs, OpenMode};
 
 /// A file system in memory; clones share it.
@@ -103,8 +105,8 @@ impl MemFs {
     /// Power cut in which parts of what was not synced arrived: each 512-byte sector and each name on its own,
     /// as `seed` decides.
     pub fn crash_torn(&self, seed: u64) {
-        let mut random = Random(seed);
-        self.lock().crash(|_| random.next().is_multiple_of(2));
+        let mut random = Rng::with_seed(seed);
+        self.lock().crash(|_| random.bool());
     }
 
     /// The bytes of a file as readers see them.
@@ -145,19 +147,6 @@ impl MemFs {
 
     fn lock(&self) -> MutexGuard<'_, Disk> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// SplitMix64, enough to choose what survives.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 

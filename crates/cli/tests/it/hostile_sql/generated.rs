@@ -6,25 +6,17 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use fastrand::Rng;
 use thalweg_sql::{Limits, Stopped};
 use thalweg_types::Class;
 
 use super::{alone, ask, children, limits, stopped, workers};
 
-/// Splitmix64.
-struct Random(u64);
+struct Random(Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
     fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.u64(..bound)
     }
 
     /// Mostly small, and below `4 << bits`.
@@ -232,7 +224,7 @@ fn wanted(name: &str, default: u64) -> u64 {
 fn every_query_is_answered_or_refused_and_whoever_asks_goes_on() {
     let _alone = alone();
     let seed = wanted("THALWEG_SEED", 39);
-    let mut random = Random(seed);
+    let mut random = Random(Rng::with_seed(seed));
     let workers = workers(Limits { time: Duration::from_millis(700), ..limits() });
     let (mut answered, mut refused) = (0, 0);
     for number in 0..wanted("THALWEG_QUERIES", 60) {

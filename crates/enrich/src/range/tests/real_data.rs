@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
+use fastrand::Rng;
 use flate2::read::MultiGzDecoder;
 
 use super::*;
@@ -46,15 +47,6 @@ impl Lines {
     }
 }
 
-/// SplitMix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn agree(name: &str, shift: u32, mut draw: impl FnMut(&Lines, u64) -> u128) {
     let mut options = autonomous_systems();
     options.files = vec![data(name)];
@@ -62,10 +54,10 @@ fn agree(name: &str, shift: u32, mut draw: impl FnMut(&Lines, u64) -> u128) {
     let lines = Lines::read(name);
     assert_eq!(table.stats().given_count, lines.0.len() as u64);
     let buckets = lines.buckets(shift);
-    let mut state = 1;
+    let mut random = Rng::with_seed(1);
     let mut found = 0;
     for _ in 0..200_000 {
-        let address = draw(&lines, random(&mut state));
+        let address = draw(&lines, random.u64(..));
         let bucket = &buckets[(address >> shift) as usize & 0xffff];
         let holding = bucket.iter().filter(|line| line.0 <= address && address <= line.1);
         let expected = holding.max_by_key(|line| !(line.1 - line.0)).map_or("-", |line| line.2.as_str());

@@ -1,6 +1,7 @@
 //! Random schedules: out of order, in several batches, with nulls, resets and values of every kind.
 
 use arrow_buffer::i256;
+use fastrand::Rng;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use thalweg_types::{DataType, TimeUnit, Value};
@@ -211,11 +212,7 @@ proptest! {
         let gone = gone.iter().enumerate().map(|(index, value)| (0, index as i64 - 1000, value.clone()));
         let mut adds: Vec<_> =
             content.iter().enumerate().map(|(time, value)| element(time, value)).chain(gone.clone()).collect();
-        let mut state = shuffle | 1;
-        for end in (1..adds.len()).rev() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            adds.swap(end, (state >> 33) as usize % (end + 1));
-        }
+        Rng::with_seed(shuffle).shuffle(&mut adds);
         let removes = vec![0; gone.count()];
         crooked.run(&[Step { adds, removes, ..Step::default() }]);
         for (a, b) in fingerprint(&straight, 0).iter().zip(&fingerprint(&crooked, 0)) {
