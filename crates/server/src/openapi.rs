@@ -420,16 +420,17 @@ fn start_job() -> Operation {
     }
 }
 
-/// A line in place of an answer, as `thalweg_connect` writes it.
+// `thalweg_connect` writes these lines.
+/// A line in place of an answer.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "describes what is written elsewhere")]
 struct ErrorLine {
-    #[schemars(inline)]
     error: LineError,
 }
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "describes what is written elsewhere")]
+#[schemars(inline)]
 struct LineError {
     code: String,
     message: String,

@@ -36,11 +36,11 @@ pub(crate) struct Jobs {
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "Error")]
 pub(crate) struct ErrorBody {
-    #[schemars(inline)]
     pub(crate) error: Failed,
 }
 
 #[derive(JsonSchema, Serialize)]
+#[schemars(inline)]
 pub(crate) struct Failed {
     pub(crate) code: &'static str,
     pub(crate) message: String,
