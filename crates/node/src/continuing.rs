@@ -50,7 +50,7 @@ impl fmt::Display for What {
         match self {
             What::Begins => write!(f, "begins empty: {SINCE}"),
             What::BeginsWith { outputs } => {
-                write!(f, "goes on, but for what begins empty ({}): {SINCE}", outputs.join(", "))
+                write!(f, "goes on, except for outputs that begin empty ({}): {SINCE}", outputs.join(", "))
             }
             What::Goes => f.write_str("its state goes: no query of the job file has the same outputs"),
             What::GoesOf { aggregates } => {
@@ -66,7 +66,7 @@ impl fmt::Display for QueryNews {
     }
 }
 
-/// What a start of the job over a data directory would make of its state there; `None` where there is none.
+/// How a start of the job over a data directory would treat its state there; `None` if there is no state.
 ///
 /// # Errors
 /// Of class user where it would be refused; damage, and what the disk says.

@@ -9,7 +9,7 @@
 //! * [`backends`]: where the tasks of a job keep their state.
 //! * [`continuing`]: which queries go on with it, and which begin empty.
 //! * [`metrics`]: how queries are spread over keyed stages.
-//! * [`inspect`]: what jobs keep on disk, looked into and checked.
+//! * [`inspect`]: looks into the files of jobs on disk and checks them.
 //! * [`mod@reference`]: all of it in Markdown, for `docs/jobs.md` and `thalweg help`.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 

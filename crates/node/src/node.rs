@@ -39,7 +39,7 @@ use crate::tables::{CommittedTables, NodeTables};
 const CHUNK_MEMORY: u64 = 256 << 20;
 /// Memory of state where a job does not say, for elements: groups are not bounded then.
 const STATE_MEMORY: u64 = 256 << 20;
-/// Reservoirs write behind and read ahead; more threads than these do not make a disk faster.
+/// Reservoirs write in the background and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
 
 /// How long a job may take to end that is started again.
@@ -465,7 +465,7 @@ impl Drop for Opening<'_> {
 }
 
 /// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
-/// of the changes that are not in its file by now. What reads the answers is bound to the queries of the file all the
+/// of the changes that are not in its file by now. Readers of the answers are bound to the queries of the file all the
 /// same, as it was while the job ran.
 pub(crate) fn with_live_changes(
     mut job: CheckedJob,
@@ -574,7 +574,7 @@ pub struct RunningJob {
     /// Queries of each `metrics` operator.
     queries: Arc<BTreeMap<Arc<str>, LiveQueries>>,
     started: Instant,
-    /// How long it ran, once somebody has seen its end.
+    /// How long it ran, once its end was seen.
     ended: Mutex<Option<Duration>>,
 }
 
@@ -650,12 +650,12 @@ impl RunningJob {
         self.job.stats()
     }
 
-    /// Orderly end: nothing new is taken, what is in flight goes to its sinks.
+    /// Orderly end: takes no new records; those in flight go to their sinks.
     pub fn drain(&self) {
         self.job.drain();
     }
 
-    /// Ends the job at once; what is in flight is dropped.
+    /// Ends the job at once; records in flight are dropped.
     pub fn abort(&self) {
         self.job.abort();
     }

@@ -52,7 +52,7 @@ fn check_says_before_a_start_what_it_makes_of_the_state_that_is_there() {
     let said = [
         (
             "card_1h",
-            "goes on, but for what begins empty (hi): answers carry `since` until its window has filled",
+            "goes on, except for outputs that begin empty (hi): answers carry `since` until its window has filled",
         ),
         ("card_1h", "goes on, but for state that no output takes (count(*))"),
         ("shop_5m", "begins empty: answers carry `since` until its window has filled"),

@@ -294,9 +294,9 @@ fn captures_of_one_time_are_told_by_check() {
             .stderr
     };
     let said = check(1_700_000_060);
-    assert!(said.contains("warning: source \"switches\" reads its inputs one behind the other, and they overlap in time (1 of 2)"), "{said}");
+    assert!(said.contains("warning: source \"switches\" reads its inputs one after the other, and they overlap in time (1 of 2)"), "{said}");
     assert!(
-        said.contains("hint: captures are read one behind the other") && said.contains("mergecap"),
+        said.contains("hint: captures are read one after the other") && said.contains("mergecap"),
         "{said}"
     );
     assert_eq!(check(1_700_003_600), "");

@@ -37,7 +37,7 @@ pub enum Entry {
         number: Seq,
         cycle: u64,
     },
-    /// A command, with what has to be done again in a replay.
+    /// A command, with the work that a replay repeats.
     Command {
         record: u64,
         number: Seq,

@@ -34,7 +34,7 @@ pub enum Shape {
     DurationOr(&'static str),
     /// One of these words, or `{ every: … }` with a count of records or a duration.
     Pace(&'static [&'static str]),
-    /// Names, and for each paths into this file and what is laid over them.
+    /// Names, and for each the paths into this file and the values that replace them.
     Shortcuts,
     /// A mapping with keys of its own.
     Section(&'static [KeySpec]),

@@ -1,7 +1,8 @@
 //! `--set PATH=VALUE`: values of this run laid over the tree of the job file.
 //!
 //! The value is YAML. Keys that are missing on the way are created; a number steps into a list.
-//! A path that is a name in the job file's `shortcuts` stands for the paths there: `{}` in what is laid over them is the value.
+//! A path that is a name in the job file's `shortcuts` stands for the paths there: `{}` in the replacements is the
+//! value.
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts};
 
