@@ -1,4 +1,4 @@
-//! `inspect` and `verify`: what jobs keep on disk.
+//! `inspect` and `verify`: the files that jobs keep on disk.
 
 mod text;
 
@@ -31,7 +31,7 @@ pub(crate) fn inspect(args: &Inspect) -> Outcome {
         } else {
             write!(out, "{}", text::thing(thing))?;
         }
-        // Damage has been told, and what stands behind it cannot be read.
+        // Damage has been reported, and entries after it cannot be read.
         if wants_entries && thing.damage.is_empty() {
             let mut entry = |entry: &Entry, bytes: &[u8]| -> Outcome {
                 match (args.json, args.raw) {

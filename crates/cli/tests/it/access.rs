@@ -162,7 +162,7 @@ fn jobs_are_started_with_the_token_alone_and_name_only_what_is_allowed() {
     assert_eq!(status, 200, "{body}");
     let (ended, told) = node.ends();
     assert!(!told.contains(CONTENT) && !told.contains(&token), "{told}");
-    assert!(ended.stderr.contains(CONTENT), "the log says what was found: {}", ended.stderr);
+    assert!(ended.stderr.contains(CONTENT), "the log reports the findings: {}", ended.stderr);
     assert!(!ended.stderr.contains(&token), "{}", ended.stderr);
     assert!(place.read("may/out.csv").lines().count() == 2);
 

@@ -121,7 +121,7 @@ fn every_example_runs_as_it_is_and_writes_what_is_expected() {
     assert_eq!(top.stdout.lines().count(), 5, "{}", top.stdout);
 }
 
-/// Lines that a page shows are lines of what is expected.
+/// Lines that a page shows are lines of the expected output.
 #[test]
 fn pages_show_lines_of_the_outputs() {
     for (page, expected) in [

@@ -93,7 +93,7 @@ impl Listening {
         Self { child, stderr, address: SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port"))) }
     }
 
-    /// The lines of stdout, as many as are expected; then it is told to end, and has to do so well.
+    /// The lines of stdout, as many as are expected; then it is asked to end, and has to end without an error.
     fn output(mut self, lines: usize) -> String {
         let mut stdout = BufReader::new(self.child.stdout.take().expect("it is piped"));
         let mut text = String::new();
