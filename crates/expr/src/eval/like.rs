@@ -255,7 +255,7 @@ mod tests {
         Pattern::new(pattern, fold_case).unwrap().matches(text, &mut String::new()).unwrap()
     }
 
-    /// The kernels that go by regular expressions.
+    /// The kernels that use regular expressions.
     fn expected(text: &str, pattern: &str, fold_case: bool) -> bool {
         // A second text that is not ASCII, so that the short cut for ASCII is not taken.
         let texts = StringViewArray::from(vec![text, "ß"]);
