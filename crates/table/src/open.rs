@@ -83,7 +83,7 @@ fn refuse_to_empty(table: &Table, cycle: Option<u64>) -> Result<(), Error> {
     .with_hint("move or remove that folder to begin a new table, or give the sink another name"))
 }
 
-/// What is said of a table with rows whose job has committed no cycle.
+/// The message about a table with rows whose job has committed no cycle.
 #[must_use]
 pub fn sealed_before_a_cycle(rows: u64) -> String {
     format!(
