@@ -107,7 +107,7 @@ pub(super) fn read(
     }
 }
 
-/// Whether an index file has the bytes that were written; what its places point to is not looked at.
+/// Whether an index file has the bytes that were written; the entries at its places are not looked at.
 ///
 /// # Errors
 /// `Corrupt` and `NewerFormat`, what the disk says.
