@@ -44,7 +44,7 @@ impl Leaving {
     /// What the disk says; it may be tried again.
     pub(super) fn remove(&self) -> Result<(), LogError> {
         match self.fs.remove(&self.path) {
-            // An earlier removal whose sync failed, or somebody else's.
+            // An earlier removal whose sync failed, or another process's.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             outcome => outcome.map_err(LogError::io("remove", &self.path))?,
         }
@@ -224,7 +224,7 @@ impl Log {
         Ok(())
     }
 
-    /// Where `position` lies in the active segment.
+    /// Where `position` is in the active segment.
     fn place_of(&self, position: LogPosition) -> Result<Place, LogError> {
         let active = &self.active;
         let window =

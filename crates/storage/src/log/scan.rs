@@ -1,4 +1,4 @@
-//! Walking the groups of one segment, and judging what is no group.
+//! Walking the groups of one segment, and judging bytes that are not a group.
 //!
 //! Where there is no whole frame, the segment ends or bytes have changed. Which of both it is, follows from the bytes
 //! after: each group says up to where its segment had been synced when it was written ([`super::group`]).
@@ -196,7 +196,7 @@ pub(super) fn judge(
                 return Ok(Behind::Synced);
             }
         }
-        // A magic may lie across the end of what was searched.
+        // A magic may be across the end of the searched bytes.
         at += if count == SEARCH_BYTES { (count - frame::MAGIC.len() + 1) as u64 } else { count as u64 };
     }
     Ok(if zeros { Behind::Zeros } else { Behind::Torn })

@@ -87,7 +87,7 @@ impl LogSummary {
     }
 }
 
-/// The name of the log in a folder: the part of its files' names before the number. `None` where there is none.
+/// The name of the log in a folder: the part of its files' names before the number. `None` if there is no log.
 ///
 /// # Errors
 /// What the disk says.
@@ -174,7 +174,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Reads one more segment: the outer error is the disk's, the inner one what is wrong with the bytes.
+    /// Reads one more segment: the outer error is the disk's, the inner one the damage of the bytes.
     fn add(
         &mut self,
         fs: &dyn Fs,
@@ -201,7 +201,7 @@ impl Survey {
                         scan::judge(&mut window, 0, wanted.frame_identity(), |_| true)? != Behind::Synced
                             && self.summary.next() == base
                     }
-                    // Without a log to belong to, bytes that were never written are all that can be told.
+                    // Without a log to belong to, bytes that were never written are all that can be found.
                     None => {
                         base == LogPosition(0) && scan::judge(&mut window, 0, 0, |_| false)? == Behind::Zeros
                     }
@@ -274,7 +274,7 @@ impl Survey {
     }
 }
 
-/// Holds a header against what its name and its neighbours say.
+/// Checks a header against its name and its neighbours.
 pub(super) fn check_header(
     path: &Path,
     header: Header,
