@@ -89,7 +89,7 @@ fn look(fs: &Arc<dyn Fs>, path: &std::path::Path, depth: Depth) -> Result<Report
     inspect::inspect(fs, path, depth).map_err(|error| Failure::at_start(&error))
 }
 
-/// Damage comes before what could not be read: it is what an operator has to act on.
+/// Damage comes before read errors: an operator has to act on it.
 fn judge(report: &Report) -> Outcome {
     let damage: Vec<&Damage> = report.things.iter().flat_map(|thing| &thing.damage).collect();
     if let Some(first) = damage.first() {

@@ -351,7 +351,7 @@ fn told(cycles: CycleFigures, stats: &JobStats) -> String {
     )
 }
 
-/// Where the rejects are, and what they are about.
+/// Reports where the rejects are, and their reasons.
 fn tell_rejects(node: &Node, job: &RunningJob) {
     let removed = job.rejects().removed();
     if removed.files > 0 {

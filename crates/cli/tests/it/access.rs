@@ -189,7 +189,7 @@ fn without_a_data_directory_the_start_says_where_the_token_is() {
     assert!(!std::path::Path::new(&path).exists());
 }
 
-/// Takes requests and refuses each with what it was sent, and more.
+/// Takes requests and refuses each with the request's text, and more.
 fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! `check`, `explain`, `schema`, and what a wrong job file or a wrong call gets.
+//! `check`, `explain`, `schema`, and the errors of wrong job files and wrong calls.
 
 use super::{Place, job, place};
 

@@ -11,7 +11,7 @@ use super::documented::{blocks, document};
 use super::faults::Served;
 use super::{Ended, Place};
 
-/// A run of an example, and what it writes: output, expected file, and whether lines may come in another order, as
+/// A run of an example, and its output, expected file, and whether lines may come in another order, as
 /// those of several tasks.
 struct Run {
     job: &'static str,

@@ -169,7 +169,7 @@ fn what_a_newer_build_has_written_is_refused_and_stays_as_it_is() {
     }
 }
 
-/// Raises the version of a file, and takes it back after a look at what the program makes of it.
+/// Raises the version of a file, and takes it back after a look at the program's reaction.
 fn refuses_newer(place: &Place, format: &Format) {
     let path = find(&place.path().join("D/jobs/demo"), format.begin, format.end);
     let before = std::fs::read(&path).unwrap();

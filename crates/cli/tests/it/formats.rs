@@ -1,5 +1,5 @@
 //! Data directories as earlier programs wrote them: a job goes on from each as if this program had run from the first
-//! record, to the bit, and what it says is recounted.
+//! record, to the bit, and its counts are checked.
 //!
 //! `fixtures/` has a folder for each change of a format, made by `cargo xtask fixture`: the job was killed between two
 //! commits, so that journals and the order log hold what no commit names.

@@ -57,7 +57,7 @@ fn rejects(runs: &[&[(&str, &str)]], args: &[&str]) -> Vec<Value> {
     rejects
 }
 
-/// Reasons of one operator's rejects, with what the record is.
+/// Reasons of one operator's rejects, with the offset of the record.
 fn reasons(rejects: &[Value], by: &str) -> Vec<String> {
     let of = rejects.iter().filter(|reject| reject["reason"].as_str().is_some_and(|text| text.contains(by)));
     of.map(|reject| format!("{}: {}", reject["offset"], reject["reason"].as_str().expect("a text"))).collect()

@@ -1,4 +1,4 @@
-//! Every example of the reference runs, and writes what it says.
+//! Every example of the reference runs, and writes the output that it shows.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -72,7 +72,7 @@ fn every_example_writes_what_it_says() {
     }
 }
 
-/// A job that listens, with what it said until it did.
+/// A job that listens, with its output until it did.
 struct Listening {
     child: Child,
     stderr: BufReader<ChildStderr>,

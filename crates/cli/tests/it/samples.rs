@@ -110,7 +110,7 @@ const COUNTERS: [(&str, &str); 31] = [
     ("Out errors", "if_out_errors"),
 ];
 
-/// A datagram or a sample as tcpdump prints it: what it calls a number, and the number.
+/// A datagram or a sample as tcpdump prints it: the name of a number, and the number.
 type Printed = BTreeMap<String, u64>;
 
 /// `label number` pairs between commas; a label of the second and later pairs of an In or Out line gets that word before it.

@@ -8,7 +8,7 @@ use nix::pty::{Winsize, openpty};
 
 use super::Place;
 
-/// Runs a command at a pseudo-terminal; its exit code, standard output, and what the terminal was sent.
+/// Runs a command at a pseudo-terminal; its exit code, standard output, and the text on the terminal.
 fn at_a_terminal(place: &Place, args: &[&str]) -> (Option<i32>, String, String) {
     let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).expect("a pseudo-terminal");

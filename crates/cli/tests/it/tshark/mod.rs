@@ -220,7 +220,7 @@ impl Compared {
                     "Flow sample" | "Expanded flow sample" => flows.next(),
                     "Counters sample" | "Expanded counters sample" => counters.next(),
                     title if self.is_difference(title) => {
-                        // Of what it does not know it says nothing more.
+                        // It shows no more of unknown parts.
                         flows.next();
                         continue;
                     }
