@@ -218,7 +218,7 @@ mod tests {
         }
         assert!(blocks.is_full());
         blocks.close();
-        assert!(!blocks.is_full(), "nobody passes what is kept");
+        assert!(!blocks.is_full(), "nobody passes kept blocks");
         for at in 7..10 {
             push(&blocks, at * (20 << 20), &large);
         }

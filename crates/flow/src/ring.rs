@@ -196,7 +196,7 @@ impl Sender {
         flow.records.fetch_add(cost.records, Ordering::Relaxed);
         flow.sent.store(flow.sent.load(Ordering::Relaxed) + cost.bytes as u64, Ordering::Relaxed);
         let pushed = self.items.push(item);
-        assert!(pushed.is_ok(), "who pushes has made sure of a slot");
+        assert!(pushed.is_ok(), "the caller has made sure of a slot");
     }
 
     pub(crate) fn wake(&self) {

@@ -9,7 +9,7 @@
 //! moves it before its element sees it. Duplicates and late records are not taken (`judge`), by the rules of the
 //! streams of their inputs.
 //!
-//! Order of what is emitted
+//! Order of the output
 //! * What an element emits for a record, or as output after a number of them, is at that record.
 //! * Wakes are before the record that moved task time to them: by due time, then as they were asked for.
 //! * Output by time is at a tick, in the order in which elements were first touched since their last output.

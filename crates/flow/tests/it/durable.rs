@@ -444,7 +444,7 @@ proptest! {
         let good = |from: u64, to: u64| (from..to).filter(|n| is_good(*n as i64)).count() as u64;
         let expected: u64 =
             (0..2).map(|source| good(start.sources[source].next, total[source] + more)).sum();
-        prop_assert_eq!(rows, expected, "every record behind the commit, once");
+        prop_assert_eq!(rows, expected, "every record after the commit, once");
         let first = cycles.0.lock().unwrap().started[0].cycle;
         prop_assert_eq!(first, start.cycle + 1, "cycle numbers go on");
     }
