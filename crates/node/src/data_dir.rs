@@ -4,7 +4,7 @@
 //! D/lock                        held while a process uses D, as the folder itself is
 //! D/jobs/NAME/job.json          the job file as it was started, overrides and all
 //!             commit.log        how far everything is, as of the last cycles
-//!             order/ journal/   what came in, in which order
+//!             order/ journal/   the input, and its order
 //!             rejects/          rejects-N.ndjson, one per run that had any
 //!             tasks/OPERATOR/PARTITION/   reservoirs and state
 //!             tables/
@@ -153,7 +153,7 @@ impl JobDir {
     /// Locks the folder for a job that runs: [`JobLock`].
     ///
     /// # Errors
-    /// Of class user where it is locked already; what the disk says.
+    /// Of class user where it is locked already; the disk's errors.
     pub fn lock(&self) -> Result<JobLock, Error> {
         JobLock::take(&self.path)
     }
@@ -193,7 +193,7 @@ impl JobDir {
         self.path.join("tables")
     }
 
-    /// Folder of one task. Field names may hold anything, so what a path could trip over is written as `%2F`.
+    /// Folder of one task. Field names may hold anything, so characters that break a path are written as `%2F`.
     pub fn task(&self, operator: &str, partition: u32) -> PathBuf {
         let mut path = self.path.join("tasks");
         for part in operator.split_inclusive('/') {

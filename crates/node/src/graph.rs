@@ -107,8 +107,8 @@ pub(crate) fn build(
     })
 }
 
-/// Tries what [`build`] opens and what the operators load, without making or changing anything, for a job without a data
-/// directory. The errors are those of a start, all of them.
+/// Tries everything that [`build`] opens and that the operators load, without making or changing anything, for a job
+/// without a data directory. The errors are those of a start, all of them.
 pub fn probe(job: &CheckedJob) -> Vec<Error> {
     let nowhere = Path::new("");
     let sources = job
@@ -132,7 +132,7 @@ pub fn probe(job: &CheckedJob) -> Vec<Error> {
     found.map(|error| error.context(format!("job {:?}", job.name))).collect()
 }
 
-/// What a source that `job` has would be given, for looking at what it reads without starting it.
+/// The context of a source of `job`, for looking at its input without starting it.
 pub(crate) fn looking(job: &CheckedJob, source: &CheckedSource) -> SourceContext {
     source_context(job, source, Path::new(""))
 }

@@ -5,7 +5,7 @@
 //! mistakes as [`Diagnostics`], and [`Node::start`] runs it.
 //!
 //! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
-//! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
+//! * [`operator`]: the traits of an operator of a job file, and the ones that come with this build.
 //! * [`backends`]: where the tasks of a job keep their state.
 //! * [`continuing`]: which queries go on with it, and which begin empty.
 //! * [`metrics`]: how queries are spread over keyed stages.

@@ -1,4 +1,4 @@
-//! How the queries of a `metrics` operator are spread over stages, and what the stages and their merge are given.
+//! How the queries of a `metrics` operator are spread over stages, and the inputs of the stages and their merge.
 //!
 //! Each key of `partition_by` is one keyed stage; a query runs in the first of them whose key is among its GROUP BY
 //! fields. Queries without GROUP BY run in a stage of one task. A merge puts the stages' values back to each record.
@@ -222,7 +222,7 @@ pub(crate) struct LateRecord<'a> {
     /// The record that has this time, where it is known.
     pub(crate) newest: Option<&'a RecordPlace>,
     pub(crate) lateness: Micros,
-    /// It is within `lateness`, and below what a smaller one, before a restart, has closed.
+    /// It is within `lateness`, and below the bound that a smaller one, before a restart, has closed.
     pub(crate) is_closed: bool,
 }
 
@@ -321,7 +321,7 @@ pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
     })
 }
 
-/// Schema of what stage `index` sends to the merge.
+/// Schema of the batches that stage `index` sends to the merge.
 pub fn stage_schema(spec: &MetricsSpec, index: usize) -> Schema {
     let mut fields: Vec<Field> =
         spec.stages[index].queries.iter().map(|query| answer_field(&spec.input, query)).collect();

@@ -238,12 +238,12 @@ impl Node {
         self.dir.is_temporary()
     }
 
-    /// Starts a job; `skips` are records that it leaves out. May wait for as long as what the job names takes to be opened,
-    /// and holds up no other job meanwhile.
+    /// Starts a job; `skips` are records that it leaves out. May wait for as long as the files and services of the job
+    /// take to be opened, and holds up no other job meanwhile.
     ///
     /// # Errors
-    /// If a job of this name runs or is being started, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
-    /// it is opened.
+    /// If a job of this name runs or is being started, a sync has failed in this process ([`failed_sync`]), or the
+    /// error of a source or a sink when it is opened.
     pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
         self.start_without(job, skips, &[])
     }
@@ -353,7 +353,7 @@ impl Node {
                 let (work, told) = (begun.work, begun.job);
                 let begin = |hold: JobHold| {
                     let _ = told.set(hold.job());
-                    // Not sooner: a start that fails has not made the job what it is.
+                    // Not sooner: a start that fails must not change the job on the disk.
                     outcome = work.start(hold);
                 };
                 let running =
@@ -522,7 +522,7 @@ fn has_operator(job: &CheckedJob, dropped: &DropQuery) -> bool {
     job.operators.iter().any(|operator| *operator.name == *dropped.operator && has_queries(operator))
 }
 
-/// The job without some queries of its file; what they declare stays.
+/// The job without some queries of its file; their declared fields stay.
 fn without_queries(mut job: CheckedJob, dropped: &[DropQuery]) -> CheckedJob {
     for DropQuery { operator, query } in dropped {
         let found = job.operators.iter_mut().find(|other| *other.name == **operator);
@@ -717,7 +717,7 @@ impl RunningJob {
     }
 }
 
-/// How a job ended, and what it had done by then.
+/// How a job ended, and its counts by then.
 #[derive(Clone, Debug)]
 pub struct JobEnd {
     pub state: JobState,
@@ -741,7 +741,7 @@ impl JobEnd {
 
 /// What a job has done.
 ///
-/// Answers are what the last `metrics` operators before sinks and replies gave, one per record: those that only feed
+/// Answers are those of the last `metrics` operators before sinks and replies, one per record: those that only feed
 /// another `metrics` do not count, and an answer that several sinks take counts once. Where a job has no `metrics`, they
 /// are the records that reached its sinks, once for sinks that read the same. Rejects are those of sources and operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

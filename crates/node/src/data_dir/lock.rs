@@ -39,7 +39,7 @@ pub(super) enum Locked {
 /// Takes the lock of a folder.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub(super) fn lock_folder(path: &Path) -> io::Result<Locked> {
     for _ in 0..ATTEMPTS {
         let folder = File::open(path)?;
@@ -58,7 +58,7 @@ pub(super) fn lock_folder(path: &Path) -> io::Result<Locked> {
 /// Takes the lock of a file, which is made if it is missing; `None` if somebody else holds it.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub(super) fn lock_file(path: &Path) -> io::Result<Option<File>> {
     let file = File::options().create(true).append(true).open(path)?;
     match file.try_lock() {
@@ -116,7 +116,7 @@ impl JobLock {
     /// Takes the locks of a job's folder.
     ///
     /// # Errors
-    /// Of class user where another process, or another job of this one, has one of them; what the disk says.
+    /// Of class user where another process, or another job of this one, has one of them; the disk's errors.
     pub(super) fn take(path: &Path) -> Result<Self, Error> {
         let locking = |error| Error::disk(format!("lock job folder {path:?}"), error);
         let (folder, is_of_folder) = match lock_folder(path).map_err(locking)? {

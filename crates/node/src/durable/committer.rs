@@ -212,10 +212,10 @@ impl Cycles for Committer {
 }
 
 impl CommitWork {
-    /// Makes a job what it is on the disk, and commits its cycles in a thread of its own.
+    /// Makes the job's folder count on the disk, and commits its cycles in a thread of its own.
     ///
     /// # Errors
-    /// What the disk says; where the operating system gives no thread.
+    /// The disk's errors, and a lack of threads.
     pub(crate) fn start(mut self, hold: JobHold) -> Result<(), Error> {
         if let Some(first) = self.first.take() {
             self.log.append(&first)?;

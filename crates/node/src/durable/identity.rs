@@ -12,7 +12,7 @@ use thalweg_types::Error;
 
 use crate::job_file::{CheckedJob, CheckedOperator, NodeRef};
 
-/// Sources by name and type, operators that keep state by name, type and what they keep it by, and the back end of those.
+/// Sources by name and type, operators that keep state by name, type and the keys of it, and the back end of those.
 ///
 /// What sinks are called in the graph comes in as they are opened ([`super::Store::sink`]): positions are kept by that.
 pub(super) fn of(job: &CheckedJob) -> Value {
@@ -121,7 +121,7 @@ pub(super) fn is_sink(before: &Value, node: &str) -> bool {
     before["sinks"].as_object().is_some_and(|nodes| nodes.values().any(|other| other == node))
 }
 
-/// Whether a job may go on with what an earlier one has left.
+/// Whether a job may go on with the state of an earlier one.
 ///
 /// # Errors
 /// Of class user: says what differs, and how to go on.

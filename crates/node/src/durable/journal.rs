@@ -1,4 +1,4 @@
-//! Sources that cannot give again what they gave: their blocks go through a journal on the way to the sequencer.
+//! Sources that cannot give their records again: their blocks go through a journal on the way to the sequencer.
 //!
 //! A block is appended, raw, when it is polled; so it is in the journal before its number is in the order log,
 //! and the journal is synced before the order log is. After a crash blocks come from the journal: first those that the
@@ -26,7 +26,7 @@ pub(crate) struct Journalled {
     log: LogHandle,
     /// Blocks of an earlier run, from where this one goes on; `None` once they have all been read.
     earlier: Option<Reader>,
-    /// One of them that was read to see what it is.
+    /// One of them that was read to look at it.
     peeked: Option<RawBlock>,
     /// Offset of the next record that has no number.
     next: Offset,

@@ -95,7 +95,7 @@ pub(crate) struct Store {
 /// Refuses the folder of a job whose commit log is lost: it is made before the first entry of the order log.
 ///
 /// # Errors
-/// Of class corrupt then; what the disk says.
+/// Of class corrupt then; the disk's errors.
 pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
     // In this order, as a job may be making both.
     let order = folder.order();
@@ -121,7 +121,7 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
 /// order log has a first entry, and without one everything would begin anew.
 ///
 /// # Errors
-/// Of class corrupt then; what the disk says.
+/// Of class corrupt then; the disk's errors.
 pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
     let entries = match log::inspect(fs, &folder.order()) {
         Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => return Ok(()),
@@ -141,7 +141,7 @@ pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(),
 /// The last commit of a job that may be running; `None` where it has had none.
 ///
 /// # Errors
-/// Damage, what the disk says.
+/// Damage, and the disk's errors.
 pub(crate) fn look(fs: &dyn Fs, job: &str, folder: &JobDir) -> Result<Option<CommitRecord>, Error> {
     let path = folder.commit_log();
     let found = match read_commits(fs, &path, record::identity(job)) {
@@ -199,10 +199,10 @@ pub(crate) struct Started {
 }
 
 impl Store {
-    /// Opens what an earlier run has left, or begins; a job that begins bears `run` in all that it keeps.
+    /// Opens the folder of an earlier run, or begins; a job that begins puts `run` into all its files.
     ///
     /// # Errors
-    /// Damage, what the disk says.
+    /// Damage, and the disk's errors.
     pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>, run: u64) -> Result<Self, Error> {
         let path = folder.commit_log();
         refuse_without_commits(fs.as_ref(), folder)?;
@@ -266,7 +266,7 @@ impl Store {
     /// [`CommitWork::start`] makes it so on the disk.
     ///
     /// # Errors
-    /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
+    /// Of class user where the job has been changed in a way that its state does not survive; the disk's errors.
     pub(crate) fn adopt(
         &mut self,
         job: &CheckedJob,
@@ -304,7 +304,7 @@ impl Store {
     pub(crate) fn sink(&mut self, name: &str, node: &str) -> SinkResume {
         let is_added = !self.is_first && !identity::knows_sink(&self.last.job, name);
         if is_added {
-            // Named on the disk before it writes, so that the next start knows for its own what it has written.
+            // Named on the disk before it writes, so that the next start recognizes its files.
             let record = Arc::make_mut(&mut self.last);
             record.job = identity::over(&record.job, self.identity.clone());
             identity::add_sink(&mut record.job, name);
@@ -327,10 +327,10 @@ impl Store {
         };
     }
 
-    /// Puts a journal before a source that cannot give again what it gave. Journals come before [`Store::start`].
+    /// Puts a journal before a source that cannot give its records again. Journals come before [`Store::start`].
     ///
     /// # Errors
-    /// Of class user where the source lets records through that no journal takes; damage, and what the disk says.
+    /// Of class user where the source lets records through that no journal takes; damage, and the disk's errors.
     pub(crate) fn journalled(
         &mut self,
         place: usize,
@@ -421,7 +421,7 @@ impl Store {
     /// `interrupt` is raised when the job ends without waiting for its last cycle.
     ///
     /// # Errors
-    /// Damage, what the disk says, and what a source says that cannot go back.
+    /// Damage, the disk's errors, and the error of a source that cannot go back.
     pub(crate) fn start(
         self,
         sources: &mut [SourceNode],
@@ -731,7 +731,8 @@ sinks:
         Begun { disk, fs, store, built }
     }
 
-    /// Whether a power cut leaves what the second source's journal was given, once that journal says that it is durable.
+    /// Whether a power cut leaves the records of the second source's journal, once that journal reports them as
+    /// durable.
     fn is_kept(ack: &str) -> bool {
         let Begun { disk, fs, store, built } = begin(&JOB.replace("ACK", ack));
         let log = store.journals[1].as_ref().unwrap().log.clone();

@@ -1,4 +1,4 @@
-//! The order log of a job: what the sequencer decided, as records of a log, and how it is read back.
+//! The order log of a job: the decisions of the sequencer, as records of a log, and their replay.
 //!
 //! Where a job has one source, and that has a journal which is synced, the journal says the order of its blocks: a start
 //! numbers those that the log does not name as they were numbered, for nothing else may have come between them. So a run

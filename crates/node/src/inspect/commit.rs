@@ -85,7 +85,7 @@ impl Looker {
     }
 
     fn read_commits(&self, path: &Path, job: &str) -> Result<CommitSummary, LogError> {
-        // Damage is a finding here, to be seen twice; what the disk says is an error.
+        // Damage is a finding here, to be seen twice; a failed read is an error.
         let look = || match read_commits(self.fs.as_ref(), path, record::identity(job)) {
             Err(error @ LogError::Io(_)) => Err(error),
             read => Ok(read),

@@ -67,7 +67,7 @@ pub enum Entry {
 /// records. Records that are not there any more are passed over.
 ///
 /// # Errors
-/// Damage, what the disk says, and what `visit` says.
+/// Damage, the disk's errors, and what `visit` says.
 pub fn entries<E: From<Error>>(
     fs: &Arc<dyn Fs>,
     thing: &Thing,

@@ -51,7 +51,7 @@ pub enum Depth {
 /// Looks that are taken before a finding counts.
 const LOOKS: usize = 5;
 
-/// Reports what is at `path`: one journal, log, reservoir, state or commit log, or everything in or below a job's
+/// Reports the data at `path`: one journal, log, reservoir, state or commit log, or everything in or below a job's
 /// folder or a data directory.
 ///
 /// # Errors
@@ -202,13 +202,13 @@ struct Whose {
 struct Found {
     torn: Vec<Torn>,
     damage: Vec<Damage>,
-    /// What the disk says.
+    /// The disk's errors.
     trouble: Vec<String>,
     notes: Vec<String>,
 }
 
 impl Found {
-    /// Damage without a byte that could be named: what is there does not fit what is elsewhere.
+    /// Damage without a byte that could be named: two places do not fit together.
     fn misfit(&mut self, path: PathBuf, message: String) {
         self.damage.push(Damage { path, pos: None, message });
     }

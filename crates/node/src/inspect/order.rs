@@ -1,4 +1,4 @@
-//! The order log: what it covers, and whether its entries follow each other.
+//! The order log: its range, and whether its entries follow each other.
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ impl Reach {
 }
 
 impl Looker {
-    /// The order log in a folder, and what it names by the number of the source; with the job's commit record it is
+    /// The order log in a folder, and its reach by the number of the source; with the job's commit record it is
     /// checked against that, and with the run of its commit log its owner is known.
     pub(super) fn order(
         &self,

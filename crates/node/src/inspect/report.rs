@@ -130,7 +130,7 @@ pub struct JournalLook {
     pub log: LogLook,
     /// Offsets of its records of the source: from the first to the one after the last.
     pub offsets: Option<(Offset, Offset)>,
-    /// Bytes of the source, without what the journal adds.
+    /// Bytes of the source, without the journal's own.
     pub payload_bytes: u64,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct CommittedFile {
 }
 
 impl Looker {
-    /// The chunks in a folder; with what a commit names, nothing else counts.
+    /// The chunks in a folder; with the range of a commit, no others count.
     pub(super) fn reservoir(&self, path: &Path, committed: Option<&Range<ChunkId>>) -> Thing {
         let mut found = Found::default();
         let look = || match self.depth {

@@ -43,7 +43,7 @@ pub enum Shape {
     Sinks,
 }
 
-/// One key: what it takes and what it is for.
+/// One key: its values and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeySpec {
     pub key: &'static str,

@@ -33,7 +33,7 @@ pub(crate) fn apply(root: &mut Node, texts: &Texts, index: usize, path: &str) ->
     Ok(())
 }
 
-/// What the job file says that a path stands for.
+/// The paths of a shortcut in the job file.
 fn shortcut(root: &Node, path: &str) -> Option<Vec<(Key, Node)>> {
     let entry = |node: &Node, name: &str| match &node.value {
         Value::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node.clone()),

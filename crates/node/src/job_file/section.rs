@@ -182,7 +182,7 @@ impl<'a> Section<'a> {
         self.entries.iter().find(|(k, _)| k.text == key).map(|(_, node)| node).filter(|node| !node.is_null())
     }
 
-    /// Reports what a plug-in says about the values that it was given.
+    /// Reports the mistakes that a plug-in finds in its values.
     pub(crate) fn report_error(&self, key: &str, error: &thalweg_types::Error) {
         self.report
             .at(self.key_span(key), format!("{}: {}", self.what, error.chain()))
@@ -190,13 +190,14 @@ impl<'a> Section<'a> {
             .report();
     }
 
-    /// As [`Section::report_error`], for what a format says: at the option that it names first, as in `time_zone: expected …`.
+    /// As [`Section::report_error`], for the mistakes of a format: at the option that it names first, as in
+    /// `time_zone: expected …`.
     pub(crate) fn report_format_error(&self, error: &thalweg_types::Error) {
         let named = error.message().split_once(':').map(|(key, _)| key);
         self.report_error(named.filter(|key| self.get(key).is_some()).unwrap_or("format"), error);
     }
 
-    /// Reports what a plug-in's check says about the values of its keys.
+    /// Reports the mistakes that a plug-in's check finds in the values of its keys.
     pub(crate) fn report_mistakes(&self, mistakes: Vec<Mistake>) {
         for Mistake { key, error } in mistakes {
             // `rollups.hour` is the section `hour` of `rollups`.

@@ -280,7 +280,7 @@ pub(super) fn open(
     let store = open_store(context, Some(&manifest))?;
     let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
     let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
-    // With a bound the stage begins with what it cannot do without, and a scan brings in what memory takes.
+    // With a bound the stage begins with the groups that it needs, and a scan brings in others while memory lasts.
     if let Some(memory) = services.stage_memory {
         restoring.bound(memory, Arc::new(Groups(Arc::clone(&backend))));
         restoring.load_lazily()?;

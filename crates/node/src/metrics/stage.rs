@@ -2,7 +2,7 @@
 //!
 //! For every record that it gets it sends one row: a struct per query, `late` with why and `duplicate` where it refused
 //! the record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
-//! link, so a stage copies only what its queries read.
+//! link, so a stage copies only the fields that its queries read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};

@@ -136,7 +136,8 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     parts.push(Part {
         label: None,
         inputs,
-        // The last one is of answers with the queries that run at the moment: what it says here is what they begin with.
+        // The last one is of answers with the queries that run at the moment: its schema here is the one that they
+        // begin with.
         outputs: vec![spec.answers.clone(), rejects_schema(), spec.answers.clone()],
         tasks: Tasks::One,
         factory: metrics::merge(spec),

@@ -232,7 +232,7 @@ impl Prepared {
         self.judges && self.metrics.is_none()
     }
 
-    /// Gives a `metrics` operator other queries; what it declares stays.
+    /// Gives a `metrics` operator other queries; its declared schema stays.
     pub(crate) fn set_metrics(&mut self, spec: MetricsSpec) {
         let spec = Arc::new(spec);
         self.parts = metrics::parts(&spec);
@@ -251,7 +251,7 @@ pub struct KeptBy {
 }
 
 impl KeptBy {
-    /// Adds fields by name and type, because bytes of state do not say what they are.
+    /// Adds fields by name and type, because bytes of state have no types.
     pub fn fields<'f>(&mut self, what: impl Into<String>, fields: impl IntoIterator<Item = &'f Field>) {
         let fields = fields.into_iter().map(|field| format!("{} {}", field.name, field.data_type));
         self.parts.insert(what.into(), format!("[{}]", fields.collect::<Vec<_>>().join(", ")));
@@ -341,7 +341,7 @@ pub trait OperatorPlugin: Send + Sync {
     /// One line for `check`, `schema` and the documentation.
     fn doc(&self) -> &'static str;
 
-    /// Markdown for the reference, after `doc`: what a user has to know, and examples, which a test runs
+    /// Markdown for the reference, after `doc`: facts that a user has to know, and examples, which a test runs
     /// ([`crate::reference`]). A line `{{keys}}` is replaced by the table of `options`.
     fn page(&self) -> &'static str {
         ""

@@ -103,7 +103,7 @@ fn elements_are_not_taken_for_those_of_other_keys_partitions_or_values() {
         }
         // The refusals have left it as it was.
         folder.run(&text);
-        // Under another name it begins anew, and what it had is not touched.
+        // Under another name it begins anew, and its old state is not touched.
         let other = text.replace("  o: {", "  p: {").replace("input: o", "input: p");
         folder.run(&other);
     }

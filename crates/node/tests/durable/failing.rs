@@ -67,7 +67,7 @@ fn names(job: &RunningJob) -> Vec<String> {
 
 #[test]
 fn an_added_query_that_fails_is_dropped_by_itself_and_its_job_goes_on() {
-    // Cycles that end soon and that never end: what is followed again begins after the drop, or before the query came.
+    // Cycles that end soon and that never end: the replay begins after the drop, or before the query came.
     for every in ["5ms", "1h"] {
         let text = JOB.replace("every: 5ms", &format!("every: {every}"));
         let mut growing = Growing::new();

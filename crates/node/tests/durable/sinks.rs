@@ -70,7 +70,7 @@ fn a_file_may_be_moved_or_copied_to_another_place() {
     let moved = FILE.replace("DIR/out.csv", "DIR/new/out.csv");
     folder.run(&moved);
     assert_eq!(folder.read("new/out.csv"), written(4));
-    // A copy, with what a killed process has written after the last commit.
+    // A copy, with the rows that a killed process has written after the last commit.
     fs::copy(folder.path("new/out.csv"), folder.path("copy.csv")).unwrap();
     append_text(&folder.path("copy.csv"), "4,k");
     give(&folder, 6);

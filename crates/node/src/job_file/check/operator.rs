@@ -422,7 +422,7 @@ fn spread_elements(
 
 /// Refuses inputs of which records that belong together could reach different tasks.
 ///
-/// Judged by what is written, not by how many tasks there happen to be: a file that is right on one machine is right
+/// Judged by the job file, not by how many tasks there happen to be: a file that is right on one machine is right
 /// on all.
 fn check_keyed(
     section: &Section<'_>,
@@ -525,7 +525,7 @@ fn check_schedule(section: &Section<'_>) -> Schedule {
     }
 }
 
-/// An input's endpoint and stream; `None` without a message where what it reads is wrong itself.
+/// An input's endpoint and stream; `None` without a message if its operator has a mistake itself.
 pub(super) fn resolve(
     context: &Context<'_>,
     section: &Section<'_>,

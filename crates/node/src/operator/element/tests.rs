@@ -45,7 +45,7 @@ sinks:
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-/// A record of input `port`; what a field does not hold is left out.
+/// A record of input `port`; fields without a value are left out.
 #[derive(Clone, Debug)]
 struct Record {
     port: usize,
