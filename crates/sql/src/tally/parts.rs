@@ -12,7 +12,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use super::groups::{Groups, Layout, by_stride, part_of};
 use super::work::lock;
 
-/// A table behind a lock for each part.
+/// A table and its lock for each part.
 pub(super) struct Parts(Vec<Mutex<(Groups, MemoryReservation)>>);
 
 impl Parts {

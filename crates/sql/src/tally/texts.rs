@@ -146,8 +146,8 @@ fn upper(hash: u64) -> u32 {
 /// Shares of texts, by their hashes.
 const SHARES: usize = 16;
 
-/// The texts that all workers share, each share behind a lock. The number of a text has the number of its share in the lowest
-/// bits.
+/// The texts that all workers share, each share with a lock. The number of a text has the number of its share in the
+/// lowest bits.
 #[derive(Default)]
 pub(super) struct SharedTexts {
     shares: [Mutex<Texts>; SHARES],
