@@ -75,7 +75,7 @@ pub struct StateSummary {
 /// Whether the folder holds files of this back end.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_state_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
     let names = fs.list(dir)?;
     let ours = |name: &String| segment::number_of(name).is_some() || dump::reach_of(name).is_some();
@@ -107,7 +107,7 @@ pub fn describe(version: &Version) -> Option<String> {
 /// Reads everything in a folder that counts; see the module's header.
 ///
 /// # Errors
-/// What the disk says. Damage is part of the summary.
+/// The disk's errors. Damage is part of the summary.
 pub fn inspect(fs: &dyn Fs, dir: &Path, version: Option<&Version>) -> Result<StateSummary, StateError> {
     let mut look = Look::new(fs, dir)?;
     match look.all(version) {
