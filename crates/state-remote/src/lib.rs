@@ -69,7 +69,7 @@ impl Remote {
     /// what that does not name goes.
     ///
     /// # Errors
-    /// `Store`, `Version`, `NewerFormat`, and what the disk says of the file that names the task's space.
+    /// `Store`, `Version`, `NewerFormat`, and errors of the file that names the task's space.
     pub fn open(
         &self,
         place: &Place,
