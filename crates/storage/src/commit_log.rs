@@ -112,7 +112,7 @@ pub fn read_commits(fs: &dyn Fs, path: &Path, identity: u64) -> Result<CommitSum
 /// Whether a file begins as a commit log does.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_commit_log(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
     let file = fs.open(path, OpenMode::Read)?;
     let mut head = [0; MAGIC.len()];
@@ -127,7 +127,7 @@ impl CommitLog {
     /// Opens the file, or makes it. `identity` distinguishes it from those of other jobs.
     ///
     /// # Errors
-    /// [`LogError::Damaged`], [`LogError::NewerFormat`], what the disk says.
+    /// [`LogError::Damaged`], [`LogError::NewerFormat`], the disk's errors.
     pub fn open(fs: Arc<dyn Fs>, path: impl Into<PathBuf>, identity: u64) -> Result<OpenedCommits, LogError> {
         Self::open_or_make(fs, path, identity, 0)
     }
@@ -189,7 +189,7 @@ impl CommitLog {
     /// Appends a record, which is not empty. It is durable when this returns.
     ///
     /// # Errors
-    /// What the disk says. Afterwards every call fails: whether the record counts shows when it is opened again.
+    /// The disk's errors. Afterwards every call fails: whether the record counts shows when it is opened again.
     ///
     /// # Panics
     /// If the record is empty, as seals are.
@@ -221,7 +221,7 @@ impl CommitLog {
         chain.push(record, &mut frame);
         self.file.write_all_at(&frame, self.end).map_err(LogError::io("write", &self.path))?;
         self.file.sync_data().map_err(LogError::io("sync", &self.path))?;
-        // Not before: it says that what is before it is on the disk.
+        // Not before: it says that the record before it is on the disk.
         let record = frame.len();
         chain.push(&[], &mut frame);
         let seal = self.end + record as u64;

@@ -201,7 +201,7 @@ pub fn publish(fs: &dyn Fs, path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// and says nothing (Rebello et al., USENIX ATC 2020). Whoever syncs next has them on the disk.
 ///
 /// # Errors
-/// What the disk says, and bytes that are read in two ways.
+/// The disk's errors, and bytes that are read in two ways.
 pub(crate) fn write_again(file: &dyn File, range: Range<u64>) -> io::Result<()> {
     const PIECE: u64 = 1 << 20;
     let mut at = range.start;

@@ -41,7 +41,7 @@ impl Leaving {
     /// Removes the file, for good.
     ///
     /// # Errors
-    /// What the disk says; it may be tried again.
+    /// The disk's errors; the call may be tried again.
     pub(super) fn remove(&self) -> Result<(), LogError> {
         match self.fs.remove(&self.path) {
             // An earlier removal whose sync failed, or another process's.
@@ -56,9 +56,9 @@ impl Log {
     /// Removes segments that only hold records before `position`, and says how many records went.
     ///
     /// # Errors
-    /// What the disk says; it does not poison the log. Records have left it all the same, and a later call counts them no
-    /// more. A file that could not be removed is tried again by the next call, before any other; its records are back where
-    /// the log is opened before that.
+    /// The disk's errors; they do not poison the log. Records have left it all the same, and a later call counts them
+    /// no more. A file that could not be removed is tried again by the next call, before any other; its records are
+    /// back where the log is opened before that.
     pub fn truncate_before(&mut self, position: LogPosition) -> Result<u64, LogError> {
         let records = self.leave_before(position)?;
         self.remove_leaving()?;

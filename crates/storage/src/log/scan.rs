@@ -92,7 +92,7 @@ impl Walk {
     /// Moves to the next group.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(super) fn step(&mut self) -> Result<Step, LogError> {
         let rest = self.window.limit().saturating_sub(self.pos);
         if rest == 0 {
@@ -142,7 +142,7 @@ impl Walk {
     /// Judges the place at which the walk stopped.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(super) fn judge(&mut self, stop: &Stop) -> Result<Behind, LogError> {
         if stop.is_certain {
             return Ok(Behind::Synced);

@@ -90,7 +90,7 @@ impl LogSummary {
 /// The name of the log in a folder: the part of its files' names before the number. `None` if there is no log.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn name_in(fs: &dyn Fs, dir: &Path) -> std::io::Result<Option<String>> {
     let names = fs.list(dir)?;
     Ok(names.iter().find_map(|name| Some(segment::split_name(name)?.0.to_owned())))
@@ -99,7 +99,7 @@ pub fn name_in(fs: &dyn Fs, dir: &Path) -> std::io::Result<Option<String>> {
 /// The log in a folder, whatever its identity, read from end to end; nothing is changed.
 ///
 /// # Errors
-/// What the disk says, and files of several logs in one folder. Damage is part of the summary.
+/// The disk's errors, and files of several logs in one folder. Damage is part of the summary.
 pub fn inspect(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
     let name = name_in(fs, dir).map_err(LogError::io("list", dir))?;
     let survey = Survey::of(fs, dir, name.as_deref().unwrap_or_default(), None)?;
@@ -109,7 +109,7 @@ pub fn inspect(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
 /// [`inspect`] that fails where the log is damaged.
 ///
 /// # Errors
-/// What the disk says, and [`LogError::Damaged`] or [`LogError::NewerFormat`].
+/// The disk's errors, and [`LogError::Damaged`] or [`LogError::NewerFormat`].
 pub fn verify(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
     let mut summary = inspect(fs, dir)?;
     summary.damage.take().map_or(Ok(summary), Err)

@@ -34,7 +34,7 @@ impl Window {
     /// The `len` bytes at `pos`; `None` where the limit comes first.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(super) fn view(&mut self, pos: u64, len: usize) -> Result<Option<&[u8]>, LogError> {
         let rest = self.limit.saturating_sub(pos);
         if len as u64 > rest {

@@ -62,7 +62,7 @@ impl ChunkSummary {
 /// Whether the folder holds files of a chunk store.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_chunk_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
     let names = fs.list(dir)?;
     Ok(names.iter().any(|name| name == schemas::FILE_NAME || file::first_of(name).is_some()))
@@ -72,7 +72,7 @@ pub fn is_chunk_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
 /// bytes after them do not count, and are reported as torn.
 ///
 /// # Errors
-/// What the disk says. Damage is part of the summary.
+/// The disk's errors. Damage is part of the summary.
 pub fn inspect_chunks(
     fs: &dyn Fs,
     dir: &Path,
@@ -84,7 +84,7 @@ pub fn inspect_chunks(
 /// As [`inspect_chunks`], and holds every byte of every column against its checksum.
 ///
 /// # Errors
-/// What the disk says. Damage is part of the summary.
+/// The disk's errors. Damage is part of the summary.
 pub fn verify_chunks(
     fs: &dyn Fs,
     dir: &Path,

@@ -199,7 +199,7 @@ impl Shared {
     }
 }
 
-/// The data behind these locks is whole at every step, so a panic elsewhere takes nothing from it.
+/// The data of these locks is whole at every step, so a panic elsewhere takes nothing from it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
