@@ -29,7 +29,7 @@ pub trait Catalog: Send + Sync {
     /// All tables, in order.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     fn tables(&self) -> Result<Vec<TableName>, Error>;
 
     /// What a table holds at this moment; it stays readable as long as the snapshot is held, as far as this process can see

@@ -43,7 +43,7 @@ pub struct PartSummary {
 /// Whether a folder is that of a table.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_table_folder(fs: &dyn Fs, path: &Path) -> std::io::Result<bool> {
     let names = fs.list(path)?;
     Ok(names.iter().any(|name| name == "manifest")
@@ -54,7 +54,7 @@ pub fn is_table_folder(fs: &dyn Fs, path: &Path) -> std::io::Result<bool> {
 /// are in no Parquet file are not looked at. With `verify` every byte is read.
 ///
 /// # Errors
-/// What the disk says, and a manifest that cannot be read; of class corrupt where that is damaged.
+/// The disk's errors, and a manifest that cannot be read; of class corrupt where that is damaged.
 pub fn inspect(
     fs: &Arc<dyn Fs>,
     table: &Path,

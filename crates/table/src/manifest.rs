@@ -216,7 +216,7 @@ impl Contents {
     /// Without a manifest nothing counts: this is so for a moment when a table is made, or begins anew.
     ///
     /// # Errors
-    /// What the disk says; of class corrupt where it is damaged, or is short of changes that the position builds on.
+    /// The disk's errors; of class corrupt where it is damaged, or is short of changes that the position builds on.
     pub(crate) fn read(fs: &dyn Fs, table: &Path, position: Option<&Position>) -> Result<Self, Error> {
         let path = folder::manifest(table);
         let mut contents = Self::default();
@@ -270,7 +270,7 @@ impl Manifest {
     /// Makes a change durable, then counts it.
     ///
     /// # Errors
-    /// What the disk says; nothing can be changed any more then.
+    /// The disk's errors; nothing can be changed any more then.
     pub(crate) fn commit(&mut self, change: Change) -> Result<(), Error> {
         let record = if self.log.is_long() {
             let mut all = self.contents.clone();

@@ -43,7 +43,7 @@ impl Writer<'_> {
     /// before the manifest names it. `time` is the name of the time column.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(crate) fn write(
         &self,
         part: &str,
