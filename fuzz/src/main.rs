@@ -116,7 +116,7 @@ fn run_file(path: &Path, targets: &[Target]) -> ExitCode {
 
 /// Runs one target; `Err` describes the failing input.
 fn fuzz(target: &Target, seconds: f64, seed: u64) -> Result<String, String> {
-    // A stack overflow or an abort cannot be caught: the input lies here then.
+    // A stack overflow or an abort cannot be caught: the input is here then.
     let last = std::env::temp_dir().join(format!("thalweg-fuzz-{}-{}", target.name, std::process::id()));
     let file = File::create(&last).map_err(|error| format!("create {}: {error}", last.display()))?;
     println!("{}: the input at work is in {}", target.name, last.display());

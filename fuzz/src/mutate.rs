@@ -2,10 +2,10 @@
 
 use fastrand::Rng;
 
-/// Longest input; what is wrong with long ones is wrong with these.
+/// Longest input; bugs of longer inputs show with these.
 const MAX_INPUT: usize = 4096;
 
-/// Numbers at the edges of what lengths and counts can be.
+/// Numbers at the edges of lengths and counts.
 const EDGES: [u64; 10] =
     [0, 1, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, i64::MAX as u64, u64::MAX];
 
@@ -62,7 +62,7 @@ impl Mutator {
                 let word = self.words[self.random.usize(..self.words.len())];
                 self.input.splice(at..at, word.bytes());
             }
-            // More of the same: what grows with the input.
+            // More of the same, for work that grows with the input.
             8 => self.input.extend_from_within(at..),
             _ => {
                 let other = self.random.usize(..self.seeds.len());

@@ -33,7 +33,7 @@ const AFTER: u64 = 3;
 const PAYMENTS: u64 = 320;
 const TICKS: u64 = 45;
 
-/// Requests that are sent behind the last commit.
+/// Requests that are sent after the last commit.
 const UNCOMMITTED: usize = 3;
 
 /// No start and no commit takes longer.

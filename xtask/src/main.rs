@@ -39,7 +39,7 @@ enum Command {
     Faults(faults::Options),
     /// Write a data directory as today's formats have it, for the tests of later ones
     Fixture(fixture::Options),
-    /// Attack a node from all sides, with a live job beside it
+    /// Attack a node from all sides, during a live job
     Hostile(hostile::Options),
 }
 

@@ -26,7 +26,7 @@ pub(super) fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The folder of what is asked of DuckDB.
+/// The folder of DuckDB's queries.
 pub(super) fn scripts() -> PathBuf {
     project::root().join("bench/peers/duckdb")
 }

@@ -65,7 +65,7 @@ pub(super) struct Syncs {
     pub(super) max: Duration,
 }
 
-/// Syncs writes of 4 KiB over blocks that are there, as small groups of a log are synced, so many a second at most.
+/// Syncs writes of 4 KiB over blocks that are there, as small groups of a log are synced, at most `rate` a second.
 pub(super) fn syncs(folder: &Path, rate: u32, seconds: u32) -> Result<Syncs> {
     let said = run(
         folder,

@@ -1,9 +1,10 @@
 //! From a datagram that is sent to its rows in an answer of SQL, through both joins and with commits on.
 //!
 //! The sender keeps a schedule, and a datagram's time counts from when it was meant to be sent: a sender or a collector that
-//! falls behind is charged for all that waits (coordinated omission). Meanwhile one connection asks for the newest datagram
+//! falls behind is charged for every wait (coordinated omission). Meanwhile one connection asks for the newest datagram
 //! again and again; a datagram is seen with the first answer that is not below its number. Rows enter a table in the order of
-//! arrival, so whoever sees a number sees all before it, but for those that were lost, which are counted in the end.
+//! arrival, so a reader that sees a number sees all before it, but for those that were lost, which are counted in the
+//! end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};

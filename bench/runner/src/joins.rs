@@ -1,7 +1,7 @@
 //! Tables that flows are joined with: ranges in memory, and names by address in a file.
 //!
-//! The examples `range_speed` and `lookup_speed` of `thalweg-enrich` do the work and check what they find; here their figures
-//! are held against what is asked.
+//! The examples `range_speed` and `lookup_speed` of `thalweg-enrich` do the work and check their results; here their
+//! figures are compared with the goals.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -154,7 +154,7 @@ fn lookup(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Both in tiny: what is asked for is found.
+/// Both in tiny: every key is found.
 pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let networks = sflow::Tables::make(&project::thalweg(Profile::Dev)?, folder.path())?.networks();

@@ -4,7 +4,7 @@
 //! time at which the request was *meant* to leave. So a server that stalls is charged for everything that would
 //! have come meanwhile (coordinated omission), and so is a load generator that is late.
 //!
-//! The job has three windows of an hour and a history behind them: records of the last hour, dense where the
+//! The job has three windows of an hour and a history before them: records of the last hour, dense where the
 //! windows' tails pass during the run, so that as much leaves as enters.
 
 use std::fmt::Write as _;
@@ -37,10 +37,10 @@ pub(crate) struct Options {
     /// Seconds that are measured at each rate
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Records of history spread over the hour, beside the dense part
+    /// Records of history spread over the hour, in addition to the dense part
     #[arg(long, default_value_t = 200_000)]
     history: u64,
-    /// Cards of one record each among the history, so that so many groups live
+    /// Cards of one record each among the history, so that this number of groups lives
     #[arg(long, default_value_t = 1_000_000)]
     groups: u64,
     /// Connections that are kept alive
@@ -339,7 +339,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What comes before the load, beside records where the windows' tails pass.
+/// The records before the load, besides those where the windows' tails pass.
 struct History {
     /// Records like those of the load.
     spread: u64,
@@ -361,7 +361,7 @@ fn fill(server: &Server, records: &Records, rate: u32, seconds: u32, history: &H
     ramp(start, dense, at_tails);
     let (after, fulls) = (history.spread + history.groups, history.spread);
     ramp(start + dense, HOUR - dense, after);
-    // Evenly among each other, behind those at the tails.
+    // Evenly among each other, after those at the tails.
     let is_full = |number: u64| match number.checked_sub(at_tails) {
         None => true,
         Some(index) => index * fulls / after != (index + 1) * fulls / after,

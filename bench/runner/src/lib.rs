@@ -1,16 +1,16 @@
 //! Benchmarks: each runs what it compares in one go and writes what it found, with machine, commit and command.
 //!
-//! * [`windows`]: exact windows over a file, beside Flink and DuckDB.
+//! * [`windows`]: exact windows over a file, compared with Flink and DuckDB.
 //! * [`latency`]: one record by HTTP, all answers back, under open-loop load.
 //! * [`recovery`]: more groups than memory, a kill, and the first answer after it.
 //! * [`relay`]: small packets through three stages.
-//! * [`journal`]: the journal beside `fio`, the stages of a record's way, and a disk that is too slow.
-//! * [`checkpoint`]: back ends of keyed state, beside RocksDB and fjall.
-//! * [`sflow`]: packet samples in memory, over UDP beside goflow2, and with joins.
+//! * [`journal`]: the journal compared with `fio`, the stages of a record's way, and a disk that is too slow.
+//! * [`checkpoint`]: back ends of keyed state, compared with RocksDB and fjall.
+//! * [`sflow`]: packet samples in memory, over UDP compared with goflow2, and with joins.
 //! * [`joins`]: the tables that flows are joined with.
-//! * [`topn`]: who talks to whom by SQL, beside DuckDB on the same files.
+//! * [`topn`]: pairs of hosts and networks by SQL, compared with DuckDB on the same files.
 //! * [`freshness`]: from a datagram to its rows in an answer of SQL.
-//! * [`memory`]: what is resident at most, beside the ceilings of a job.
+//! * [`memory`]: peak resident memory, compared with the ceilings of a job.
 
 mod checkpoint;
 mod duckdb;
@@ -51,7 +51,7 @@ pub struct Options {
 
 #[derive(clap::Subcommand)]
 enum Bench {
-    /// Exact windows over a file, beside Flink SQL and DuckDB
+    /// Exact windows over a file, compared with Flink SQL and DuckDB
     Windows(windows::Options),
     /// Open-loop HTTP load, corrected for coordinated omission
     Latency(latency::Options),
@@ -59,19 +59,19 @@ enum Bench {
     Recovery(recovery::Options),
     /// Small packets through source, relay and sink
     Relay(relay::Options),
-    /// The journal beside fio, the stages of a record's way, and a slow disk
+    /// The journal compared with fio, the stages of a record's way, and a slow disk
     Journal(journal::Options),
-    /// Back ends of keyed state, beside RocksDB and fjall
+    /// Back ends of keyed state, compared with RocksDB and fjall
     Checkpoint(checkpoint::Options),
-    /// Packet samples in memory, over UDP beside goflow2, and with joins
+    /// Packet samples in memory, over UDP compared with goflow2, and with joins
     Sflow(sflow::Options),
     /// The tables that flows are joined with
     Joins(joins::Options),
-    /// Who talks to whom by SQL, beside DuckDB on the same files
+    /// Pairs of hosts and networks by SQL, compared with DuckDB on the same files
     Topn(topn::Options),
     /// From a datagram that is sent to its rows in an answer of SQL
     Freshness(freshness::Options),
-    /// What is resident at most, beside the ceilings of a job
+    /// Peak resident memory, compared with the ceilings of a job
     Memory(memory::Options),
 }
 

@@ -45,7 +45,7 @@ fn memory() -> String {
     kib.map_or("?".to_owned(), |kib| format!("{:.0} GiB", kib / 1024.0 / 1024.0))
 }
 
-/// How many threads of the machine wanted to run in the last minute: what else goes on spoils figures.
+/// How many threads of the machine were ready to run in the last minute: other work spoils figures.
 fn load() -> String {
     first_line("/proc/loadavg").split(' ').next().unwrap_or("?").to_owned()
 }

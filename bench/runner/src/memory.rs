@@ -1,4 +1,5 @@
-//! What a process has resident at most, beside the ceilings that its job file sets: the table by which a machine is sized.
+//! Peak resident memory of a process, compared with the ceilings that its job file sets: the table by which a machine
+//! is sized.
 //!
 //! Each case is a process of its own. Peaks are the kernel's (`VmHWM`, `ru_maxrss`); child processes count apart.
 
@@ -75,7 +76,7 @@ struct Case {
     name: String,
     ceiling: &'static str,
     peak: u64,
-    /// Keys or values, of which each takes its part.
+    /// Keys or values, each of which takes its part.
     pieces: Option<u64>,
 }
 

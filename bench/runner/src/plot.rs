@@ -77,7 +77,7 @@ impl Chart {
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
                 line.join(" ")
             );
-            // A legend line is told from the others by its colour.
+            // A legend line differs from the others by its colour.
             let y = TOP + 16.0 * number as f64 - 4.0;
             let _ =
                 writeln!(svg, "<circle cx=\"{}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>", WIDTH - RIGHT);

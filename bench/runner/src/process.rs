@@ -35,7 +35,7 @@ impl Finished {
     }
 }
 
-/// Runs a command; one that ends badly is an error with the end of what it said.
+/// Runs a command; one that ends badly is an error with the end of its output.
 pub(super) fn run(command: Command) -> Result<Finished> {
     run_on(command, Stdio::null())
 }

@@ -2,7 +2,7 @@
 //!
 //! Every group comes once; then records of uniform keys, as fast as they are taken; then the kill, with records coming
 //! at a steady rate up to it, and a start in the same data directory. The first answer counts from the start of the
-//! process to the reply to one record, which comes after the replay of what was not committed.
+//! process to the reply to one record, which comes after the replay of uncommitted records.
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -280,7 +280,7 @@ fn settle(server: &Server) -> Result<()> {
     }
 }
 
-/// Waits until a record is due that comes after so many others at a rate.
+/// Waits until a record is due that comes after `before` others at a rate.
 fn wait_for_turn(began: Instant, before: u64, rate: u64) {
     let due = began + Duration::from_secs_f64(before as f64 / rate as f64);
     thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -1,7 +1,7 @@
 //! Small packets through source, relay and sink, with NEPTUNE's figures drawn again (Buddhika, Pallickara, *NEPTUNE*, IPDPS 2016).
 //!
 //! The packets are moved by `bench/relay`, which runs one configuration and prints one line of `key=value` pairs;
-//! this module chooses the configurations and draws what comes out.
+//! this module chooses the configurations and draws the results.
 
 use std::path::PathBuf;
 use std::process::Command;

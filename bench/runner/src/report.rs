@@ -95,7 +95,7 @@ impl Report {
         self.push(&format!("```text\n{}\n```\n", text.trim_end()));
     }
 
-    /// Writes a picture beside the results and shows it.
+    /// Writes a picture next to the results and shows it.
     pub(super) fn picture(&mut self, file: &str, caption: &str, svg: &str) -> Result<()> {
         let path = folder()?.join(file);
         fs::write(&path, svg).with_context(|| format!("write {}", path.display()))?;

@@ -1,5 +1,5 @@
-//! How long cores stood still: those of a virtual machine are the host's to give and to take, and a program that runs on
-//! them finds it in its own times.
+//! How long cores were stopped: those of a virtual machine are the host's to give and to take, and a program that runs
+//! on them finds it in its own times.
 //!
 //! On each core a thread that goes before all others sleeps a millisecond at a time. Where it comes back [`LEAST`] too late,
 //! nothing ran on that core meanwhile, but for what the kernel does with everything else held up.

@@ -22,7 +22,7 @@ pub(super) fn wait(child: &Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: `rusage` is plain numbers, for which all zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both pointers are to live, writable values of the types that the call wants.
+        // SAFETY: both pointers are to live, writable values of the types that the call requires.
         let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
         if waited == pid {
             break;
@@ -46,7 +46,7 @@ pub(super) fn wake_up_promptly() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
 }
 
-/// Keeps this thread on one core, where it runs before all that is not the kernel's whenever it wants to.
+/// Keeps this thread on one core, where it runs before everything but the kernel's threads whenever it is ready.
 ///
 /// # Errors
 /// The kernel allows it to few.
@@ -64,7 +64,7 @@ pub(super) fn go_before_all_others(core: usize) -> io::Result<()> {
     // SAFETY: these are plain numbers, for which all zeros are valid.
     let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
     priority.sched_priority = 1;
-    // SAFETY: the pointer is to a live value of the type that the call wants; 0 is this thread.
+    // SAFETY: the pointer is to a live value of the type that the call requires; 0 is this thread.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } != 0 {
         return Err(io::Error::last_os_error());
     }

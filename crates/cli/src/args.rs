@@ -35,7 +35,7 @@ pub(crate) enum Verb {
     Gen(Gen),
     /// Query the tables of jobs with SQL.
     Sql(Sql),
-    /// Print what jobs keep on disk. Nothing is changed, and the job may be running.
+    /// Print the files that jobs keep on disk. Nothing is changed, and the job may be running.
     Inspect(Inspect),
     /// Read every byte that jobs keep on disk and check it against its checksums.
     Verify(Verify),
@@ -175,7 +175,7 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Also check it against the state in this data directory: whether the job can go on with it, which queries would begin
-    /// empty, and whose state would be dropped. Nothing is changed, and the job may be running.
+    /// empty, and which state would be dropped. Nothing is changed, and the job may be running.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `inspect` and `verify`: what jobs keep on disk.
+//! `inspect` and `verify`: the files that jobs keep on disk.
 
 mod text;
 
@@ -31,7 +31,7 @@ pub(crate) fn inspect(args: &Inspect) -> Outcome {
         } else {
             write!(out, "{}", text::thing(thing))?;
         }
-        // Damage has been told, and what stands behind it cannot be read.
+        // Damage has been reported, and entries after it cannot be read.
         if wants_entries && thing.damage.is_empty() {
             let mut entry = |entry: &Entry, bytes: &[u8]| -> Outcome {
                 match (args.json, args.raw) {
@@ -89,7 +89,7 @@ fn look(fs: &Arc<dyn Fs>, path: &std::path::Path, depth: Depth) -> Result<Report
     inspect::inspect(fs, path, depth).map_err(|error| Failure::at_start(&error))
 }
 
-/// Damage comes before what could not be read: it is what an operator has to act on.
+/// Damage comes before read errors: an operator has to act on it.
 fn judge(report: &Report) -> Outcome {
     let damage: Vec<&Damage> = report.things.iter().flat_map(|thing| &thing.damage).collect();
     if let Some(first) = damage.first() {

@@ -39,7 +39,7 @@ pub use thalweg_node::NodeOptions;
 use args::{Args, Verb};
 use output::Failure;
 
-/// Parses the arguments of the process and runs what they ask for. `options` are the plug-ins that job files may name, and
+/// Parses the arguments of the process and runs their command. `options` are the plug-ins that job files may name, and
 /// the defaults of a node.
 ///
 /// Returns the exit code: 0 done, 1 failed while running, 2 wrong usage or job file, 3 data damaged.

@@ -61,7 +61,7 @@ impl Door {
         self.control.add(Arc::clone(job));
     }
 
-    /// Whether somebody has stopped a job, and may start another one.
+    /// Whether a client has stopped a job, and may start another one.
     pub(crate) fn has_stopped_jobs(&self) -> bool {
         self.control.has_stopped_jobs()
     }
@@ -72,12 +72,12 @@ impl Door {
         talk(&format!("listening on http://{}", self.server.local_addr()));
     }
 
-    /// Refuses new records; what is in flight is still answered.
+    /// Refuses new records; those in flight are still answered.
     pub(crate) fn drain(&self) {
         self.control.set_readiness(Readiness::Draining);
     }
 
-    /// Answers what is in flight and closes.
+    /// Answers the requests in flight and closes.
     pub(crate) fn close(self) {
         let finish = self.server.stop();
         if finish.cut_off > 0 {

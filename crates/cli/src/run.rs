@@ -20,8 +20,8 @@ use crate::output::{Failure, talk, with_hint};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// How long jobs that were told to end at once may take for it: one may be in a call that does not come back, as a write to
-/// a disk that does not answer.
+/// How long jobs that were ordered to end at once may take for it: one may be in a call that does not come back, as a
+/// write to a disk that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often progress is drawn and signals are looked at; the end of a job is seen at once.
@@ -36,7 +36,7 @@ pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
     if let Some(workers) = args.workers {
         options = options.workers(usize::from(workers));
     }
-    // Without a door nobody could read.
+    // Without an HTTP listener no client could read.
     options = options.read_only_when_full(args.listen.is_some());
     let jobs = check_all(&args, &options.check_options())?;
     for skip in &args.skips {
@@ -77,8 +77,8 @@ pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
     outcome
 }
 
-/// Starts the jobs one after the other, on a thread that is left behind where a start does not end: what a job names may be
-/// on a disk that does not answer.
+/// Starts the jobs one after the other, on a thread that is left behind where a start does not end: a job's files may
+/// be on a disk that does not answer.
 fn start_all(
     node: &Arc<Node>,
     jobs: Vec<CheckedJob>,
@@ -135,7 +135,7 @@ fn start_all(
     Ok(running)
 }
 
-/// Ends the process although these jobs do not end, as a kill does: what was committed is kept.
+/// Ends the process although these jobs do not end, as a kill does: committed results are kept.
 fn leave(node: &Node, jobs: &[&str]) -> ! {
     talk(&format!("ending although these jobs do not: {}", jobs.join(", ")));
     if node.is_temporary() {
@@ -144,7 +144,7 @@ fn leave(node: &Node, jobs: &[&str]) -> ! {
     std::process::exit(1);
 }
 
-/// Checks every job file, and tells the mistakes of all of them.
+/// Checks every job file, and reports the mistakes of all of them.
 fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<CheckedJob>, Failure> {
     let mut jobs: Vec<CheckedJob> = Vec::new();
     let mut mistakes = Vec::new();
@@ -170,9 +170,9 @@ fn check_all(args: &Run, options: &thalweg_node::CheckOptions) -> Result<Vec<Che
 
 /// Waits for all jobs, draining them at the first signal and ending them at the second, or as soon as a sync has failed.
 ///
-/// Jobs that come by HTTP meanwhile are waited for too; a node that was started without a job waits for a signal. So does
-/// one of which a request has stopped a job, one with a job that is read-only, or one with a job that is being opened, such
-/// as a read-only one that is started again.
+/// Jobs that are started by HTTP meanwhile are waited for too; a node that was started without a job waits for a
+/// signal. So does one with a job that a request has stopped, one with a job that is read-only, or one with a job that
+/// is being opened, such as a read-only one that is started again.
 fn wait(
     node: &Node,
     running: &mut Vec<Arc<RunningJob>>,
@@ -186,7 +186,7 @@ fn wait(
     let mut ends: Vec<Option<JobEnd>> = vec![None; running.len()];
     let mut is_told = vec![false; running.len()];
     loop {
-        // Looked at first: what is opened by then is in the list.
+        // Looked at first: jobs that are opened by then are in the list.
         let is_opening = node.is_opening();
         if door.is_some() {
             for job in node.list() {
@@ -248,11 +248,11 @@ fn wait(
             let jobs: Vec<&str> = left.map(|(job, _)| &**job.name()).collect();
             leave(node, &jobs);
         }
-        // Other jobs may have written into the same hole, and not have been told.
+        // Other jobs may have lost writes in the same way, without an error.
         if let Some(said) = failed_sync() {
             if !is_over {
                 is_over = true;
-                let what = format!("{said}: the process ends, as nobody knows what is on the disk");
+                let what = format!("{said}: the process ends, as the state of the disk is unknown");
                 let hint =
                     "look for the cause (disk, mount), then start again: what was acknowledged is kept";
                 talk(&with_hint(&what, Some(hint)));
@@ -262,8 +262,8 @@ fn wait(
             }
             running.iter().for_each(|job| job.abort());
         }
-        // Whoever read standard output has gone (`| head`): nobody waits for the rest. A job that goes on at its last commit
-        // ends there, as a cycle that was not read is not committed.
+        // The reader of standard output has gone (`| head`): nobody waits for the rest. A job that goes on at its last
+        // commit ends there, as a cycle that was not read is not committed.
         for job in running.iter() {
             if job.sinks().iter().any(|(_, report)| report.is_output_closed()) {
                 if node.is_temporary() { job.drain() } else { job.abort() }
@@ -315,8 +315,8 @@ fn conclude(node: &Node, running: &[Arc<RunningJob>], ends: &[JobEnd], signals: 
     (summary, if is_good { Ok(()) } else { Err(Failure::Run(String::new())) })
 }
 
-/// Sources of a job of whose records too many were rejects for its answers to be taken as those of its input, where nobody
-/// has said how many may be.
+/// Sources of a job with so many rejects that its answers cannot be taken as those of its input, if the job file does
+/// not set a limit.
 fn too_many_rejects(job: &RunningJob) -> Vec<String> {
     let rejects = job.rejects().of_run();
     let stats = job.stats();
@@ -354,7 +354,7 @@ fn told(cycles: CycleFigures, stats: &JobStats) -> String {
     )
 }
 
-/// Where the rejects are, and what they are about.
+/// Reports where the rejects are, and their reasons.
 fn tell_rejects(node: &Node, job: &RunningJob) {
     let removed = job.rejects().removed();
     if removed.files > 0 {
@@ -373,7 +373,7 @@ fn tell_rejects(node: &Node, job: &RunningJob) {
         };
         let first =
             job.rejects().first_of(&source).map_or(String::new(), |first| format!("; the first: {first}"));
-        // What no source has, as it was emitted behind the end of the input, goes by the operator that made it.
+        // A record without a source, emitted after the end of the input, counts under the operator that made it.
         let is_operator = job.checked().operators.iter().any(|operator| *operator.name == *source);
         let kind = if is_operator { "operator" } else { "source" };
         talk(&format!("rejects of {kind} {source}: {}{place}{first}", codes.join(", ")));

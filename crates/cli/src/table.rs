@@ -1,4 +1,4 @@
-//! `table build-lookup`, and what `inspect` and `verify` tell of a lookup table.
+//! `table build-lookup`, and the reports of `inspect` and `verify` about a lookup table.
 
 use std::io::{Write, stdout};
 use std::ops::ControlFlow;
@@ -68,7 +68,7 @@ fn build_lookup(args: &BuildLookup) -> Outcome {
     Ok(())
 }
 
-/// Tells of a lookup table, read whole where its bytes are to be verified; `None` where the file is none.
+/// Reports on a lookup table, read whole if its bytes are to be verified; `None` if the file is not a lookup table.
 pub(crate) fn look(path: &Path, is_verified: bool, as_json: bool) -> Option<Outcome> {
     if !LookupTable::is_at(path) {
         return None;

@@ -1,4 +1,4 @@
-//! The program without features: what it does, and what it says of the parts that it leaves out.
+//! The program without features: its work, and its messages about missing parts.
 //!
 //! `cargo test --package thalweg-cli --no-default-features --test small` runs it; `cargo xtask test` does.
 

@@ -70,7 +70,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// `::ffff:0:0`, under which IPv4 stands.
+/// `::ffff:0:0`, under which IPv4 is.
 const V4: u128 = 0xffff_0000_0000;
 
 /// First and last address of each line.

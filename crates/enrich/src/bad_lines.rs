@@ -1,6 +1,6 @@
 //! Lines of a table's file that cannot be read: how many a table may have.
 //!
-//! A bad line costs itself. A file of which many lines cannot be read has another layout than the one that was told, and is
+//! A bad line costs itself. A file of which many lines cannot be read has another layout than the given one, and is
 //! refused: a table of the few that happen to fit would answer almost nothing.
 
 use std::path::Path;

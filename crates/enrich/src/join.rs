@@ -7,7 +7,7 @@ use crate::watch::WatchMetrics;
 
 /// A table that is asked by keys, a batch of them at a time. Shared by the tasks of an operator.
 pub trait JoinTable: Send + Sync {
-    /// The values of the rows that keys lead to, a column for each of the table's fields; null where there is none.
+    /// The values of the rows that keys lead to, a column for each of the table's fields; null if there is no row.
     ///
     /// Each of `sides` has a column for each key, all of the same length. All are asked of the same table, also where another
     /// one is put in place meanwhile.
@@ -35,7 +35,7 @@ pub struct Found {
     pub misses: u64,
 }
 
-/// What the keys and the values of a table are, as far as the job file tells it.
+/// The keys and the values of a table, as far as the job file gives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinShape {
     pub keys: Vec<Key>,

@@ -46,7 +46,7 @@ pub struct MemberJoin {
 
 impl MemberJoin {
     /// # Errors
-    /// Where the file cannot be read, or is not what `shape` says: with line, what was expected and what was there.
+    /// Where the file cannot be read, or does not fit `shape`: with line, the expected and the found text.
     pub fn open(
         name: &str,
         path: PathBuf,

@@ -22,13 +22,13 @@ use thalweg_types::{Error, Micros};
 /// Least time between two looks at the files.
 const CHECK_EVERY: Micros = 1_000_000;
 
-/// What tells one state of a file from another.
+/// The properties that distinguish one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     /// `None` where the file system keeps no such time.
     pub modified: Option<SystemTime>,
     pub size: u64,
-    /// 0 where there are none.
+    /// 0 where there are no inodes.
     pub inode: u64,
 }
 

@@ -105,7 +105,7 @@ pub(crate) enum Op {
     Tuple(Vec<Typed>),
 }
 
-/// What of a match is wanted.
+/// The part of a match that is returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Take {
     /// Whether there is one.
@@ -229,7 +229,7 @@ impl Bound {
         works
     }
 
-    /// What texts take for a row at most, as far as the lengths of what they are made of tell.
+    /// The most bytes of texts for a row, as far as the lengths of their inputs give a bound.
     pub fn text_sizes(&self, longest: &mut Longest<'_>) -> TextSizes {
         let has_texts = self.has_texts || is_text(&self.root.data_type);
         if has_texts { text_sizes(&self.root, longest) } else { TextSizes::default() }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use thalweg_types::Error;
 
-/// An error in SQL text: what is wrong, what was expected, what to do, and the bytes that it is about.
+/// An error in SQL text: the mistake, the expectation, a hint, and the bytes that it is about.
 ///
 /// `Display` prints the message alone; [`SqlError::render`] shows the text with a caret line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +84,7 @@ fn render_place(out: &mut String, text: &str, span: &Range<usize>) {
     let gutter = number.to_string();
     let before = text[line_start..start].chars().count();
     let marked = text[start..end.min(line_end)].chars().count().max(1);
-    // Tabs and control characters take one column each, so that the carets stand where they should.
+    // Tabs and control characters take one column each, so that the carets are at the right columns.
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     out.push_str(&format!("{gutter} | {line}\n"));
     out.push_str(&format!("{} | {}{}\n", " ".repeat(gutter.len()), " ".repeat(before), "^".repeat(marked)));
@@ -106,7 +106,7 @@ impl fmt::Display for SqlError {
 }
 
 impl From<SqlError> for Error {
-    /// A user's error; what was expected joins the message.
+    /// A user's error; the expectation joins the message.
     fn from(error: SqlError) -> Self {
         let user = Error::user(error.with_expected());
         match error.hint {

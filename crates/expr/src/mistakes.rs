@@ -106,7 +106,7 @@ impl From<SqlError> for SqlErrors {
 }
 
 impl From<SqlErrors> for SqlError {
-    /// The first, for those who have checked the text before.
+    /// The first, for callers that have checked the text before.
     fn from(errors: SqlErrors) -> Self {
         errors.into_iter().next().expect("at least one")
     }

@@ -35,7 +35,7 @@ impl Expr {
 
     /// Parses an expression as far as it can be understood, so that the rest of it can be checked.
     ///
-    /// What is wrong is added to `mistakes`; `None` where no more of the text can be told.
+    /// Mistakes are added to `mistakes`; `None` if no more of the text can be understood.
     pub fn read(text: &str, mistakes: &mut Mistakes) -> Option<Self> {
         let read = tokens::tokenize(text)
             .and_then(|tokens| Self::from_tokens(text, &tokens, text.len()..text.len(), mistakes));
@@ -52,7 +52,7 @@ impl Expr {
     /// expected.
     ///
     /// # Errors
-    /// If the syntax is wrong, so that nothing can be told of the expression.
+    /// If the syntax is wrong, so that nothing is known of the expression.
     pub fn from_tokens(
         text: &str,
         tokens: &[Spanned],
@@ -205,7 +205,7 @@ impl<'a, 'm> Converter<'a, 'm> {
         Box::new(self.expr(expr, depth))
     }
 
-    /// The expression; what has no meaning is reported and has a node of its own.
+    /// The expression; a part without a meaning is reported and has a node of its own.
     fn expr(&self, expr: &ast::Expr, depth: usize) -> Expr {
         if depth > MAX_CHAIN {
             let error = SqlError::new("the expression is nested too deeply")
@@ -219,7 +219,7 @@ impl<'a, 'm> Converter<'a, 'm> {
         self.convert(expr, depth + 1).unwrap_or_else(|error| self.mistaken(error, Vec::new()))
     }
 
-    /// Reports a mistake; `parts` of what it is about are understood all the same.
+    /// Reports a mistake; the `parts` that it is about are understood all the same.
     fn mistaken(&self, error: SqlError, parts: Vec<Expr>) -> Expr {
         let place = error.span.clone().or_else(|| parts.first().map(Expr::span)).unwrap_or(0..0);
         let span = parts.iter().map(Expr::span).fold(place, join);

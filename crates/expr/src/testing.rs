@@ -1,4 +1,4 @@
-//! A mistake for tests of the crates above: what happens when an expression panics.
+//! A mistake for tests of the crates above: an expression that panics.
 
 /// `LENGTH` of this text panics.
 pub const TRIPWIRE: &str = "a text whose length panics";

@@ -1,4 +1,4 @@
-//! Tokens of SQL text with their byte ranges: the tokenizer's dialect, what is refused early, and limits.
+//! Tokens of SQL text with their byte ranges: the tokenizer's dialect, early refusals, and limits.
 //!
 //! Tokens come from `sqlparser`'s tokenizer. Its places are lines and columns in characters; [`tokenize`] turns
 //! them into byte ranges once, and [`Tokens`] keeps both.
@@ -398,7 +398,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The type in `AS type` or `::type` that follows an expression; the expression where there is none.
+    /// The type in `AS type` or `::type` that follows an expression; the expression if there is no type.
     pub(crate) fn type_after(&self, span: Range<usize>) -> Range<usize> {
         let is_between = |c: char| c == ')' || c.is_whitespace();
         let rest = self.text.get(span.end..).unwrap_or_default().trim_start_matches(is_between);

@@ -172,7 +172,7 @@ fn graph(records: u64, total: &Arc<Total>) -> Graph {
     }
 }
 
-/// Sends records through the job on so many workers.
+/// Sends records through the job on `workers` workers.
 fn run(records: u64, workers: usize) -> Arc<Total> {
     let total = Arc::new(Total::default());
     let runtime = Runtime::new(workers, Arc::new(SystemClock));

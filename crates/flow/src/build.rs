@@ -1,6 +1,6 @@
 //! From a graph to tasks on workers: checks, chains, places and wires them.
 //!
-//! *Chains*: an operator whose only input is a forward link from as many tasks, over which nobody else reads,
+//! *Chains*: an operator whose only input is a forward link from as many tasks, which no other operator reads,
 //! runs inside the task that feeds it. Such an operator has one input, so a chain never closes a loop.
 //!
 //! *Placement*: a job begins at the next worker in turn. Groups of several tasks go round robin over the
@@ -249,7 +249,7 @@ struct Builder<'a> {
     /// By node: the stage's place in its host's tasks.
     stage_of: Vec<usize>,
     counters: Vec<Vec<Arc<TaskCounters>>>,
-    /// By node and task: what leads into it.
+    /// By node and task: the flows into it.
     inflows: Vec<Vec<Vec<Arc<Flow>>>>,
     links: Vec<LinkView>,
     /// By source, where its blocks are kept.

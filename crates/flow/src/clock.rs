@@ -1,9 +1,9 @@
 //! The clock that a runtime is given: only sequencers look at it, and what they saw becomes ticks. Next to it, processor
 //! time, which is for figures alone.
 //!
-//! A clock has two faces. The *wall* says what time it is and may be set, forwards or back, by whoever administers the
-//! machine. The *steady* face counts from some moment on, is never set, and goes on while the machine sleeps. What a job
-//! makes of the two is its own clock (`job_clock`).
+//! A clock has two faces. The *wall* says what time it is and may be set, forwards or back, by the administrator of the
+//! machine. The *steady* face counts from some moment on, is never set, and goes on while the machine sleeps. A job's
+//! own clock is made of the two (`job_clock`).
 //!
 //! Not here: operators' time. They know only what [`crate::Operator::tick`] says.
 
@@ -76,7 +76,7 @@ impl Clock for SystemClock {
 
 /// Time that this thread has spent on a processor: it stops while the thread waits.
 pub(crate) fn processor_time() -> Duration {
-    // Only a time below zero is no duration, and there is none.
+    // Only a time below zero is not a duration, and there is no such time.
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 

@@ -17,13 +17,13 @@ use crate::{Command, OrderEntry, OrderLog, Waker};
 /// Everything that makes a job durable.
 pub struct Durability {
     pub log: Box<dyn OrderLog>,
-    /// `None`: nobody waits for the log, what publishes does so at once.
+    /// `None`: nobody waits for the log, publishing tasks publish at once.
     pub order: Option<Arc<DurableOrder>>,
-    /// `None`: markers are numbered and nobody collects what is handed over.
+    /// `None`: markers are numbered and nobody collects the parts that are handed over.
     pub cycles: Option<Arc<dyn Cycles>>,
     /// `None`: the job begins anew.
     pub resume: Option<Resume>,
-    /// Dropped when the last task of the job is, before the job counts as ended: what keeps others from its files.
+    /// Dropped when the last task of the job is, before the job counts as ended: it keeps others from its files.
     pub keep: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -38,7 +38,7 @@ impl Durability {
 /// a crash.
 #[derive(Default)]
 pub struct DurableOrder {
-    /// Release where it rises, acquire where it is read: who sees the number may publish.
+    /// Release where it rises, acquire where it is read: a task that sees the number may publish.
     end: AtomicU64,
     /// Tasks that wait for it to rise. Held for moments.
     waiting: Mutex<Vec<Waker>>,
@@ -49,7 +49,7 @@ impl DurableOrder {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Raises it and wakes who waits; a smaller number changes nothing.
+    /// Raises it and wakes the waiting tasks; a smaller number changes nothing.
     pub fn advance(&self, end: Seq) {
         if self.end.fetch_max(end, Ordering::AcqRel) >= end {
             return;
@@ -134,7 +134,7 @@ pub trait CyclePart: Send {
     }
 }
 
-/// A part with nothing but a position, for what is durable already.
+/// A part with nothing but a position, for tasks whose state is durable already.
 impl CyclePart for Vec<u8> {
     fn prepare(&mut self) -> Result<Vec<u8>, Error> {
         Ok(std::mem::take(self))
@@ -151,7 +151,7 @@ pub struct Resume {
     pub now: Micros,
     /// What the order log says after the commit, to be followed before anything new.
     pub entries: Box<dyn Iterator<Item = Result<OrderEntry, Error>> + Send>,
-    /// Makes a command again of what [`Command::record`] said.
+    /// Makes a command again of the bytes of [`Command::record`].
     pub commands: CommandMaker,
 }
 

@@ -20,8 +20,8 @@ pub type TaskFactory<T> = Box<dyn Fn(&TaskInfo) -> Result<Box<T>, Error> + Send 
 pub struct SourceNode {
     pub name: Arc<str>,
     pub source: Box<dyn Source>,
-    /// It is read by event time, with the others that are: its scouts look ahead ([`Source::scouts`]), and it gives what is
-    /// next ([`Source::take`]).
+    /// It is read by event time, with the others that are: its scouts look ahead ([`Source::scouts`]), and it gives the
+    /// records that are next ([`Source::take`]).
     pub by_time: bool,
     pub decoder: TaskFactory<dyn Decoder>,
     /// How many tasks decode.
@@ -73,9 +73,9 @@ pub struct OperatorNode {
     /// Over how many workers the tasks are spread at most; `None`: all.
     pub parallelism: Option<u32>,
     pub schedule: Schedule,
-    /// What it does is seen outside: it is given nothing whose order is not durable, where that is asked for.
+    /// Its effects are seen outside: it is given nothing whose order is not durable, if that is asked for.
     pub publishes: bool,
-    /// It has tasks of its own, whatever comes before it: they are given as many records at once as it wants
+    /// It has tasks of its own, whatever comes before it: they are given as many records at once as it asks for
     /// ([`Operator::rows_at_once`]).
     pub apart: bool,
 }
@@ -104,9 +104,9 @@ pub struct JobOptions {
     pub block_bytes: usize,
     /// A ring stops its producer at this many bytes in flight and lets it go on at a quarter of it.
     pub ring_bytes: usize,
-    /// Blocks are kept for [`crate::Output::received`] until [`crate::Output::forget_received`], which somebody has to call.
-    /// Not for a job in which a task or a link waits for a time or for a number of records: sources are held when too many
-    /// blocks are kept.
+    /// Blocks are kept for [`crate::Output::received`] until [`crate::Output::forget_received`], which an operator has
+    /// to call. Not for a job in which a task or a link waits for a time or for a number of records: sources are held
+    /// when too many blocks are kept.
     pub keep_received: bool,
     /// A job that fails because a disk is full stays to be read: [`crate::Job::is_read_only`]. Else it ends.
     pub read_only_when_full: bool,

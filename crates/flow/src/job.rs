@@ -1,4 +1,4 @@
-//! A running job as those see it who started it: its state, its end, its commands, its figures.
+//! A running job from outside: its state, its end, its commands, its figures.
 //!
 //! State machine: `Running -> Draining -> Done`, and from either to `Failed` or `Aborted`; the first end wins.
 //! [`Job::wait`] returns when the job has ended *and* its last task is dropped, so files and sockets of its
@@ -6,7 +6,7 @@
 //!
 //! A job that has failed because a disk is full may stay to be read ([`JobOptions::read_only_when_full`]): then it is
 //! `Failed`, and *read-only* until it is drained or aborted or fails once more. Its sources are closed, nothing is
-//! numbered, committed or published any more, and its tasks answer what changes nothing ([`Command::record`]).
+//! numbered, committed or published any more, and its tasks answer commands that change nothing ([`Command::record`]).
 //!
 //! [`JobOptions::read_only_when_full`]: crate::JobOptions::read_only_when_full
 
@@ -26,7 +26,7 @@ use crate::{Command, Cycles, DurableOrder, Waker};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     Running,
-    /// Sources take nothing new; what is in flight goes to its end.
+    /// Sources take no new records; those in flight go to the end.
     Draining,
     Done,
     Failed(JobFailure),
@@ -111,7 +111,7 @@ impl Job {
         self.core.wake_sequencer();
     }
 
-    /// Ends at once; what is in flight is dropped.
+    /// Ends at once; records in flight are dropped.
     pub fn abort(&self) {
         self.core.end(JobState::Aborted);
     }
@@ -126,7 +126,7 @@ impl Job {
         self.core.fail(&part.into(), 0, None, Cause::Error(error));
     }
 
-    /// Keeps the job from having ended while somebody outside still works for it.
+    /// Keeps the job from having ended while a thread outside still works for it.
     pub fn hold(&self) -> JobHold {
         self.core.alive.fetch_add(1, Ordering::AcqRel);
         JobHold { core: Arc::clone(&self.core) }
@@ -193,7 +193,7 @@ pub struct JobHold {
 }
 
 impl JobHold {
-    /// The job, to be told of a failure.
+    /// The job, to report a failure to.
     pub fn job(&self) -> Job {
         Job { core: Arc::clone(&self.core) }
     }

@@ -7,7 +7,7 @@
 //! | at most [`NEAR`] apart | follows it, at half the steady pace at least and at twice at most |
 //! | further ahead, since less than [`PATIENCE`] or moving | steady pace |
 //! | further ahead, and there since [`PATIENCE`] | is set to the wall, once |
-//! | further behind | steady pace less one part in [`SLEW`], until the wall has caught up |
+//! | further back | steady pace less one part in [`SLEW`], until the wall has caught up |
 //!
 //! So a wall that is wrong for less than a minute changes nothing. One that stays ahead is believed: a machine that booted
 //! with a wrong clock gets it right when the network says so. A start believes a wall that is ahead at once, as nobody
@@ -28,7 +28,7 @@ const NEAR: Micros = 1_000_000;
 /// How long the wall has to stay ahead until it is believed, by the steady face. Microseconds.
 const PATIENCE: Micros = 60_000_000;
 
-/// A clock that is ahead loses one part in so many: no window notices, and a minute is worked off in 17 hours.
+/// A clock that is ahead loses one part in this number: no window notices, and a minute is worked off in 17 hours.
 const SLEW: Micros = 1_000;
 
 pub(crate) struct JobClock {
@@ -54,7 +54,7 @@ struct Away {
     skew: Micros,
 }
 
-/// What somebody has to be told about.
+/// Events that have to be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The wall was set, by so much.
@@ -141,8 +141,8 @@ impl JobClock {
     }
 }
 
-/// The machine's wall for what lives as long as the process, such as the age of what a journal keeps: taken for wrong
-/// where a job's clock takes it so.
+/// The machine's wall for data that lives as long as the process, such as the age of a journal's blocks: taken for
+/// wrong where a job's clock takes it so.
 #[derive(Clone)]
 pub struct PatientClock(Arc<Mutex<JobClock>>);
 
@@ -194,7 +194,7 @@ mod tests {
         (clock, job)
     }
 
-    /// Lets time pass in steps of 100 ms, with a look after each; what was said.
+    /// Lets time pass in steps of 100 ms, with a look after each; returns the notices.
     fn pass(clock: &ManualClock, job: &mut JobClock, time: Micros) -> Vec<Notice> {
         let mut said = Vec::new();
         for _ in 0..time / 100_000 {

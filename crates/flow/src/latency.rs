@@ -1,10 +1,10 @@
 //! How long records took to a task, as counts that anybody may read while the task goes on counting.
 //!
 //! A histogram whose buckets are an eighth of a power of two wide: single microseconds up to 16, then never wider
-//! than an eighth of what they count, up to an hour and more. Written once per batch by the task that it belongs
+//! than an eighth of their values, up to an hour and more. Written once per batch by the task that it belongs
 //! to, without a locked instruction, an allocation or a look at any record.
 //!
-//! Counts only grow. What happened lately is the difference of two looks ([`LatencyCounts::since`]).
+//! Counts only grow. Recent counts are the difference of two looks ([`LatencyCounts::since`]).
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl LatencyCounts {
         self.merge(&one.look());
     }
 
-    /// Takes in what somebody else has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if self.buckets.is_empty() {
             self.buckets.clone_from(&other.buckets);

@@ -13,7 +13,7 @@
 //! # Limits
 //! * A task that is in an operator's call is not interrupted: a call that never returns holds its worker, and
 //!   [`Job::wait`] with it.
-//! * Rings bound what is in flight between tasks; what one call emits is held until there is room.
+//! * Rings bound the batches in flight between tasks; the output of one call is held until there is room.
 //! * The order is remembered only as far as failures need it, unless a [`Durability`] is given.
 
 mod clock;

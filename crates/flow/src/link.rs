@@ -3,7 +3,7 @@
 //!
 //! A buffer leaves when it holds enough bytes, when its oldest record is old enough, before a tick, cycle
 //! marker, command or the end, and when the task has to stop because one of its rings is full (see `task` for
-//! why). What is made ready to leave but meets a full ring waits in `queue`, and its task is then *stuck*.
+//! why). A batch that is ready to leave but meets a full ring waits in `queue`, and its task is then *stuck*.
 //!
 //! A buffer also leaves at once where a task with several inputs stops for want of it while another of
 //! its rings is full (it *hurries* this one, see `task`).
@@ -132,7 +132,7 @@ impl Link {
                 self.put(task, rest, at);
                 return;
             }
-            // The split point lies between two rows, so within any range that covers them.
+            // The split point is between two rows, so within any range that covers them.
             let covering = SeqRange::new(first, last + 1);
             let (run, after) = rest.with_range(covering).split(end);
             self.put(task, run, at);
@@ -191,7 +191,8 @@ impl Link {
         Ok(())
     }
 
-    /// At the end of a run that has covered all up to `end`: what is old enough leaves. Says when the next will be.
+    /// At the end of a run that has covered all up to `end`: buffers that are old enough leave. Returns when the next
+    /// will be.
     pub(crate) fn flush(&mut self, end: Seq, now: Instant) -> Result<Option<Instant>, Error> {
         let mut next: Option<Instant> = None;
         for outlet in &mut self.outlets {
@@ -208,7 +209,7 @@ impl Link {
         Ok(next)
     }
 
-    /// From number `from` on records may be missing in what leaves after this.
+    /// From number `from` on records may be missing in batches that leave after this.
     pub(crate) fn leave_out(&self, from: Seq) {
         self.outlets.iter().for_each(|outlet| outlet.sender.leave_out(from));
     }
@@ -228,7 +229,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tries to send what waits for room; `false` if some of it still waits, and the task is woken when it may
+    /// Tries to send batches that wait for room; `false` if some still wait, and the task is woken when it may
     /// try again.
     pub(crate) fn unstick(&mut self) -> bool {
         if self.stuck {

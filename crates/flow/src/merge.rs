@@ -1,6 +1,6 @@
 //! Several batches of one stream made one: in a row, or merged by order number.
 //!
-//! Records are copied here and only here; whoever can do with several batches does without.
+//! Records are copied here and only here; a reader that can do with several batches needs no merge.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ fn assemble(
     Ok(Batch::new(range, records, times.into(), seqs.finish()))
 }
 
-/// Copies texts out of shared buffers where most of what is held is not used: pieces of one batch that meet
+/// Copies texts out of shared buffers where most of the held bytes are not used: pieces of one batch that meet
 /// again each bring its buffers along, so their number would grow with every merge.
 fn tidy(column: ArrayRef) -> ArrayRef {
     fn wasteful<T: ByteViewType>(array: &GenericByteViewArray<T>) -> bool {

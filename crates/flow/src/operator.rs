@@ -51,7 +51,8 @@ pub struct Command {
     pub operator: Arc<str>,
     /// What is asked; the operator knows the type. Replies go through a channel inside it.
     pub body: Arc<dyn Any + Send + Sync>,
-    /// For the order log: what is needed to give the command again in a replay. `None` for one that changes nothing.
+    /// For the order log: the bytes that are needed to give the command again in a replay. `None` for one that changes
+    /// nothing.
     pub record: Option<Bytes>,
 }
 
@@ -67,13 +68,13 @@ impl Command {
 /// Calls come in the order of the stream. For every range, `process` is called for each non-empty batch (in
 /// port order), then `complete` once; each range begins where the one before ended.
 /// `tick`, `cycle`, `command` and `finish` come after the `complete` of a range of which they are the last
-/// number. What an operator upstream emitted on the same tick has been given by then.
+/// number. Records that an operator upstream emitted on the same tick have been given by then.
 /// The first number of a job is a tick, and the last before the end is a cycle marker.
 /// Time is only what `tick` says. An `Err` or a panic stops the job and names operator, task and record.
 pub trait Operator: Send {
     fn process(&mut self, input: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error>;
 
-    /// Everything up to `range.end` has been given on every input; what is emitted from here still belongs
+    /// Everything up to `range.end` has been given on every input; records emitted from here still belong
     /// to `range`.
     fn complete(&mut self, range: SeqRange, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = (range, out);
@@ -86,8 +87,8 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// The end of a cycle: hand over what changed, without waiting ([`Output::hand_over`]). What takes longer than a
-    /// moment is prepared in later calls, as of this one, and handed over then.
+    /// The end of a cycle: hand over the changes, without waiting ([`Output::hand_over`]). Work that takes longer than
+    /// a moment is prepared in later calls, as of this one, and handed over then.
     fn cycle(&mut self, cycle: u64, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = (cycle, out);
         Ok(())
@@ -98,8 +99,8 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// No more input. Called once, last; a sink flushes and syncs here. What it only hands over is waited for after it
-    /// ([`Operator::is_drained`]).
+    /// No more input. Called once, last; a sink flushes and syncs here. Data that it only hands over is waited for
+    /// after it ([`Operator::is_drained`]).
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         let _ = out;
         Ok(())
@@ -117,9 +118,9 @@ pub trait Operator: Send {
         true
     }
 
-    /// How many records of a batch, from its first, it wants at once; at least one. For operators that emit much more than
-    /// they are given: the next ones come when what it emitted has gone on. Asked before every range, so it has to be
-    /// cheap; it is not asked where the operator is chained into the task of another.
+    /// How many records of a batch, from its first, it takes at once; at least one. For operators that emit much more
+    /// than they are given: the next ones come when what it emitted has gone on. Asked before every range, so it has to
+    /// be cheap; it is not asked where the operator is chained into the task of another.
     fn rows_at_once(&mut self, batch: &Batch) -> usize {
         batch.len()
     }
@@ -212,14 +213,14 @@ impl JudgedCounts {
     }
 }
 
-/// State as a cache over a back end: keys by where they are, and what has happened since the start.
+/// State as a cache over a back end: keys by where they are, and counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Keys in memory.
     pub keys: u64,
     /// Keys that have state, in memory or not.
     pub stored: u64,
-    /// Bytes of memory that all of these take so that they are found, wherever their state is.
+    /// Bytes of memory that the index of all these takes, wherever their state is.
     pub key_bytes: u64,
     /// Looks at keys that were in memory.
     pub hits: u64,
@@ -265,7 +266,7 @@ pub struct Output<'a> {
     pub(crate) range: SeqRange,
     /// `None` outside a runtime.
     pub(crate) core: Option<&'a JobCore>,
-    /// Takes what is handed over instead of the runtime.
+    /// Takes the parts that are handed over, instead of the runtime.
     pub(crate) parts: Option<&'a mut Parts>,
 }
 
@@ -276,7 +277,7 @@ impl Output<'_> {
     /// Emits on a named output, numbered in the order in which the operator declares them.
     ///
     /// Rows carry the order number of the record that they answer or come from; numbers ascend over all
-    /// batches emitted on a port within one call sequence, and lie in the range being processed. The batch's own
+    /// batches emitted on a port within one call sequence, and are in the range being processed. The batch's own
     /// range does not matter.
     pub fn emit(&mut self, port: usize, batch: Batch) {
         if !batch.is_empty() {
@@ -296,8 +297,8 @@ impl Output<'_> {
         self.core?.received.find(seq)
     }
 
-    /// Says that nobody asks any more for what was received before `end`: the operator at which all rejects of the job end
-    /// has passed it.
+    /// Says that nobody asks any more for blocks that were received before `end`: the operator at which all rejects of
+    /// the job end has passed it.
     pub fn forget_received(&self, end: Seq) {
         if let Some(core) = self.core {
             core.forget_received(end);
@@ -325,16 +326,16 @@ impl Output<'_> {
         }
     }
 
-    /// As [`Output::hasten_cycle`], and sources wait until the marker has come: what has changed in the cycle fills the
-    /// task's memory, and only what comes after its end makes room.
+    /// As [`Output::hasten_cycle`], and sources wait until the marker has come: the changes of the cycle fill the
+    /// task's memory, and room comes only after its end.
     pub fn hold_sources(&self) {
         if let Some(core) = self.core {
             core.hold_sources();
         }
     }
 
-    /// The numbers that are being worked on. What is emitted in `process` and `complete` lies in it; what is
-    /// emitted in `tick`, `cycle`, `command` and `finish` gets the one number in it, whatever its rows say.
+    /// The numbers that are being worked on. Records emitted in `process` and `complete` are in it; those
+    /// emitted in `tick`, `cycle`, `command` and `finish` get the one number in it, whatever their rows say.
     pub fn range(&self) -> SeqRange {
         self.range
     }
@@ -346,8 +347,8 @@ impl Output<'_> {
         *self.at = At::Record(seq);
     }
 
-    /// Says that what comes now is about none of the records at hand, so that a failure names none: a sink passes on what
-    /// another system says of records that it was given before.
+    /// Says that the work from here on is about none of the records at hand, so that a failure names none: a sink
+    /// passes on errors that another system reports for records that it was given before.
     #[inline]
     pub fn working_on_no_record(&mut self) {
         *self.at = At::NoRecord;
@@ -356,7 +357,7 @@ impl Output<'_> {
 
 /// Runs an operator by hand, without a runtime: for tests and for use as a library.
 ///
-/// Returns what was emitted, in order, with the port.
+/// Returns the emitted batches, in order, with the port.
 ///
 /// # Errors
 /// What `call` returns.

@@ -45,8 +45,8 @@ pub trait OrderLog: Send {
     /// What keeps the entry from being written; the job stops.
     fn append(&mut self, entry: OrderEntry) -> Result<(), Error>;
 
-    /// The same for a run that its source tells again after a crash ([`crate::Source::tells_order`]): it need not be more
-    /// durable than written, once everything before it is.
+    /// The same for a run that its source gives again after a crash ([`crate::Source::tells_order`]): it need not be
+    /// more durable than written, once everything before it is.
     ///
     /// # Errors
     /// As there.

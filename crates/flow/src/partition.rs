@@ -35,7 +35,7 @@ pub trait Partitioner: Send + Sync {
 pub enum Partitioning {
     /// Task i sends to task i; the operators have equally many.
     Forward,
-    /// Evenly, by runs of 4,096 order numbers: whoever runs the job again spreads it the same way.
+    /// Evenly, by runs of 4,096 order numbers: another run of the job spreads them the same way.
     Shuffle,
     /// By the placement hash of these columns of the upstream schema.
     Key(Vec<usize>),

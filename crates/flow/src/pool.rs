@@ -24,10 +24,10 @@ impl<T> Default for BufferPool<T> {
 }
 
 impl<T: ArrowNativeType> BufferPool<T> {
-    /// As many as are on their way at once behind a full ring of small buffers; what is lent beyond that is
+    /// As many as are on their way at once after a full ring of small buffers; buffers lent beyond that are
     /// not waited for.
     const LENT: usize = 64;
-    /// How many of the oldest are looked at when one is wanted.
+    /// How many of the oldest are looked at when one is needed.
     const LOOK: usize = 4;
 
     /// An empty vector with room for `capacity` elements.

@@ -3,10 +3,10 @@
 //! Anyone may wake; one worker runs. Two bits, changed by read-modify-write only, so all changes are in one
 //! order and each sees what came before it:
 //!
-//! * `ACTIVE`: the task is in its worker's queue or runs; whoever sets it puts the task into the queue.
+//! * `ACTIVE`: the task is in its worker's queue or runs; the thread that sets it puts the task into the queue.
 //! * `NOTIFIED`: woken since the last run began; such a task is queued again at the end of its run.
 //!
-//! Why no wake-up is lost: who wakes has written its news (an item in a ring, say) before. If its `fetch_or`
+//! Why no wake-up is lost: the waker has written its news (an item in a ring, say) before. If its `fetch_or`
 //! comes before the run's `begin`, the run sees the news, as `begin` acquires what `wake` released. If it
 //! comes after, `end` sees `NOTIFIED`, or finds the task inactive and queues it. `tests/it/loom.rs` explores
 //! the interleavings.

@@ -6,8 +6,8 @@
 //!
 //! Invariants
 //! * Blocks are in the order of their numbers.
-//! * Sources are held while blocks of more than [`MOST_BYTES`] are kept. What is numbered goes on meanwhile, and is passed.
-//!   A task that waits for a time or a number of records would not go on: such a job keeps no blocks
+//! * Sources are held while blocks of more than [`MOST_BYTES`] are kept. Numbered blocks go on meanwhile, and are
+//!   passed. A task that waits for a time or a number of records would not go on: such a job keeps no blocks
 //!   ([`crate::JobOptions::keep_received`]).
 
 use std::collections::VecDeque;
@@ -127,7 +127,7 @@ impl ReceivedBlocks {
         if kept.range.contains(seq) { kept.record(seq) } else { None }
     }
 
-    /// Drops the blocks of which all numbers are below `end`; whether sources that were held may go on.
+    /// Drops the blocks whose numbers are all below `end`; returns whether held sources may go on.
     pub(crate) fn forget(&self, end: Seq) -> bool {
         let mut blocks = self.lock();
         while blocks.kept.front().is_some_and(|kept| kept.range.end <= end) {
@@ -137,7 +137,8 @@ impl ReceivedBlocks {
         blocks.bytes <= MOST_BYTES && self.is_full.swap(false, Ordering::Relaxed)
     }
 
-    /// Drops all blocks and keeps no more: nobody passes them once a job only reads, or has ended. Who was held may go on.
+    /// Drops all blocks and keeps no more: nobody passes them once a job only reads, or has ended. Held sources may go
+    /// on.
     pub(crate) fn close(&self) {
         let mut blocks = self.lock();
         *blocks = Blocks { is_closed: true, ..Blocks::default() };
@@ -217,7 +218,7 @@ mod tests {
         }
         assert!(blocks.is_full());
         blocks.close();
-        assert!(!blocks.is_full(), "nobody passes what is kept");
+        assert!(!blocks.is_full(), "nobody passes kept blocks");
         for at in 7..10 {
             push(&blocks, at * (20 << 20), &large);
         }

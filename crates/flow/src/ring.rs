@@ -70,7 +70,7 @@ pub(crate) struct Item {
     pub end: Seq,
     pub data: Data,
     pub control: Option<Control>,
-    /// When the oldest of what it holds was numbered; `None` where it holds nothing.
+    /// When the oldest of what it holds was numbered; `None` if it is empty.
     pub born: Option<Instant>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Flow {
     pub sent: AtomicU64,
     /// The end is in the ring.
     ending: AtomicBool,
-    /// Records from this number on may be missing. Set before what lacks them is pushed.
+    /// Records from this number on may be missing. Set before the batch that lacks them is pushed.
     incomplete: AtomicU64,
     /// The consumer, or one further down, stops until something comes over this ring. Set by the
     /// consumer before it wakes the producer, cleared by the producer when it sends.
@@ -165,7 +165,7 @@ impl Sender {
         let was_shut = self.shut;
         let open = self.flow.gauge.is_open(&mut self.shut);
         if !open && !was_shut {
-            // It may wait for its schedule, or for another ring, and now has to know that somebody waits.
+            // It may wait for its schedule, or for another ring, and has to learn that a task waits.
             self.to.wake();
         }
         open
@@ -196,14 +196,14 @@ impl Sender {
         flow.records.fetch_add(cost.records, Ordering::Relaxed);
         flow.sent.store(flow.sent.load(Ordering::Relaxed) + cost.bytes as u64, Ordering::Relaxed);
         let pushed = self.items.push(item);
-        assert!(pushed.is_ok(), "who pushes has made sure of a slot");
+        assert!(pushed.is_ok(), "the caller has made sure of a slot");
     }
 
     pub(crate) fn wake(&self) {
         self.to.wake();
     }
 
-    /// Says that from number `from` on records may be missing in what is pushed after this.
+    /// Says that from number `from` on records may be missing in batches that are pushed after this.
     pub(crate) fn leave_out(&self, from: Seq) {
         self.flow.incomplete.fetch_min(from, Ordering::Release);
     }
@@ -228,7 +228,7 @@ impl Receiver {
         }
     }
 
-    /// From this number on records may be missing in what was popped.
+    /// From this number on records may be missing in popped batches.
     pub(crate) fn incomplete_from(&self) -> Seq {
         self.flow.incomplete.load(Ordering::Acquire)
     }

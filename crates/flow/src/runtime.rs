@@ -106,7 +106,7 @@ impl Runtime {
             mailbox.stop();
         }
         for thread in threads {
-            // A worker's thread catches what its tasks do; its own panic has been printed.
+            // A worker's thread catches panics of its tasks; its own panic has been printed.
             let _ = thread.join();
         }
     }

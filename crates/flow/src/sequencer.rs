@@ -10,10 +10,10 @@
 //! cycle marker, so that everything belongs to a cycle.
 //!
 //! A job that goes on after a crash first follows the order log: the same records with the same numbers, ticks and
-//! markers. Nothing of that is written down again. Then come the blocks that a source tells and the log does not name, with
-//! the numbers that answers to them may have told. Then it goes on as ever.
+//! markers. Nothing of that is written down again. Then come the blocks that a source gives and the log does not name,
+//! with the numbers that answers to them may have told. Then it goes on as ever.
 //!
-//! Not here: what a block means (decoders), what happens to the order log.
+//! Not here: the content of blocks (decoders), the order log's files.
 
 mod by_time;
 mod replay;
@@ -103,7 +103,7 @@ impl Figures {
     }
 }
 
-/// When something regular was done last, by the steady clock: nobody sets that.
+/// When something regular was done last, by the steady clock: that is never set.
 #[derive(Clone, Copy)]
 struct Pace(Micros);
 
@@ -121,7 +121,7 @@ pub(crate) struct Feed {
     /// Set by the source's waker.
     pub woken: Arc<AtomicBool>,
     pub rings: Vec<FeedRing>,
-    /// Ranges without a block are told at the end of every run.
+    /// Ranges without a block are announced at the end of every run.
     pub prompt: bool,
     pub counters: Arc<SourceCounters>,
     /// Written at most once per run.
@@ -244,7 +244,7 @@ impl FeedRing {
         }
     }
 
-    /// Sends what waits in the queue; `false` if some of it has to wait on.
+    /// Sends the items that wait in the queue; `false` if some have to wait on.
     fn unstick(&mut self) -> bool {
         while !self.queue.is_empty() && self.sender.is_open() {
             if let Some(item) = self.queue.pop_front() {
@@ -373,7 +373,8 @@ impl Sequencer {
         })
     }
 
-    /// Whether a ring that was full when its source was to be asked has room now: it may have told so to `tell_ranges` alone.
+    /// Whether a ring that was full when its source was to be asked has room now: only `tell_ranges` may have been
+    /// notified.
     fn has_missed_room(&mut self) -> bool {
         self.feeds.iter_mut().any(Feed::may_go_on)
     }
@@ -435,8 +436,8 @@ impl Sequencer {
         self.replay = None;
     }
 
-    /// Numbers what only reads, and writes nothing down: no number that follows will ever be durable. Sources are closed, so
-    /// that who waits after them hears of it.
+    /// Numbers commands that only read, and writes nothing down: no number that follows will ever be durable. Sources
+    /// are closed, so that a reader that waits after them hears of it.
     fn serve_reads(&mut self) -> Verdict {
         for feed in self.feeds.iter_mut().filter(|feed| feed.state != FeedState::Ended) {
             feed.source = Box::new(Closed);
@@ -598,7 +599,7 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Writes down what takes one number, the next.
+    /// Writes down an event that takes one number, the next.
     fn write_down(&mut self, event: OrderEvent) -> Result<(), Error> {
         self.log.append(OrderEntry { range: SeqRange::new(self.next, self.next + 1), event })
     }
@@ -674,7 +675,7 @@ fn shown(time: Micros) -> String {
     format_duration(time.saturating_add(SECOND / 2) / SECOND * SECOND)
 }
 
-/// What is left of a source whose job is read-only.
+/// The replacement of a source whose job is read-only.
 struct Closed;
 
 impl Source for Closed {

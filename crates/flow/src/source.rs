@@ -1,6 +1,6 @@
 //! How data comes in: raw blocks of records from a source, numbered by the sequencer, then decoded in parallel.
 //!
-//! A source only finds where records begin and end; a decoder, running in as many tasks as wanted, makes them
+//! A source only finds where records begin and end; a decoder, running in any number of tasks, makes them
 //! records or rejects. So order is decided before anything is understood.
 
 use std::any::Any;
@@ -123,7 +123,7 @@ pub struct DatagramStats {
     pub total: DatagramCounts,
     /// How many senders are counted apart.
     pub senders: usize,
-    /// Those of whom most datagrams were lost (dropped or refused), then those who sent most; a few.
+    /// The senders with most lost datagrams (dropped or refused), then those that sent most; a few.
     pub worst: Vec<(IpAddr, DatagramCounts)>,
     /// Datagrams that the kernel dropped before anyone read them, of all senders; where it says so.
     pub kernel_drops: Option<u64>,
@@ -161,7 +161,7 @@ pub struct AgentCounts {
     pub samples: u64,
     /// Datagrams that never came, by the gaps between sequence numbers.
     pub lost: u64,
-    /// Datagrams, samples and records that ended too early or were none; what was there of them was taken.
+    /// Datagrams, samples and records that ended too early or were invalid; their good parts were taken.
     pub malformed: u64,
     /// Samples and records of kinds that are not known here.
     pub unknown: u64,
@@ -177,7 +177,7 @@ pub struct AgentStats {
     pub agents: usize,
     /// Samples that datagrams announce and do not hold: they were cut.
     pub missing: u64,
-    /// Those of whom most was lost or malformed, then those who sent most; a few.
+    /// The agents with most lost or malformed datagrams, then those that sent most; a few.
     pub worst: Vec<(IpAddr, AgentCounts)>,
 }
 
@@ -185,7 +185,7 @@ pub struct AgentStats {
 pub type DatagramView = Arc<dyn Fn() -> DatagramStats + Send + Sync>;
 
 /// Where records come from. Polled by the sequencer on a worker thread, so `poll` never waits for a socket:
-/// what talks to the network does so on the I/O runtime and hands over through a bounded channel.
+/// a source on the network uses the I/O runtime and hands over through a bounded channel.
 pub trait Source: Send {
     /// Called once before the first `poll`.
     fn start(&mut self, waker: Waker) -> Result<(), Error> {
@@ -197,7 +197,7 @@ pub trait Source: Send {
     fn poll(&mut self, max_bytes: usize, now: Micros) -> Result<Poll, Error>;
 
     /// Called with the range that the sequencer gave to the block just polled, before it is decoded.
-    /// A source that must answer (HTTP) registers who waits for which number here.
+    /// A source that must answer (HTTP) registers here which request waits for which number.
     fn sequenced(&mut self, block: &RawBlock, range: SeqRange) {
         let _ = (block, range);
     }
@@ -213,7 +213,7 @@ pub trait Source: Send {
     /// If the place is not there any more, such as in a file that has become another.
     fn restore(&mut self, position: &SourcePosition) -> Result<(), Error> {
         let _ = position;
-        Err(Error::internal("this source cannot go back to where it stood"))
+        Err(Error::internal("this source cannot go back to its earlier position"))
     }
 
     /// In a replay: gives again records that it gave before, from offset `run.first` on, which is its position: one
@@ -251,7 +251,7 @@ pub trait Source: Send {
     /// once, after [`Source::restore`] and a replay: each begins at the position of the source.
     ///
     /// # Errors
-    /// Where nobody can.
+    /// If the source has no scouts.
     fn scouts(&mut self) -> Result<Vec<ScoutReader>, Error> {
         Err(Error::internal("this source cannot be looked ahead in"))
     }
@@ -271,7 +271,7 @@ pub trait Source: Send {
         let _ = partition;
     }
 
-    /// Orderly end: accept nothing new, give what is there, then [`Poll::End`].
+    /// Orderly end: accept no new records, give those that are there, then [`Poll::End`].
     fn drain(&mut self);
 
     fn progress(&self) -> Option<SourceProgress> {
@@ -284,7 +284,7 @@ pub trait Source: Send {
     }
 }
 
-/// Reads one partition of a source ahead of it ([`Source::scouts`]). What it gives is looked at for its times alone: its
+/// Reads one partition of a source ahead of it ([`Source::scouts`]). Its records are read for their times alone: its
 /// offsets mean nothing.
 pub struct ScoutReader {
     pub partition: PartitionId,
@@ -297,7 +297,7 @@ pub struct Decoded {
     /// The records (output 0 of the source). Row i of the block has order number `range.start + i`; rows that
     /// were rejected are absent.
     pub records: Batch,
-    /// The rejects (output 1), with the schema of [`thalweg_types::rejects_schema`]; `None` where there are none.
+    /// The rejects (output 1), with the schema of [`thalweg_types::rejects_schema`]; `None` if there are no rejects.
     pub rejects: Option<Batch>,
     /// Records of other kinds, for the source's outputs 2 and on ([`crate::SourceNode::others`]): as many batches as there
     /// are such outputs, or none at all where nothing of the block is for them.

@@ -46,8 +46,8 @@ pub(crate) struct Stage {
     pub at: At,
     /// The first record of the batch that it was given.
     pub first: Option<Seq>,
-    /// Of a job that stays to be read: it has failed, or what comes will never be durable. Records, ticks and markers
-    /// are dropped, commands are not.
+    /// Of a job that stays to be read: it has failed, or later records will never be durable. Records, ticks and
+    /// markers are dropped, commands are not.
     only_answers: bool,
 }
 
@@ -102,7 +102,7 @@ impl Stage {
         }
     }
 
-    /// How many records of a batch the operator wants at once.
+    /// How many records of a batch the operator takes at once.
     pub(crate) fn rows_at_once(&mut self, batch: &Batch) -> usize {
         match &mut self.body {
             Body::Operator(operator) if !self.only_answers => operator.rows_at_once(batch).max(1),
@@ -214,7 +214,7 @@ impl Stage {
         Ok(())
     }
 
-    /// From number `from` on the operator is given what is asked of it, and nothing that would change it. Tasks further
+    /// From number `from` on the operator is given questions, and nothing that would change it. Tasks further
     /// down learn that it has no answers.
     pub(crate) fn only_answer(&mut self, from: Seq) {
         self.only_answers = true;
@@ -229,14 +229,15 @@ impl Stage {
         self.ports.iter().flat_map(|port| &port.links).for_each(|link| link.leave_out(from));
     }
 
-    /// Drops operator or decoder with all that it holds: who waits for something from it hears that it will not come.
+    /// Drops operator or decoder with all that it holds: a reader that waits for its output learns that it will not
+    /// come.
     pub(crate) fn leave(&mut self, from: Seq) {
         self.only_answer(from);
         self.body = Body::Gone;
     }
 
-    /// Fails the job for what one of its calls said about number `from` and what follows. Where the job stays to be read,
-    /// the task goes on.
+    /// Fails the job for the error of one of its calls about number `from` and later ones. Where the job stays to be
+    /// read, the task goes on.
     ///
     /// # Errors
     /// `error`, where the job has to end.
@@ -299,7 +300,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Hands on what was emitted while `range` was worked on; for a later stage of the chain it goes into
+    /// Hands on the records emitted while `range` was worked on; for a later stage of the chain they go into
     /// `handed`.
     pub(crate) fn hand_on(
         &mut self,
@@ -362,7 +363,7 @@ impl Stage {
             handed.push((*stage, batch));
             return Ok(());
         }
-        // What nobody reads has not left.
+        // Output without a reader has not left.
         let Some((last, others)) = port.links.split_last_mut() else { return Ok(()) };
         self.counters.records_out.add(count);
         for link in others {

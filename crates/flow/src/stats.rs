@@ -1,4 +1,4 @@
-//! What a running job shows of itself, and the counters behind it.
+//! Statistics of a running job, and their counters.
 //!
 //! Each counter has one writer, the task that it belongs to; readers see a recent value.
 

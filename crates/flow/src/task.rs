@@ -1,4 +1,4 @@
-//! A task: takes what its rings bring in step, runs its chain of stages over it, and sends what they emit.
+//! A task: takes the batches of its rings in step, runs its chain of stages over them, and sends their output.
 //!
 //! # In step
 //! Per ring the task holds one item, the *head*. All heads cover the order up to at least the least end of
@@ -6,8 +6,8 @@
 //! to its first stage, and goes on with the heads that are used up. Ticks and their like are at the end of
 //! an item, with the same number on every ring, so all heads reach them together.
 //!
-//! An operator that emits much more than it is given says how many records it wants at once; then the step ends before
-//! the next ones, so that what is emitted meets the rings, and their bounds, in between.
+//! An operator that emits much more than it is given says how many records it takes at once; then the step ends before
+//! the next ones, so that its output meets the rings, and their bounds, in between.
 //!
 //! # Why rings that are full cannot hold each other up
 //! A task that finds a ring full stops taking input until the ring is at its low watermark. In a diamond one
@@ -25,8 +25,8 @@
 //!
 //! The sequencer counts as a task here.
 //!
-//! That leaves what waits for a timer: buffers for their age, tasks for their schedule. It would come in the end, but a branch
-//! that is full would move at the pace of the other's timers. So a task that lacks a head on some ring while
+//! That leaves waits for a timer: buffers wait for their age, tasks for their schedule. They would end, but a
+//! branch that is full would move at the pace of the other's timers. So a task that lacks a head on some ring while
 //! the producer of another waits for room *hurries* those that it lacks: their producers send what they have
 //! and run although it is not their time, or pass the hurry on to the rings that they lack themselves.
 
@@ -206,10 +206,12 @@ impl Task {
         }
     }
 
-    /// Whether operators take more, and what they publish is durable; who says no wakes the task later.
+    /// Whether operators take more, and the records that they publish are durable; one that refuses wakes the task
+    /// later.
     ///
-    /// Of a job that stays to be read, a task drops what is not durable when it comes, and what a task before it has left
-    /// out: each looks at its own time, and none may take for whole what another has dropped a part of.
+    /// Of a job that stays to be read, a task drops records that are not durable when they come, and those that a task
+    /// before it has left out: each looks at its own time, and none may take a range for whole if another has dropped a
+    /// part of it.
     fn may_step(&mut self) -> bool {
         let left_out = |inlet: &Inlet| inlet.receiver.incomplete_from();
         let lost_from = self.stages[0]
@@ -230,7 +232,7 @@ impl Task {
         self.stages.iter_mut().all(|stage| stage.is_ready(waker))
     }
 
-    /// Sends what is due before the task stops for now. `wait` is when it wants to run again in any case.
+    /// Sends the batches that are due before the task stops for now. `wait` is when it has to run again in any case.
     fn rest(&mut self, now: Instant, wait: Option<Instant>) -> Result<Verdict, Error> {
         let end = self.position;
         let mut next = wait;
@@ -249,7 +251,7 @@ impl Task {
         if self.ended { self.wait_for_drained() } else { Ok(Verdict::Idle(next)) }
     }
 
-    /// After the end: the task stays until what its operators handed over has arrived.
+    /// After the end: the task stays until the data that its operators handed over has arrived.
     fn wait_for_drained(&mut self) -> Result<Verdict, Error> {
         for number in 0..self.stages.len() {
             self.working = number;
@@ -294,7 +296,7 @@ impl Task {
             self.working = number;
             let before = self.stages[number].counters.records_in.get();
             let at = Moment { now: time, born };
-            // Calls are timed with what hands their output on: partitioning is part of what an operator costs.
+            // The time of a call includes handing its output on: partitioning is part of an operator's cost.
             if let Err(error) = self.work(number, &block, control.as_ref(), range, at) {
                 self.stages[number].fail(error, range.start)?;
                 // Every stage after it has less to work on.
@@ -362,7 +364,7 @@ impl Task {
         Ok(())
     }
 
-    /// The number after what the operator wants at once, where that is less than is there.
+    /// The number after the records that the operator takes at once, if those are fewer than are there.
     fn cut(&mut self) -> Seq {
         let mut cut = Seq::MAX;
         let operator = &mut self.stages[0];

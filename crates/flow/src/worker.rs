@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
     Finished,
 }
 
-/// A task as its worker and those who wake it know it.
+/// A task as its worker and its wakers know it.
 pub(crate) struct TaskCell {
     ready: Ready,
     worker: Arc<Mailbox>,

@@ -5,7 +5,8 @@
 //! carry `since` until its window has filled, and the start says so, a line for each query, as `check --data-dir` does
 //! before it.
 //!
-//! Not here: how an output finds its state (`thalweg_window::stage`), what a job file may not change (`durable`).
+//! Not here: how an output finds its state (`thalweg_window::stage`), the parts of a job file that may not change
+//! (`durable`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -50,7 +51,7 @@ impl fmt::Display for What {
         match self {
             What::Begins => write!(f, "begins empty: {SINCE}"),
             What::BeginsWith { outputs } => {
-                write!(f, "goes on, but for what begins empty ({}): {SINCE}", outputs.join(", "))
+                write!(f, "goes on, except for outputs that begin empty ({}): {SINCE}", outputs.join(", "))
             }
             What::Goes => f.write_str("its state goes: no query of the job file has the same outputs"),
             What::GoesOf { aggregates } => {
@@ -66,10 +67,10 @@ impl fmt::Display for QueryNews {
     }
 }
 
-/// What a start of the job over a data directory would make of its state there; `None` where there is none.
+/// How a start of the job over a data directory would treat its state there; `None` if there is no state.
 ///
 /// # Errors
-/// Of class user where it would be refused; damage, and what the disk says.
+/// Of class user where it would be refused; damage, and the disk's errors.
 pub fn foretell(job: CheckedJob, data_dir: &Path) -> Result<Option<Vec<QueryNews>>, Error> {
     let folder = JobDir::at(&data_dir.join("jobs").join(&*job.name));
     let Some(record) = durable::look(&RealFs, &job.name, &folder)? else { return Ok(None) };
@@ -78,7 +79,7 @@ pub fn foretell(job: CheckedJob, data_dir: &Path) -> Result<Option<Vec<QueryNews
     news(&job, &record).map(Some)
 }
 
-/// Tells the stages that are new to a job what they have missed.
+/// Gives the stages that are new to a job the history that they have missed.
 pub(crate) fn tell_missed(job: &mut CheckedJob, record: &CommitRecord) {
     for operator in &mut job.operators {
         let Some(spec) = &operator.prepared.metrics else { continue };

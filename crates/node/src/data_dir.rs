@@ -4,14 +4,14 @@
 //! D/lock                        held while a process uses D, as the folder itself is
 //! D/jobs/NAME/job.json          the job file as it was started, overrides and all
 //!             commit.log        how far everything is, as of the last cycles
-//!             order/ journal/   what came in, in which order
+//!             order/ journal/   the input, and its order
 //!             rejects/          rejects-N.ndjson, one per run that had any
 //!             tasks/OPERATOR/PARTITION/   reservoirs and state
 //!             tables/
 //! ```
 //!
 //! Without `--data-dir` all this is a temporary folder that goes away with the node.
-//! Only its owner may look into a data directory that is made here: what is below it needs no modes of its own.
+//! Only its owner may look into a data directory that is made here: the files below it need no modes of their own.
 
 mod lock;
 
@@ -128,8 +128,8 @@ fn temporary_in(folder: &Path) -> io::Result<TempDir> {
         .tempdir_in(folder)
 }
 
-/// Makes a folder and what is missing above it. Their names outlive a power cut, as what is in them does, but for what
-/// goes away with the node.
+/// Makes a folder and its missing parents. Their names outlive a power cut, as their contents do, except names that
+/// go away with the node.
 fn make_folder(path: &Path, is_temporary: bool) -> std::io::Result<()> {
     if is_temporary { std::fs::create_dir_all(path) } else { make_dir(&RealFs, path) }
 }
@@ -153,7 +153,7 @@ impl JobDir {
     /// Locks the folder for a job that runs: [`JobLock`].
     ///
     /// # Errors
-    /// Of class user where it is locked already; what the disk says.
+    /// Of class user where it is locked already; the disk's errors.
     pub fn lock(&self) -> Result<JobLock, Error> {
         JobLock::take(&self.path)
     }
@@ -167,7 +167,7 @@ impl JobDir {
             |error: std::io::Error| Error::disk(format!("write the job file into {:?}", self.path), error);
         let mut text = serde_json::to_string_pretty(job_file).unwrap_or_default();
         text.push('\n');
-        // Written beside and moved, so that nobody reads half a file.
+        // Written to a second file and renamed, so that nobody reads half a file.
         let beside = self.path.join("job.json.new");
         std::fs::write(&beside, text).map_err(failed)?;
         std::fs::rename(&beside, self.path.join("job.json")).map_err(failed)
@@ -193,7 +193,7 @@ impl JobDir {
         self.path.join("tables")
     }
 
-    /// Folder of one task. Field names may hold anything, so what a path could trip over is written as `%2F`.
+    /// Folder of one task. Field names may hold anything, so characters that break a path are written as `%2F`.
     pub fn task(&self, operator: &str, partition: u32) -> PathBuf {
         let mut path = self.path.join("tasks");
         for part in operator.split_inclusive('/') {
@@ -216,11 +216,11 @@ fn make_private(path: &Path, is_temporary: bool) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made,
     }?;
-    // Its name outlives a power cut, as what is in it does.
+    // Its name outlives a power cut, as its contents do.
     make_folder(path, is_temporary)
 }
 
-/// A folder that was there keeps its modes: who made it may want others to read it.
+/// A folder that was there keeps its modes: its maker may want others to read it.
 fn warn_of_modes(path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     let mode = metadata.permissions().mode() & 0o777;
@@ -233,10 +233,10 @@ fn warn_of_modes(path: &Path) {
     }
 }
 
-/// What file systems take for a name is 255 bytes; this leaves room for what is put beside a folder.
+/// File systems take names of up to 255 bytes; this leaves room for the suffixes of files next to a folder.
 const LONGEST_NAME: usize = 200;
 
-/// A folder for a name that may hold anything. One that is too long is cut, and what it was stands behind as a hash: keys of
+/// A folder for a name that may hold anything. One that is too long is cut and followed by a hash of the whole: keys of
 /// many fields name their stage.
 pub(crate) fn folder_name(text: &str) -> String {
     let name = escaped(text);
@@ -307,7 +307,7 @@ mod tests {
         let first = DataDir::open(Some(&folder)).unwrap();
         std::fs::remove_file(folder.join("lock")).unwrap();
         for _ in 0..2 {
-            // The second time there is a file again, which nobody has locked.
+            // The second time there is a file again, which is not locked.
             let error = DataDir::open(Some(&folder)).unwrap_err();
             assert!(error.message().contains("in use by another process"), "{error}");
         }

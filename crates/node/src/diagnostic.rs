@@ -1,4 +1,4 @@
-//! A mistake in a job file: where it stands, what was expected, what to do about it.
+//! A mistake in a job file: where it is, what was expected, how to correct it.
 
 use std::fmt;
 use std::ops::Range;
@@ -79,7 +79,7 @@ impl Diagnostic {
         }
     }
 
-    /// A mistake that stands nowhere in particular, such as a file that is not there.
+    /// A mistake without a place in the file, such as a missing file.
     pub(crate) fn of_file(file: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             file: file.into(),
@@ -174,7 +174,7 @@ impl fmt::Display for Diagnostic {
             writeln!(f, " --> {}", self.file)?;
         } else {
             let gutter = " ".repeat(self.line.to_string().len());
-            // Control characters take one column each, so that the carets stand where they should.
+            // Control characters take one column each, so that the carets are at the right columns.
             let shown: String =
                 self.source_line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             writeln!(f, "{gutter}--> {}:{}:{}", self.file, self.line, self.column)?;

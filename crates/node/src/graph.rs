@@ -1,6 +1,6 @@
 //! A checked job as the runtime takes it: names become numbers, plug-ins are opened.
 //!
-//! Order of the operators: those of the job file with their unions and parts, then sinks, then what carries
+//! Order of the operators: those of the job file with their unions and parts, then sinks, then the operators that carry
 //! replies back to requests, and last the one that writes rejects.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::metrics::LIVE_ANSWERS;
 use crate::operator::{Part, PartInput, Prepared, Services, TaskContext};
 use crate::skip::{Skip, skipping};
 
-/// A graph that can be started, and what stays outside it.
+/// A graph that can be started, and the objects that stay outside it.
 pub(crate) struct BuiltJob {
     pub graph: Graph,
     pub options: JobOptions,
@@ -107,8 +107,8 @@ pub(crate) fn build(
     })
 }
 
-/// Tries what [`build`] opens and what the operators load, without making or changing anything, for a job without a data
-/// directory. The errors are those of a start, all of them.
+/// Tries everything that [`build`] opens and that the operators load, without making or changing anything, for a job
+/// without a data directory. The errors are those of a start, all of them.
 pub fn probe(job: &CheckedJob) -> Vec<Error> {
     let nowhere = Path::new("");
     let sources = job
@@ -132,7 +132,7 @@ pub fn probe(job: &CheckedJob) -> Vec<Error> {
     found.map(|error| error.context(format!("job {:?}", job.name))).collect()
 }
 
-/// What a source that `job` has would be given, for looking at what it reads without starting it.
+/// The context of a source of `job`, for looking at its input without starting it.
 pub(crate) fn looking(job: &CheckedJob, source: &CheckedSource) -> SourceContext {
     source_context(job, source, Path::new(""))
 }
@@ -199,7 +199,7 @@ fn live(job: &CheckedJob, endpoint: Endpoint) -> Endpoint {
 }
 
 /// Whether a sink writes answers with the queries that run at the moment: its format has to be one that can, and nothing
-/// may stand between.
+/// may be between.
 fn follows(job: &CheckedJob, sink: &CheckedSink) -> bool {
     let [input] = sink.inputs.as_slice() else { return false };
     live(job, input.endpoint) != input.endpoint
@@ -353,7 +353,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A link as declared, into an operator of so many tasks.
+    /// A link as declared, into an operator of `tasks` tasks.
     fn link(&self, input: &CheckedInput, tasks: u32) -> Input {
         let (from, upstream) = self.upstream(input.endpoint);
         let partitioning = match &input.spread {
@@ -365,7 +365,7 @@ impl Builder<'_> {
         buffered(Input::new(from, input.endpoint.output, partitioning), input)
     }
 
-    /// Puts the union before an operator of one input that has a list of them; what reads it then reads this.
+    /// Puts the union before an operator of one input that has a list of them; readers of the list then read the union.
     fn union(&mut self, name: &str, inputs: &[CheckedInput], union: &Prepared) -> NodeId {
         let links = inputs.iter().map(|input| self.link(input, 1)).collect();
         let name = self.unique(&format!("{name}/input"), "union");

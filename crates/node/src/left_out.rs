@@ -1,11 +1,11 @@
-//! What the sources of a job had at hand, or should have had, and what became neither a record nor a reject.
+//! Data that the sources of a job had, or should have had, and that became neither records nor rejects.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use thalweg_flow::JobStats;
 
-/// Kinds that are told apart; what sources of more kinds count is in the last of them.
+/// Most kinds that are counted apart; the last one counts all further kinds.
 const MOST_KINDS: usize = 32;
 
 /// Counts by kind, in the order of their names. Without any it is empty, and prints as nothing.

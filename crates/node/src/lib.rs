@@ -5,11 +5,11 @@
 //! mistakes as [`Diagnostics`], and [`Node::start`] runs it.
 //!
 //! * [`job_file`]: text to tree, `--set`, the key tables, the checks, the JSON Schema.
-//! * [`operator`]: what an operator of a job file has to be, and the ones that come with this build.
+//! * [`operator`]: the traits of an operator of a job file, and the ones that come with this build.
 //! * [`backends`]: where the tasks of a job keep their state.
 //! * [`continuing`]: which queries go on with it, and which begin empty.
 //! * [`metrics`]: how queries are spread over keyed stages.
-//! * [`inspect`]: what jobs keep on disk, looked into and checked.
+//! * [`inspect`]: looks into the files of jobs on disk and checks them.
 //! * [`mod@reference`]: all of it in Markdown, for `docs/jobs.md` and `thalweg help`.
 //! * [`node`]: many jobs in one process, their data directories and summaries.
 

@@ -1,4 +1,4 @@
-//! How the queries of a `metrics` operator are spread over stages, and what the stages and their merge are given.
+//! How the queries of a `metrics` operator are spread over stages, and the inputs of the stages and their merge.
 //!
 //! Each key of `partition_by` is one keyed stage; a query runs in the first of them whose key is among its GROUP BY
 //! fields. Queries without GROUP BY run in a stage of one task. A merge puts the stages' values back to each record.
@@ -67,7 +67,7 @@ impl MetricsSpec {
         self.stages.iter().flat_map(|stage| &stage.queries).find(|query| query.name == name)
     }
 
-    /// Has one query more. What is declared stays.
+    /// Adds a query. The declared schema stays.
     ///
     /// # Errors
     /// What is wrong with the query, or that no stage of the operator can run it.
@@ -87,7 +87,7 @@ impl MetricsSpec {
         Ok(())
     }
 
-    /// Has a query less. What is declared stays.
+    /// Removes a query. The declared schema stays.
     pub(crate) fn drop(&mut self, name: &str) {
         for stage in &mut self.stages {
             stage.queries.retain(|query| query.name != name);
@@ -202,7 +202,7 @@ pub(crate) fn bind_query(
     Ok((query, bound, planned))
 }
 
-/// Why a query over records of `schema` cannot have this name: what is wrong, and what to do.
+/// Why a query over records of `schema` cannot have this name: the mistake and a hint.
 pub(crate) fn refuse_name(name: &str, schema: &Schema) -> Option<(String, &'static str)> {
     if !is_name(name) {
         let what = format!("{name:?} is no name for a query");
@@ -222,11 +222,11 @@ pub(crate) struct LateRecord<'a> {
     /// The record that has this time, where it is known.
     pub(crate) newest: Option<&'a RecordPlace>,
     pub(crate) lateness: Micros,
-    /// It is within `lateness`, and below what a smaller one, before a restart, has closed.
+    /// It is within `lateness`, and below the bound that a smaller one, before a restart, has closed.
     pub(crate) is_closed: bool,
 }
 
-/// Why a late record is in rejects, without who has refused it ([`refused_by`]).
+/// Why a late record is in rejects, without the stage that refused it ([`refused_by`]).
 pub(crate) fn late_reason(late: &LateRecord<'_>) -> String {
     let and = if late.is_closed { ", and not late before `lateness` was raised" } else { "" };
     let newest = late.newest.map_or_else(String::new, |place| format!(", {place}"));
@@ -239,12 +239,12 @@ pub(crate) fn late_reason(late: &LateRecord<'_>) -> String {
     )
 }
 
-/// A reason, and who refused the record for it.
+/// A reason, with the stage that refused the record for it.
 pub(crate) fn refused_by(reason: &str, by: &str) -> String {
     format!("{reason} (refused by {by})")
 }
 
-/// Fields that an answer may have beside the record's own and one object per query.
+/// Fields that an answer may have besides the record's own and one object per query.
 pub const ANSWER_FIELDS: [&str; 4] = [told::TOLD[0], told::TOLD[1], told::TOLD[2], "since"];
 
 /// Makes the tasks of stage `index` of a `metrics` operator.
@@ -258,7 +258,7 @@ pub fn stage(spec: &Arc<MetricsSpec>, index: usize) -> OperatorFactory {
                 (stage, Some(durable))
             }
             None => {
-                // Nothing outlives the process: a reservoir that is there is none of this run's.
+                // Nothing outlives the process: a reservoir that is there belongs to another run.
                 let services = context.services;
                 ChunkStore::discard(services.fs.as_ref(), &context.folder.join("reservoir"))?;
                 let store = durable::open_store(context, None)?;
@@ -308,7 +308,7 @@ fn plan_query(stage: &mut Stage, name: &str, query: &Query) -> Result<PlannedQue
         .map_err(|error| Error::user(format!("query {name:?}: {}", error.render(&query.text))))
 }
 
-/// Output of the merge that has answers with the queries that run now, for whoever looks at each batch's schema.
+/// Output of the merge that has answers with the queries that run now, for readers that look at each batch's schema.
 pub(crate) const LIVE_ANSWERS: usize = merge::LIVE;
 
 /// Makes the merge: input 0 is the records, input 1 + i stage i; output 0 answers as they are declared, output 1 rejects,
@@ -321,7 +321,7 @@ pub fn merge(spec: &Arc<MetricsSpec>) -> OperatorFactory {
     })
 }
 
-/// Schema of what stage `index` sends to the merge.
+/// Schema of the batches that stage `index` sends to the merge.
 pub fn stage_schema(spec: &MetricsSpec, index: usize) -> Schema {
     let mut fields: Vec<Field> =
         spec.stages[index].queries.iter().map(|query| answer_field(&spec.input, query)).collect();
@@ -336,8 +336,8 @@ fn answer_field(input: &Schema, query: &StageQuery) -> Field {
     Field::new(&query.name, planned.data_type()).nullable()
 }
 
-/// The record's own fields, one object per query in the order of the job file, and what is left out where it is
-/// null: of records that are answers themselves, what was said of them above, too.
+/// The record's own fields, one object per query in the order of the job file, and the fields that are left out if they
+/// are null: of records that are answers themselves, the fields of operators above, too.
 pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
     let own = Passing::of(input).own;
     let mut fields: Vec<Field> = own.into_iter().map(|place| input.fields()[place].clone()).collect();
@@ -346,7 +346,7 @@ pub fn answers_schema(input: &Schema, queries: &[StageQuery]) -> Schema {
     Schema::new(fields)
 }
 
-/// What the plan of these queries in one stage costs and what may pile up, a line each.
+/// The costs of the plan of these queries in one stage, and the state that may pile up, a line each.
 ///
 /// # Errors
 /// If the stage does not take the queries.

@@ -39,7 +39,7 @@ use crate::tables::{CommittedTables, NodeTables};
 const CHUNK_MEMORY: u64 = 256 << 20;
 /// Memory of state where a job does not say, for elements: groups are not bounded then.
 const STATE_MEMORY: u64 = 256 << 20;
-/// Reservoirs write behind and read ahead; more threads than these do not make a disk faster.
+/// Reservoirs write in the background and read ahead; more threads than these do not make a disk faster.
 const IO_THREADS: usize = 2;
 
 /// How long a job may take to end that is started again.
@@ -238,12 +238,12 @@ impl Node {
         self.dir.is_temporary()
     }
 
-    /// Starts a job; `skips` are records that it leaves out. May wait for as long as what the job names takes to be opened,
-    /// and holds up no other job meanwhile.
+    /// Starts a job; `skips` are records that it leaves out. May wait for as long as the files and services of the job
+    /// take to be opened, and holds up no other job meanwhile.
     ///
     /// # Errors
-    /// If a job of this name runs or is being started, a sync has failed in this process ([`failed_sync`]), or what a source or a sink says when
-    /// it is opened.
+    /// If a job of this name runs or is being started, a sync has failed in this process ([`failed_sync`]), or the
+    /// error of a source or a sink when it is opened.
     pub fn start(&self, job: CheckedJob, skips: &[Skip]) -> Result<Arc<RunningJob>, Error> {
         self.start_without(job, skips, &[])
     }
@@ -353,7 +353,7 @@ impl Node {
                 let (work, told) = (begun.work, begun.job);
                 let begin = |hold: JobHold| {
                     let _ = told.set(hold.job());
-                    // Not sooner: a start that fails has not made the job what it is.
+                    // Not sooner: a start that fails must not change the job on the disk.
                     outcome = work.start(hold);
                 };
                 let running =
@@ -465,7 +465,7 @@ impl Drop for Opening<'_> {
 }
 
 /// The job with the queries that were added to it and dropped from it while it ran, before the last commit; and those
-/// of the changes that are not in its file by now. What reads the answers is bound to the queries of the file all the
+/// of the changes that are not in its file by now. Readers of the answers are bound to the queries of the file all the
 /// same, as it was while the job ran.
 pub(crate) fn with_live_changes(
     mut job: CheckedJob,
@@ -522,7 +522,7 @@ fn has_operator(job: &CheckedJob, dropped: &DropQuery) -> bool {
     job.operators.iter().any(|operator| *operator.name == *dropped.operator && has_queries(operator))
 }
 
-/// The job without some queries of its file; what they declare stays.
+/// The job without some queries of its file; their declared fields stay.
 fn without_queries(mut job: CheckedJob, dropped: &[DropQuery]) -> CheckedJob {
     for DropQuery { operator, query } in dropped {
         let found = job.operators.iter_mut().find(|other| *other.name == **operator);
@@ -574,7 +574,7 @@ pub struct RunningJob {
     /// Queries of each `metrics` operator.
     queries: Arc<BTreeMap<Arc<str>, LiveQueries>>,
     started: Instant,
-    /// How long it ran, once somebody has seen its end.
+    /// How long it ran, once its end was seen.
     ended: Mutex<Option<Duration>>,
 }
 
@@ -655,12 +655,12 @@ impl RunningJob {
         self.job.stats()
     }
 
-    /// Orderly end: nothing new is taken, what is in flight goes to its sinks.
+    /// Orderly end: takes no new records; those in flight go to their sinks.
     pub fn drain(&self) {
         self.job.drain();
     }
 
-    /// Ends the job at once; what is in flight is dropped.
+    /// Ends the job at once; records in flight are dropped.
     pub fn abort(&self) {
         self.job.abort();
     }
@@ -722,7 +722,7 @@ impl RunningJob {
     }
 }
 
-/// How a job ended, and what it had done by then.
+/// How a job ended, and its counts by then.
 #[derive(Clone, Debug)]
 pub struct JobEnd {
     pub state: JobState,
@@ -746,7 +746,7 @@ impl JobEnd {
 
 /// What a job has done.
 ///
-/// Answers are what the last `metrics` operators before sinks and replies gave, one per record: those that only feed
+/// Answers are those of the last `metrics` operators before sinks and replies, one per record: those that only feed
 /// another `metrics` do not count, and an answer that several sinks take counts once. Where a job has no `metrics`, they
 /// are the records that reached its sinks, once for sinks that read the same. Rejects are those of sources and operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,8 +1,8 @@
-//! Warnings of inputs with an end that are read as they come and overlap in time: where they do, the records of one are late
-//! behind those of another.
+//! Warnings about inputs with an end that are read as they come and overlap in time: the records of one are then late
+//! after those of another.
 //!
-//! What is known of their times are the first and the last records ([`thalweg_connect::SourcePlugin::spans`]), so what is out of
-//! order within a file is not seen, and neither is the end of what is packed or long.
+//! Only the times of their first and last records are known ([`thalweg_connect::SourcePlugin::spans`]), so records out
+//! of order within a file are not seen, and neither is the end of a packed or long one.
 
 use thalweg_connect::InputSpan;
 use thalweg_types::{Micros, format_duration, format_timestamp};
@@ -21,10 +21,11 @@ pub struct Overlap {
 }
 
 const BY_TIME: &str = "`order: time`, on the source or at the top level, reads files with an event time side by side by that time";
-const CAPTURES: &str = "captures are read one behind the other, in the order of their names: merge those of one time, as with \
-     `mergecap -w ALL.pcap A.pcap B.pcap`";
+const CAPTURES: &str = "captures are read one after the other, in the order of their names: merge those of one time, \
+     as with `mergecap -w ALL.pcap A.pcap B.pcap`";
 
-/// What `thalweg check` has to say of a job's inputs. One that cannot be read says nothing: [`crate::probe`] tells that.
+/// Warnings of `thalweg check` about a job's inputs. Inputs that cannot be read give none: [`crate::probe`] reports
+/// those.
 pub fn overlaps(job: &CheckedJob) -> Vec<Overlap> {
     let spans = |source: &CheckedSource| source.plugin.spans(&looking(job, source)).unwrap_or_default();
     // Sources without an event time are as they come.
@@ -87,8 +88,8 @@ fn within(source: &CheckedSource, spans: &[InputSpan]) -> Option<Overlap> {
     }
     let (span, before, end) = first?;
     let message = format!(
-        "source {:?} reads its inputs one behind the other, and they overlap in time ({count} of {}): {:?} begins at {}, and {:?}, \
-         which is read before it, goes on to {} at least; what is more than {} older than that is late",
+        "source {:?} reads its inputs one after the other, and they overlap in time ({count} of {}): {:?} begins at \
+         {}, and {:?}, which is read before it, goes on to {} at least; records more than {} older than that are late",
         source.name,
         spans.len(),
         span.name,
@@ -111,8 +112,8 @@ fn between(one: (&CheckedSource, &[InputSpan]), other: (&CheckedSource, &[InputS
     let slack = slack(one.0).min(slack(other.0));
     (begin.saturating_add(slack) < end).then(|| Overlap {
         message: format!(
-            "sources {:?} and {:?} are read as they come, and their records overlap in time from {} to {}: what is more than {} \
-             older than what came before it is late",
+            "sources {:?} and {:?} are read as they come, and their records overlap in time from {} to {}: records \
+             more than {} older than those before them are late",
             one.0.name,
             other.0.name,
             format_timestamp(begin),

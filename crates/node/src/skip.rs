@@ -1,10 +1,10 @@
 //! `--skip SOURCE@OFFSET`: the record that stops a job goes to rejects instead of through the job.
 //!
-//! The record is taken out where its block is decoded, so nothing behind sees it; its reject carries it as it
+//! The record is taken out where its block is decoded, so no later stage sees it; its reject carries it as it
 //! came, or as a line of JSON where its source has no bytes of its records. A record that never was one (the decoder
 //! refused it) stays the reject that it is.
 //!
-//! Not here: a record that the decoder itself panics at, which the decoder is told of (`SourceContext::skip`).
+//! Not here: a record that the decoder itself panics at, which is passed to the decoder (`SourceContext::skip`).
 
 use std::sync::Arc;
 

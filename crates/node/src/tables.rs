@@ -1,4 +1,4 @@
-//! Tables of jobs, for those who read them: of the ones that run with their fresh rows, of all others what is committed.
+//! Tables of jobs, for readers: those of running jobs with their fresh rows, all others with their committed rows.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn folders(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The tables of a node: those of running jobs as they are now, and what others have left.
+/// The tables of a node: those of running jobs as they are now, and the committed rows of all others.
 pub(crate) struct NodeTables {
     pub(crate) running: Arc<Tables>,
     pub(crate) committed: CommittedTables,

@@ -149,7 +149,7 @@ fn a_job_that_is_ended_at_once_again_and_again_loses_nothing_and_doubles_nothing
         "every record once, in the order of its file"
     );
     assert_eq!(of(100_000), (100_000..108_000).step_by(2).collect::<Vec<u32>>());
-    // What a reader saw before the last kill and a commit covers is there to the byte, in the same order.
+    // Committed records that a reader saw before the last kill are there to the byte, in the same order.
     let common = kept.bytes().zip(out.bytes()).take_while(|(one, other)| one == other).count();
     assert!(common > 0 && kept.len() - common < 40_000, "{common} of {} bytes", kept.len());
 }
@@ -272,7 +272,7 @@ fn a_journal_that_lost_what_it_had_synced_stops_the_job_and_is_left_as_it_is() {
         let node = folder.node(1);
         let started = folder.start(&node, &text);
         if ack == "written" {
-            // As after a power cut, which takes what was not synced.
+            // As after a power cut, which takes unsynced writes.
             let job = started.unwrap();
             job.drain();
             assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
@@ -504,7 +504,7 @@ fn a_restart_reads_groups_and_elements_back_ahead_of_their_use_or_on_it() {
     }
 }
 
-/// What a job says of 3,000 keys, is ended, and says of 100 of them once more.
+/// The answers of a job for 3,000 keys, then, after a restart, for 100 of them.
 fn restarted(text: &str, recovery: &str) -> String {
     const COUNT: u32 = 3_000;
     let (folder, text) = (Folder::new(), text.replace("RECOVERY", recovery));

@@ -1,4 +1,5 @@
-//! What a plug-in of your own needs, and what runs it: `use thalweg_prelude::*;` and no other crate of the engine.
+//! Everything that a plug-in of your own needs, and that runs it: `use thalweg_prelude::*;` and no other crate of the
+//! engine.
 //!
 //! Arrow and `bytes` are here too, in the versions that the engine's traits speak.
 //!
@@ -8,9 +9,9 @@
 //! * An operator with state by key: an [`Element`], which [`Prepared::elements`] runs and keeps through a crash.
 //! * A sink: [`SinkPlugin`] and an operator that emits nothing.
 //! * A partitioner: [`Partitioner`].
-//! * To run them: [`Node::builder`] takes them, [`JobFile`] is what names them.
+//! * To run them: [`Node::builder`] takes them, a [`JobFile`] names them.
 //!
-//! Nothing is defined here. What few plug-ins need stays in its own crate.
+//! Nothing is defined here. Items that few plug-ins need stay in their own crates.
 
 pub use arrow_array;
 pub use bytes;

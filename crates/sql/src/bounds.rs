@@ -65,7 +65,7 @@ impl Bounds {
         }
     }
 
-    /// The bounds that say the same as a condition on `time` alone; `None` where there are none.
+    /// The bounds that say the same as a condition on `time` alone; `None` if there are no such bounds.
     pub(crate) fn exact(expr: &Expr, time: &str) -> Option<Bounds> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {

@@ -1,7 +1,7 @@
 //! Bytes of files that the page cache has, without another thread.
 //!
-//! DataFusion hands each read to a thread for files. Where that wakes up after a busy thread of the query it waits
-//! milliseconds for its turn, for a copy of some hundred microseconds. So what is in memory is copied at once
+//! DataFusion hands each read to a thread for files. If that wakes up after a busy thread of the query it waits
+//! milliseconds for its turn, for a copy of some hundred microseconds. So bytes in memory are copied at once
 //! (`preadv2` with `RWF_NOWAIT`, which never waits for a disk), and only the rest goes to such a thread.
 
 use std::fs::File;
@@ -38,7 +38,7 @@ impl ParquetFileReaderFactory for CachedReads {
     ) -> std::result::Result<Box<dyn AsyncFileReader + Send>, DataFusionError> {
         let counts = ParquetFileMetrics::new(partition, file.object_meta.location.as_ref(), metrics);
         counts.scan_efficiency_ratio.set_total(usize::try_from(file.object_meta.size).unwrap_or(usize::MAX));
-        // Whoever waits for the disk says what is wrong with a file that cannot be opened.
+        // The read that waits for the disk reports a file that cannot be opened.
         let open = file.extension::<Arc<StoredFile>>().and_then(|file| File::open(&file.path).ok());
         // What it counts is counted here.
         let rest =
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives what was asked for as text, and remembers it.
+    /// Gives the requested ranges as text, and remembers them.
     struct Asked(Arc<Mutex<Vec<(u64, u64)>>>);
 
     impl AsyncFileReader for Asked {

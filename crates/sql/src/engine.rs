@@ -82,8 +82,8 @@ impl Engine {
     /// Runs one statement that only reads; returns when its first rows are there, or when it has none.
     ///
     /// # Errors
-    /// Of class user where the text is no SQL, names what is not there, writes, or takes more memory or time than it
-    /// may; external where too many queries wait or a file cannot be read; [`crate::Exceeded::of`] tells which limit
+    /// Of class user if the text is not SQL, names something missing, writes, or takes more memory or time than it
+    /// may; external if too many queries wait or a file cannot be read; [`crate::Exceeded::of`] tells which limit
     /// it was. A later failure is returned in place of the next rows.
     pub async fn query(&self, sql: &str) -> Result<Reply, Error> {
         let (runtime, ready) = self.spawn(sql)?;

@@ -16,7 +16,7 @@ pub(crate) struct Fault {
     pub(crate) vanished: Option<PathBuf>,
 }
 
-/// An error of ours on its way through DataFusion. `Error` is not cloned; what is shared is read.
+/// An error of ours on its way through DataFusion. `Error` is not cloned; a shared one is read.
 pub(crate) fn ours(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
@@ -30,7 +30,7 @@ pub(crate) fn of(error: &DataFusionError, memory: u64) -> Error {
             None => Error::internal(format!("run the query: {source}")),
         },
         DataFusionError::ResourcesExhausted(what) => {
-            // After that are all that have memory, with numbers that mean nothing to who asked.
+            // After that are all that have memory, with numbers that mean nothing to the client.
             let what = first_line(what).split(" with top memory").next().unwrap_or_default();
             return Exceeded::Memory { limit: memory, what: lowered(what) }.into_error();
         }

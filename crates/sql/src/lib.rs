@@ -3,19 +3,19 @@
 //! [`Sql`] is what a node has: where it can (Linux), queries run in processes of their own ([`Workers`]), each with an
 //! [`Engine`]; elsewhere, and in tests, in this one.
 //!
-//! [`Engine`] runs queries over what a [`Catalog`](thalweg_table::Catalog) shows, on threads of its own. The life of a
-//! query: `statement` lets only what reads pass; `admission` gives it one of the places; `session` plans it over one
-//! snapshot per table (`names`, `stored`), with the functions, views and rules of this crate; `run` carries its batches
-//! to a [`Reply`] through a short queue; [`output`] makes bytes of them.
+//! [`Engine`] runs queries over the tables of a [`Catalog`](thalweg_table::Catalog), on threads of its own. The life of
+//! a query: `statement` lets only reading statements pass; `admission` gives it one of the places; `session` plans it
+//! over one snapshot per table (`names`, `stored`), with the functions, views and rules of this crate; `run` carries
+//! its batches to a [`Reply`] through a short queue; [`output`] makes bytes of them.
 //!
 //! Invariants
 //! * Nothing here writes, and no statement that would is planned.
 //! * A query sees one snapshot of each table, taken when it first names it, and holds it to its end.
 //! * No text of SQL ends, blocks or bloats a process that has [`Workers`].
-//! * Queries that run, queries that wait, their memory, their time and what waits for a reader are bounded.
+//! * Queries that run, queries that wait, their memory, their time and the rows that wait for a reader are bounded.
 //! * An answer from a rollup is the answer that the rows would give, to the bit (`rollup`).
 //!
-//! Not here: where rows are kept and what makes rollups (`thalweg-table`), SQL over streams (`thalweg-window`).
+//! Not here: the files of rows and the maker of rollups (`thalweg-table`), SQL over streams (`thalweg-window`).
 
 #![deny(unsafe_code)]
 

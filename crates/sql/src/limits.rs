@@ -10,7 +10,7 @@ use thalweg_types::{Error, format_duration, format_size};
 pub struct Limits {
     /// Bytes for sorting, grouping and joining. Nothing is spilled to disk.
     pub memory: u64,
-    /// Bytes of Parquet metadata that are kept between queries; what was not used for longest goes first.
+    /// Bytes of Parquet metadata that are kept between queries; the least recently used go first.
     pub metadata: u64,
     /// How long a query may compute, and as long again for a place to do it or for a reader of its next rows.
     pub time: Duration,

@@ -1,4 +1,4 @@
-//! `percentile_cont` to the last bit of a float: DataFusion's weighs the two values between which a rank lies with six
+//! `percentile_cont` to the last bit of a float: DataFusion's weighs the two values next to a rank with six
 //! decimal places, cut off.
 //!
 //! The rank is `p × (n - 1)`, from the first value in the order of `WITHIN GROUP`; the result is

@@ -1,16 +1,16 @@
 //! How a scan is divided among the query's threads.
 //!
-//! Whichever thread is free takes the next piece (DataFusion's work stealing), so what counts is that the last ones are
+//! Whichever thread is free takes the next piece (DataFusion's work stealing), so the last ones have to be
 //! small: those files are divided by row groups. The others are not, as each piece opens its file once more.
 
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::FileGroup;
 use thalweg_table::ROW_GROUP;
 
-/// Up to so many pieces for each thread are parts of files.
+/// Up to this number of pieces for each thread are parts of files.
 const PARTS: usize = 16;
 
-/// Files with their rows, in pieces for so many threads, in the order that they came in.
+/// Files with their rows, in pieces for `threads` threads, in the order that they came in.
 pub(crate) fn pieces(files: Vec<(PartitionedFile, u64)>, threads: usize) -> Vec<FileGroup> {
     let mut left = if threads > 1 { PARTS * threads } else { 0 };
     let mut pieces = Vec::with_capacity(files.len() + left);

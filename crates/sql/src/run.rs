@@ -62,7 +62,7 @@ pub(crate) enum Item {
     End,
 }
 
-/// Runs a query; ends early when nobody waits for it any more.
+/// Runs a query; ends early when no client waits for it any more.
 pub(crate) async fn run(shared: Arc<Shared>, sql: String, mut ready: oneshot::Sender<Result<Head, Error>>) {
     let stop = Stop(Flag::default());
     let begun = tokio::select! {
@@ -85,7 +85,7 @@ pub(crate) async fn run(shared: Arc<Shared>, sql: String, mut ready: oneshot::Se
     }
 }
 
-/// Gives out all rows; what comes back is the last item, unless the reader has gone.
+/// Gives out all rows; returns the last item, unless the reader has gone.
 async fn pass_on(
     shared: &Shared,
     mut query: Query,
@@ -115,7 +115,7 @@ async fn pass_on(
     Some(Item::End)
 }
 
-/// Puts an item in the queue. The error is what has to be the last item, if anybody is there to read it.
+/// Puts an item in the queue. The error is the last item, if anybody is there to read it.
 async fn give(sender: &mpsc::Sender<Item>, item: Item, patience: Duration) -> Result<(), Option<Item>> {
     match timeout(patience, sender.send(item)).await {
         Ok(Ok(())) => Ok(()),
@@ -203,7 +203,7 @@ impl<T> Future for Computed<T> {
     }
 }
 
-/// A step that panicked. What asks for more than a machine can have is a query that takes too much.
+/// A step that panicked. A panic over more memory than a machine can have is a query that takes too much.
 fn panicked(error: &JoinError, memory: u64) -> Error {
     match fault::wants_too_much(&error.to_string(), memory) {
         Some(too_much) => too_much,

@@ -33,7 +33,7 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, Error> {
     Ok(statement)
 }
 
-/// Reads a statement and throws it away; whether it is one that only reads. What nests takes stack.
+/// Reads a statement and throws it away; whether it is one that only reads. Nested parts take stack.
 ///
 /// # Errors
 /// Of class user, with line and column where it is no SQL.
@@ -52,7 +52,7 @@ pub(crate) fn check_length(sql: &str) -> Result<(), Error> {
     Err(Error::user(format!("a query of {} bytes, where at most {MOST_BYTES} are read", sql.len())))
 }
 
-/// Refuses what does not only read.
+/// Refuses a statement that does not only read.
 fn reads(statement: &Statement) -> Result<(), Error> {
     match statement {
         Statement::Statement(ast) => reads_ast(ast),

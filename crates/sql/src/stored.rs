@@ -1,7 +1,7 @@
 //! A snapshot of a table as DataFusion reads it: Parquet files and rows in memory.
 //!
-//! A file whose times are outside of the query's bounds is not opened; row groups and pages go by their statistics.
-//! Conditions are checked again after the scan (`Inexact`), as a file is left out whole or not at all.
+//! A file whose times are outside of the query's bounds is not opened; row groups and pages are skipped by their
+//! statistics. Conditions are checked again after the scan (`Inexact`), as a file is left out whole or not at all.
 
 use std::any::Any;
 use std::fmt;
@@ -147,7 +147,7 @@ impl StoredTable {
         })?;
         let mut out = PartitionedFile::new("", file.bytes);
         out.object_meta.location = location;
-        // The file lives as long as somebody holds it.
+        // The file lives as long as it has a holder.
         Ok(out.with_statistics(Arc::new(self.statistics_of(file))).with_extension(Arc::clone(file)))
     }
 
@@ -158,7 +158,7 @@ impl StoredTable {
         let at = self.schema.index_of(self.time());
         if let Some(column) = at.ok().and_then(|at| out.column_statistics.get_mut(at)) {
             *column = ColumnStatistics { null_count: Precision::Exact(0), ..ColumnStatistics::new_unknown() };
-            // Other units are rounded, or hold what microseconds do not.
+            // Other units are rounded, or hold times that microseconds do not.
             let unit = self.schema.field_with_name(self.time()).map(Field::data_type);
             if let Ok(DataType::Timestamp(TimeUnit::Microsecond, None)) = unit {
                 column.min_value =
@@ -238,7 +238,7 @@ impl fmt::Debug for StoredTable {
     }
 }
 
-/// The table behind a scan, where it is one of ours.
+/// The table of a scan, if it is one of ours.
 pub(crate) fn stored(
     source: &Arc<dyn datafusion::logical_expr::TableSource>,
 ) -> Option<Arc<dyn TableProvider>> {

@@ -1,8 +1,9 @@
-//! Stored files whose bytes are held against their checksums whenever they are read.
+//! Stored files whose bytes are checked against their checksums whenever they are read.
 //!
-//! What is asked of a file is read in whole blocks, which are checked before anything in them is used; so a bit that
-//! changed is an error with file and bytes and never an answer. Nothing is remembered of bytes but the sums: what is read
-//! again is checked again. The footer, which has the sums, is checked against the manifest's, and parsed once.
+//! Requested bytes of a file are read in whole blocks, which are checked before anything in them is used; so a bit that
+//! changed is an error with file and bytes and never an answer. Nothing is remembered of bytes but the sums: bytes that
+//! are read again are checked again. The footer, which has the sums, is checked against the manifest's, and parsed
+//! once.
 //!
 //! A file of an older build has one checksum of the whole: it is read once from end to end, and the sums of its blocks
 //! are kept, as many as [`MOST`] files have.
@@ -37,7 +38,7 @@ const PIECE: u64 = 16 * BLOCK;
 /// The end of such a file that is read first: most footers fit.
 const FOOTER: u64 = 4 * BLOCK;
 
-/// Makes readers that check what others read.
+/// Makes readers that check the reads of others.
 #[derive(Debug)]
 pub(crate) struct VerifiedReads<F> {
     pub(crate) reads: F,
@@ -176,7 +177,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Ranges of bytes that are what was written.
+    /// Ranges of bytes, checked to be those that were written.
     async fn checked(&mut self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
         let sums = match &self.sums {
             Some(sums) => Arc::clone(sums),

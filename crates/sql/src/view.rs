@@ -1,4 +1,4 @@
-//! Views: what is mostly asked of flows, for every table with the columns for it.
+//! Views: the usual questions about flows, for every table with the columns for it.
 //!
 //! A view is a row of [`VIEWS`]: a name and its keys, each with the columns that it may be made of. For a table that has
 //! one for each key there is `SELECT keys, sum(bytes) AS bytes, sum(packets) AS packets, count(*) AS samples … GROUP BY
@@ -73,7 +73,7 @@ impl View {
         self.keys.iter().all(|key| key.column(schema).is_some())
     }
 
-    /// The plan of the view over a table that it fits; since an instant, and the first so many rows.
+    /// The plan of the view over a table that it fits; from an instant on, and of the first rows.
     pub(crate) fn plan(
         &self,
         table: Arc<dyn TableProvider>,

@@ -6,12 +6,12 @@
 //!   rows are those of the last committed cycle.
 //! * Opening folds what the commit record names, and drops every other part ([`crate::open`]).
 //!
-//! So whatever is undone costs nothing, and the rows never hold what may have to be undone. A request that nobody heard
-//! the answer of is made again, and changes nothing the second time. One that a dead process left on its way, and that
+//! So undoing costs nothing, and the rows never hold changes that may have to be undone. A request without a received
+//! answer is made again, and changes nothing the second time. One that a dead process left on its way, and that
 //! arrives late, changes nothing either: parts bear their owner, and rows are changed under a head or by a newer cycle.
 //!
-//! Reads take the newest of what is in memory, and rows otherwise, with the head before them: a server that came back
-//! without what it had acknowledged is found then, and the job stops.
+//! Reads take the newest value in memory, and rows otherwise, with the head before them: a server that came back
+//! without writes that it had acknowledged is found then, and the job stops.
 //!
 //! Memory: the changes of cycles that are not folded, of which there are two at most in a job.
 //!

@@ -1,7 +1,7 @@
-//! The head of a space: who owns it, and the cycle that its rows are of.
+//! The head of a space: its owner, and the cycle of its rows.
 //!
 //! Layout (little-endian): format 2, owner 8, 1 if there is a cycle 1, cycle 8, name of the task, checksum 4. The name
-//! is for people, and tells two tasks apart whose numbers agree.
+//! is for people, and distinguishes two tasks with equal numbers.
 
 use thalweg_state::wire::{self, Fields};
 

@@ -3,8 +3,8 @@
 //! * [`Settings`]: where a store is, checked without speaking to it.
 //! * [`Remote`]: a connection for all tasks of a job; each opens its state there as a [`thalweg_state::Backend`].
 //!
-//! Both stores are used alike (`backend`): a log of parts before rows, in a space of its own for each task. What a
-//! store has to be able to do is a small trait (`store`); the rest is tested without a server.
+//! Both stores are used alike (`backend`): a log of parts before rows, in a space of its own for each task. The
+//! operations that a store has to have are a small trait (`store`); the rest is tested without a server.
 //!
 //! An outage is waited for, without end, by writes and reads (`wait`); only the start fails. [`Interrupt`] ends the waits
 //! when the job ends.
@@ -69,7 +69,7 @@ impl Remote {
     /// what that does not name goes.
     ///
     /// # Errors
-    /// `Store`, `Version`, `NewerFormat`, and what the disk says of the file that names the task's space.
+    /// `Store`, `Version`, `NewerFormat`, and errors of the file that names the task's space.
     pub fn open(
         &self,
         place: &Place,

@@ -49,7 +49,7 @@ impl MemoryServer {
         self.lock().spaces.clone()
     }
 
-    /// Changes what is stored, as nobody should.
+    /// Changes stored bytes behind the client's back.
     pub(crate) fn meddle(&self, change: impl FnOnce(&mut BTreeMap<u64, Image>)) {
         change(&mut self.lock().spaces);
     }

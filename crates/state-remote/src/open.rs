@@ -20,7 +20,7 @@ use crate::store::{PartName, Server, Space};
 use crate::version::{Logged, Named};
 use crate::wait::{Patience, Work};
 
-/// A number that nobody else draws.
+/// A number that no other process draws.
 fn draw() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -113,7 +113,7 @@ fn go_on(backend: &mut RemoteBackend, named: &Named) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Whether the rows stand where they can, seen from the version.
+/// Whether the cycle of the rows is possible, seen from the version.
 fn check_cycles(backend: &RemoteBackend, named: &Named, folded: Option<u64>) -> Result<(), StateError> {
     let text = |cycle: Option<u64>| cycle.map_or("none".to_owned(), |cycle| format!("cycle {cycle}"));
     if folded < named.folded {

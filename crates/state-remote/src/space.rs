@@ -17,7 +17,7 @@ fn path(place: &Place) -> PathBuf {
     place.dir.join("space")
 }
 
-/// The space of before; `None` where there is none, or nobody can read which.
+/// The space of before; `None` if there is none, or if it cannot be read.
 ///
 /// # Errors
 /// `Io`.

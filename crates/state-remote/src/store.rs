@@ -2,7 +2,7 @@
 //! in [`crate::backend`].
 //!
 //! A task has a *space* of its own there: a head, a log of parts, and rows.
-//! * The **head** says who owns the space and which cycle the rows are of. It changes by compare-and-set alone.
+//! * The **head** has the owner of the space and the cycle of the rows. It changes by compare-and-set alone.
 //! * A **part** holds some changes of a cycle, packed. Parts are written once and dropped.
 //! * A **row** is the value of a key.
 //!
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::wait::Outcome;
 
-/// The names of a space: whose it is, and its own number, which no other space has had.
+/// The names of a space: its owner, and its own number, which no other space has had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
     /// `JOB/OPERATOR/TASK`.
@@ -50,7 +50,7 @@ pub(crate) struct Limits {
 /// A row's new value, as it is stored; `None` takes it away.
 pub(crate) type RowChange<'a> = (&'a [u8], Option<Vec<u8>>);
 
-/// A key and what is stored under it.
+/// A key and its stored value.
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
 /// The head as it is stored, and the values of keys in their order.
@@ -62,7 +62,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
     fn head(&self) -> Outcome<Option<Vec<u8>>>;
 
-    /// Puts `new` in the place of `before`, or where there is none; whether it is there now.
+    /// Puts `new` in the place of `before`, or if there is no head; returns whether it is there.
     fn set_head(&self, before: Option<&[u8]>, new: &[u8]) -> Outcome<bool>;
 
     fn put_part(&self, name: PartName, bytes: &[u8]) -> Outcome<()>;

@@ -1,5 +1,5 @@
-//! Decoders of foreign bytes, for fuzz targets: what a store answers, and what is in it. Each says whether it took the
-//! bytes, and panics where what it took does not come back.
+//! Decoders of foreign bytes, for fuzz targets: answers of a store, and its contents. Each says whether it took the
+//! bytes, and panics if the bytes do not come back.
 
 use redis::{FromRedisValue, Value, from_redis_value_ref};
 

@@ -42,7 +42,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// Requests that nobody answers are made again, and change nothing the second time. Without the steps that open,
+    /// Requests without an answer are made again, and change nothing the second time. Without the steps that open,
     /// which do not wait.
     #[test]
     fn requests_that_fail_change_nothing(steps in steps(), seed in 1_u64..) {
@@ -82,7 +82,7 @@ fn what_a_dead_process_has_on_its_way_changes_nothing() {
     let backend = ground.open(Some(&second)).unwrap();
     assert_eq!(backend.get(&key(4)).unwrap().unwrap(), value(7));
     assert_eq!(backend.get(&key(5)).unwrap(), None);
-    assert!(server.spaces()[number].parts.is_empty(), "what nobody names goes at the next start");
+    assert!(server.spaces()[number].parts.is_empty(), "a part that nothing names goes at the next start");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn sizes_and_requests_are_bounded() {
     let keys: Vec<_> = (0..100_u64).map(u64::to_le_bytes).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
     assert!(backend.get_many(&keys).unwrap().iter().all(Option::is_some));
-    assert_eq!(server.requests(), before, "what is pending is in memory");
+    assert_eq!(server.requests(), before, "pending changes are in memory");
     backend.prepare(1).unwrap();
     backend.committed(1).unwrap();
     let before = server.requests();

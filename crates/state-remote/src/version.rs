@@ -82,7 +82,7 @@ impl Named {
 const LEN: usize = 37;
 const PER_CYCLE: usize = 20;
 
-/// The version in a task's part of a commit record, in words; `None` where there is none.
+/// The version in a task's part of a commit record, in words; `None` if it has no version.
 pub fn describe_in(part: &[u8]) -> Option<String> {
     let named = (0..part.len()).filter(|at| part[*at..].starts_with(&MAGIC)).find_map(|at| {
         let count = part.get(at + LEN - 6..)?.first_chunk().map(|count| u16::from_le_bytes(*count))?;

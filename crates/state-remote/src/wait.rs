@@ -40,7 +40,7 @@ pub(crate) struct Patience {
     /// For messages.
     store: Arc<str>,
     interrupt: Interrupt,
-    /// Otherwise the first failure is the last, as at the start, when somebody looks.
+    /// Otherwise the first failure is the last, as at the start, when a person looks.
     is_patient: bool,
     /// How long the first wait is; later ones double.
     first_wait: Duration,
@@ -100,7 +100,7 @@ impl Patience {
                 Ok(done) => {
                     if let Some(since) = lock(outage).take() {
                         let seconds = since.elapsed().as_secs_f64();
-                        // As loud as its beginning: who reads that one wants to read this one.
+                        // As loud as its beginning: a reader of that one needs this one.
                         tracing::warn!(
                             store = &*self.store,
                             action,

@@ -86,16 +86,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// `Io`, `Full`, `Order`, `Poisoned`.
     fn committed(&self, cycle: u64) -> Result<(), StateError>;
 
-    /// Hands over every live key with its value once, in the order that is cheapest, until told to stop.
+    /// Hands over every live key with its value once, in the order that is cheapest, until it is asked to stop.
     ///
     /// It may run while the writer works: a key that is written meanwhile comes with the old value, the new one, or not
-    /// at all, so who fills a cache keeps what the cache has.
+    /// at all, so a filler of a cache keeps the values that the cache has.
     ///
     /// # Errors
     /// `Io`, `Corrupt`, `Poisoned`.
     fn scan(&self, visit: &mut Visit<'_>) -> Result<(), StateError>;
 
-    /// An orderly end: leaves what makes the next start quick. Nothing depends on it.
+    /// An orderly end: leaves files that make the next start quick. Nothing depends on it.
     ///
     /// # Errors
     /// `Io`, `Full`, `Poisoned`.
@@ -143,7 +143,7 @@ pub struct BackendStats {
     pub keys: u64,
     /// Bytes of live keys and values as stored, within two percent.
     pub live_bytes: u64,
-    /// Bytes in files, or of keys and values where there are none.
+    /// Bytes in files, or of keys and values if there are no files.
     pub disk_bytes: u64,
     /// Bytes in memory for finding keys.
     pub index_bytes: u64,

@@ -38,7 +38,7 @@ impl Cycles {
         Ok(())
     }
 
-    /// Whether the commit of `cycle` may be told.
+    /// Whether the commit of `cycle` may be reported.
     ///
     /// # Errors
     /// `Order`.

@@ -24,7 +24,7 @@ pub enum StateError {
     /// The caller broke the order of cycles.
     #[error("{call} of cycle {cycle} after {after}")]
     Order { call: &'static str, cycle: u64, after: String },
-    /// An earlier write or sync failed and has been reported; what is on the disk is not known any more.
+    /// An earlier write or sync failed and has been reported; the state of the disk is unknown.
     #[error("the state in {dir:?} stopped after an earlier failure: {reason}")]
     Poisoned { dir: PathBuf, reason: String },
     #[error("there is no back end {name:?}; there are {known}")]
@@ -39,7 +39,7 @@ pub enum StateError {
 pub enum StoreFault {
     /// It cannot be reached, or cannot do its work now.
     Down,
-    /// It will never do what it is asked: who asks, or how it is set up, is wrong.
+    /// It will never serve the request: the caller or the configuration is wrong.
     Refused,
     /// It has not what it acknowledged, or what another has written.
     Damaged,
@@ -81,7 +81,7 @@ impl StateError {
         matches!(self, StateError::Io(disk) if disk.is_full()) && !self.leaves_doubt()
     }
 
-    /// Whether nobody knows what has arrived on the disk: after a failed sync, whatever its reason, and after a write of
+    /// Whether the state of the disk is unknown: after a failed sync, whatever its reason, and after a write of
     /// which a part may be there.
     pub(crate) fn leaves_doubt(&self) -> bool {
         matches!(self, StateError::Io(disk) if !disk.is_full() || disk.action == "sync")

@@ -1,7 +1,7 @@
 //! A scan of a task's back end that runs while the task works, and reads its state back after a lazy start.
 //!
-//! One thread reads; what it has read and the task has not taken is at most [`AHEAD`] blocks. It ends with the scan,
-//! or when nobody wants more.
+//! One thread reads; at most [`AHEAD`] blocks are read and not taken by the task. It ends with the scan,
+//! or when no more is needed.
 //!
 //! Not here: which of it the task takes: [`Keyed::fill`](crate::Keyed::fill), or the stages of windows.
 
@@ -91,7 +91,7 @@ fn read(backend: &dyn Backend, is_wanted: fn(&[u8]) -> bool, send: &mpsc::SyncSe
         }
         ControlFlow::Continue(())
     });
-    // Where nobody takes it, nobody is left whom it could concern.
+    // Without a receiver there is no task that it could concern.
     let _ = match outcome {
         Ok(()) => send.send(Ok(block)),
         Err(error) => send.send(Err(error.into())),

@@ -11,7 +11,7 @@
 //!
 //! Keys are bytes of any kind; the caller puts operator, group and subkey into them.
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by a
-//! commit record). A back end writes and syncs; who commits, and which keys are worth memory, is above it.
+//! commit record). A back end writes and syncs; commits, and the choice of keys that are worth memory, are above it.
 //!
 //! Not here: what the bytes mean, when a cycle ends, the commit record.
 

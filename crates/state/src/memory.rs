@@ -1,7 +1,7 @@
 //! State in memory, for tests of the crates above: an instance dies in a crash, its [`MemoryDisk`] does not.
 //!
 //! Per key the disk holds the values of several cycles, the newest committed one and those after it; opening with
-//! a version drops what is newer.
+//! a version drops newer values.
 
 use std::collections::HashMap;
 use std::path::Path;

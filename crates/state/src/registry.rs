@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::indexed::{Indexed, IndexedOptions};
 use crate::{Backend, StateError, Version};
 
-/// Where a task's state lies and whose it is.
+/// Where a task's state is and whose it is.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub fs: Arc<dyn Fs>,

@@ -10,13 +10,13 @@ use proptest::prelude::*;
 
 use crate::{Backend, Changes, StateError, Version};
 
-/// What a back end stands on; outlives instances.
+/// The storage of a back end; outlives instances.
 pub trait Ground: Debug {
     /// # Errors
     /// Of opening.
     fn open(&self, version: Option<&Version>) -> Result<Box<dyn Backend>, StateError>;
 
-    /// Power goes, after the end of an instance; with a seed some of what was not synced had arrived.
+    /// Power goes, after the end of an instance; with a seed some unsynced bytes had arrived.
     fn power_cut(&self, torn: Option<u64>);
 
     /// Holds an instance against what it should hold.
@@ -66,7 +66,7 @@ pub fn assert_values(backend: &dyn Backend, expected: &State, keys: &[Vec<u8>]) 
     let asked: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let got = backend.get_many(&asked).unwrap();
     assert!(got.iter().zip(keys).all(|(got, key)| got.as_ref() == expected.get(key)));
-    assert!(backend.stats().keys > 0 || expected.is_empty(), "no key is none at all");
+    assert!(backend.stats().keys > 0 || expected.is_empty(), "a back end with keys reports none");
 }
 
 /// Writes, prepares and commits one cycle.

@@ -5,7 +5,7 @@
 //!
 //! Writes of one size, each of them synced or none. A record's size matters to the disk only through the size of the
 //! write that it is in, so the sizes are those of 16 records of 64 B, 500 B and 4 KiB (small groups) and of a full
-//! buffer. Each figure is the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` says what follows.
+//! buffer. Each figure is the median of three runs. `docs/decisions/2026-11-20-journal-writes.md` has the conclusions.
 //!
 //! Not here: our log compared with `fio`, which is `cargo xtask bench journal`.
 
@@ -24,7 +24,8 @@ const RUNS: usize = 3;
 const FILE: usize = 16 << 20;
 const AHEAD: usize = 4 << 20;
 const ALIGNED: usize = 4096;
-/// A run ends after this time or these bytes: few enough that a machine which limits bursts is not what is measured.
+/// A run ends after this time or these bytes: few enough that a machine which limits bursts does not decide the
+/// figures.
 const TIME: Duration = Duration::from_millis(500);
 const BYTES: usize = 16 << 20;
 const WRITES: [(&str, usize); 4] =
@@ -41,11 +42,11 @@ enum Way {
 }
 
 const WAYS: [(&str, Way); 6] = [
-    ("pwrite behind the end", Way::Append),
+    ("pwrite after the end", Way::Append),
     ("pwrite, 4 MiB of zeros ahead", Way::Ahead),
     ("pwrite over blocks that are there", Way::Over),
     ("mmap over blocks that are there", Way::Mapped),
-    ("direct behind the end", Way::DirectAppend),
+    ("direct after the end", Way::DirectAppend),
     ("direct over blocks that are there", Way::DirectOver),
 ];
 
@@ -61,7 +62,7 @@ fn main() {
         for (name, which) in WAYS {
             lines.push((name, Box::new(way(which))));
         }
-        lines.push(("fio, behind the end", Box::new(fio(&["--fallocate=none"]))));
+        lines.push(("fio, after the end", Box::new(fio(&["--fallocate=none"]))));
         lines.push(("fio, over blocks that are there", Box::new(fio(&["--overwrite=1"]))));
         table(&folder, &lines, &WRITES.map(|(_, size)| size));
     }

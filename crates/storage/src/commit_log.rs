@@ -9,7 +9,7 @@
 //!
 //! The *run* is a number that the log is made with, and keeps: the other files of its owner have it too, so that files
 //! of
-//! another log of the same name are not taken for its own. 0 where nobody gave one.
+//! another log of the same name are not taken for its own. 0 if none was given.
 //!
 //! Format 1 had zeros in place of run and checksum, 16 bytes of header, and no seals. It is read, and written anew when it
 //! is opened.
@@ -42,7 +42,7 @@ const CHECKSUM: usize = 20;
 /// A file longer than this is replaced at the next append.
 const LONG: u64 = 1 << 20;
 
-/// How often a file that changes is read, at most, until what is damaged in it stays the same.
+/// How often a file that changes is read, at most, until its damage stays the same.
 const READINGS: u32 = 8;
 
 /// The file and its only writer.
@@ -112,7 +112,7 @@ pub fn read_commits(fs: &dyn Fs, path: &Path, identity: u64) -> Result<CommitSum
 /// Whether a file begins as a commit log does.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_commit_log(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
     let file = fs.open(path, OpenMode::Read)?;
     let mut head = [0; MAGIC.len()];
@@ -124,10 +124,10 @@ pub fn is_commit_log(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
 }
 
 impl CommitLog {
-    /// Opens the file, or makes it. `identity` tells it from those of other jobs.
+    /// Opens the file, or makes it. `identity` distinguishes it from those of other jobs.
     ///
     /// # Errors
-    /// [`LogError::Damaged`], [`LogError::NewerFormat`], what the disk says.
+    /// [`LogError::Damaged`], [`LogError::NewerFormat`], the disk's errors.
     pub fn open(fs: Arc<dyn Fs>, path: impl Into<PathBuf>, identity: u64) -> Result<OpenedCommits, LogError> {
         Self::open_or_make(fs, path, identity, 0)
     }
@@ -189,7 +189,7 @@ impl CommitLog {
     /// Appends a record, which is not empty. It is durable when this returns.
     ///
     /// # Errors
-    /// What the disk says. Afterwards every call fails: whether the record counts shows when it is opened again.
+    /// The disk's errors. Afterwards every call fails: whether the record counts shows when it is opened again.
     ///
     /// # Panics
     /// If the record is empty, as seals are.
@@ -221,7 +221,7 @@ impl CommitLog {
         chain.push(record, &mut frame);
         self.file.write_all_at(&frame, self.end).map_err(LogError::io("write", &self.path))?;
         self.file.sync_data().map_err(LogError::io("sync", &self.path))?;
-        // Not before: it says that what is before it is on the disk.
+        // Not before: it says that the record before it is on the disk.
         let record = frame.len();
         chain.push(&[], &mut frame);
         let seal = self.end + record as u64;
@@ -654,10 +654,7 @@ mod tests {
                     let kept = survey.records.len();
                     assert_eq!(survey.records, records[..kept], "changed at {changed}");
                     let lost = frames[kept..].iter().flatten();
-                    assert!(
-                        !lost.clone().any(stands),
-                        "changed at {changed}: something follows what was cut"
-                    );
+                    assert!(!lost.clone().any(stands), "changed at {changed}: something follows the cut");
                     torn += 1;
                 }
                 Err(LogError::Damaged { pos, .. }) => {
@@ -678,7 +675,7 @@ mod tests {
         assert!(found > torn && torn > 0, "{found} found, {torn} torn");
     }
 
-    /// Nothing tells a last record that was lost from one that never arrived: the one before it counts.
+    /// A last record that was lost looks like one that never arrived: the one before it counts.
     #[test]
     fn only_the_last_record_may_be_lost_and_none_may_be_misplaced() {
         let fs = fs();

@@ -9,7 +9,7 @@ use thalweg_types::{Class, DiskError, Error, Retry};
 use crate::ChunkId;
 use crate::chunk::CodecError;
 
-/// An error of the chunk store. Cheap to clone: its store and all who wait for a sync get the same failure.
+/// An error of the chunk store. Cheap to clone: its store and all that wait for a sync get the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -81,7 +81,7 @@ impl ChunkError {
         }
     }
 
-    /// What to do about it, where somebody can.
+    /// A remedy, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             ChunkError::Io(disk) => Some(disk.hint()),

@@ -32,7 +32,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain of a file without frames; `identity` tells files apart (task, partition, base offset, kind).
+    /// The chain of a file without frames; `identity` distinguishes files (task, partition, base offset, kind).
     pub fn new(identity: u64) -> Self {
         Self { identity, previous: crc32fast::hash(&identity.to_le_bytes()) }
     }
@@ -141,7 +141,7 @@ impl<'a> FrameReader<'a> {
     /// The next frame; `None` where the bytes end with the last one.
     ///
     /// # Errors
-    /// [`FrameError`], again and again: the reader does not move past what is no frame.
+    /// [`FrameError`], on each call: the reader does not move past bytes that are not a frame.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'a>>, FrameError> {
         let rest = &self.bytes[self.at..];
         if rest.is_empty() {

@@ -1,4 +1,4 @@
-//! File handles of the process: how many there may be, who may have them, and what a lack of them means.
+//! File handles of the process: their number, their division among users, and the error of a lack of them.
 //!
 //! The limit is raised to what the system allows when a node starts ([`raise`]). Half of it, [`MOST_KEPT`] at most, is kept
 //! for the engine: segments, chunks, tables, children. The rest is for connections, one half for HTTP and one for all
@@ -39,7 +39,7 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Shares out so many.
+    /// Shares out `limit` handles.
     pub fn of(limit: usize) -> Self {
         let kept = (limit / 2).min(MOST_KEPT);
         let each = ((limit - kept) / 2).max(1);

@@ -4,7 +4,7 @@
 //! may soon wait for, a write only frees memory. Neither lane can grow without bound:
 //! * reads are refused when `READS_PER_THREAD` of them wait for each thread (the caller reads by itself, when
 //!   it must);
-//! * a store has at most one job in the write lane and bounds what waits after it by blocking its owner.
+//! * a store has at most one job in the write lane and bounds the jobs that wait after it by blocking its owner.
 //!
 //! With no threads (`IoPool::inline`) a job runs at once in the caller, so that a test sees the same sequence of
 //! I/O every time.
@@ -21,7 +21,7 @@ const READS_PER_THREAD: usize = 16;
 
 pub(crate) type Job = Box<dyn FnOnce(&Lanes) + Send>;
 
-/// Shared background threads. Dropping the last handle finishes what waits and joins the threads.
+/// Shared background threads. Dropping the last handle finishes waiting jobs and joins the threads.
 pub struct IoPool {
     lanes: Arc<Lanes>,
     threads: Vec<JoinHandle<()>>,

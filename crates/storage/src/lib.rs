@@ -1,15 +1,15 @@
 //! File-system seam, frames, logs and the chunk store of Thalweg.
 //!
-//! * [`Fs`] and [`File`]: the only way to the disk, with [`RealFs`], [`MemFs`] and [`FaultyFs`] behind it.
+//! * [`Fs`] and [`File`]: the only way to the disk, implemented by [`RealFs`], [`MemFs`] and [`FaultyFs`].
 //! * [`frame`]: a length-prefixed, chained, checksummed unit in an append-only file.
 //! * [`log`]: an append-only log of records in segments, and the thread that makes logs durable for many at once.
 //! * [`chunk`]: one sealed, compressed, columnar piece of a task's records, as bytes.
-//! * [`ChunkStore`]: a task's chunks in files, written behind and read ahead on an [`IoPool`], cached within a
-//!   [`ChunkBudget`].
+//! * [`ChunkStore`]: a task's chunks in files, written in the background and read ahead on an [`IoPool`], cached within
+//!   a [`ChunkBudget`].
 //! * [`Writeback`]: background syncs of much that was written.
 //!
 //! Three words for durability: *written* (in the kernel), *synced* (survives power loss), *committed* (named by
-//! a commit record). This crate writes and syncs; who commits is above it.
+//! a commit record). This crate writes and syncs; commits are made above it.
 //!
 //! Not here: what the records mean, which chunks a window still needs, when a checkpoint is due.
 

@@ -4,7 +4,7 @@
 //! File `schemas.ths`, append-only; layout (little-endian): magic 8, format 2, zero 2, task 8, checksum 4, then one
 //! frame for each schema in the order of their ids from 0: id 4, field count 4, for each field name length 4, name,
 //! type length 4, type. Types are written as job files write them, because text outlives the numbers of an enum;
-//! beside those there are `uint32` and, for 256-bit decimals of few digits, `decimal256(p,s)`.
+//! besides those there are `uint32` and, for 256-bit decimals of few digits, `decimal256(p,s)`.
 //!
 //! Invariants
 //! * A schema's frame is synced before the first chunk that names it is written.
@@ -320,8 +320,8 @@ impl Content {
     }
 }
 
-/// Reads the registry of a store, and changes nothing. `task` is the store's, or where there is no chunk file to tell
-/// it, the one that the header names. `None` where there is no file.
+/// Reads the registry of a store, and changes nothing. `task` is the store's, or, if there is no chunk file to name
+/// it, the one that the header names. `None` if there is no file.
 pub(crate) fn look(fs: &dyn Fs, dir: &Path, task: Option<u64>) -> Result<Option<Found>, ChunkError> {
     let path = dir.join(FILE_NAME);
     let Some(content) = Content::read(fs, &path, OpenMode::Read)? else { return Ok(None) };

@@ -1,9 +1,9 @@
 //! Syncs in the background: the disk is asked to write bytes before anybody waits for them.
 //!
 //! A log that seldom syncs would wait at the end of its segment for all of it, and state of which much has changed at
-//! the end of the cycle. The bytes are the same, the disk only begins earlier. Nothing is promised by it: what a sync
-//! covers is synced when [`Writeback::poll`] says so, and whoever relies on it waits for the one under way first, as its
-//! error is reported once, to the next caller.
+//! the end of the cycle. The bytes are the same, the disk only begins earlier. It promises nothing: bytes that a sync
+//! covers are synced when [`Writeback::poll`] says so, and a caller that relies on them waits for the one under way
+//! first, as its error is reported once, to the next caller.
 //!
 //! One sync at a time, on a thread that is started for the first.
 
@@ -66,7 +66,7 @@ impl Writeback {
             none => match Worker::start() {
                 Ok(worker) => none.insert(worker),
                 Err(error) => {
-                    tracing::debug!(%error, "no thread for syncs beside the work");
+                    tracing::debug!(%error, "no thread for syncs in the background");
                     return false;
                 }
             },
@@ -115,7 +115,7 @@ impl Writeback {
 }
 
 fn gone() -> io::Error {
-    io::Error::other("the thread that syncs beside the work ended")
+    io::Error::other("the thread that syncs in the background ended")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tables as those see them who read them.
+//! Tables as readers see them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,14 +29,14 @@ pub trait Catalog: Send + Sync {
     /// All tables, in order.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     fn tables(&self) -> Result<Vec<TableName>, Error>;
 
     /// What a table holds at this moment; it stays readable as long as the snapshot is held, as far as this process can see
     /// to it. `None`: there is no such table.
     ///
     /// # Errors
-    /// What the disk says; of class corrupt where what is there is not what was written.
+    /// The disk's errors; of class corrupt if bytes have changed.
     fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error>;
 }
 
@@ -54,8 +54,8 @@ pub struct Snapshot {
     pub complete_from: Option<Micros>,
     /// Rows that are in no Parquet file yet, in columns of `schema`.
     pub fresh: Vec<RecordBatch>,
-    /// Finer ones first. What a rollup holds is made of the rows of `files`, and of files before them that are no more kept:
-    /// nothing of `fresh`.
+    /// Finer ones first. The rows of a rollup are made of the rows of `files`, and of files before them that are no
+    /// more kept: nothing of `fresh`.
     pub rollups: Vec<Rollup>,
 }
 
@@ -70,7 +70,7 @@ pub struct StoredFile {
     /// Event time of its first and its last row, microseconds since 1970; for a rollup the first and last start of an interval.
     pub first: Micros,
     pub last: Micros,
-    /// What its bytes are held against by who reads them.
+    /// The sums that readers compare its bytes with.
     pub sum: FileSum,
 }
 
@@ -80,7 +80,7 @@ pub struct RollupSpec {
     pub name: String,
     /// Length of its intervals, which begin at multiples of it since 1970.
     pub every: Micros,
-    /// Columns that tell its rows apart.
+    /// Columns that distinguish its rows.
     pub by: Vec<String>,
     /// Columns of integers that are summed up.
     pub sum: Vec<String>,

@@ -5,15 +5,15 @@
 //!   or was set while nothing ran, is believed after it has stayed there for [`patience`]; one that is earlier is
 //!   believed at once, as nothing is deleted by that.
 //! * The *newest time* is the largest event time that enough rows bear out. Rows that are further ahead of the wall than
-//!   [`patience`] say nothing. Where fewer than one row in [`FEW`] of what was sealed is newer than a hole, these wait until
-//!   there are more: a sender with a wrong clock moves nothing.
+//!   [`patience`] say nothing. Where fewer than one row in [`FEW`] of the sealed rows is newer than a hole, these wait
+//!   until there are more: a sender with a wrong clock moves nothing.
 //!
 //! * While no rows come, the newest time goes on as the believed wall does, so that a table without new rows lets its old ones
 //!   go, too.
 //!
 //! [`TableClock::now`] is the earlier of the two. It may go back, and then less is deleted.
 //!
-//! Here are decisions only; the keeper reads clocks and rows, and the manifest keeps what was decided.
+//! Here are decisions only; the keeper reads clocks and rows, and the manifest keeps the decisions.
 
 use serde::{Deserialize, Serialize};
 use thalweg_flow::Reading;
@@ -25,10 +25,10 @@ const SECOND: Micros = 1_000_000;
 const STEP: Micros = 10 * SECOND;
 const PAUSE: Micros = 3_600 * SECOND;
 
-/// Fewer than one row in so many, beyond a hole, do not say what time it is.
+/// Fewer than one row in this number, beyond a hole, do not move the clock.
 const FEW: u64 = 4;
 
-/// A hole is longer than this part of the retention, and than so many times the holes before it, such as nights.
+/// A hole is longer than this part of the retention, and than this number of times the holes before it, such as nights.
 const HOLE: Micros = 16;
 const USUAL: Micros = 2;
 
@@ -108,8 +108,8 @@ impl TableClock {
         ahead
     }
 
-    /// Begins with a table of which nobody has kept the clock: the last times of its files, and their rows. Half of the rows
-    /// have to be older than what counts as newest then.
+    /// Begins with a table whose clock was not kept: the last times of its files, and their rows. Half of the rows
+    /// have to be older than the newest time then.
     pub(crate) fn begin(&mut self, mut files: Vec<(Micros, u64)>, retention: Micros) {
         if self.newest.is_some() {
             return;
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(look(&mut clock, ahead + DAY, 1), ahead + DAY);
         clock.seal(vec![ahead + DAY; 100], MONTH);
         assert_eq!(clock.now(), Some(ahead + DAY));
-        assert_eq!(look(&mut clock, NOW + DAY, SECOND), NOW + DAY, "one that is behind is believed at once");
+        assert_eq!(look(&mut clock, NOW + DAY, SECOND), NOW + DAY, "an earlier one is believed at once");
         assert_eq!(clock.now(), None, "rows said what only a wrong wall bore out");
     }
 

@@ -1,4 +1,5 @@
-//! The columns of a table: which fields of the input are stored, under which names, and what is taken out of them first.
+//! The columns of a table: which fields of the input are stored, under which names, and the parts that are taken out of
+//! them first.
 //!
 //! Fields of an answer's queries become columns named `QUERY.FIELD`, as in CSV, and a list one text.
 //! What a privacy switch takes away is gone before anything is written.

@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 20;
 /// `None`: there is no table yet.
 ///
 /// # Errors
-/// What the disk says; of class corrupt where what is there is not what was written; of class user where the job has dropped
+/// The disk's errors; of class corrupt if bytes have changed; of class user if the job has dropped
 /// the sink.
 pub fn read_committed(
     name: &TableName,
@@ -83,7 +83,7 @@ fn fresh_rows(
     Ok(Some(rows))
 }
 
-/// The error for a file that is named and not there, where nobody can have removed it meanwhile.
+/// The error for a file that is named and not there, if no process can have removed it meanwhile.
 pub(crate) fn if_gone(error: Error, path: &Path) -> Error {
     if !is_gone(&error) {
         return error;

@@ -1,7 +1,7 @@
 //! Where a table keeps what, below its folder.
 //!
 //! ```text
-//! manifest                  what counts: see `manifest`
+//! manifest                  the files that count: see `manifest`
 //! fresh/N.frames            rows that are in no Parquet file yet: see `frames`
 //! rows/2026-11-22/N.parquet
 //! ROLLUP/2026-11-22/N.parquet

@@ -1,7 +1,7 @@
 //! Files of frames: rows on their way to Parquet.
 //!
 //! Layout: magic 8, format version 2, zeros 34, checksum of these 44 bytes 4, then frames (`storage::frame`), each with one Arrow IPC stream
-//! (schema, one record batch without compression, end) and zeros up to a multiple of 64 bytes behind its header. So all
+//! (schema, one record batch without compression, end) and zeros up to a multiple of 64 bytes after its header. So all
 //! buffers are aligned in the file, and a map of it is the columns themselves.
 //!
 //! Invariants
@@ -100,7 +100,7 @@ impl FrameFile {
 /// Rows of a file of frames, of which the first `bytes` count.
 ///
 /// # Errors
-/// What the disk says; of class corrupt, with file and byte, where it is not what was written.
+/// The disk's errors; of class corrupt, with file and byte, if bytes have changed.
 pub(crate) fn read(fs: &dyn Fs, path: &Path, number: u64, bytes: u64) -> Result<Vec<RecordBatch>, Error> {
     let file = fs.open(path, OpenMode::Read).map_err(|error| failed("open", path, error))?;
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);

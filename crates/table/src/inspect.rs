@@ -43,18 +43,18 @@ pub struct PartSummary {
 /// Whether a folder is that of a table.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_table_folder(fs: &dyn Fs, path: &Path) -> std::io::Result<bool> {
     let names = fs.list(path)?;
     Ok(names.iter().any(|name| name == "manifest")
         && fs.list_dirs(path)?.iter().any(|name| name == folder::FRESH))
 }
 
-/// Looks at the table in a folder. `position` is what its job's last commit record says of it: without one, rows that are in
-/// no Parquet file are not looked at. With `verify` every byte is read.
+/// Looks at the table in a folder. `position` is its position in its job's last commit record: without one, rows that
+/// are in no Parquet file are not looked at. With `verify` every byte is read.
 ///
 /// # Errors
-/// What the disk says, and a manifest that cannot be read; of class corrupt where that is damaged.
+/// The disk's errors, and a manifest that cannot be read; of class corrupt where that is damaged.
 pub fn inspect(
     fs: &Arc<dyn Fs>,
     table: &Path,
@@ -144,8 +144,8 @@ fn check(fs: &dyn Fs, path: &Path, entry: &Entry, verify: bool) -> Result<(), Er
 }
 
 impl TableSummary {
-    /// Damage, formats that this program does not know and files that are gone are part of what is found; what the disk says
-    /// is not.
+    /// Damage, formats that this program does not know and files that are gone are findings; the disk's errors
+    /// are not.
     fn note(&mut self, path: PathBuf, error: Error) -> Result<(), Error> {
         if matches!(error.class(), Class::Corrupt | Class::User) {
             self.damage.push((path, error.message().to_owned()));

@@ -1,5 +1,5 @@
 //! The keeper of a table: a thread that makes Parquet of full files of frames, merges small files, drops old ones, and takes
-//! what nobody needs any more off the disk.
+//! files that nobody needs any more off the disk.
 //!
 //! It touches committed rows only, and changes nothing but the files in which they are; so it needs no part in cycles,
 //! and what it had not finished at a crash it begins anew. It is the manifest's only writer.
@@ -22,7 +22,7 @@ use crate::rollup::Roller;
 use crate::table::Table;
 use crate::{StoredFile, folder};
 
-/// Committed files of frames that may wait; the writer stops at so many until one is done.
+/// Committed files of frames that may wait; the writer stops at this number until one is done.
 pub(crate) const MOST_FROZEN: usize = 4;
 
 /// Small files of one partition that are worth merging.
@@ -36,7 +36,7 @@ const PARQUET_GRACE: Duration = Duration::from_secs(60);
 const FRAMES_GRACE: Duration = Duration::from_secs(10);
 
 /// Holds the keeper's thread. When the last clone goes, the keeper makes Parquet of the full files that are committed, and ends;
-/// who lets go waits for that.
+/// the last holder waits for that.
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Running>);
 
@@ -49,7 +49,7 @@ impl Handle {
     /// Tells the keeper to look.
     pub(crate) fn wake(&self) {
         if let Some(sender) = &*self.0.sender.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Full: it has been told, and has not looked yet.
+            // Full: it has been notified, and has not looked yet.
             _ = sender.try_send(());
         }
     }
@@ -306,7 +306,7 @@ impl Keeper {
         Ok(self.table.spec.shortest_retention().map(|_| self.clock.clone()))
     }
 
-    /// Drops files of which every row is older than its part is kept, by the table's clock.
+    /// Drops files whose rows are all older than the retention of their part, by the table's clock.
     fn expire(&mut self) -> Result<(), Error> {
         let mut clock = std::mem::take(&mut self.clock);
         let is_kept_for_a_time = self.look_at_clocks(&mut clock).is_some();
@@ -358,7 +358,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes files off the disk that nobody of this process reads, and nobody of another one should any more.
+    /// Takes files off the disk that no reader of this process has, and no other process should read any more.
     /// One that cannot be removed stays until the table is opened again.
     fn unlink(&mut self, is_end: bool) {
         let fs = Arc::clone(&self.table.fs);

@@ -2,7 +2,7 @@
 //!
 //! * [`TablePlugin`]: the sink `table`. Rows gather in files of Arrow frames, synced with each cycle; a keeper makes Parquet of
 //!   the full ones, sums rollups up, merges small files and drops old ones.
-//! * [`Catalog`] and [`Snapshot`]: a table as those see it who read it; [`Tables`] of running jobs, fresh rows and all, and
+//! * [`Catalog`] and [`Snapshot`]: a table as readers see it; [`Tables`] of running jobs, fresh rows and all, and
 //!   [`read_committed`] without a lock.
 //!
 //! Not here: SQL (`sql`), which commit record counts (`node`).

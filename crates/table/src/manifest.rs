@@ -132,7 +132,7 @@ pub(crate) struct Change {
     pub next: u64,
     /// Rollups whose files cover all rows that were ever sealed while these were kept.
     pub built: BTreeSet<String>,
-    /// Parts of which files were dropped for their age: rows before this time may be missing in them.
+    /// Parts whose files were dropped for their age: rows before this time may be missing in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub complete_from: BTreeMap<String, Micros>,
     /// What time it is for retention, where something is kept for a time only; changes of older builds do not say.
@@ -187,9 +187,9 @@ impl Contents {
         }
     }
 
-    /// What shows that rows are sealed which `position` has not: its job's commit log has lost the records that named them,
-    /// and they would come again. A file of frames is sealed when all of it is named by a commit record on the disk, so no
-    /// crash leaves this; a reader that does not stop the writer has to read `position` again to know.
+    /// Evidence of sealed rows that `position` does not have: its job's commit log has lost the records that named
+    /// them, and they would be written again. A file of frames is sealed when all of it is named by a commit record on
+    /// the disk, so no crash leaves this; a reader that does not stop the writer has to read `position` again to know.
     pub(crate) fn ahead_of(&self, position: &Position) -> Option<String> {
         const LOST: &str = "commit.log has lost its last records, or is of an older copy";
         if self.sealed > position.next {
@@ -213,10 +213,10 @@ impl Contents {
     /// Reads a manifest while another process may write it. `position` was read before it: what the job's last commit
     /// record says.
     ///
-    /// Where there is none nothing counts: so it is for a moment when a table is made, or begins anew.
+    /// Without a manifest nothing counts: this is so for a moment when a table is made, or begins anew.
     ///
     /// # Errors
-    /// What the disk says; of class corrupt where it is damaged, or is short of changes that the position builds on.
+    /// The disk's errors; of class corrupt where it is damaged, or is short of changes that the position builds on.
     pub(crate) fn read(fs: &dyn Fs, table: &Path, position: Option<&Position>) -> Result<Self, Error> {
         let path = folder::manifest(table);
         let mut contents = Self::default();
@@ -270,7 +270,7 @@ impl Manifest {
     /// Makes a change durable, then counts it.
     ///
     /// # Errors
-    /// What the disk says; nothing can be changed any more then.
+    /// The disk's errors; nothing can be changed any more then.
     pub(crate) fn commit(&mut self, change: Change) -> Result<(), Error> {
         let record = if self.log.is_long() {
             let mut all = self.contents.clone();
@@ -314,7 +314,7 @@ fn decode(path: &Path, record: &[u8]) -> Result<Change, Error> {
     serde_json::from_slice(record).map_err(unread)
 }
 
-/// How manifests are told apart: by the names of job and table, wherever the data directory is.
+/// How manifests are distinguished: by the names of job and table, wherever the data directory is.
 fn identity(table: &Path) -> u64 {
     let names: Vec<_> =
         table.components().rev().take(3).map(|name| name.as_os_str().to_string_lossy()).collect();

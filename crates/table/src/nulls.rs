@@ -1,4 +1,4 @@
-//! Columns without a value take no room: they are left out of what is written, and made again for who reads.
+//! Columns without a value take no room: they are left out of files, and made again for readers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub(crate) struct Opened {
 /// again. Files of frames are not written to again: the rows that count in them become Parquet.
 ///
 /// # Errors
-/// What the disk says; of class user where the columns do not fit to those that are stored, and where a table that begins
+/// The disk's errors; of class user where the columns do not fit to those that are stored, or if a table that begins
 /// finds rows that were committed.
 pub(crate) fn open(table: &Arc<Table>, cycle: Option<u64>, position: Option<&[u8]>) -> Result<Opened, Error> {
     let fs = Arc::clone(&table.fs);
@@ -83,7 +83,7 @@ fn refuse_to_empty(table: &Table, cycle: Option<u64>) -> Result<(), Error> {
     .with_hint("move or remove that folder to begin a new table, or give the sink another name"))
 }
 
-/// What is said of a table with rows whose job has committed no cycle.
+/// The message about a table with rows whose job has committed no cycle.
 #[must_use]
 pub fn sealed_before_a_cycle(rows: u64) -> String {
     format!(
@@ -141,7 +141,7 @@ fn fits(table: &Table, before: &Description) -> Result<(), Error> {
 /// Removes files that nothing names.
 ///
 /// # Errors
-/// What the disk says; of class corrupt where a Parquet file is named and not there, and no Parquet file is removed then.
+/// The disk's errors; of class corrupt if a named Parquet file is missing, and no Parquet file is removed then.
 fn remove_strangers(table: &Table, contents: &Contents, position: &Position) -> Result<(), Error> {
     let fs = table.fs.as_ref();
     let fresh = folder::fresh(&table.dir);

@@ -43,7 +43,7 @@ impl Writer<'_> {
     /// before the manifest names it. `time` is the name of the time column.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(crate) fn write(
         &self,
         part: &str,
@@ -161,7 +161,7 @@ fn schema_with_values(batches: &[RecordBatch]) -> Arc<ArrowSchema> {
 /// Rows of a Parquet file that this crate wrote.
 ///
 /// # Errors
-/// What the disk says; of class corrupt where it is not what was written.
+/// The disk's errors; of class corrupt if bytes have changed.
 pub(crate) fn read(fs: &dyn Fs, path: &Path, entry: &Entry) -> Result<Vec<RecordBatch>, Error> {
     let file = fs.open(path, thalweg_storage::OpenMode::Read).map_err(|error| failed("open", path, error))?;
     let length = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
@@ -179,7 +179,7 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path, entry: &Entry) -> Result<Vec<Record
     reader.map(|rows| rows.map_err(|error| damaged(error.to_string()))).collect()
 }
 
-/// The sums in the footer of a file of which this is the end.
+/// The sums in the footer of a file that ends with `tail`.
 fn sums_in(tail: &[u8]) -> Option<String> {
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::copy_from_slice(tail)).ok()?;
     let known = metadata.file_metadata().key_value_metadata()?;

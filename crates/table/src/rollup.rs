@@ -330,7 +330,7 @@ mod tests {
         roller.finish().unwrap()
     }
 
-    /// By key: the sums with 128 bits, null where there is none, and the number of rows.
+    /// By key: the sums with 128 bits, null if there is no value, and the number of rows.
     fn totals(
         rows: impl Iterator<Item = (i64, Option<i64>, Option<u64>, i64)>,
     ) -> Vec<(i64, [Option<i128>; 3])> {

@@ -272,7 +272,7 @@ struct TableSink {
 }
 
 impl TableSink {
-    /// Writes what has gathered.
+    /// Writes the gathered rows.
     fn flush(&mut self) -> Result<(), Error> {
         let pending = self.table.lock().pending.clone();
         if pending.is_empty() {
@@ -392,7 +392,7 @@ impl Operator for TableSink {
 
     fn is_ready(&mut self, waker: &Waker) -> bool {
         let mut shared = self.table.lock();
-        // Only what is committed counts: the keeper makes room for that by itself, whatever else happens.
+        // Only committed files count: the keeper makes room for that by itself, whatever else happens.
         let waiting = shared.frozen.iter().filter(|frozen| frozen.is_committed).count();
         let is_ready = waiting < MOST_FROZEN || shared.failed.is_some();
         shared.writer = (!is_ready).then(|| waker.clone());
@@ -403,7 +403,8 @@ impl Operator for TableSink {
         self.flush()?;
         // The last cycle names all of it, or has done so: its rows need not wait for the next start.
         self.freeze();
-        // The keeper ends with its last holder, which is this one or the last cycle's part; who is it says what went wrong.
+        // The keeper ends with its last holder, which is this one or the last cycle's part; that one reports the
+        // failure.
         self.keeper = None;
         self.table.failure().map_or(Ok(()), Err)
     }
@@ -413,7 +414,7 @@ impl Operator for TableSink {
     }
 }
 
-/// A table's part of a cycle: what was written is synced, then named.
+/// A table's part of a cycle: written bytes are synced, then named.
 struct TablePart {
     table: Arc<Table>,
     keeper: Option<Handle>,

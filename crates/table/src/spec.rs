@@ -56,7 +56,7 @@ pub(crate) enum Codec {
     None,
 }
 
-/// A column of addresses of which a prefix is kept.
+/// A column of addresses that are cut to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Truncate {
     pub column: String,

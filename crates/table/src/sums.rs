@@ -1,4 +1,4 @@
-//! Checksums of a Parquet file: of each block of rows, and of what follows the rows.
+//! Checksums of a Parquet file: of each block of rows, and of the bytes after the rows.
 //!
 //! A reader of a few columns cannot check a file as a whole, so each block of [`BLOCK`] bytes has a checksum (CRC-32) of
 //! its own. They are in the file: in its footer, as text under the key [`KEY`]. Footer and page index, the *tail*, have
@@ -131,7 +131,7 @@ impl BlockSums {
     /// The bytes to read so that all of `range` can be checked: whole blocks, or up to the end.
     pub fn around(&self, range: &Range<u64>) -> Range<u64> {
         if range.is_empty() || range.end > self.len {
-            // What is not there is not read; who reads says so.
+            // Missing bytes are not read; the reader reports them.
             return range.clone();
         }
         let start = if range.start < self.at { range.start / self.block * self.block } else { self.at };
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of so many bytes of rows and of tail, and its sums.
+    /// A file with the given bytes of rows and of tail, and its sums.
     fn file(rows: usize, tail: usize) -> (Vec<u8>, BlockSums) {
         let bytes: Vec<u8> = (0..rows + tail).map(|at| (at * 31 + at / 251) as u8).collect();
         let text = text_of(&bytes[..rows]);

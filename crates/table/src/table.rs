@@ -1,4 +1,4 @@
-//! A table while its job runs: what its writer, its keeper and its readers share.
+//! A table while its job runs: the state that its writer, its keeper and its readers share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -236,7 +236,7 @@ fn rollup_of(plan: &RollupPlan, files: &Files, complete_from: &BTreeMap<String, 
     }
 }
 
-/// What a table holds whose job may run elsewhere or not at all: its manifest, and the rows of `fresh`.
+/// The rows of a table whose job may run elsewhere or not at all: its manifest, and the rows of `fresh`.
 ///
 /// # Errors
 /// Where the manifest's types are not known.

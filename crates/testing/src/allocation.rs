@@ -7,7 +7,7 @@
 //! static COUNTING: Counting = Counting;
 //! ```
 //!
-//! Counts are those of the thread that asks, so tests may run beside each other. Memory that one thread frees for another
+//! Counts are those of the thread that asks, so tests may run in parallel. Memory that one thread frees for another
 //! is taken from its own count, which stops at zero.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait; every call goes to the system's")]
@@ -34,7 +34,7 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs `work` and counts what its thread asks for meanwhile.
+/// Runs `work` and counts the memory that its thread requests meanwhile.
 pub fn count<T>(work: impl FnOnce() -> T) -> (T, Counts) {
     let before = LIVE.get();
     LARGEST.set(0);

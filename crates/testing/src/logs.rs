@@ -38,7 +38,7 @@ impl<'a> MakeWriter<'a> for Kept {
 /// Keeps a second subscriber alive, one that takes nothing.
 ///
 /// While `tracing` knows of one subscriber only, a place that logs for the first time asks the subscriber of its own
-/// thread whether it is wanted, and remembers the answer for all threads. Another test, whose thread has none, would
+/// thread whether it takes it, and remembers the answer for all threads. Another test, whose thread has none, would
 /// silence that place for ours. Among two, every one is asked.
 fn ask_every_subscriber() {
     static SECOND: OnceLock<Dispatch> = OnceLock::new();

@@ -31,7 +31,7 @@ pub fn ip_prefix(octets: [u8; 16], bits: u32) -> [u8; 16] {
     (u128::from_be_bytes(octets) & keep).to_be_bytes()
 }
 
-/// The network of an address, of so many bits for IPv4 and for IPv6.
+/// The network of an address, with `ipv4` bits for IPv4 and `ipv6` for IPv6.
 #[inline]
 pub fn ip_network(octets: [u8; 16], ipv4: u32, ipv6: u32) -> [u8; 16] {
     ip_prefix(octets, if is_ipv4(&octets) { IPV4_FROM + ipv4 } else { ipv6 })
@@ -61,7 +61,7 @@ impl IpNetwork {
         Self::around(host, length.unwrap_or(if host.is_ipv4() { 32 } else { 128 }))
     }
 
-    /// The network of an address with a prefix of so many bits of its version; `None` where it has no so many. A network in
+    /// The network of an address with a prefix of `length` bits; `None` if its version has fewer. A network in
     /// `::ffff:0:0/96` is one of version 4.
     pub fn around(host: IpAddr, length: u32) -> Option<Self> {
         let octets = ip_octets(host);

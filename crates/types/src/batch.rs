@@ -31,7 +31,7 @@ pub enum Seqs {
 pub enum Rows {
     /// A run of rows, `start <= row < end`.
     Run { start: u32, end: u32 },
-    /// Ascending row numbers; shared, of which `start..end` are meant.
+    /// Ascending row numbers; shared, and `start..end` are the selected ones.
     Some { rows: Arc<[u32]>, start: u32, end: u32 },
 }
 
@@ -165,7 +165,7 @@ impl Batch {
         Self { rows: Rows::Some { rows, start: 0, end }, ..self.clone() }
     }
 
-    /// Splits at an order number: what is before it, and what is at or after it.
+    /// Splits at an order number: the rows before it, and those at or after it.
     ///
     /// # Panics
     /// If `at` is outside the range.

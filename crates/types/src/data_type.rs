@@ -144,7 +144,7 @@ impl DataType {
     /// Parses a type name without the nullable mark.
     ///
     /// # Errors
-    /// [`ParseTypeError`] with the text where it is none of ours or a decimal's figures are out of range
+    /// [`ParseTypeError`] with the text if it is not a type of ours or a decimal's figures are out of range
     /// (precision 1 to 76, scale 0 to precision).
     pub fn parse(text: &str) -> Result<Self, ParseTypeError> {
         let error = || ParseTypeError { got: text.to_owned() };

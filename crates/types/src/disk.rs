@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Error;
 
-/// A call to the file system that failed. Cheap to clone: everybody who waits gets the same failure.
+/// A call to the file system that failed. Cheap to clone: every waiter gets the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{action} {path:?}")]
 pub struct DiskError {
@@ -53,7 +53,7 @@ impl Error {
     }
 }
 
-/// Whether there is no room: the disk is full, or what its owner may have of it.
+/// Whether there is no room: the disk is full, or its owner's quota of it.
 pub fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

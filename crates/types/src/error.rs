@@ -1,6 +1,6 @@
-//! The error that leaves the engine: whose fault, whether to try again, what to do.
+//! The error that leaves the engine: whose fault it is, whether to try again, a hint.
 //!
-//! Messages are read by others than those whose data they are about: over HTTP by every user of the machine. What was found in
+//! Messages are also read by others than the owners of the data: over HTTP by every user of the machine. Text found in
 //! a file, a record or another system's answer is therefore no part of the message ([`Error::with_private`]): the log and the
 //! command line show it, replies do not.
 //!
@@ -21,7 +21,7 @@ pub enum Class {
     External,
     /// A broken invariant of ours: exit code 1, HTTP 500.
     Internal,
-    /// Bytes on disk are not what was written: exit code 3, HTTP 500.
+    /// Bytes on disk have changed: exit code 3, HTTP 500.
     Corrupt,
 }
 
@@ -40,7 +40,7 @@ pub struct Error {
     class: Class,
     retry: Retry,
     message: String,
-    /// What follows the message, for those who may read the log.
+    /// Text after the message, for readers of the log.
     private: Option<String>,
     hint: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -75,7 +75,7 @@ impl Error {
         self
     }
 
-    /// Adds to the message what not everybody who reads it may see: bytes of a file or a record, words of another system. It
+    /// Adds text that not every reader of the message may see: bytes of a file or a record, words of another system. It
     /// is put after the message as it is, such as `, got "x"`.
     #[must_use]
     pub fn with_private(mut self, text: impl Into<String>) -> Self {
@@ -131,13 +131,13 @@ impl Error {
         false
     }
 
-    /// The message and the messages of all its causes, joined by `: `, with what is private: for the log and the command
+    /// The message and the messages of all its causes, joined by `: `, with private texts: for the log and the command
     /// line.
     pub fn chain(&self) -> String {
         self.joined(true)
     }
 
-    /// The same without what is private: for everybody.
+    /// The same without private texts: for everybody.
     pub fn public_chain(&self) -> String {
         self.joined(false)
     }

@@ -4,8 +4,8 @@
 //! Short byte strings (up to 12 bytes, the inline part of an Arrow view) are one 128-bit word: two multiplies.
 //! Longer ones go through XXH3.
 //!
-//! It is public, so whoever sends keys can make many with one hash: that only puts them into one partition. Nothing is
-//! found again by it, and no table uses it for keys from outside (`hash_key`).
+//! It is public, so a sender of keys can make many with one hash: that only puts them into one partition. Nothing is
+//! looked up by it, and no table uses it for keys from outside (`hash_key`).
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{

@@ -1,6 +1,6 @@
 //! Hashes by which bytes from outside are found again: with a key that nobody outside has.
 //!
-//! The placement hash is public and fixed, so whoever sends keys can make many that share one. Where a hash represents
+//! The placement hash is public and fixed, so a sender of keys can make many that share one. Where a hash represents
 //! a key, as in an index that keeps no keys, it is a keyed one: SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast
 //! short-input PRF", 2012). Without its key nobody can choose bytes that collide. A seed for XXH3 would not do: keys
 //! that collide under every seed are known.

@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use crate::{Micros, Seq};
 
-/// What becomes of late records: those whose event time is further below task time than the stream's `lateness`.
+/// The treatment of late records: those whose event time is further below task time than the stream's `lateness`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatePolicy {
     /// Not added; one line in rejects.
@@ -17,7 +17,7 @@ pub enum LatePolicy {
     Clamp,
 }
 
-/// Which records of a stream are late, and what becomes of them.
+/// Which records of a stream are late, and their treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lateness {
     /// How far an event time may be below task time, microseconds.
@@ -45,7 +45,7 @@ impl Lateness {
         Self { allowed, policy, floor: Micros::MIN }
     }
 
-    /// With what was late for good at the last commit.
+    /// With the time below which records were late for good at the last commit.
     #[must_use]
     pub fn with_floor(self, floor: Micros) -> Self {
         Self { floor, ..self }
@@ -64,7 +64,7 @@ impl Lateness {
         self.policy == LatePolicy::Reject
     }
 
-    /// At task time `now`, the oldest time that is not late; what is below it is late after a restart with any other
+    /// At task time `now`, the oldest time that is not late; records below it are late after a restart with any other
     /// `lateness`, too.
     pub fn bound(&self, now: Micros) -> Micros {
         now.saturating_sub(self.allowed).max(self.floor)
@@ -168,8 +168,8 @@ mod tests {
     }
 
     proptest! {
-        /// Task time and bound only grow, a record that is taken counts at or above the bound, and what is late once stays
-        /// late.
+        /// Task time and bound only grow, a record that is taken counts at or above the bound, and a record that is
+        /// late once stays late.
         #[test]
         fn bounds_only_grow(allowed in 0..40_i64, floor in -50..50_i64, times in prop::collection::vec(-60..60_i64, 1..50)) {
             let rule = Lateness::new(allowed, LatePolicy::Clamp).with_floor(floor);

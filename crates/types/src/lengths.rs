@@ -21,7 +21,7 @@ impl<'a> TextLengths<'a> {
         self.0[row as usize] as u32 as usize
     }
 
-    /// Bytes of the longest text in some rows; 0 where there is none.
+    /// Bytes of the longest text in some rows; 0 if there are no texts.
     pub fn longest(self, rows: impl Iterator<Item = u32>) -> usize {
         rows.map(|row| self.at(row)).max().unwrap_or(0)
     }

@@ -5,7 +5,7 @@
 //! * [`DataType`], [`Field`], [`Schema`]: the field types of job files and their Arrow shapes.
 //! * [`Batch`]: records that travel over a link, with the range of the order that they cover.
 //! * [`Micros`], [`parse_duration`], [`parse_timestamp`]: event time and the units that users write.
-//! * [`Error`]: what leaves the engine, with its [`Class`] and a hint.
+//! * [`Error`]: errors that leave the engine, with their [`Class`] and a hint.
 //! * [`Reject`]: a record that could not be used, with its place and raw bytes.
 
 mod address;

@@ -2,7 +2,7 @@
 
 use arrow_buffer::NullBuffer;
 
-/// The validity of `rows` rows, of which `nulls` are null; `None` where none is.
+/// The validity of `rows` rows, `nulls` of which are null; `None` if none is.
 ///
 /// # Panics
 /// If a row is not below `rows`.

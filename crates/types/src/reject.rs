@@ -21,7 +21,7 @@ pub struct Reject<'a> {
     pub line: Option<u64>,
     /// Short code for counting; ours and what to do about each are in [`reject_hint`].
     pub code: &'a str,
-    /// What was expected and what was there.
+    /// The expected and the found value.
     pub reason: &'a str,
     pub raw: &'a [u8],
 }
@@ -132,7 +132,7 @@ impl<'a> Rejects<'a> {
     }
 }
 
-/// What whoever sent a rejected record can do about it, by the reject's code. `None` for codes of sources that are
+/// A hint for the sender of a rejected record, by the reject's code. `None` for codes of sources that are
 /// not ours.
 pub fn reject_hint(code: &str) -> Option<&'static str> {
     HINTS.iter().find(|(known, _)| *known == code).map(|(_, hint)| *hint)
@@ -217,6 +217,6 @@ mod tests {
             assert!(HINTS[..place].iter().all(|(other, _)| other != code), "{code} twice");
         }
         assert!(reject_hint("late").is_some_and(|hint| hint.contains("lateness")));
-        assert_eq!(reject_hint("checksum"), None, "a code of somebody else's");
+        assert_eq!(reject_hint("checksum"), None, "a code of another source");
     }
 }

@@ -46,7 +46,7 @@ impl Field {
     /// A field as a schema declares it: a type, or `ipv4_int`, with `?` where it may be null.
     ///
     /// # Errors
-    /// Where the text without its mark is none of these.
+    /// If the text without its mark is not a type or a reading.
     pub fn declared(name: impl Into<String>, text: &str) -> Result<Self, ParseTypeError> {
         let text = text.trim();
         let (text, is_nullable) =
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(plain, Field::new("a", DataType::Ip).nullable());
         let number = Field::declared("a", "ipv4_int?").unwrap();
         assert_eq!(number, Field { reading: Reading::Ipv4Int, ..plain.clone() });
-        assert_eq!(number.to_arrow(), plain.to_arrow(), "what is held is the same");
+        assert_eq!(number.to_arrow(), plain.to_arrow(), "the held values are the same");
         assert!(!Field::declared("a", "ipv4_int").unwrap().nullable);
         for text in ["ipv4_int??", "ipv6_int", "?", ""] {
             assert!(Field::declared("a", text).is_err(), "{text:?}");

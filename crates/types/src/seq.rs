@@ -1,4 +1,4 @@
-//! Positions, named by what they promise.
+//! Positions, named by their promises.
 
 use std::fmt;
 use std::sync::Arc;

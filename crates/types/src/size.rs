@@ -5,7 +5,7 @@
 /// Binary units (`KiB`, `MiB`, `GiB`, `TiB`) count in 1024s, decimal ones (`kB`, `MB`, `GB`, `TB`) in 1000s.
 ///
 /// # Errors
-/// A sentence that names what was written and what is accepted.
+/// A sentence that names the text and the accepted forms.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();

@@ -11,7 +11,7 @@ const DAY_SECONDS: i64 = 86_400;
 /// Parses a span such as `5s`, `10m`, `1h`, `7d`, `500ms`, `20us` into microseconds.
 ///
 /// # Errors
-/// A sentence that names what was written and what is accepted.
+/// A sentence that names the text and the accepted forms.
 pub fn parse_duration(text: &str) -> Result<Micros, String> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();

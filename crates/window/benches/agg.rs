@@ -20,7 +20,7 @@ use thalweg_window::agg::{Aggregate, Call, Function, Steps, Stream, plan};
 
 const BATCH: usize = 4096;
 
-/// What is computed, and of which values.
+/// The aggregates of a benchmark, and their values.
 struct Case {
     name: &'static str,
     functions: &'static [Function],

@@ -82,7 +82,7 @@ fn stage() -> Result<Stage, Error> {
 /// Entries that cycles handed over.
 type Entries = usize;
 
-/// Answers all batches and hands the answers to `see`; with `cycle`, a marker after each so many batches.
+/// Answers all batches and hands the answers to `see`; with `cycle`, a marker after each `cycle` batches.
 fn run(
     stage: &mut Stage,
     batches: &[Batch],
@@ -135,7 +135,7 @@ fn measure(bencher: Bencher<'_, '_>, has_cycles: bool) {
         });
 }
 
-/// Answers, their digest, and what is handed over: cycles must change no answer.
+/// Answers, their digest, and hand-overs: cycles must change no answer.
 fn check() {
     let batches = batches(SMALL);
     let mut table = String::new();

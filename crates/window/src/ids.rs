@@ -7,11 +7,11 @@
 //! Where memory is bounded the oldest ids may leave it ([`Ids::evict`]) once their frames can be read back: they are *cold*.
 //! Of a cold id 64 bits of hash and the number of its frame stay ([`cold`]), so that an id that never came is known to be
 //! new without a look elsewhere; where the hash agrees its frame is read ([`Ids::doubtful`], [`Ids::recall`]). The hash has
-//! a seed of this task and this run, so that nobody can send ids that agree.
+//! a seed of this task and this run, so that no client can send ids that agree.
 //!
 //! Invariants
-//! * An id that has left the span before its frame was written is kept aside until it is: a frame holds what was there at
-//!   its marker.
+//! * An id that has left the span before its frame was written is kept aside until it is: a frame holds the ids that
+//!   were there at its marker.
 //! * Ids are numbered as they came; those in memory are the newest ones, without a gap.
 //! * What is answered depends on no eviction.
 
@@ -155,7 +155,7 @@ impl Ids {
         self.written = self.written.max(cycle);
     }
 
-    /// Whether ids in memory take more than so many bytes.
+    /// Whether ids in memory take more than `bytes` bytes.
     pub(crate) fn is_above(&self, bytes: usize) -> bool {
         self.order.len() * (size_of::<(Key, Micros)>() + size_of::<(Micros, Key)>()) + 2 * self.heap > bytes
     }

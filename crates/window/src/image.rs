@@ -13,7 +13,7 @@
 
 use thalweg_types::Error;
 
-/// Bytes that are not what was written.
+/// Bytes that differ from those that were written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: expected {expected}, got {got} (byte {pos})")]
 pub struct Malformed {
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         u32::try_from(value).map_err(|_| self.malformed(what, "a number of 32 bits", value))
     }
 
-    /// How many things follow, of which each takes at least a byte.
+    /// How many things follow, each of which takes at least a byte.
     pub(crate) fn count(&mut self, what: &'static str) -> Result<usize, Malformed> {
         let count = self.number(what)?;
         let fits = usize::try_from(count).ok().filter(|count| *count <= self.left());

@@ -282,7 +282,7 @@ mod tests {
             judge.restore(Some(100), bound);
             let verdicts = judge.judge(&vec![94, 95, 150, 96].into(), None, |row| row as Seq);
             assert_eq!((&*verdicts.times, &*verdicts.late), (&times[..], &[0, 3][..]), "{policy:?}");
-            assert_eq!(verdicts.closed, [0], "96 is more than 50 behind");
+            assert_eq!(verdicts.closed, [0], "96 is more than 50 late");
             assert_eq!(judge.bound(), Some(100));
         }
     }

@@ -156,7 +156,7 @@ impl Key {
         }
     }
 
-    /// Something that lies where a comparison looks first.
+    /// Something at the place where a comparison looks first.
     pub(crate) fn first_word(&self) -> u64 {
         match self {
             Key::Null => 0,

@@ -8,7 +8,7 @@ use thalweg_types::{DataType, Field, Micros, Schema, TimeUnit};
 use crate::agg::Function;
 use crate::query::{BoundCall, BoundOutput, Query, Window};
 
-/// How far behind its head a window's tail cursor is, where it has one.
+/// How much earlier than its head a window's tail cursor is, if it has one.
 pub(crate) fn tail(window: Window) -> Option<Micros> {
     if let Window::Sliding(span) = window { Some(span) } else { None }
 }
@@ -28,7 +28,7 @@ pub struct PlannedOutput {
     pub alias: String,
     /// Which of the query's calls it is made of.
     pub calls: Range<usize>,
-    /// Over the values of these; `None` where it is the value of the one.
+    /// Over the values of these; `None` if it is the value of the one.
     pub value: Option<Bound>,
     pub data_type: DataType,
 }

@@ -1,4 +1,4 @@
-//! Lists whose places are numbers that others keep: what goes leaves its place free for another.
+//! Lists whose places are numbers that others keep: an item that goes leaves its place free for another.
 
 /// Entries from which on a list grows by an eighth.
 const LONG: usize = 1 << 16;

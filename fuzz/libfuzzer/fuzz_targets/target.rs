@@ -1,4 +1,4 @@
-//! All targets behind libFuzzer; `THALWEG_FUZZ_TARGET` names the one to run.
+//! All targets under libFuzzer; `THALWEG_FUZZ_TARGET` names the one to run.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Chunks: the first byte says whether checksums are made right first, the rest is the chunk.
 //!
-//! Without that nothing behind a checksum would ever be reached.
+//! Without that no code after a checksum check would ever be reached.
 
 use std::sync::Arc;
 

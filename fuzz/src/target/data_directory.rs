@@ -2,7 +2,7 @@
 //! refused as damaged with a path named. Never a panic, never another answer.
 //!
 //! The first byte says which directory ([`base::VARIANTS`]), then every [`Damage::LEN`] bytes are one [`Damage`]. The
-//! directories are made once, by the real engine. Of Parquet files only the names count here: who reads them is another crate.
+//! directories are made once, by the real engine. Of Parquet files only the names count here: another crate reads them.
 
 mod base;
 
@@ -152,7 +152,7 @@ pub fn found(data: &[u8]) -> Found {
             );
             Found::Detected
         }
-        // What a crash cannot leave, told by the note of a sink.
+        // State that no crash leaves, reported by the note of a sink.
         Outcome::Other(said) if said.contains("it is an older copy") => Found::Detected,
         Outcome::Other(said) => panic!("{damage:?} of {names:?}: {said}"),
     }

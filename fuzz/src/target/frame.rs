@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
         chain.push(frame.payload, &mut written);
     }
     let end = usize::try_from(reader.position()).expect("a position in memory");
-    assert_eq!(written, data[..end], "what was read is what would have been written");
+    assert_eq!(written, data[..end], "the frame read equals the frame written");
     assert_eq!(reader.chain(), chain);
 }
 

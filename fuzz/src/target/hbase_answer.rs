@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    // Rows of a head, of a part, and of a key, each behind no space.
+    // Rows of a head, of a part, and of a key, each without a space.
     let row = |key: &str, value: &str| {
         format!(r#"{{"key":"{key}","Cell":[{{"column":"czp2","timestamp":2,"$":"{value}"}}]}}"#)
     };

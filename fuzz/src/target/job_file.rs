@@ -1,4 +1,4 @@
-//! Job files: parse, check, print what is wrong. What follows the first zero byte is an override (`PATH=VALUE`).
+//! Job files: parse, check, print mistakes. The bytes after the first zero byte are an override (`PATH=VALUE`).
 
 use std::sync::OnceLock;
 

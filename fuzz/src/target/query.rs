@@ -1,4 +1,4 @@
-//! Query text: parse, bind to a schema, and every mistake lies within the text.
+//! Query text: parse, bind to a schema, and every mistake is within the text.
 
 use thalweg_types::{DataType, Field, Schema, TimeUnit};
 use thalweg_window::query::{Draft, Query};
@@ -62,7 +62,7 @@ pub fn run(data: &[u8]) {
         Ok(query) => {
             assert!(!query.outputs.is_empty() && query.delay >= 0);
             for output in &query.outputs {
-                assert!(text.get(output.span.clone()).is_some(), "an output stands elsewhere");
+                assert!(text.get(output.span.clone()).is_some(), "an output is outside the text");
             }
             match query.bind(&schema) {
                 Ok(bound) => {
@@ -76,7 +76,7 @@ pub fn run(data: &[u8]) {
     }
     if let Err(errors) = Draft::read(text).bind(&schema) {
         for span in errors.iter().filter_map(|error| error.span.clone()) {
-            assert!(text.get(span.clone()).is_some(), "a mistake at {span:?} stands elsewhere");
+            assert!(text.get(span.clone()).is_some(), "a mistake at {span:?} is outside the text");
         }
         assert!(!errors.render(text).is_empty());
     }

@@ -1,4 +1,4 @@
-//! What holds for every text format: splitter and decoder agree, and what is written reads back.
+//! What holds for every text format: splitter and decoder agree, and written records read back.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) fn options(more: impl IntoIterator<Item = (&'static str, OptionValue)
     options
 }
 
-/// Reads `data` whole and byte by byte, and writes back what was understood.
+/// Reads `data` whole and byte by byte, and writes the decoded records back.
 pub(super) fn check(plugin: &dyn FormatPlugin, schema: &Schema, options: &Options, data: &[u8]) {
     let format = plugin.reader(schema, options).expect("the schema and the options are good ones");
     let whole = decode(&*format, data, data.len());
@@ -57,7 +57,7 @@ pub(super) fn check(plugin: &dyn FormatPlugin, schema: &Schema, options: &Option
     match (whole, pieces) {
         (Some(whole), Some(pieces)) => {
             let bad = |read: &Read| (read.records, read.bad);
-            assert_eq!(bad(&whole), bad(&pieces), "how bytes arrive changes what is read");
+            assert_eq!(bad(&whole), bad(&pieces), "the records depend on how bytes arrive");
             let kept: usize = pieces.batches.iter().map(RecordBatch::num_rows).sum();
             assert_eq!(whole.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), kept);
             for records in whole.batches {
@@ -100,7 +100,7 @@ fn decode(format: &dyn RecordFormat, data: &[u8], step: usize) -> Option<Read> {
             }
         }
         let split = splitter.split(at as u64, &data[at..arrived], at_end).ok()?;
-        assert!(split.skip + split.bytes <= arrived - at, "a split goes past what is there");
+        assert!(split.skip + split.bytes <= arrived - at, "a split goes beyond the bytes");
         let block = Bytes::copy_from_slice(&data[at + split.skip..][..split.bytes]);
         at += split.skip + split.bytes;
         in_comment = split.is_in_comment;
@@ -112,10 +112,7 @@ fn decode(format: &dyn RecordFormat, data: &[u8], step: usize) -> Option<Read> {
                 .expect("splitter and decoder agree about the count");
             assert_eq!(columns.rows + columns.bad.len(), split.records as usize, "a record became nothing");
             for bad in &columns.bad {
-                assert!(
-                    bad.raw.start <= bad.raw.end && bad.raw.end <= block.len(),
-                    "a reject lies elsewhere"
-                );
+                assert!(bad.raw.start <= bad.raw.end && bad.raw.end <= block.len(), "a reject is elsewhere");
             }
             assert!(columns.bad.is_sorted_by_key(|bad| bad.index));
             let indexes: Vec<u32> = (0..split.records).collect();
@@ -147,11 +144,11 @@ fn round_trip(plugin: &dyn FormatPlugin, schema: &Schema, options: &Options, rec
         .expect("columns have the types of their fields");
     let (text, skipped) = encode(plugin, schema, options, &records);
     let rows = records.num_rows() as u64 - skipped;
-    // What is written may be longer than what was read (`1e300` has 301 digits then).
+    // The written text may be longer than the one read (`1e300` has 301 digits then).
     let mut options = options.clone();
     options.0.insert("max_record".to_owned(), OptionValue::Size(1 << 20));
     let format = plugin.reader(schema, &options).expect("as before");
-    let again = decode(&*format, &text, text.len()).expect("what is written can be read");
+    let again = decode(&*format, &text, text.len()).expect("written records can be read");
     assert_eq!((again.records, again.bad), (rows, 0), "{:?}", String::from_utf8_lossy(&text));
     for again in again.batches {
         let again = RecordBatch::try_new(Arc::clone(schema.arrow()), again.columns().to_vec())

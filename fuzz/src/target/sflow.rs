@@ -22,7 +22,7 @@ const WORDS: &[&str] = &[
     "\x7f\x7f\x7f\x7f",
 ];
 
-/// Every sample is one row at most, and every row lies in the range of its datagram.
+/// Every sample is one row at most, and every row is in the range of its datagram.
 pub fn run(data: &[u8]) {
     let sender = IpAddr::from([192, 0, 2, 1]);
     let block = block(0, [(0, sender, data)]);

@@ -14,7 +14,7 @@ fn tokens(input: &[u8]) -> usize {
     256 * input.len()
 }
 
-/// Chains nest, and what nests is dropped by recursion: a megabyte of `1+` takes this.
+/// Chains nest, and nested expressions are dropped by recursion: a megabyte of `1+` takes this.
 const STACK: usize = 256 << 20;
 
 const WORDS: &[&str] = &[

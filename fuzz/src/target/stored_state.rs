@@ -1,7 +1,7 @@
 //! State as it is read back from a store: values, parts of the log, heads.
 //!
-//! The first byte says which of them, and whether its checksum is made right first: without that nothing behind it would
-//! ever be reached.
+//! The first byte says which of them, and whether its checksum is made right first: without that no code after its
+//! check would ever be reached.
 
 use thalweg_state_remote::testing;
 
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     };
 }
 
-/// With the right checksum at the end, instead of what stands there.
+/// With the right checksum at the end, instead of the one there.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = bytes[..bytes.len().saturating_sub(CHECKSUM)].to_vec();
     sealed.extend_from_slice(&crc32fast::hash(&sealed).to_le_bytes());

@@ -120,7 +120,7 @@ fn records(schema: &Schema, lines: &str) -> Option<Vec<ArrayRef>> {
     Some(format.decoder().decode(&text, lines.len(), None).ok()?.columns)
 }
 
-/// The answers of some records, a line each, with the names of what went beyond a bound.
+/// The answers of some records, a line each, with the names of values beyond a bound.
 fn answer(stage: &mut Stage, records: &RecordBatch, first: usize, rows: usize) -> Vec<String> {
     let times: Vec<i64> = (first..first + rows).map(|row| row as i64 * 300_000).collect();
     let range = SeqRange::new(first as u64, (first + rows) as u64);

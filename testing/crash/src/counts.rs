@@ -22,7 +22,7 @@ pub(super) struct Counts {
     pub(super) restarts: u64,
     /// Restarts that found a committed cycle.
     pub(super) recovered: u64,
-    /// Restarts that had to follow the order behind it.
+    /// Restarts that had to follow the order after it.
     pub(super) followed: u64,
     pub(super) rounds: u64,
     /// Records that were recounted.
@@ -43,7 +43,7 @@ impl Counts {
         ensure!(self.rounds > 0 && self.records > 0, "nothing was recounted");
         ensure!(self.at_work > 0, "no crash came while work was going on");
         ensure!(self.recovered > 0, "no restart found a committed cycle");
-        // A power cut takes what was not synced, and nobody waits for the order of a job that publishes nothing.
+        // A power cut takes unsynced writes, and nobody waits for the order of a job that publishes nothing.
         ensure!(self.followed > 0 || self.cuts > 0, "no restart had an order to follow");
         ensure!(self.outages > 0 || !has_outages, "what the job writes to never went away");
         Ok(())

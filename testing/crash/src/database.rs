@@ -31,8 +31,8 @@ pub(super) struct Database {
     _folder: TempDir,
 }
 
-/// A server that was asked so long ago has not heard it: before it has looked to its signals, an interrupt is lost where they
-/// are ignored, as behind a shell that runs this in the background.
+/// A server that was asked this long ago has missed it: before it has set up its signals, an interrupt is lost if they
+/// are ignored, as under a shell that runs this in the background.
 const DEAF: Duration = Duration::from_secs(5);
 
 enum Server {
@@ -95,7 +95,7 @@ impl Database {
     /// Starts it again where the time has come for it; called again and again.
     pub(super) fn look(&mut self) -> Result<()> {
         match &mut self.server {
-            // Beside what is left of one that was killed it does not start.
+            // It does not start while processes of a killed one are left.
             Server::Runs(child) => {
                 if child.try_wait()?.is_some() {
                     self.server = Server::Down(Instant::now() + Duration::from_millis(20));
@@ -130,7 +130,7 @@ impl Database {
         }
     }
 
-    /// The end of what it has said.
+    /// The end of its output.
     fn said(&self) -> String {
         let said = std::fs::read_to_string(self.cluster.log()).unwrap_or_default();
         let lines: Vec<&str> = said.lines().rev().take(10).collect();
@@ -143,7 +143,7 @@ impl Drop for Database {
         if let Server::Runs(child) | Server::Ends(child, _) = &mut self.server
             && matches!(child.try_wait(), Ok(None))
         {
-            // Asked, it gives back what its processes share.
+            // Asked, it frees the memory that its processes share.
             process::interrupt(child);
             let _ = child.wait();
         }

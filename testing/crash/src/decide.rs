@@ -1,4 +1,4 @@
-//! What is done to each start of the engine: its options, and what ends it.
+//! Decisions about each start of the engine: its options, and the way it ends.
 
 use std::fmt;
 use std::time::Duration;

@@ -102,7 +102,7 @@ impl Engine {
         line.trim().parse().ok()
     }
 
-    /// Whether it has said that its job takes nothing any more for want of room, and stays to be read.
+    /// Whether it has said that its job takes no more records for want of room, and stays to be read.
     pub(super) fn is_only_read(&self) -> bool {
         self.said().contains("is only read, until the process ends")
     }

@@ -1,6 +1,6 @@
-//! What must never change again once it was seen behind a kill: commits, the order, and what sinks had committed.
+//! State that must never change again once it was seen after a kill: commits, the order, and what sinks had committed.
 //!
-//! After a power cut only what was there after an earlier power cut is held against the engine: a kill shows what was
+//! After a power cut only state that was there after an earlier power cut has to be there: a kill shows what was
 //! *written*, which the cut may take.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::disk::{Entry, Event, Found};
 /// How the engine ended before the disk was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The kernel went on: what was written is there.
+    /// The kernel went on: written bytes are there.
     Process,
     /// What was not synced may be gone.
     Power,
@@ -34,7 +34,7 @@ pub(super) struct Ledger {
     synced: Seen,
 }
 
-/// Some records of a source that stand together in the order.
+/// Some records of a source that are together in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) source: usize,
@@ -52,7 +52,7 @@ pub(super) enum Step {
 }
 
 impl Ledger {
-    /// Holds what is on disk against what was there before, and remembers it.
+    /// Compares the disk with its earlier state, and remembers it.
     ///
     /// # Errors
     /// What has changed that must not.

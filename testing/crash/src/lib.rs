@@ -4,13 +4,13 @@
 //! by errors of calls, or by a power cut of the file system that it writes to. Each start has other options. When all
 //! input is through, outputs are recounted from inputs by code that shares nothing with the engine.
 //!
-//! * [`round`] is the course of it, [`decide`] what may happen, [`jobs`] what is run and recounted.
+//! * [`round`] is its course, [`decide`] chooses the faults, [`jobs`] are run and recounted.
 //! * [`disk`] reads what the engine has left, [`ledger`] knows what of that must not change any more.
 //! * [`database`] is a service that goes away, too, while a job writes to it.
-//! * [`power`] is the disk whose power is cut; [`plants`] shows that the harness finds what it should.
+//! * [`power`] is the disk whose power is cut; [`plants`] shows that the harness finds planted bugs.
 //!
-//! Every decision is a function of the seed, the job, and the numbers of round and start. What becomes of them is up to
-//! the machine: a seed repeats what is tried, not what happens.
+//! Every decision is a function of the seed, the job, and the numbers of round and start. Their effects depend on
+//! the machine: a seed repeats the attempts, not the outcomes.
 
 mod counts;
 mod database;
@@ -125,7 +125,7 @@ fn new_seed() -> u64 {
 /// How many times as many crashes as were asked for a run may have until it has shown something.
 const PATIENCE: u64 = 4;
 
-/// Runs rounds of a job until there were enough crashes, and says what was wrong, if anything was.
+/// Runs rounds of a job until there were enough crashes, and reports the failure, if there was one.
 fn job(
     binary: &Path,
     kind: &Kind,
@@ -173,8 +173,8 @@ fn job(
     Ok((counts, outcome))
 }
 
-/// Crashes of the suite, all jobs together: some more than the 200 kills and 50 power cuts that are wanted, as some end in
-/// an error instead, or between two cuts in a kill.
+/// Crashes of the suite, all jobs together: some more than the 200 kills and 50 power cuts that are required, as some
+/// end in an error instead, or between two cuts in a kill.
 const SUITE_KILLS: u64 = 224;
 const SUITE_CUTS: u64 = 70;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::power;
 use thalweg_harness::project;
 
-/// A plant that has not been found after so many crashes is missed.
+/// A plant that has not been found after this number of crashes is missed.
 const CYCLES: u64 = 400;
 
 struct Plant {
@@ -94,7 +94,7 @@ fn find(plant: &Plant, tree: &Path, target: &Path, seed: u64) -> Result<Option<S
     println!("── {}", plant.name);
     succeed(git(&["apply"], tree).arg(&plant.path))?;
     let mut build = project::cargo();
-    // Most of what one plant needs is the last one's, in the crates that it changes too.
+    // Most of the build of one plant is that of the one before, also in the crates that it changes.
     build.current_dir(tree).env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "1");
     succeed(build.args(["build", "--quiet", "--package", "thalweg-cli"]))?;
 

@@ -1,7 +1,7 @@
 //! A file system whose power can be cut: ext4 in a loop file, shut down by ioctl and mounted again.
 //!
 //! The whole process runs in a mount namespace of its own (see [`in_namespace`]), and the loop device goes with its
-//! mount: so nothing is left behind, however we end.
+//! mount: so nothing is left, however we end.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -71,7 +71,7 @@ impl Power {
         &self.mount
     }
 
-    /// Brings to the disk what was done to its folders so far, so that no cut undoes it: what an earlier round has left would
+    /// Syncs all changes of folders so far, so that no cut undoes them: files of an earlier round would
     /// come back.
     pub(super) fn sync(&self) -> Result<()> {
         process::sync(&File::open(&self.mount)?).context("sync the file system")

@@ -58,7 +58,7 @@ struct Round<'a> {
 }
 
 impl Harness<'_> {
-    /// Runs one round of a job, and counts. What was decided goes to `decisions`.
+    /// Runs one round of a job, and counts. The decisions go to `decisions`.
     ///
     /// # Errors
     /// What was wrong.
@@ -217,7 +217,7 @@ impl Round<'_> {
                 Ok(End::Cut)
             }
             (Disturbance::Call(injection, _), _) if engine.was_injected() => {
-                // The call came just now. Room that is missing may be room that nobody needs yet.
+                // The call came just now. The missing room may not be needed yet.
                 if lacks_room(Some(injection)) && !engine.ends_within(GRACE)? {
                     if !engine.is_only_read() {
                         engine.kill()?;
@@ -244,7 +244,7 @@ impl Round<'_> {
 
 /// Looks for signs of work.
 struct Watch {
-    /// The commit log, and files of sinks behind it.
+    /// The commit log, and files of sinks after it.
     paths: Vec<PathBuf>,
     lengths: Vec<Option<u64>>,
     /// When something was first seen to grow.
@@ -324,7 +324,7 @@ fn explains(status: ExitStatus, error: &str, said: &str) -> Result<()> {
         "ENOSPC" if said.contains("disk full") => "disk full",
         "ENOSPC" => "(os error 28)",
         "EACCES" => "(os error 13)",
-        _ => bail!("nobody knows what to expect after {error}"),
+        _ => bail!("no expectation for the error {error}"),
     };
     for part in ["error: ", "\"", reason, " = hint: "] {
         ensure!(said.contains(part), "{part:?} is missing in the message about {error}");
@@ -342,7 +342,7 @@ fn fresh(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Waits until nobody holds the lock: a process that was killed under strace may still be on its way out.
+/// Waits until no process holds the lock: a process that was killed under strace may still be on its way out.
 fn wait_until_free(lock: &Path) {
     let Ok(file) = std::fs::File::options().append(true).open(lock) else { return };
     let until = Instant::now() + Duration::from_secs(30);

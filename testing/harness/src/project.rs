@@ -44,13 +44,13 @@ pub fn has_or_gets(program: &str, package: &str) -> bool {
         let mut install = Command::new("apt-get");
         install.args(["install", "--yes", "--no-install-recommends", package]);
         install.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-        // Who is not root is told so, and goes on without.
+        // A user other than root gets an error, and goes on without.
         let _ = install.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
     has(program)
 }
 
-/// A folder for what benchmarks generate, kept between runs and out of the repository.
+/// A folder for inputs that benchmarks generate, kept between runs and out of the repository.
 pub fn scratch(name: &str) -> Result<PathBuf> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let folder = target.join(name);
@@ -83,7 +83,7 @@ fn build_target(package: &str, kind: &str, name: &str, profile: Profile) -> Resu
         // With all of the workspace and its tests dependencies have the features that `cargo test` gave them, so
         // nothing is built twice.
         Profile::Dev => command.args(["--workspace", "--bins", "--tests", "--examples"]),
-        // With the one binary, whose features dependencies then have for all.
+        // Together with the one binary, so that dependencies have its features in all builds.
         Profile::Release => {
             command.args(["--release", "--package", "thalweg-cli", "--package", package]);
             command.args([&format!("--{kind}"), name])

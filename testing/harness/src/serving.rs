@@ -16,7 +16,7 @@ use crate::process;
 /// How often a process is looked at while it is waited for.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How much of what a node said is shown.
+/// Lines of a node's output that are shown.
 const LINES: usize = 15;
 
 pub struct Serving {
@@ -33,7 +33,7 @@ pub fn free_address() -> Result<SocketAddr> {
 }
 
 impl Serving {
-    /// Starts a node that was told to listen at `address`, with what it says on its standard error behind what `log` has.
+    /// Starts a node that listens at `address`, and appends its standard error to `log`.
     /// It may not take records yet.
     pub fn start(
         mut command: Command,

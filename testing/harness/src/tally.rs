@@ -1,4 +1,4 @@
-//! Counts of a suite, and the names of what did not pass.
+//! Counts of a suite, and the names of the tests that did not pass.
 
 use anyhow::Result;
 

@@ -90,8 +90,8 @@ impl Attack {
     }
 }
 
-/// Attackers sit on other machines: what they compute themselves is not to take the node's processors, nor those of whoever
-/// measures.
+/// Attackers sit on other machines: their own work should take neither the node's processors nor those of the thread
+/// that measures.
 fn give_way() {
     // The calling thread alone, on Linux. Where it is refused they compete.
     let _ = rustix::process::setpriority_process(None, 19);

@@ -29,7 +29,7 @@ enum Habit {
     NeverReads,
     /// Sends bytes that are no HTTP.
     Noise,
-    /// Sends a request and closes its writing side; wants the reply.
+    /// Sends a request and closes its writing side; expects the reply.
     HalfClose,
     /// Names no host, or two.
     Hosts,
@@ -241,7 +241,7 @@ impl Held {
         }
     }
 
-    /// Reads what is there; false where the node has closed.
+    /// Reads the bytes that are there; false if the node has closed.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 4_096];
         match self.stream.read(&mut bytes) {

@@ -1,5 +1,5 @@
 //! `cargo xtask hostile`: a node with little memory and few file handles, attacked from all sides for minutes, with a
-//! live job beside the attack.
+//! live job during the attack.
 //!
 //! Attackers have connections of all bad habits ([`habits`]), bodies that ask for much ([`bombs`]), and hostile queries
 //! ([`queries`]); they address the job `mud`. The job `live` gets records at a steady rate ([`live`]). [`watch`] asks
@@ -42,10 +42,11 @@ const SUITE: Duration = Duration::from_secs(170);
 const TAIL: Duration = Duration::from_millis(250);
 const GROWTH: u32 = 10;
 
-/// A monitor that looks at both on new connections, behind a thousand others in the queue of the kernel, has them by then.
+/// A monitor that looks at both on new connections, after a thousand others in the queue of the kernel, has them by
+/// then.
 const HEALTH: Duration = Duration::from_secs(20);
 
-/// `SELECT 1` beside any other query.
+/// `SELECT 1` next to any other query.
 const SELECT: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]

@@ -62,7 +62,7 @@ impl Node {
         self.tcp
     }
 
-    /// What who may change jobs has to show.
+    /// The token of a client that may change jobs.
     pub(super) fn token(&self) -> Result<String> {
         let path = self.folder.path().join("D/admin.token");
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;

@@ -88,7 +88,7 @@ fn window_text(random: &mut Random) -> String {
     format!("SELECT {argument} AS n FROM h WHERE {condition} GROUP BY k OVER INFINITE")
 }
 
-/// Adds hostile queries, feeds them, drops them; and tries what needs the token without it.
+/// Adds hostile queries, feeds them, drops them; and tries requests that need the token without it.
 pub(super) fn windows(attack: &Attack, mut random: Random) {
     let patience = Duration::from_secs(10);
     let mut number = 0;

@@ -1,4 +1,4 @@
-//! What a monitor sees, and somebody who asks `SELECT 1`, while the node is attacked.
+//! Observations of a monitor, and of a client that asks `SELECT 1`, while the node is attacked.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -86,7 +86,7 @@ impl Seen {
         within(&self.health, 1.0, most)
     }
 
-    /// Ninety-nine in a hundred answers were there in time: the machine itself may stand still once.
+    /// Ninety-nine in a hundred answers were there in time: the machine itself may stop once.
     pub(super) fn select(&self, most: Duration) -> Result<()> {
         within(&self.select, 0.99, most)
     }

@@ -1,7 +1,7 @@
 //! `thalweg_VERSION_ARCHITECTURE.deb`: the program, a systemd service, and `/etc/thalweg`.
 //!
 //! A Debian package is an `ar` archive of three members, in this order: `debian-binary` with the version of the format,
-//! `control.tar.gz` with fields and scripts, `data.tar.gz` with what is installed.
+//! `control.tar.gz` with fields and scripts, `data.tar.gz` with the installed files.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -54,7 +54,7 @@ fn data(release: &Release, program: &Program) -> Result<Tree> {
         tree.file(path, mode, release.read(&format!("packaging/debian/{name}"))?);
     }
     tree.file("usr/share/doc/thalweg/README.md", DATA, release.read("README.md")?);
-    // Debian wants it compressed.
+    // Debian requires it compressed.
     let mut packer = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     packer.write_all(&release.read("CHANGELOG.md")?)?;
     tree.file("usr/share/doc/thalweg/changelog.gz", DATA, packer.finish()?);

@@ -3,7 +3,7 @@
 //!
 //! All of them carry the same program, which is static and runs on any Linux of its machine. The same program and commit
 //! give the same bytes: entries are sorted, belong to root, and have the time of the commit.
-//! What is in a package besides the program is in `packaging/`, and its README says how each is used.
+//! The files of a package besides the program are in `packaging/`, whose README says how each is used.
 
 mod archive;
 mod command_line;

@@ -1,4 +1,4 @@
-//! A program to package: its bytes, and what its head says.
+//! A program to package: its bytes, and the fields of its header.
 
 use std::fs;
 use std::path::Path;

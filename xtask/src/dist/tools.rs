@@ -70,7 +70,7 @@ impl Tools {
     /// Builds the program for a machine and says where it is.
     pub(super) fn build(&self, target: Target, features: &Features) -> Result<PathBuf> {
         library(target)?;
-        // Started by its path: nobody else's cargo-zigbuild is taken.
+        // Started by its path: no other cargo-zigbuild is taken.
         let mut command = Command::new(self.folder.join("bin/cargo-zigbuild"));
         command.current_dir(project::root());
         command.args([
@@ -141,7 +141,7 @@ fn library(target: Target) -> Result<()> {
 }
 
 fn done(command: &mut Command, what: &str) -> Result<()> {
-    // Standard output has the names of what was made, and nothing else.
+    // Standard output has the names of the packages, and nothing else.
     let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
     let status = status.with_context(|| format!("{what}: start {}", command.get_program().display()))?;
     ensure!(status.success(), "{what}: {status}");

@@ -19,7 +19,7 @@ enum Entry {
     File { mode: u32, bytes: Vec<u8> },
 }
 
-/// Bits of what anybody may read, and the owner write.
+/// Mode of files that anybody may read, and the owner write.
 pub(super) const DATA: u32 = 0o644;
 
 /// The same for what can be executed.

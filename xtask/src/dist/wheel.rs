@@ -1,7 +1,7 @@
 //! `thalweg-VERSION-py3-none-PLATFORMS.whl`: `pip install` puts the program on the path. There is no Python code in it.
 //!
-//! A wheel is a zip archive. What is below `NAME-VERSION.data/scripts` goes to the `bin` of the environment, with its mode;
-//! `NAME-VERSION.dist-info` says what it is, and its `RECORD` has the digest of each other file
+//! A wheel is a zip archive. Files below `NAME-VERSION.data/scripts` go to the `bin` of the environment, with their
+//! modes; `NAME-VERSION.dist-info` says what it is, and its `RECORD` has the digest of each other file
 //! (Python Packaging User Guide, "Binary distribution format").
 
 use std::io::{Cursor, Write as _};

@@ -1,6 +1,6 @@
 //! The micro-benchmarks in `crates/*/benches`, each run once: one check for each program.
 //!
-//! A program first holds digests and counts of what it computes against those that it has, and then runs each of its
+//! A program first compares digests and counts of its results with those that it has, and then runs each of its
 //! benchmarks once with little input. Nothing is measured here; `cargo bench` does that.
 
 use anyhow::{Result, ensure};

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: all suites, one after the other, and one count at the end.
 //!
-//! A suite ends with a [`Tally`]. What cannot run here is counted as skipped and named; in CI a suite that
+//! A suite ends with a [`Tally`]. Tests that cannot run here are counted as skipped and named; in CI a suite that
 //! skips as a whole has failed, except for real data, which is no part of the repository.
 //!
 //! The very last line is `N passed, N failed, N skipped`; the exit code is 0 only if nothing failed.
@@ -29,7 +29,7 @@ fn closing_line(total: &Tally) -> String {
     format!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped)
 }
 
-/// A suite of which nothing ran has failed where it had to run.
+/// A suite that ran no test has failed where it had to run.
 fn judge(mut tally: Tally, required: bool, in_ci: bool) -> Tally {
     if required && in_ci && tally.skipped > 0 && tally.passed + tally.failed == 0 {
         tally.fail("the suite was skipped, and this is CI");

@@ -21,7 +21,7 @@ pub(super) struct Suite {
 }
 
 /// Tests that read real data carry this in their path and are `#[ignore]`d, so that a plain `cargo test` needs
-/// nothing beside the repository.
+/// nothing but the repository.
 const REAL_DATA: &str = "real_data";
 
 /// Some of them need this program, which Debian has in a package of the same name, and carry its name too.

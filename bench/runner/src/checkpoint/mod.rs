@@ -1,8 +1,8 @@
-//! Back ends of keyed state under S4's workload (Vallés, 2012, chapter 4), beside RocksDB and fjall: operations a second,
-//! space under overwrites, and how long the index takes to be there again.
+//! Back ends of keyed state under S4's workload (Vallés, 2012, chapter 4), compared with RocksDB and fjall: operations
+//! a second, space under overwrites, and how long the index takes to be rebuilt.
 //!
 //! Stores are driven by `bench/checkpoint` and `bench/peers/stores`, one configuration per run, with the same
-//! operations; this module chooses the configurations and writes what comes out.
+//! operations; this module chooses the configurations and writes the results.
 
 mod rebuild;
 mod smoke;

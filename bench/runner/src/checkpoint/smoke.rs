@@ -1,4 +1,4 @@
-//! Our back ends under the workload in tiny, every read held against what was written, and a state opened again.
+//! Our back ends under the workload in tiny, every read compared with the last write, and a state opened again.
 
 use anyhow::{Result, ensure};
 

@@ -32,12 +32,12 @@ struct Cell {
     store: Store,
     /// In the order of the turns.
     runs: Vec<Rates>,
-    /// Why there are none.
+    /// Why there are no figures.
     reason: Option<String>,
 }
 
 impl Cell {
-    /// How many times the operations of another, turn by turn: of what ran in the same seconds.
+    /// How many times the operations of another, turn by turn, for runs in the same seconds.
     fn beside(&self, other: &Cell) -> Option<f64> {
         let turns = self.runs.iter().zip(&other.runs);
         let ratios: Vec<f64> = turns.map(|(ours, theirs)| ours.operations / theirs.operations).collect();
@@ -98,7 +98,7 @@ impl Rates {
 pub(super) fn tables(options: &Options, stores: &Stores, report: &mut Report) -> Result<()> {
     report.heading("Operations");
     report.say("S4's workload: 90 % writes of 1 KiB, 10 % reads by key as recovery does them, uniform over keys that were all loaded before; one thread. A read is held against what was written last.");
-    report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk. `files` writes one file behind the other here. One writer that waits for each of its writes measures the disk: one sync, beside the two of a file with a new name. What S4 measured, writers added until a store gives no more, stands below, with files that are synced beside each other.");
+    report.say("A hundred writes synced at once are what a group commit makes of so many writers that each wait for the disk. `files` writes one file after the other here. One writer that waits for each of its writes measures the disk: one sync, beside the two of a file with a new name. What S4 measured, writers added until a store gives no more, stands below, with files that are synced beside each other.");
     report.say("A cycle's changes are handed over at once, to all stores alike. `indexed+commit` writes and syncs the job's commit record with each cycle, which a job does once for all of its tasks; it stands here to show what that adds.");
     report.say("`bench/peers/README.md` says what is set in RocksDB and fjall. Peak memory includes the workload's own 8 MiB for a million keys, and loading. `files` and `hbase` load 100,000 keys and more once and not for each durability; their peak memory is then that of all three.");
     report.say("`files` writes a file for each change, also where a cycle changes a key more than once, and the file system may flush a file that is emptied and written again: with fewer keys than changes in a cycle that is most of its time. `memory` is for tests; it goes over all keys at each commit.");
@@ -154,7 +154,7 @@ fn mebibytes_or_kib(bytes: f64) -> String {
     if bytes < f64::from(1 << 20) { format!("{:.0} KiB", bytes / 1024.0) } else { mebibytes(bytes as u64) }
 }
 
-/// The stores that take long to load so many keys, each with all durabilities behind one load.
+/// The stores that take long to load this number of keys, each with all durabilities after one load.
 fn measure_once(options: &Options, stores: &Stores, keys: u64) -> Result<Vec<(&'static str, Finished)>> {
     let (keys_text, seconds) = (keys.to_string(), options.seconds());
     let all = DURABILITIES.map(|(at_once, ..)| at_once.to_string()).join(",");
@@ -167,7 +167,7 @@ fn measure_once(options: &Options, stores: &Stores, keys: u64) -> Result<Vec<(&'
     .collect()
 }
 
-/// All stores in turn, then all again: a disturbed minute meets all of them. What was measured once is taken as it is.
+/// All stores in turn, then all again: a disturbed minute meets all of them. A single measurement is taken as it is.
 fn measure(
     options: &Options,
     stores: &Stores,

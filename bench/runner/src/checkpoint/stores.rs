@@ -143,7 +143,7 @@ impl Stores {
     }
 }
 
-/// Where the system's RocksDB lies, as the C compiler finds it.
+/// Where the system's RocksDB is, as the C compiler finds it.
 fn rocksdb_folder() -> Option<PathBuf> {
     let output = Command::new("cc").arg("-print-file-name=librocksdb.so").output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());

@@ -21,7 +21,7 @@ const MOST_KEYS: u64 = 100_000;
 
 /// Operations a second of each number of writers in one turn.
 struct Turn {
-    /// A thread and a store each, as far as there are so many threads.
+    /// A thread and a store each, up to the number of threads.
     files: Vec<f64>,
     indexed: Vec<f64>,
     /// One store, which syncs at once what all writers wait for.

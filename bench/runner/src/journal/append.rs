@@ -25,13 +25,13 @@ const WAITERS: &str = "16";
 /// How blocks come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Full, one behind the other.
+    /// Full, one after the other.
     Blocks,
-    /// Of one record each, one behind the other.
+    /// Of one record each, one after the other.
     Records,
     /// Of one record each, from several threads that wait.
     Waiters,
-    /// The same, with the order log of a job beside it.
+    /// The same, with the order log of a job, too.
     InAJob,
 }
 
@@ -63,7 +63,7 @@ struct Pairs {
 impl Pairs {
     /// Of our bytes to those of `fio`.
     fn ratio(&self, ours: &[f64]) -> f64 {
-        // Pair by pair: what was measured in the same second.
+        // Pair by pair, each measured in the same second.
         median(ours.iter().zip(&self.fio).map(|(ours, fio)| ours / fio).collect())
     }
 }
@@ -81,19 +81,19 @@ pub(super) fn beside_fio(options: &Options, driver: &Driver, report: &mut Report
         "Ours is the log thread of a node and one source, driven as the node's journal drives them: blocks are encoded, appended to a buffer of 4 MiB and written and synced in groups; a source that finds the buffer full comes back after a millisecond.",
     );
     report.say(
-        "`fio` runs right after each run of ours, on the same disk, behind the end of a new file, with the mean size of our writes and the same rule: `synced` syncs each write, the others once in 64 MiB, as our log does before it begins a new segment. (Ours begins to sync earlier, after 8 MiB, beside the work.)",
+        "`fio` runs right after each run of ours, on the same disk, after the end of a new file, with the mean size of our writes and the same rule: `synced` syncs each write, the others once in 64 MiB, as our log does before it begins a new segment. (Ours begins to sync earlier, after 8 MiB, beside the work.)",
     );
     report.say("A run before the first of a row is not counted: a virtual machine may have given memory that lay idle back to its host, and getting it again for the page cache can take longer than the writes.");
     report.say("MB/s of ours are payload alone; \"all of fio\" counts heads, frames and zeros, too, as the disk does. Ratios are medians over pairs of runs, and the target is 80 %.");
     if !project::has("fio") {
-        report.say("Skipped: fio: there is no such program here, so ours stands alone.");
+        report.say("Skipped: fio: there is no such program here, so ours is alone.");
     }
     for (title, load, acks) in [
         ("Full blocks of 256 KiB, as sources hand them over at high load", Load::Blocks, &ACKS[..]),
         ("Blocks of one record, as fast as they can be appended", Load::Records, &ACKS[..]),
         ("16 threads that each wait for every record, as HTTP senders do", Load::Waiters, &ACKS[..1]),
         (
-            "The same with the order log beside it, as in a job with one source: two files are written in each group, and the journal is synced",
+            "The same with the order log next to it, as in a job with one source: two files are written in each group, and the journal is synced",
             Load::InAJob,
             &ACKS[..1],
         ),
@@ -143,7 +143,7 @@ fn measure(options: &Options, driver: &Driver, load: Load, ack: &str, size: u64)
         _ => Bounds { mebibytes: 512, seconds: 1.0 },
     };
     let mut pairs = Pairs::default();
-    // Not counted: it takes from the host the memory that the runs behind it write into.
+    // Not counted: it takes from the host the memory that the runs after it write into.
     if !options.quick {
         run(driver, &folder, bounds, load, ack, size)?;
     }

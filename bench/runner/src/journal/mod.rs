@@ -1,8 +1,8 @@
-//! The journal beside `fio` on one disk, Chimera's table II stage by stage, and its figure 8: a disk that is too slow
-//! (Lau, Maresca, *Chimera*, 2017, section V).
+//! The journal compared with `fio` on one disk, Chimera's table II stage by stage, and its figure 8: a disk that is too
+//! slow (Lau, Maresca, *Chimera*, 2017, section V).
 //!
 //! Logs and stages are driven by `bench/journal`, one configuration per run; the whole engine by our binary. This
-//! module chooses the configurations and writes what comes out.
+//! module chooses the configurations and writes the results.
 
 mod append;
 mod slow_disk;

@@ -1,7 +1,7 @@
-//! A disk as slow as one wants: ext4 in a loop file, whose writes the kernel paces for one control group.
+//! A disk of any chosen speed: ext4 in a loop file, whose writes the kernel paces for one control group.
 //!
-//! The mount lives in a namespace of the program that uses it and goes with it, and the loop device goes with the
-//! mount; the group goes when this is dropped. So nothing else on the machine is slowed, and nothing is left behind.
+//! The mount is in a namespace of the program that uses it and goes with it, and the loop device goes with the
+//! mount; the group goes when this is dropped. So nothing else on the machine is slowed, and nothing is left.
 //!
 //! It takes root, and the `blkio` controller of control groups, version 1.
 
@@ -74,7 +74,7 @@ impl SlowDisk {
         command
     }
 
-    /// Lets so many bytes a second be written, once a program has mounted the disk.
+    /// Limits writes to this number of bytes a second, once a program has mounted the disk.
     pub(super) fn limit(&self, bytes_per_second: u64) -> Result<()> {
         let device = (0..TRIES).find_map(|turn| {
             if turn > 0 {

@@ -24,7 +24,7 @@ pub(crate) fn smoke(tally: &mut Tally) -> Result<()> {
             Ok(())
         });
         tally.check(
-            &format!("journal: what is appended with ack {ack} is written, and synced if asked"),
+            &format!("journal: blocks appended with ack {ack} are written, and synced if asked"),
             outcome,
         );
     }

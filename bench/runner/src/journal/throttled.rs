@@ -85,7 +85,7 @@ pub(super) fn figure(options: &Options, driver: &Driver, binary: &Path, report: 
     Ok(())
 }
 
-/// Sends for as long as the steps take, and looks meanwhile; what was seen, and the messages that were sent.
+/// Sends for as long as the steps take, and looks meanwhile; returns the looks, and the messages that were sent.
 fn run(disk: &SlowDisk, child: &mut Child, messages: &[u8], seconds: f64) -> Result<(Vec<Look>, u64)> {
     disk.limit(STEPS[0] * 1_000_000)?;
     let mut stdin = child.stdin.take().context("stdin is a pipe")?;
@@ -93,7 +93,7 @@ fn run(disk: &SlowDisk, child: &mut Child, messages: &[u8], seconds: f64) -> Res
     thread::scope(|scope| {
         let feeder = scope.spawn(|| -> Result<()> {
             let message = MESSAGE as usize;
-            // A piece at a time, and whole messages: what has been sent has to be known to the message.
+            // A piece at a time, and whole messages: the sent bytes have to be known to the message.
             for piece in messages.chunks(64 * message).cycle() {
                 if is_over.load(Ordering::Relaxed) {
                     break;
@@ -152,7 +152,7 @@ fn draw(options: &Options, report: &mut Report, looks: &[Look]) -> Result<()> {
     for (step, limit) in STEPS.iter().enumerate() {
         let per_step = looks.len() / STEPS.len();
         let of_step = &looks[step * per_step..(step + 1) * per_step];
-        // The first half still works off, or fills up, what is on its way at the old pace.
+        // The first half still works off, or fills up, messages in flight at the old pace.
         let settled = &of_step[of_step.len() / 2..];
         let rate = settled.iter().map(|look| look.rate).sum::<f64>() / settled.len().max(1) as f64;
         let most = |of: fn(&Look) -> u64| of_step.iter().map(of).max().unwrap_or(0);

@@ -25,7 +25,7 @@ pub(super) enum Kind<'a> {
 }
 
 impl Kind<'_> {
-    /// The counter of what came out, and the page that says when it is up.
+    /// The counter of output records, and the page that says when it is up.
     fn pages(&self) -> (&'static str, &'static str) {
         match self {
             Kind::Ours { .. } => ("thalweg_answers_total", "/readyz"),

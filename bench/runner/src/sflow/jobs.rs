@@ -16,7 +16,7 @@ const TABLE_SINK: &str = "table";
 /// What becomes of the flows of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
-    /// To a table, or what stands for one: see [`TABLE_SINK`].
+    /// To a table, or its replacement: see [`TABLE_SINK`].
     Table,
     /// To a file of JSON lines.
     Lines,

@@ -1,4 +1,4 @@
-//! Samples of packets: decoded in memory, received over UDP beside goflow2, and joined with both tables.
+//! Samples of packets: decoded in memory, received over UDP compared with goflow2, and joined with both tables.
 //!
 //! `bench/sflow` sends the datagrams. A rate counts as held where all but one in a thousand samples have come out of the
 //! collector two seconds after the last one was sent.
@@ -108,7 +108,7 @@ fn memory(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Sends datagrams and looks what comes out.
+/// Sends datagrams and counts the output.
 struct Sender {
     binary: PathBuf,
     capture: Option<PathBuf>,

@@ -26,7 +26,7 @@ pub(super) struct Highest {
 /// Steps of halving: a thirty-second of the interval, some 3 % of the rate.
 const STEPS: usize = 5;
 
-/// A sender that comes to less than this part of what was asked is at its limit.
+/// A sender that comes to less than this part of the requested rate is at its limit.
 const KEPT: f64 = 0.95;
 
 pub(super) fn highest(first: f64, mut trial: impl FnMut(f64) -> Result<Trial>) -> Result<Highest> {

@@ -1,4 +1,4 @@
-//! The benchmark in tiny: what is sent comes out, and joins lose nothing.
+//! The benchmark in tiny: sent samples come out, and joins lose nothing.
 
 use anyhow::{Result, ensure};
 

@@ -1,5 +1,5 @@
-//! The three queries of the network-analytics paper (Touloupas, 2015, section 5.6): how many rows, who talks to whom by AS, and by name; over
-//! tables of made-up flows, raw and from rollups, beside DuckDB on the same Parquet files.
+//! The three queries of the network-analytics paper (Touloupas, 2015, section 5.6): how many rows, pairs by AS, and by
+//! name; over tables of made-up flows, raw and from rollups, compared with DuckDB on the same Parquet files.
 //!
 //! Both systems run in a process of their own on the same cores, with as many threads, and are asked again and again; the
 //! median counts. Answers have to be equal.

@@ -1,5 +1,5 @@
-//! Exact windows over a file: ours beside Flink SQL and DuckDB, then what window length, queries, cursors and a
-//! hot card cost us.
+//! Exact windows over a file: ours compared with Flink SQL and DuckDB, then the cost of window length, queries, cursors
+//! and a hot card.
 //!
 //! All files are generated and kept in the build folder. Every figure is the median of several runs of a whole
 //! process, by its own summary line; peak memory is the kernel's.

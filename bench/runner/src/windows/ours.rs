@@ -56,7 +56,7 @@ impl Markers {
 
 impl Speed {
     /// # Errors
-    /// Where there are none, or digests differ.
+    /// If there are no runs, or digests differ.
     pub(super) fn of(runs: &[Speed]) -> Result<Self> {
         let first = runs.first().context("at least one run")?;
         ensure!(runs.iter().all(|run| run.digest == first.digest), "the digest differs between equal runs");
@@ -102,7 +102,7 @@ impl Ours {
         let output = file.try_clone().with_context(|| format!("open {} again", part.display()))?;
         let status = command.stdin(Stdio::null()).stdout(output).status().context("start thalweg gen")?;
         ensure!(status.success(), "{described} ended with {status}");
-        // What the kernel still has to write of the input must not be in the way of what is measured.
+        // The kernel's pending writes of the input must not disturb the measurement.
         file.sync_all().with_context(|| format!("sync {}", part.display()))?;
         fs::rename(&part, &path).with_context(|| format!("rename {}", part.display()))?;
         Ok(path)

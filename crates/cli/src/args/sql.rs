@@ -22,7 +22,7 @@ pub(crate) struct Sql {
     /// Of --format arrow: compression of the buffers.
     #[arg(long, value_parser = Compression::ALL.map(|(name, _)| name))]
     pub(crate) compression: Option<String>,
-    /// Of --format arrow: the type of addresses, 16 bytes unless told.
+    /// Of --format arrow: the type of addresses, 16 bytes by default.
     #[arg(long, value_parser = Addresses::ALL.map(|(name, _)| name))]
     pub(crate) addresses: Option<String>,
     /// Memory for sorting, grouping and joining; a node has its own limit.

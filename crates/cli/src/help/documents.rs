@@ -25,8 +25,8 @@ pub(super) const DOCUMENTS: &[Document] = documents! {
     "http": "the HTTP interface: routes, replies, errors",
     "metrics": "what /metrics prints, what to do about it, alerts",
     "operations": "running jobs: start and stop, the data directory, crashes, limits",
-    "reliability": "what fails, and what happens then",
-    "compatibility": "what is kept from release to release",
+    "reliability": "failures and their effects",
+    "compatibility": "guarantees from release to release",
     "glossary": "the words of these documents",
     "papers": "the publications that the engine builds on",
 };

@@ -1,4 +1,4 @@
-//! Markdown as plain text of so many columns: headings, wrapped paragraphs, lists, code, tables.
+//! Markdown as plain text of a given width: headings, wrapped paragraphs, lists, code, tables.
 
 mod table;
 mod wrap;
@@ -148,7 +148,7 @@ impl Page {
         }
     }
 
-    /// Writes what has been gathered as a paragraph.
+    /// Writes the gathered words as a paragraph.
     fn flush(&mut self) {
         let line = std::mem::take(&mut self.line);
         if line.trim().is_empty() {

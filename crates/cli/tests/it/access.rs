@@ -162,7 +162,7 @@ fn jobs_are_started_with_the_token_alone_and_name_only_what_is_allowed() {
     assert_eq!(status, 200, "{body}");
     let (ended, told) = node.ends();
     assert!(!told.contains(CONTENT) && !told.contains(&token), "{told}");
-    assert!(ended.stderr.contains(CONTENT), "the log says what was found: {}", ended.stderr);
+    assert!(ended.stderr.contains(CONTENT), "the log reports the findings: {}", ended.stderr);
     assert!(!ended.stderr.contains(&token), "{}", ended.stderr);
     assert!(place.read("may/out.csv").lines().count() == 2);
 
@@ -189,7 +189,7 @@ fn without_a_data_directory_the_start_says_where_the_token_is() {
     assert!(!std::path::Path::new(&path).exists());
 }
 
-/// Takes requests and refuses each with what it was sent, and more.
+/// Takes requests and refuses each with the request's text, and more.
 fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! `check`, `explain`, `schema`, and what a wrong job file or a wrong call gets.
+//! `check`, `explain`, `schema`, and the errors of wrong job files and wrong calls.
 
 use super::{Place, job, place};
 
@@ -52,7 +52,7 @@ fn check_says_before_a_start_what_it_makes_of_the_state_that_is_there() {
     let said = [
         (
             "card_1h",
-            "goes on, but for what begins empty (hi): answers carry `since` until its window has filled",
+            "goes on, except for outputs that begin empty (hi): answers carry `since` until its window has filled",
         ),
         ("card_1h", "goes on, but for state that no output takes (count(*))"),
         ("shop_5m", "begins empty: answers carry `since` until its window has filled"),

@@ -31,7 +31,7 @@ pub(super) fn blocks(text: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// Whether the output is what the document shows; `…` is any text.
+/// Whether the output is that of the document; `…` is any text.
 fn is_shown(shown: &str, output: &str) -> bool {
     let pieces: Vec<&str> = shown.trim().split('…').collect();
     let Some(mut rest) = output.trim().strip_prefix(pieces[0]) else { return false };
@@ -60,7 +60,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Does what a block of commands says; what the second terminal shows, unless the first one does.
+    /// Runs a block of commands; returns the output of the second terminal, unless the first one has some.
     fn does(&mut self, commands: &str) -> Option<String> {
         if commands.contains("--listen") {
             let arguments: Vec<&str> = commands.split_whitespace().skip(1).collect();

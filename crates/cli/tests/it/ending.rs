@@ -62,7 +62,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!(ended.counts().0, 200_000);
 }
 
-/// What no reader has got stays out of every commit, but for what was in the pipe.
+/// Output that no reader has got stays out of every commit, except bytes in the pipe.
 #[test]
 fn a_reader_that_goes_away_ends_a_job_that_goes_on_at_its_last_commit() {
     const RECORDS: usize = 300_000;

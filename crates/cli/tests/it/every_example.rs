@@ -11,7 +11,7 @@ use super::documented::{blocks, document};
 use super::faults::Served;
 use super::{Ended, Place};
 
-/// A run of an example, and what it writes: output, expected file, and whether lines may come in another order, as
+/// A run of an example, and its output, expected file, and whether lines may come in another order, as
 /// those of several tasks.
 struct Run {
     job: &'static str,
@@ -121,7 +121,7 @@ fn every_example_runs_as_it_is_and_writes_what_is_expected() {
     assert_eq!(top.stdout.lines().count(), 5, "{}", top.stdout);
 }
 
-/// Lines that a page shows are lines of what is expected.
+/// Lines that a page shows are lines of the expected output.
 #[test]
 fn pages_show_lines_of_the_outputs() {
     for (page, expected) in [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Place;
 
-/// Folder of real data: where `THALWEG_DATA` says, or beside the project.
+/// Folder of real data: where `THALWEG_DATA` says, or next to the project.
 pub(super) fn data() -> PathBuf {
     let named = std::env::var_os("THALWEG_DATA").map(PathBuf::from);
     named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"))
@@ -192,7 +192,7 @@ fn every_word_comes_with_its_count_so_far() {
     let out = place.read("wordcount.csv");
     let mut lines = out.lines();
     assert_eq!(lines.next(), Some("word,count"));
-    // All words of a line have its number, so the tasks' words of one line may stand in another order.
+    // All words of a line have its number, so the tasks' words of one line may be in another order.
     let (mut found, mut expected): (Vec<&str>, Vec<&str>) =
         (lines.collect(), expected.iter().map(String::as_str).collect());
     found.sort_unstable();

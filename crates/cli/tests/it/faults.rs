@@ -1,5 +1,5 @@
-//! What a user meets when something beside the job is wrong: a data directory that cannot be used, clients that go away
-//! in the middle. Disks that fail take root or strace: `cargo xtask faults`.
+//! What a user meets when something outside the job is wrong: a data directory that cannot be used, clients that go
+//! away in the middle. Disks that fail take root or strace: `cargo xtask faults`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -57,7 +57,7 @@ fn a_data_directory_that_another_process_has_is_refused_and_left_alone() {
     place.thalweg(&["run", "job.yaml", "--data-dir", "D"]).ends_with(0);
 }
 
-/// The first file below a folder whose name begins and ends so.
+/// The first file below a folder whose name begins with `begin` and ends with `end`.
 fn find(folder: &Path, begin: &str, end: &str) -> PathBuf {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -78,7 +78,7 @@ fn find(folder: &Path, begin: &str, end: &str) -> PathBuf {
 struct Format {
     begin: &'static str,
     end: &'static str,
-    /// Where the version stands, in two bytes, the lower first.
+    /// Where the version is, in two bytes, the lower first.
     at: usize,
     /// Makes the checksum over it right again: otherwise it is damage.
     seal: fn(&mut [u8]),
@@ -98,7 +98,7 @@ fn seal_chunk(bytes: &mut [u8]) {
     seal(chunk, length as usize - 4);
 }
 
-/// Of a file with one key: it stands in the middle of what it covers.
+/// Of a file with one key: it is in the middle of the bytes that it covers.
 fn seal_key(bytes: &mut [u8]) {
     let checksum = crc32fast::hash(&[&bytes[..36], &bytes[40..]].concat());
     bytes[36..40].copy_from_slice(&checksum.to_le_bytes());
@@ -119,8 +119,8 @@ const KEPT: [Format; 6] = [
     Format { begin: "chunks-", end: ".thc", at: CHUNK_AT + 4, seal: seal_chunk, what: "a chunk" },
 ];
 
-/// What it keeps in one back end or the other. Lists of sealed segments come with a MiB of state: of those the back
-/// end's own tests tell.
+/// Files of one back end or the other. Lists of sealed segments come with a MiB of state: of those the back
+/// end's own tests check.
 const SEGMENT: Format =
     Format { begin: "segment-", end: ".ths", at: 8, seal: |bytes| seal(bytes, 28), what: "a segment" };
 const KEY: Format = Format { begin: "k04", end: "", at: 8, seal: seal_key, what: "a file of one key" };
@@ -143,7 +143,7 @@ sinks:
 
 const RUN: [&str; 4] = ["run", "job.yaml", "--data-dir", "D"];
 
-/// Where a job has taken so many records and has ended.
+/// Where a job has taken `records` records and has ended.
 fn ran(backend: &str, records: usize) -> Place {
     let place = Place::with(&[("job.yaml", &EVERYTHING.replace("BACKEND", backend))]);
     let count = records.to_string();
@@ -169,7 +169,7 @@ fn what_a_newer_build_has_written_is_refused_and_stays_as_it_is() {
     }
 }
 
-/// Raises the version of a file, and takes it back after a look at what the program makes of it.
+/// Raises the version of a file, and takes it back after a look at the program's reaction.
 fn refuses_newer(place: &Place, format: &Format) {
     let path = find(&place.path().join("D/jobs/demo"), format.begin, format.end);
     let before = std::fs::read(&path).unwrap();
@@ -218,7 +218,7 @@ sinks:
   out: { type: stdout, input: lines, format: csv }
 ";
 
-/// A job that runs until it is told to end.
+/// A job that runs until it is asked to end.
 pub(super) struct Served {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -233,7 +233,7 @@ impl Served {
         Self::listening(place.command(&arguments))
     }
 
-    /// The same with so many open files at most.
+    /// The same with at most `files` open files.
     fn with_files(place: &Place, text: &str, files: u32) -> Self {
         std::fs::write(place.path().join("served.yaml"), text).unwrap();
         let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
@@ -260,7 +260,7 @@ impl Served {
         Self { child, stderr, said: String::new() }
     }
 
-    /// What it says behind this, up to the end of the line.
+    /// Its output after this, up to the end of the line.
     pub(super) fn until(&mut self, what: &str) -> String {
         loop {
             if let Some((rest, _)) = self.said.split_once(what).and_then(|(_, rest)| rest.split_once('\n')) {
@@ -306,7 +306,7 @@ impl Served {
     }
 }
 
-/// A test that fails leaves no process behind.
+/// A test that fails leaves no process running.
 impl Drop for Served {
     fn drop(&mut self) {
         // It has ended, where the test has waited for it.

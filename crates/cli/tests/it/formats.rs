@@ -1,5 +1,5 @@
 //! Data directories as earlier programs wrote them: a job goes on from each as if this program had run from the first
-//! record, to the bit, and what it says is recounted.
+//! record, to the bit, and its counts are checked.
 //!
 //! `fixtures/` has a folder for each change of a format, made by `cargo xtask fixture`: the job was killed between two
 //! commits, so that journals and the order log hold what no commit names.
@@ -31,7 +31,7 @@ struct Fixture {
     archive: PathBuf,
     /// All requests, in order: a source, and records as they were sent. (To parse and print a number may change it.)
     requests: Vec<(String, String)>,
-    /// Of these the job had got so many when it was killed.
+    /// Number of requests that the job had got when it was killed.
     before: usize,
     /// A query was added in front of this one.
     query_added: usize,
@@ -65,7 +65,7 @@ impl Fixture {
         place
     }
 
-    /// Sends the requests from this one on; what was answered to those that the fixture has not seen.
+    /// Sends the requests from this one on; returns the answers to those that the fixture has not seen.
     fn run(&self, place: &Place, from: usize) -> Vec<String> {
         let mut served = Served::start(place, &self.job);
         let node = format!("http://{}/v1/jobs/all", served.address());

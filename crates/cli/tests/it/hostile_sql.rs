@@ -1,5 +1,5 @@
-//! SQL that is meant to hurt, asked of the processes that a node has for it: each query is answered or refused, and whoever
-//! asked them goes on.
+//! SQL that is meant to hurt, asked of the processes that a node has for it: each query is answered or refused, and the
+//! process that asked them goes on.
 
 mod generated;
 mod node;
@@ -94,7 +94,7 @@ fn ask(workers: &Workers, sql: &str) -> Result<String, Error> {
     whole(workers.ask_blocking(sql, Format::Csv)?)
 }
 
-/// Children of this process that answer SQL, those that nobody waited for too.
+/// Children of this process that answer SQL, also those that nobody waited for.
 fn children() -> BTreeSet<u32> {
     children_of(std::process::id())
 }
@@ -111,7 +111,7 @@ fn children_of(parent: u32) -> BTreeSet<u32> {
     .collect()
 }
 
-/// Waits for what happens soon, and without bound only in a build that hangs.
+/// Waits for an event that happens soon, and without bound only in a build that hangs.
 fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !happened() {
@@ -242,7 +242,7 @@ fn signal(name: &str, pids: &BTreeSet<u32>) {
     let _ = std::process::Command::new("kill").arg(name).args(pids).stderr(Stdio::null()).status().unwrap();
 }
 
-/// Processes that stand still are what a machine looks like that is busy with other things.
+/// A stopped process looks like one on a machine that is busy with other work.
 #[test]
 fn a_quick_query_is_answered_where_it_gets_no_processor_for_a_while() {
     let _alone = alone();
@@ -336,7 +336,7 @@ fn a_worker_that_is_killed_is_replaced() {
     for _ in 0..3 {
         eventually("workers", || children().len() >= 2);
         signal("-KILL", &children());
-        // One that is hit in the middle of a query would be told so; none was at work.
+        // One that is hit in the middle of a query would get an error; none was at work.
         eventually("an answer", || {
             ask(&workers, "SELECT sum(a) AS s FROM t").is_ok_and(|text| text == "s\n4950\n")
         });

@@ -34,7 +34,7 @@ sinks:
 ";
 
 const JOB_DIR: &str = "D/jobs/demo";
-/// A task beside those of the run, whose files depend on no thread's speed.
+/// A task in addition to those of the run, whose files depend on no thread's speed.
 const STATE: &str = "D/jobs/demo/tasks/mine/0/state";
 const RESERVOIR: &str = "D/jobs/demo/tasks/mine/0/reservoir";
 
@@ -101,7 +101,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     found
 }
 
-/// The file of a job whose path has this in it.
+/// The file of a job whose path contains `part`.
 fn file(place: &Place, part: &str) -> PathBuf {
     let found = files(&place.path().join("D"));
     let mut matching = found.keys().filter(|path| path.to_string_lossy().contains(part));
@@ -267,7 +267,7 @@ fn a_cut_tail_is_named_and_no_damage_unless_a_commit_names_it() {
     check("rejects-0", &|len| len - 1, 3);
     check("mine/0/state/segment-00000000000000000002", &|len| len - 5, 3);
 
-    // What stands behind the last record, in the zeros that were laid out for more.
+    // Bytes after the last record, in the zeros that were laid out for more.
     for (part, end) in [("order-", order), ("journal-", journal)] {
         let path = file(&place, part);
         let mut bytes = std::fs::read(&path).unwrap();

@@ -33,7 +33,7 @@ sinks:
 /// Records 0 to 4: the newest is record 2.
 const FIRST: &str = "ts,k\n1000000,a\n1123000,b\n1200250,a\n1200250,b\n1150000,b\n";
 
-/// Records 5 to 8: the first is late by what only the file before it says.
+/// Records 5 to 8: the first is late by a time that only the file before it has.
 const SECOND: &str = "ts,k\n1077000,a\n1195000,a\n1300000,c\n1289000,c\n";
 
 /// The rejects of the job, those of each operator in their order; the files of each run come before it.
@@ -57,7 +57,7 @@ fn rejects(runs: &[&[(&str, &str)]], args: &[&str]) -> Vec<Value> {
     rejects
 }
 
-/// Reasons of one operator's rejects, with what the record is.
+/// Reasons of one operator's rejects, with the offset of the record.
 fn reasons(rejects: &[Value], by: &str) -> Vec<String> {
     let of = rejects.iter().filter(|reject| reject["reason"].as_str().is_some_and(|text| text.contains(by)));
     of.map(|reject| format!("{}: {}", reject["offset"], reject["reason"].as_str().expect("a text"))).collect()

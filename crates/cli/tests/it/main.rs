@@ -1,4 +1,4 @@
-//! The real binary from outside: what it prints where, and how it ends.
+//! The real binary from outside: its output, and how it ends.
 
 mod access;
 mod checking;

@@ -145,8 +145,8 @@ fn check_warns_of_files_of_one_time_that_are_read_as_they_come() {
             "  b: { type: file, path: b.csv, schema: { ts: timestamp(ms), k: string }, time: ts }\n",
             "",
         );
-    let within = "warning: source \"a\" reads its inputs one behind the other, and they overlap in time (1 of 2): \"b.csv\" \
-                  begins at ";
+    let within = "warning: source \"a\" reads its inputs one after the other, and they overlap in time (1 of \
+                  2): \"b.csv\" begins at ";
     // Where the second file begins, in records.
     for (job, second, expected) in [
         (JOB, 0, None),

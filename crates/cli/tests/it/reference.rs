@@ -1,4 +1,4 @@
-//! Every example of the reference runs, and writes what it says.
+//! Every example of the reference runs, and writes the output that it shows.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -72,7 +72,7 @@ fn every_example_writes_what_it_says() {
     }
 }
 
-/// A job that listens, with what it said until it did.
+/// A job that listens, with its output until it did.
 struct Listening {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -93,7 +93,7 @@ impl Listening {
         Self { child, stderr, address: SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port"))) }
     }
 
-    /// The lines of stdout, as many as are expected; then it is told to end, and has to do so well.
+    /// The lines of stdout, as many as are expected; then it is asked to end, and has to end without an error.
     fn output(mut self, lines: usize) -> String {
         let mut stdout = BufReader::new(self.child.stdout.take().expect("it is piped"));
         let mut text = String::new();

@@ -175,11 +175,11 @@ fn answers_are_counted_where_they_leave_the_job() {
     assert_eq!(counts(&chain, &same), (4, 4, 0), "two sinks take the same answers");
     let both = format!("{one}  two: {{ type: 'null', input: between }}\n");
     assert_eq!(counts(&chain, &both), (4, 8, 0), "answers of both leave");
-    assert_eq!(counts(&chain, "  one: { type: 'null', input: large }\n"), (4, 4, 0), "filtered behind");
+    assert_eq!(counts(&chain, "  one: { type: 'null', input: large }\n"), (4, 4, 0), "filtered after it");
     assert_eq!(
         counts(&chain, "  one: { type: 'null', input: last.rejects }\n"),
         (4, 0, 0),
-        "rejects are none"
+        "rejects are not answers"
     );
 
     let plain = "  one: { type: 'null', input: payments }\n  two: { type: 'null', input: payments }\n";
@@ -292,7 +292,7 @@ fn records_that_found_no_other_are_not_late_for_metrics_of_their_key() {
     let mut sides = "ts,side,k\n".to_owned();
     for second in 0..400 {
         sides += &format!("{second},l,a\n{second},r,a\n");
-        // Time stands still in tasks that have none of the first key until the next of these comes.
+        // Time does not advance in tasks that have none of the first key until the next of these comes.
         if second % 10 == 0 {
             sides += &format!("{second},l,z{second}\n");
         }
@@ -416,7 +416,7 @@ sinks:
     assert!(place.read("answers.ndjson").contains("\"n\":3"), "{}", place.read("answers.ndjson"));
 }
 
-/// `split` gives each piece the other fields: what a record makes of itself is bounded by what it says.
+/// `split` gives each piece the other fields: the pieces of a record are bounded by its size.
 #[test]
 fn a_record_that_would_be_too_many_goes_to_rejects() {
     const JOB: &str = "\

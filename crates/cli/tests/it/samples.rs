@@ -65,7 +65,7 @@ fn real_data_a_switch_says_who_talks_to_whom() {
     for flow in &samples.flows {
         let number = |field: &str| flow[field].as_u64().unwrap();
         assert_eq!(number("bytes"), number("frame_length") * 300);
-        // Ethernet's header and checksum go with the packet, but for what pads the shortest frames.
+        // Ethernet's header and checksum go with the packet, but for the padding of the shortest frames.
         let frame = number("ip_length") + 18;
         assert!(number("frame_length") == frame || frame < 70, "{flow}");
         assert_eq!((number("ethertype"), number("protocol"), number("in_vlan")), (0x800, 6, 1));
@@ -110,14 +110,14 @@ const COUNTERS: [(&str, &str); 31] = [
     ("Out errors", "if_out_errors"),
 ];
 
-/// A datagram or a sample as tcpdump prints it: what it calls a number, and the number.
+/// A datagram or a sample as tcpdump prints it: the name of a number, and the number.
 type Printed = BTreeMap<String, u64>;
 
 /// `label number` pairs between commas; a label of the second and later pairs of an In or Out line gets that word before it.
 fn pairs(line: &str, into: &mut Printed) {
     let direction = ["In ", "Out "].into_iter().find(|word| line.starts_with(word)).unwrap_or_default();
     for (place, part) in line.split(", ").enumerate() {
-        // A word behind the number says it in words.
+        // A word after the number says it in words.
         let part = part.split(" (").next().unwrap_or_default();
         let Some((label, number)) = part.rsplit_once(' ') else { continue };
         let Ok(number) = number.parse() else { continue };
@@ -141,7 +141,7 @@ fn printed(text: &str) -> (Vec<Printed>, usize) {
         } else if trimmed.contains(" sample (") {
             let mut sample = datagram.clone();
             sample.insert("is flow".to_owned(), u64::from(trimmed.contains("flow sample")));
-            // `input 29001 (0)`: the format is told behind the interface.
+            // `input 29001 (0)`: the format comes after the interface.
             pairs(trimmed, &mut sample);
             samples.push(sample);
         } else if let Some(sample) = samples.last_mut() {
@@ -294,9 +294,9 @@ fn captures_of_one_time_are_told_by_check() {
             .stderr
     };
     let said = check(1_700_000_060);
-    assert!(said.contains("warning: source \"switches\" reads its inputs one behind the other, and they overlap in time (1 of 2)"), "{said}");
+    assert!(said.contains("warning: source \"switches\" reads its inputs one after the other, and they overlap in time (1 of 2)"), "{said}");
     assert!(
-        said.contains("hint: captures are read one behind the other") && said.contains("mergecap"),
+        said.contains("hint: captures are read one after the other") && said.contains("mergecap"),
         "{said}"
     );
     assert_eq!(check(1_700_003_600), "");
@@ -443,7 +443,7 @@ sinks:
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     place.write("names.thl", &bytes);
-    // A bit that stands for nothing may change.
+    // A bit without a meaning may change.
     let ended = place.thalweg(&["verify", "names.thl"]);
     assert!(matches!(ended.code, Some(0 | 3)), "{}", ended.stderr);
     bytes[40] ^= 1;

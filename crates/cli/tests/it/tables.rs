@@ -1,4 +1,5 @@
-//! Tables and SQL from outside: what a job stored is what is asked for, while it runs, after it was killed, and afterwards.
+//! Tables and SQL from outside: queries read the rows that a job stored, while it runs, after it was killed, and
+//! afterwards.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -11,7 +12,7 @@ use super::Place;
 use super::examples::example;
 use super::faults::{Served, post};
 
-/// Rows of CSV without quotes, behind the head.
+/// Rows of CSV without quotes, after the header.
 fn cells(text: &str) -> Vec<Vec<String>> {
     text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
@@ -138,7 +139,7 @@ fn a_running_node_shows_rows_at_once_and_its_folder_what_is_committed() {
     served.ends("-KILL");
     assert_eq!(stored(), both);
 
-    // It goes on where it stood.
+    // It goes on where it was.
     let mut served = Served::start(&place, STORED);
     let node = format!("http://{}", served.address());
     let live = place.thalweg(&["sql", query, "--node", &node, "--format", "csv"]).ends_with(0).stdout;

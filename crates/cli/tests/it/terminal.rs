@@ -8,7 +8,7 @@ use nix::pty::{Winsize, openpty};
 
 use super::Place;
 
-/// Runs a command at a pseudo-terminal; its exit code, standard output, and what the terminal was sent.
+/// Runs a command at a pseudo-terminal; its exit code, standard output, and the text on the terminal.
 fn at_a_terminal(place: &Place, args: &[&str]) -> (Option<i32>, String, String) {
     let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).expect("a pseudo-terminal");
@@ -20,7 +20,7 @@ fn at_a_terminal(place: &Place, args: &[&str]) -> (Option<i32>, String, String) 
     let mut master = File::from(terminal.master);
     let shown = std::thread::spawn(move || {
         let (mut shown, mut piece) = (Vec::new(), [0; 4_096]);
-        // The end of a terminal is an error, where nobody holds its other end any more.
+        // The end of a terminal is an error, if no process holds its other end any more.
         while let Ok(count @ 1..) = master.read(&mut piece) {
             shown.extend_from_slice(&piece[..count]);
         }
@@ -31,7 +31,7 @@ fn at_a_terminal(place: &Place, args: &[&str]) -> (Option<i32>, String, String) 
     (output.status.code(), stdout, shown.join().expect("what was shown"))
 }
 
-/// The lines that stay: behind the last carriage return of each, without escape sequences.
+/// The lines that stay: after the last carriage return of each, without escape sequences.
 fn lines(shown: &str) -> Vec<String> {
     let without_escapes = |text: &str| {
         let mut plain = String::new();

@@ -1,6 +1,6 @@
 //! Names for a column of addresses.
 //!
-//! First the filter says where the name of each row lies, then places are put in the order of the file,
+//! First the filter says where the name of each row is, then places are put in the order of the file,
 //! pieces that were not read yet are asked of the kernel all at once, and then names are decoded in that
 //! order: a cold batch waits for the disk's queue and not for one read after the other, and a warm one goes
 //! through memory from front to back.
@@ -19,7 +19,7 @@ use super::v4_reader::V4Place;
 
 /// Bytes of one buffer of names; places in it have four bytes.
 const BUFFER_MAX: usize = 1 << 30;
-/// Pieces that lie this close to each other are asked for in one call.
+/// Pieces that are this close to each other are asked for in one call.
 const GAP: u64 = 8192;
 /// Pages that a batch waits for, beyond one for 32 names, before it is taken that the kernel took pages back.
 const UNASKED: u64 = 32;

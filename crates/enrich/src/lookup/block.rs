@@ -168,7 +168,7 @@ fn encode_texts(texts: &[&[u8]], model: &Model, bits: &mut BitWriter, out: &mut 
             position += text.len() + 1;
         }
     }
-    // 256 plain texts take at most 65,536 bytes, and the last sample lies before the last text.
+    // 256 plain texts take at most 65,536 bytes, and the last sample is before the last text.
     samples.iter().skip(1).for_each(|sample| out.extend_from_slice(&(*sample as u16).to_le_bytes()));
     if is_plain {
         for text in texts {
@@ -295,7 +295,7 @@ fn skip_templates(mut palette: &[u8], form: u8, count: usize) -> Option<&[u8]> {
     Some(palette)
 }
 
-/// One template of a block: its number, its bytes where it is inline, and what is behind it.
+/// One template of a block: its number, its bytes where it is inline, and the bytes after it.
 #[inline]
 fn split_template(palette: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (number, rest) = palette.split_first_chunk::<3>()?;

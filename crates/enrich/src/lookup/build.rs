@@ -72,7 +72,7 @@ pub struct BuildReport {
 
 type OnProgress<'a> = Box<dyn FnMut(&Progress) -> ControlFlow<()> + 'a>;
 
-/// Takes rows and makes a table of them. Dropping it before [`TableBuilder::finish`] leaves nothing behind.
+/// Takes rows and makes a table of them. Dropping it before [`TableBuilder::finish`] leaves no files.
 pub struct TableBuilder<'a> {
     path: PathBuf,
     fs: Arc<dyn Fs>,

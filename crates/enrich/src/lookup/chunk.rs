@@ -66,7 +66,7 @@ impl ChunkWriter {
         HEAD + 2 * (net - first + 1) as usize + self.bytes.len() + length
     }
 
-    /// Writes what is open. Chunks end where their /16 ends.
+    /// Writes the open chunk. Chunks end where their /16 ends.
     pub(crate) fn end_chunk(&mut self, output: &mut Output) -> Result<(), LookupError> {
         let (Some(&(first, _)), Some(&(last, _))) = (self.blocks.first(), self.blocks.last()) else {
             return Ok(());

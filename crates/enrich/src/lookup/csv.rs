@@ -127,7 +127,7 @@ fn into_io(error: ::csv::Error) -> io::Error {
     }
 }
 
-/// Counts what was read of a file, where the count can be seen while others read.
+/// Counts the bytes that were read of a file; the count can be seen while others read.
 struct Counted(File, Rc<Cell<u64>>);
 
 impl Counted {

@@ -4,7 +4,7 @@
 //! Number 0 is the template without parts, the empty name; number 1 the one that is nothing but a slot.
 //!
 //! A builder has them in memory; a reader leaves them in the map, as there may be millions. Numbers are given
-//! in the order of the addresses, so names that lie together have their templates together too.
+//! in the order of the addresses, so names that are together have their templates together too.
 
 use std::borrow::Cow;
 

@@ -70,7 +70,7 @@ impl LookupError {
         }
     }
 
-    /// What to do about it, where somebody can.
+    /// A remedy, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             LookupError::Io(disk) if disk.is_full() => Some(

@@ -1,4 +1,4 @@
-//! The head of a table: what it is, how long, and where its sections lie.
+//! The head of a table: what it is, how long, and where its sections are.
 //!
 //! | field | bytes | |
 //! |---|---|---|
@@ -81,7 +81,7 @@ impl SectionKind {
     }
 }
 
-/// Where a section lies.
+/// Where a section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
     pub kind: SectionKind,

@@ -21,7 +21,7 @@ use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 use super::error::LookupError;
 use super::layout::PAGE;
 
-/// Bytes that the kernel is asked to read in one call. What a call asks for beyond the disk's read-ahead it passes over in
+/// Bytes that the kernel is asked to read in one call. It ignores a request beyond the disk's read-ahead in
 /// silence; this is the read-ahead that Linux gives a disk by itself.
 const ASKED: u64 = 128 << 10;
 
@@ -35,7 +35,7 @@ pub(crate) struct Map {
 /// Maps a file for reading.
 ///
 /// # Safety
-/// While the map lives nobody may write to the file or cut it: written bytes would change under `&[u8]`, and
+/// While the map lives no process may write to the file or cut it: written bytes would change under `&[u8]`, and
 /// reading beyond a new end kills the process.
 unsafe fn map(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the caller's promise is the one that `MmapOptions::map` asks for.
@@ -64,7 +64,7 @@ impl Map {
     }
 
     /// Asks the kernel to read these bytes without waiting for them, as far as the disk's queue takes it. Only a hint: an
-    /// error is none.
+    /// error is ignored.
     pub(crate) fn prefetch(&self, range: Range<u64>) {
         for start in range.clone().step_by(ASKED as usize) {
             self.advise(start..range.end.min(start + ASKED), rustix::fs::Advice::WillNeed);

@@ -1,11 +1,11 @@
 //! Names by address, in files larger than memory.
 //!
 //! A table is built once ([`TableBuilder`]) and never changed: a new one is renamed over it.
-//! It is mapped ([`LookupTable`]); what says where a name lies is on the heap, tens of megabytes for a
+//! It is mapped ([`LookupTable`]); the index of names is on the heap, tens of megabytes for a
 //! thousand million rows, and the names are on the disk, at three bytes a row.
 //!
 //! * A filter, exact for IPv4, answers for addresses that have no row without a look at any name.
-//! * Names lie in *blocks*, one to a /24. Most are a *template* (`host-{a}-{b}-{c}-{d}.isp.example`) that the
+//! * Names are in *blocks*, one to a /24. Most are a *template* (`host-{a}-{b}-{c}-{d}.isp.example`) that the
 //!   whole file shares; of the others the text in the template's *slot* is stored as Huffman codes.
 //! * A batch ([`LookupTable::find_all`]) asks the kernel for all that it needs and then decodes it.
 //! * Names are kept in the page cache up to a budget, and given back beyond it.

@@ -56,7 +56,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes what is left and frees the buffer: there may be hundreds of files that are only read from then
+    /// Writes the buffered bytes and frees the buffer: there may be hundreds of files that are only read from then
     /// on.
     pub(crate) fn end(&mut self) -> Result<(), LookupError> {
         self.flush()?;
@@ -64,7 +64,7 @@ impl Output {
         Ok(())
     }
 
-    /// Fills `buffer` from what was flushed.
+    /// Fills `buffer` from the flushed bytes.
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> Result<(), LookupError> {
         self.file.read_exact_at(buffer, position).map_err(LookupError::io("read", &self.path))
     }
@@ -101,7 +101,7 @@ impl Drop for Output {
         if !self.published
             && let Err(error) = self.fs.remove(&self.path)
         {
-            tracing::warn!(path = ?self.path, %error, "left a temporary file behind");
+            tracing::warn!(path = ?self.path, %error, "left a temporary file");
         }
     }
 }

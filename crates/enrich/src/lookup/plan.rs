@@ -2,9 +2,9 @@
 //!
 //! A name first tries the templates that names before it followed: names of a pool follow one, and trying is
 //! cheaper than guessing, and settles names of which several readings are right (`1.1.1.1`).
-//! Otherwise the most telling guess is taken that the file knows, or that three rows of the block share.
+//! Otherwise the most specific guess is taken that the file knows, or that three rows of the block share.
 //! A template that one block uses is in that block; when a second one uses it, it goes to the file's
-//! dictionary. What has been seen once is remembered by hash, so that the builder's memory is bounded.
+//! dictionary. A template that has been seen once is remembered by hash, so that the builder's memory is bounded.
 
 use hashbrown::{HashMap, HashSet};
 use thalweg_types::hash_bytes;

@@ -8,7 +8,7 @@
 //! | nets | 256 × 2 | for each /24: where its hosts begin after this table; bit 15: all 256 are there, and nothing is stored |
 //! | hosts | | per /24 a bitmap of 256 bits where 32 hosts or more are there, else one byte for each, ascending |
 //!
-//! A /24 ends where the next begins, so its length tells list from bitmap from nothing.
+//! A /24 ends where the next begins, so its length distinguishes list, bitmap and nothing.
 //! An address costs between nothing and a byte, and an answer two or three cache lines.
 
 /// Bytes before the hosts.
@@ -64,7 +64,7 @@ impl GroupWriter {
     }
 }
 
-/// The row of an address; `None` where it has none. What is damaged reads as absent or as any row.
+/// The row of an address; `None` where it has none. Damaged bytes read as absent or as any row.
 #[inline]
 pub(crate) fn find(group: &[u8], net: u8, host: u8) -> Option<Rank> {
     let (full, hosts) = hosts_of(group, net)?;

@@ -1,6 +1,6 @@
 //! Which pieces of a section were read and are worth their memory.
 //!
-//! A piece is *touched* when it was read and its checksum compared, and *used* when it was wanted again since
+//! A piece is *touched* when it was read and its checksum compared, and *used* when it was requested again since
 //! the hand passed. When the touched pieces of a section are more than its budget, a hand goes round: used
 //! pieces lose that mark, the others go back to the kernel. So pages of hot names stay, and a stream of
 //! random ones costs no more memory than the budget, however long it lasts.
@@ -57,7 +57,7 @@ pub(crate) struct Residency {
     count: usize,
     bytes: AtomicU64,
     budget: u64,
-    /// The position of the hand; who does not get it leaves the round to who has it.
+    /// The position of the hand; a thread that does not get it leaves the round to the one that has it.
     hand: Mutex<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Residency {
         self.touched.get(piece)
     }
 
-    /// Marks a touched piece as wanted again.
+    /// Marks a touched piece as requested again.
     #[inline]
     pub(crate) fn mark_used(&self, piece: usize) {
         if !self.used.get(piece) {
@@ -89,7 +89,7 @@ impl Residency {
     }
 
     /// Gives pieces back until an eighth of the budget is free, and returns how many bytes that were.
-    /// `range_of` says where a piece lies in the file; pieces lie in the order of their numbers.
+    /// `range_of` says where a piece is in the file; pieces are in the order of their numbers.
     pub(crate) fn sweep(&self, map: &Map, range_of: impl Fn(usize) -> Range<u64>) -> u64 {
         let Ok(mut hand) = self.hand.try_lock() else { return 0 };
         let target = self.budget - self.budget / 8;

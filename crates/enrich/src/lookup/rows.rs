@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 /// Bytes that a row takes besides its name.
 const ENTRY: usize = size_of::<Entry>();
 
-/// A key as two big-endian halves, and where the length of its name and the name lie. Later rows lie further.
+/// A key as two big-endian halves, and where the length of its name and the name are. Later rows are further on.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     high: u64,

@@ -1,6 +1,6 @@
 //! A sample of the rows of a source, whole blocks of them, from which a table learns how its names look.
 //!
-//! A /24 (of others, what shares eight bytes) is in the sample or not by its hash, so the sample does not
+//! A /24 (of others, rows that share eight bytes) is in the sample or not by its hash, so the sample does not
 //! depend on the order of the rows; when it is full, every other block leaves it.
 
 use thalweg_types::hash_bytes;
@@ -16,7 +16,7 @@ const BYTES: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     rows: RowBuffer,
-    /// A block is in it if so many low bits of its hash are zero.
+    /// A block is in it if this number of low bits of its hash are zero.
     bits: u32,
 }
 

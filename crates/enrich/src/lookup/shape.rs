@@ -1,6 +1,6 @@
-//! Guesses which templates a name may follow, from the most telling to the one that all names follow.
+//! Guesses which templates a name may follow, from the most specific to the one that all names follow.
 //!
-//! Guesses cost nothing but size: whoever uses one checks that it gives the name back.
+//! Guesses cost nothing but size: the caller checks that it gives the name back.
 //! Four octets in order or in reverse are looked for first, then three, two, the last one; as decimal
 //! numbers, padded, and in hexadecimal, with or without something between them.
 //! Names without their address are cut at labels, so that a provider's ending is a template with a slot.
@@ -240,7 +240,7 @@ fn find(name: &[u8], wanted: &[u8]) -> Option<usize> {
     name.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// Templates that a name without its address may follow, the most telling first: the name itself, the letters
+/// Templates that a name without its address may follow, the most specific first: the name itself, the letters
 /// that it begins with and all from the first dot, all from the first dot, from the second, and so on.
 /// The last one, a slot and nothing else, is not among them.
 pub(crate) fn by_labels(name: &[u8], mut guess: impl FnMut(Guess)) {

@@ -83,7 +83,7 @@ pub struct LookupStats {
 impl LookupTable {
     /// Opens a table.
     ///
-    /// Reads the head and the sections that say where names lie, and compares their checksums; the kernel
+    /// Reads the head and the sections that say where names are, and compares their checksums; the kernel
     /// begins to read the filter. Names are checked block by block when they are first read.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl LookupTable {
         self.name_v4(&place, key, out)
     }
 
-    /// Where the name of an IPv4 address lies; `None` where the filter says that there is none.
+    /// Where the name of an IPv4 address is; `None` if the filter says that it has none.
     #[inline]
     pub(super) fn place_v4(&self, v4: u32) -> Result<Option<V4Place>, LookupError> {
         let Some(reader) = &self.v4 else { return Ok(None) };
@@ -273,7 +273,7 @@ pub(super) fn small_section<'a>(
     Ok((section, bytes))
 }
 
-/// A section; the head has been checked, so it lies in the file.
+/// A section; the head has been checked, so it is in the file.
 pub(super) fn section<'a>(
     map: &'a Map,
     head: &Head,

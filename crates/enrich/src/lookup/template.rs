@@ -1,4 +1,4 @@
-//! A template: what names have in common once their own addresses are taken out of them.
+//! A template: the common part of names once their own addresses are taken out of them.
 //!
 //! `host-192-0-2-7.pool.isp.example` under 192.0.2.7 is the template `host-{a}-{b}-{c}-{d}.pool.isp.example`,
 //! and so are the 255 names next to it.
@@ -8,7 +8,7 @@
 //!
 //! | first byte | part |
 //! |---|---|
-//! | `01` to `7f` | so many bytes of literal text follow |
+//! | `01` to `7f` | this number of bytes of literal text follow |
 //! | `80` + 16 × style + octet | an octet of the key (4 bits: which of the 16) in a [`Style`] |
 //! | `f0` | the slot |
 //! | `f1` | the last four octets as one decimal number |

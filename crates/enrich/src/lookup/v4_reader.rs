@@ -1,4 +1,4 @@
-//! Finds IPv4 rows: what says where they lie is on the heap, the filter and the names are mapped.
+//! Finds IPv4 rows: their places are on the heap, the filter and the names are mapped.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::residency::{Bits, Residency};
 use super::table::{Counters, damaged, section, small_section};
 use super::v4_writer::GROUP_ENTRY;
 
-/// A /16: where its group lies in the file, and its first chunk.
+/// A /16: where its group is in the file, and its first chunk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     offset: u64,
@@ -25,14 +25,14 @@ pub(super) struct V4Reader {
     groups: Box<[Group]>,
     /// Groups whose checksum was compared.
     checked: Bits,
-    /// The first /24 of each chunk, its length, and where it lies in the file.
+    /// The first /24 of each chunk, its length, and where it is in the file.
     nets: Box<[u32]>,
     lengths: Box<[u32]>,
     offsets: Box<[u64]>,
     pub(super) residency: Residency,
 }
 
-/// Where a name lies: the chunk, and its row of how many in the block of its /24.
+/// Where a name is: the chunk, and its row of how many in the block of its /24.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct V4Place {
     pub(super) chunk: u32,

@@ -1,7 +1,7 @@
 //! Writes the sections of IPv4 rows: names and which addresses have one.
 //!
 //! Names go to the table's file as they come, presence to a file next to it that is appended at the end: the
-//! two grow together, and each is to lie in one piece.
+//! two grow together, and each has to be in one piece.
 
 use super::chunk::ChunkWriter;
 use super::error::LookupError;

@@ -12,7 +12,7 @@
 //! | names | | a block |
 //!
 //! Keyed blocks are packed into pages as chunks are. A block that is not the last is full, so the filter of
-//! each lies at its number × [`FILTER_BYTES`]: checksum (4) and three lines of 64 bytes; a key sets five bits
+//! each is at its number × [`FILTER_BYTES`]: checksum (4) and three lines of 64 bytes; a key sets five bits
 //! of one. One key in two hundred that is not there passes.
 
 use thalweg_types::hash_bytes;
@@ -32,7 +32,7 @@ const PROBES: u32 = 5;
 pub(crate) const ENTRY: usize = 28;
 const HEAD: usize = 6;
 
-/// Writes names and filters to files beside the table, as IPv4 rows come between the smallest and the others.
+/// Writes names and filters to files next to the table, as IPv4 rows come between the smallest and the others.
 #[derive(Debug)]
 pub(crate) struct V6Writer {
     names: Output,

@@ -13,7 +13,7 @@ use super::v6::{ENTRY, FILTER_BYTES, KeyedBlock, entry, may_have};
 
 #[derive(Debug)]
 pub(super) struct V6Reader {
-    /// The first key of each block, its length, and where it lies in the file.
+    /// The first key of each block, its length, and where it is in the file.
     keys: Box<[[u8; 16]]>,
     places: Box<[(u64, u32)]>,
     filter_at: u64,

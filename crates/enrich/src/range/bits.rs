@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 /// An address as a number.
 pub(super) trait Bits: Copy + Ord + Debug {
-    /// What tells addresses with the same first 16 bits apart.
+    /// The bits that distinguish addresses with the same first 16 bits.
     type Low: Copy + Ord + Debug;
 
     const MIN: Self;
@@ -46,7 +46,7 @@ impl Bits for u32 {
 }
 
 impl Bits for u128 {
-    /// The whole address: what follows the first 16 bits fits no smaller type.
+    /// The whole address: the bits after the first 16 fit no smaller type.
     type Low = u128;
 
     const MIN: Self = 0;

@@ -76,7 +76,7 @@ fn is_comment(record: &Record<'_>, places: Option<&Places<'_>>) -> bool {
     }
 }
 
-/// Ranges of one address in a column for networks: whether all of them are where networks begin, and so are none.
+/// Ranges of one address in a column for networks: whether all of them are where networks begin, and so are not ranges.
 #[derive(Default)]
 struct Alone {
     ends_in_zeros: u64,

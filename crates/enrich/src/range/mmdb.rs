@@ -1,7 +1,7 @@
 //! Loads MaxMind's binary format: every network of its tree becomes a range.
 //!
 //! A database of IPv6 keeps IPv4 under `::/96`, and its tree leads there from `::ffff:0:0/96`, `2002::/16` and
-//! other blocks again. What stands under `::/96` becomes IPv4 ranges, once; the other ways there are left out.
+//! other blocks again. Entries under `::/96` become IPv4 ranges, once; the other ways there are left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,7 +28,7 @@ const WAYS: u64 = 64;
 /// Adds all networks of a file.
 ///
 /// # Errors
-/// Where the file is no such database, is larger than `memory_limit`, or a value is not what was asked for.
+/// If the file is not such a database, is larger than `memory_limit`, or a value has another type than asked for.
 pub(super) fn load(
     path: &Path,
     values: &[ValueColumn],
@@ -68,7 +68,7 @@ struct Networks<'a> {
 impl Networks<'_> {
     fn load(&mut self, bytes: Vec<u8>, builder: &mut Builder) -> Result<(), Error> {
         let reader = Reader::from_source(bytes).map_err(not_a_database)?;
-        // Without a tree of IPv4 under ::/96, what leads to the same record is no other way to it.
+        // Without a tree of IPv4 under ::/96, a path to the same record is not another way to it.
         let lookup = reader.lookup(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).map_err(not_a_database)?;
         let options = match lookup.network().map_err(not_a_database)?.ip() {
             IpAddr::V4(_) => WithinOptions::default(),

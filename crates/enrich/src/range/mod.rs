@@ -4,7 +4,7 @@
 //! table ([`crate::watch`]).
 //! It answers with row numbers, by which `arrow_select::take` picks values out of its columns.
 //!
-//! * `options`: which files, and what of them. `load` is a pure function of these.
+//! * `options`: the files, and the columns of them. `load` is a pure function of these.
 //! * `open`, `records`, `delimited`: lines of cells. `mmdb`: MaxMind's format.
 //! * `span`: what a text says about addresses. `cell`, `rows`: values, equal rows once.
 //! * `resolve`: which range answers where several hold an address. `slots`: the search.
@@ -71,8 +71,8 @@ impl RangeTable {
     /// Loads a table; the same files give the same table.
     ///
     /// # Errors
-    /// Where the options do not fit together, a file cannot be read, or is not what they say it is: with path,
-    /// line, what was expected and what was there.
+    /// Where the options do not fit together, a file cannot be read, or does not fit the options: with path,
+    /// line, the expected and the found text.
     pub fn load(options: &RangeOptions) -> Result<Self, Error> {
         options.check()?;
         let mut builder = Builder::new(options.schema(), options.memory_limit);
@@ -103,7 +103,7 @@ impl RangeTable {
         let mut rows: Vec<u32> = values.iter().map(|address| self.row(*address)).collect();
         let found = BooleanBuffer::collect_bool(rows.len(), |index| rows[index] != NO_ROW);
         for row in &mut rows {
-            // What stands under a null is read by some kernels all the same.
+            // Some kernels read the value under a null all the same.
             *row = if *row == NO_ROW { 0 } else { *row };
         }
         let nulls = NullBuffer::union(Some(&NullBuffer::new(found)), addresses.nulls());

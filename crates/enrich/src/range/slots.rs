@@ -1,8 +1,8 @@
 //! The pieces of one family, laid out for the search.
 //!
 //! The first 16 bits of an address choose a slot, which is a stretch of the starts of pieces.
-//! What is left to tell of an IPv4 address are 16 bits, so that a start takes two bytes, and the 231,000
-//! ranges of all autonomous systems lie in the second-level cache.
+//! Only 16 bits of an IPv4 address are left to compare, so that a start takes two bytes, and the 231,000
+//! ranges of all autonomous systems fit in the second-level cache.
 //!
 //! Where no start of the slot is at or below the address, its piece is the last one of the slots before.
 //! There always is one, as the first piece starts with the first address.

@@ -1,7 +1,7 @@
 //! From the text of addresses and networks to a range of one family.
 //!
 //! IPv4 and IPv6 are apart: an IPv6 range never answers for an IPv4 address, not even `::/0`.
-//! The one bridge is `::ffff:0:0/96`, the block in which Thalweg's `ip` carries IPv4; what lies in it is IPv4.
+//! The one bridge is `::ffff:0:0/96`, the block in which Thalweg's `ip` carries IPv4; addresses in it are IPv4.
 //!
 //! A whole number is an IPv4 address where both ends of its range fit into 32 bits, else IPv6.
 
@@ -23,7 +23,7 @@ pub(super) enum Span {
     V6(Bounds<u128>),
 }
 
-/// Why a text is no range: what was expected instead, and what to do.
+/// Why a text is not a range: the expected text and a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) expected: String,
@@ -54,7 +54,7 @@ impl Address {
         }
     }
 
-    /// IPv4 where it lies in `::ffff:0:0/96`.
+    /// IPv4 where it is in `::ffff:0:0/96`.
     fn sixteen_bytes(bits: u128) -> Self {
         Ipv6Addr::from_bits(bits)
             .to_ipv4_mapped()
@@ -115,7 +115,8 @@ impl Span {
         Self::around(address, length)
     }
 
-    /// The range of a network by its first address and the length of its prefix; of IPv4 where it lies in `::ffff:0:0/96`.
+    /// The range of a network by its first address and the length of its prefix; of IPv4 where it is in
+    /// `::ffff:0:0/96`.
     pub(super) fn around(address: IpAddr, length: u32) -> Result<Self, Problem> {
         let network = IpNetwork::around(address, length).ok_or_else(|| {
             let most = if address.is_ipv4() { 32 } else { 128 };

@@ -60,7 +60,7 @@ pub(crate) fn read_error(path: &Path, error: io::Error) -> Error {
         .with_source(error)
 }
 
-/// Whether the error is about what is in a packed file, and not about reading it.
+/// Whether the error is about the content of a packed file, and not about reading it.
 pub(crate) fn is_of_packing(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)

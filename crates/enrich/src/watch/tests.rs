@@ -68,7 +68,11 @@ fn a_changed_file_is_loaded_once_and_put_in_place() {
     assert!(!table.settle(2 * SECOND - 1), "a second has not passed since the last look");
     assert_eq!(*table.current(), 1);
     assert!(table.settle(2 * SECOND));
-    assert_eq!((*before, *table.current(), counts(&table)), (1, 2, (1, 0)), "who has the old one keeps it");
+    assert_eq!(
+        (*before, *table.current(), counts(&table)),
+        (1, 2, (1, 0)),
+        "a holder of the old one keeps it"
+    );
     assert_eq!(table.metrics(2 * SECOND + 1_500_000).age_seconds, 1.5);
     assert!(!table.settle(3 * SECOND));
     assert_eq!(counts(&table), (1, 0));

@@ -29,7 +29,7 @@ pub(crate) struct Draft {
 #[derive(Clone, Debug)]
 pub(crate) enum Literal {
     Null,
-    /// Has no type because of a mistake that has been reported: a NULL that nobody asks for its type.
+    /// Has no type because of a mistake that has been reported: a NULL whose type is not asked for.
     Unknown,
     Integer(i128),
     /// `digits / 10^scale`, and the nearest float.
@@ -45,7 +45,7 @@ pub(crate) enum Literal {
 }
 
 impl Literal {
-    /// A number as it was written; what has no exact form that we keep is a float.
+    /// A number as it was written; one without an exact form that we keep is a float.
     pub(crate) fn number(text: &str) -> Self {
         let float = || Literal::Float(text.parse().unwrap_or(f64::NAN));
         if text.contains('e') {
@@ -308,7 +308,7 @@ impl Draft {
     }
 }
 
-/// `CAST`: what has no counterpart in `to` becomes null.
+/// `CAST`: a value without a counterpart in `to` becomes null.
 pub(crate) fn explicit_cast(draft: Draft, to: &DataType) -> Result<Typed, SqlError> {
     let span = draft.span.clone();
     let typed = match (&draft.literal, to) {
@@ -328,7 +328,7 @@ fn cast(typed: Typed, to: &DataType) -> Result<Typed, SqlError> {
     if typed.data_type == *to {
         return Ok(typed);
     }
-    // A timestamp outside what microseconds hold has no text; text and bytes may hold anything.
+    // A timestamp outside the range of microseconds has no text; text and bytes may hold anything.
     let never_fails = match (&typed.data_type, to) {
         (DataType::String, to) => *to == DataType::Bytes,
         (DataType::Bytes | DataType::Timestamp(TimeUnit::Second | TimeUnit::Milli), _) => false,

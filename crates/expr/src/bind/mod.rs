@@ -516,7 +516,7 @@ fn mismatch(verb: &str, drafts: &[Draft], span: &Range<usize>) -> SqlError {
     SqlError::new(format!("these values cannot be {verb}")).at(span.clone())
 }
 
-/// Evaluates what is constant.
+/// Evaluates a constant node.
 fn fold(typed: Typed) -> Result<Typed, SqlError> {
     if matches!(typed.op, Op::Column { .. } | Op::Constant(_)) || !typed.all_constant() {
         return Ok(typed);

@@ -1,4 +1,4 @@
-//! Casts. What has no counterpart is null.
+//! Casts. A value without a counterpart is null.
 //!
 //! Floats and decimals become integers by cutting the fraction off; a decimal with a smaller scale is rounded half
 //! away from zero. Timestamps become coarser by rounding down, and integers as counts of their own unit.
@@ -231,7 +231,7 @@ fn write_ip(octets: [u8; 16]) -> String {
     ip.to_ipv4_mapped().map_or_else(|| ip.to_string(), |v4| v4.to_string())
 }
 
-/// ISO 8601 in UTC; `None` where the time is outside what microseconds hold.
+/// ISO 8601 in UTC; `None` where the time is outside the range of microseconds.
 fn write_time(count: i64, unit: TimeUnit) -> Option<String> {
     let text = format_timestamp(unit.to_micros(count)?);
     let below = count.rem_euclid(1_000);

@@ -85,7 +85,7 @@ fn valid(column: &Column) -> Column {
 pub(crate) fn extreme(args: &[Column], wanted: CompareOp, rows: usize) -> Result<Column, SqlError> {
     let (first, rest) = args.split_first().expect("GREATEST and LEAST take an argument");
     rest.iter().try_fold(first.clone(), |best, next| {
-        // Where one side is null the comparison is too: then `next` stays behind `best` unless `best` is the null.
+        // Where one side is null the comparison is too: then `next` comes after `best` unless `best` is the null.
         let better = compare::compare(wanted, next, &best)?;
         let best_or_next = pick(&better, next, &best, rows)?;
         pick(&valid(&best), &best_or_next, next, rows)

@@ -147,7 +147,7 @@ pub(crate) fn zip_bits<A: Copy, B: Copy>(
     }
 }
 
-/// A column of values of which the rows in `bad` have none.
+/// A column of values with nulls in the rows in `bad`.
 pub(crate) fn without_rows<P: ArrowPrimitiveType>(
     values: Vec<P::Native>,
     nulls: Option<NullBuffer>,

@@ -47,7 +47,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Of what is constant, while an expression is bound.
+    /// Of a constant, while an expression is bound.
     pub(crate) fn constant(records: &'a RecordBatch) -> Self {
         Self { longest: MAX_CONSTANT, ..Self::new(records) }
     }
@@ -56,7 +56,7 @@ impl<'a> Evaluation<'a> {
         self.records.num_rows()
     }
 
-    /// Whether a text of this length may be made of others of which the longest has `of` bytes.
+    /// Whether a text of this length may be made of others the longest of which has `of` bytes.
     pub(crate) fn may_make(&self, bytes: usize, of: usize) -> bool {
         bytes <= self.longest.max(of)
     }

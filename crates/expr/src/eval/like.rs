@@ -1,9 +1,9 @@
 //! LIKE and ILIKE: patterns of literals, `_` (one character) and `%` (any number of them), without regular expressions.
 //!
-//! A pattern is a list of *runs*, each a literal with what is before it: at least `skip` characters where there is a
-//! `%` among them, else exactly as many. Runs between two `%` are a *piece*. The first and the last piece have their
-//! places at the ends of the text; each one between goes to the first place that it has, which never costs a later one
-//! its own. So a pattern without `_` takes linear time, and no pattern recurses or allocates for a text.
+//! A pattern is a list of *runs*, each a literal with the wildcards before it: at least `skip` characters where there
+//! is a `%` among them, else exactly as many. Runs between two `%` are a *piece*. The first and the last piece have
+//! their places at the ends of the text; each one between goes to the first place that it has, which never costs a
+//! later one its own. So a pattern without `_` takes linear time, and no pattern recurses or allocates for a text.
 //!
 //! Pieces with a `_` between literals are tried place by place; [`MATCH_STEPS`] bounds that.
 //!
@@ -156,7 +156,7 @@ impl Pattern {
         Ok(self.match_tail(text, at))
     }
 
-    /// Whether what is after the last literal matches the rest of the text.
+    /// Whether the pattern's end after the last literal matches the rest of the text.
     fn match_tail(&self, text: &str, at: usize) -> bool {
         let end = skip_characters(text, at, self.tail.skip);
         end.is_some_and(|end| self.tail.is_open || end == text.len())
@@ -255,7 +255,7 @@ mod tests {
         Pattern::new(pattern, fold_case).unwrap().matches(text, &mut String::new()).unwrap()
     }
 
-    /// The kernels that go by regular expressions.
+    /// The kernels that use regular expressions.
     fn expected(text: &str, pattern: &str, fold_case: bool) -> bool {
         // A second text that is not ASCII, so that the short cut for ASCII is not taken.
         let texts = StringViewArray::from(vec![text, "ß"]);

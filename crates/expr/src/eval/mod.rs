@@ -1,7 +1,8 @@
 //! Evaluation by columns: every node turns its operands' columns into one column of all physical rows.
 //!
-//! Constants stay one row long ([`Column::Scalar`]) until the end. Nothing here fails for a value: what cannot be
-//! computed is null, and so is what goes beyond the bounds of an [`Evaluation`], which names its row. Every branch of `CASE` and every operand of `AND` may therefore be evaluated for all rows.
+//! Constants stay one row long ([`Column::Scalar`]) until the end. Nothing here fails for a value: a value that cannot
+//! be computed is null, and so is one beyond the bounds of an [`Evaluation`], which names its row. Every branch of
+//! `CASE` and every operand of `AND` may therefore be evaluated for all rows.
 
 pub(crate) mod arithmetic;
 pub(crate) mod cast;

@@ -9,7 +9,7 @@ use crate::SqlError;
 
 /// Longest pattern in bytes.
 const MAX_PATTERN: usize = 4 << 10;
-/// Bytes of a compiled pattern, and of what is kept while it is matched.
+/// Bytes of a compiled pattern, and of its cache while it is matched.
 const MAX_COMPILED: usize = 256 << 10;
 /// Deepest nesting of groups.
 const MAX_NESTING: u32 = 50;

@@ -1,4 +1,4 @@
-//! How long texts may become, by the lengths of what they are made of: so that a reader can say how many rows it takes at
+//! How long texts may become, by the lengths of their inputs: so that a reader can say how many rows it takes at
 //! once, before any is evaluated.
 
 use arrow_array::cast::AsArray as _;
@@ -48,8 +48,8 @@ impl<'a> Longest<'a> {
     /// How many records of the batch, from its first, are within a bound of which `most` says how many rows it allows that
     /// are all as long as the longest; at least one.
     ///
-    /// It looks at few rows to begin with, and at no more than twice as many as it gives beyond those: who takes a batch in
-    /// many pieces does not look through all of it for each.
+    /// It looks at few rows to begin with, and at no more than twice as many as it gives beyond those: a reader that
+    /// takes a batch in many pieces does not look through all of it for each.
     pub fn rows_within(&mut self, mut most: impl FnMut(&mut Self) -> usize) -> usize {
         let len = self.batch.len();
         let mut fit = 0;
@@ -142,7 +142,7 @@ fn may_be_hard(pattern: &Typed) -> bool {
     text.is_none_or(|text| text.is_valid(0) && text.value(0).contains('_'))
 }
 
-/// Bytes of a text that an operator makes of texts that have so many.
+/// Bytes of a text that an operator makes of texts that have the bytes `read`.
 fn from(op: &Op, read: &[usize], sum: usize) -> usize {
     let longest = read.iter().copied().max().unwrap_or(0);
     match op {

@@ -435,7 +435,7 @@ fn split_part<'a>(text: &'a str, delimiter: &str, number: i64) -> Option<&'a str
     Some(place.and_then(|place| text.split(delimiter).nth(place)).unwrap_or_default())
 }
 
-/// Characters `from` to `from + count`, counted from 1; what lies before the text counts too, as in PostgreSQL.
+/// Characters `from` to `from + count`, counted from 1; places before the text count too, as in PostgreSQL.
 /// A negative count takes nothing.
 fn substring(text: &str, from: i64, count: Option<i64>) -> &str {
     let end = match count {

@@ -13,7 +13,7 @@ use super::Evaluation;
 use super::column::{Column, arc};
 use crate::SqlError;
 
-/// Most bytes of a value that is no text or blob, and of what is before one that is.
+/// Most bytes of a value that is no text or blob, and of the bytes before one that is.
 pub(crate) const MOST_OF_ONE: usize = 32;
 
 /// Null where any value is, and where the blob would be too long.

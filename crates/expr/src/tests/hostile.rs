@@ -228,7 +228,7 @@ const WORDS: &[&str] = &[
     "ANY",
 ];
 
-/// Random expressions that bind: what is built is of the type that is asked for.
+/// Random expressions that bind: they have the requested type.
 struct Typed {
     state: u64,
 }

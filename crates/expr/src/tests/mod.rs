@@ -282,7 +282,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// Puts `CAST('value' AS type)` where one of the fields stands.
+/// Puts `CAST('value' AS type)` in place of one of the fields.
 fn replace(expr: &mut Expr, names: &[&str], schema: &Schema, row: &RecordBatch) {
     let field = expr.as_field().map(|path| path.join(".")).filter(|name| names.contains(&name.as_str()));
     if let Some((index, field)) = field.and_then(|name| schema.field(&name)) {

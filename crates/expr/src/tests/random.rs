@@ -17,7 +17,7 @@ use crate::eval::evaluation::{BUDGET, MAX_MADE};
 use crate::eval::time::as_timestamps;
 use crate::{Bound, Expr, Longest, Values};
 
-/// What is taken for an evaluation is copied once more while a text is made; with it, what comes in and what comes out.
+/// Memory of an evaluation is copied once more while a text is made; input and output are added.
 const MOST_BYTES: usize = 2 * BUDGET + 4 * ROWS * LONGEST;
 const ROWS: usize = 8;
 const LONGEST: usize = MAX_MADE;

@@ -95,7 +95,7 @@ fn joins_of_texts() {
 }
 
 proptest! {
-    /// A text that is wanted may be constant or come with the record.
+    /// A text that is searched for may be constant or come with the record.
     #[test]
     fn replace_is_that_of_the_standard_library(text in "[aßb]{0,40}", from in "[aßb]{1,3}", to in "[aßb]{0,3}") {
         let schema = Schema::new(["s", "f", "t"].map(|name| Field::new(name, DataType::String)));

@@ -40,13 +40,13 @@ pub(super) struct Kept<E> {
     pub(super) count: u64,
     /// It is in the list of those whose output is due.
     pub(super) is_pending: bool,
-    /// The list of idle elements in which it stands, by the time when that is looked through.
+    /// The list of idle elements that it is in, by the time when that is looked through.
     pub(super) listed: Option<Micros>,
 }
 
 /// When a record last reached a saved element.
 pub(super) fn touched(bytes: &[u8]) -> Option<Micros> {
-    // After what tells elements from pieces, and the flags.
+    // After the byte that distinguishes elements from pieces, and the flags.
     let (&[ELEMENT, _], rest) = bytes.split_first_chunk()? else { return None };
     Some(Micros::from_le_bytes(*rest.first_chunk()?))
 }

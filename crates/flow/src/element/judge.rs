@@ -1,6 +1,6 @@
 //! Which records a task of elements takes, and at what time, before an element sees them.
 //!
-//! Each input is judged by what its own stream says, against the one task time of all. Duplicates are judged before
+//! Each input is judged by the rules of its own stream, against the one task time of all. Duplicates are judged before
 //! lateness: a record that is sent again is a duplicate however late it has become. Neither moves time. Records that were
 //! made of one record share its order number, and are no duplicates of each other.
 //!
@@ -72,7 +72,7 @@ struct Input {
     ids: Option<Ids>,
 }
 
-/// How ids of an input are told.
+/// How ids of an input are distinguished.
 struct Ids {
     /// What the field is: ids that another one had before the job was changed are not compared with.
     mark: u64,
@@ -137,12 +137,12 @@ impl Judge {
         })
     }
 
-    /// By input, what is late whatever `lateness` a later run has.
+    /// By input, the time below which records are late whatever `lateness` a later run has.
     pub(super) fn bounds(&self, time: Option<Micros>) -> Vec<Micros> {
         self.inputs.iter().map(|input| time.map_or(Micros::MIN, |time| input.lateness.bound(time))).collect()
     }
 
-    /// By input, what was late when the last cycle was committed, and its newest record.
+    /// By input, the time below which records were late at the last committed cycle, and its newest record.
     pub(super) fn committed(&self) -> (Vec<Micros>, Option<RecordPlace>) {
         (self.inputs.iter().map(|input| input.lateness.floor()).collect(), self.newest())
     }
@@ -224,7 +224,8 @@ impl Judge {
         Ok(Some(taken))
     }
 
-    /// Puts together the key of the record's id; what the id is and for how long it is known. `None` where there is none.
+    /// Puts together the key of the record's id; returns the number of its kind and for how long it is known. `None`
+    /// if it has no id.
     fn key_of(&mut self, record: Row<'_>) -> Option<(u64, Micros)> {
         let ids = self.inputs[record.port()].ids.as_ref()?;
         self.key.clear();
@@ -252,7 +253,7 @@ impl Judge {
                 let Some(piece) = lists.take_ids(cache, mark, until)? else { break };
                 cache.prefetch(lists::ids(&piece).map(|(_, key)| key))?;
                 for (_, key) in lists::ids(&piece) {
-                    // One that came again since is in the list once more.
+                    // One that was repeated since is in the list once more.
                     let has_left = |entry: &Entry<E>| matches!(entry, Entry::Id(seen) if *seen <= until);
                     if cache.get(key)?.is_some_and(has_left) {
                         cache.change(key, |entry| *entry = None)?;

@@ -105,7 +105,7 @@ pub(super) struct Lists {
     pub(super) wakes: BTreeMap<Micros, List>,
     /// Elements to be looked at, by the time before which none of them can have expired.
     pub(super) idle: BTreeMap<Micros, List>,
-    /// Ids of records that were taken, each with the time, in the order of these: by what the ids are.
+    /// Ids of records that were taken, each with the time, in the order of these: by the kind of the ids.
     pub(super) ids: BTreeMap<u64, List>,
 }
 

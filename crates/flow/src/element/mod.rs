@@ -1,16 +1,16 @@
 //! Keyed elements: S4's processing elements, with state that outlives a crash.
 //!
-//! An [`Element`] holds what is known of one key and sees the records of that key alone. [`Elements`] runs them as an
+//! An [`Element`] holds the state of one key and sees the records of that key alone. [`Elements`] runs them as an
 //! operator: it finds the element of each record's key, makes one on first sight, keeps them in a bounded cache over
 //! a back end, hands over what changed in a cycle, has them emit by count or time, and ends those that nothing has
 //! touched for long. Without key fields there is one element per task.
 //!
 //! Time is *task time*: the largest event time of all records that the task has taken, whatever their input. A record
-//! moves it before its element sees it. Duplicates and late records are not taken (`judge`), by what the streams of their
-//! inputs say.
+//! moves it before its element sees it. Duplicates and late records are not taken (`judge`), by the rules of the
+//! streams of their inputs.
 //!
-//! Order of what is emitted
-//! * What an element emits for a record, or as output after so many of them, is at that record.
+//! Order of the output
+//! * What an element emits for a record, or as output after a number of them, is at that record.
 //! * Wakes are before the record that moved task time to them: by due time, then as they were asked for.
 //! * Output by time is at a tick, in the order in which elements were first touched since their last output.
 //!
@@ -20,7 +20,7 @@
 //!   looked at, and all lists of elements that wait for something are state themselves (`lists`).
 //! * An element that was changed is in the hand-over of its cycle, as it was at the marker.
 //!
-//! Not here: where the back end comes from (the node opens it), what users' elements do.
+//! Not here: where the back end comes from (the node opens it), users' elements.
 
 mod entry;
 mod judge;
@@ -204,7 +204,7 @@ impl<'a> Turn<'a, '_> {
 pub enum OutputPolicy {
     #[default]
     Never,
-    /// After every so many records of the key.
+    /// Each time the key has got this number of records.
     Records(u64),
     /// At the first tick of each such span of the wall clock, counted from the epoch: the elements that were touched
     /// since their last output. In microseconds.
@@ -219,26 +219,26 @@ pub struct Expiry {
     pub on: OnExpiry,
 }
 
-/// What becomes of an element whose time to live has passed.
+/// The treatment of an element whose time to live has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnExpiry {
     /// It leaves memory once the back end has it, and comes back with the next record of its key. Without a back end
     /// it stays.
     Unload,
-    /// It is gone; the next record of its key makes a new one. What it was to put out by time, or to be woken for, is
+    /// It is gone; the next record of its key makes a new one. Output that was due by time, and its wakes, are
     /// gone with it.
     Forget,
 }
 
-/// When elements want their changes committed.
+/// When elements have their changes committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckpointPace {
     /// When cycles end anyway.
     #[default]
     Cycle,
-    /// After so many records of a task at the latest.
+    /// After this number of records of a task at the latest.
     Records(u64),
-    /// After this much of the wall clock as ticks tell it, microseconds, at the latest.
+    /// After this much of the wall clock by ticks, in microseconds, at the latest.
     Every(Micros),
 }
 
@@ -264,8 +264,8 @@ pub struct ElementState {
 }
 
 impl ElementState {
-    /// In memory alone and without a bound: the task takes no part in cycles. What waits for time at the end of the input
-    /// is emitted then.
+    /// In memory alone and without a bound: the task takes no part in cycles. Elements that wait for time at the end of
+    /// the input emit then.
     pub fn in_memory() -> Self {
         Self {
             backend: None,
@@ -277,8 +277,8 @@ impl ElementState {
         }
     }
 
-    /// In memory alone, in a job that is committed by cycles: what waits at the end is lost with the rest, as no cycle
-    /// would have what is emitted after the last.
+    /// In memory alone, in a job that is committed by cycles: elements that wait at the end are lost with the rest, as
+    /// no cycle would have the records that are emitted after the last.
     pub fn unkept() -> Self {
         Self { ends_with_input: false, ..Self::in_memory() }
     }

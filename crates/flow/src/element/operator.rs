@@ -140,7 +140,7 @@ impl<E: Element> Elements<E> {
         })
     }
 
-    /// Has records judged by what the streams of the inputs say, `rules` by input; otherwise all are taken as they come.
+    /// Has records judged by `rules`, one for each input; otherwise all are taken as they come.
     /// Late ones that are not taken go to `refused`.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl<E: Element> Elements<E> {
         Ok(self)
     }
 
-    /// Takes over what a scan of the back end has found: so many blocks, if there are as many by now.
+    /// Takes over the finds of a scan of the back end: this number of blocks, if there are as many by now.
     pub(super) fn fill(&mut self, blocks: usize) -> Result<(), Error> {
         for _ in 0..blocks {
             let Some(filling) = &mut self.filling else { break };
@@ -263,7 +263,7 @@ impl<E: Element> Operator for Elements<E> {
         Ok(())
     }
 
-    /// Where the job does not go on from here, what waits for time is emitted.
+    /// Where the job does not go on from here, elements that wait for time emit.
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         if self.ends_with_input {
             let core = &mut self.core;
@@ -418,7 +418,7 @@ impl<E: Element> Core<E> {
             self.time = time.max(Some(due));
             self.wake_list(due, list, out)?;
         }
-        // No record has moved it: what waits for a tick has not expired.
+        // No record has moved it: an element that waits for a tick has not expired.
         self.time = time;
         Ok(())
     }
@@ -455,7 +455,7 @@ impl<E: Element> Core<E> {
         Ok(())
     }
 
-    /// Calls an element that is alive and of which `is_meant` says yes, for something else than a record.
+    /// Calls an element that is alive and for which `is_meant` is true, for something else than a record.
     fn visit(
         &mut self,
         key: &[u8],
@@ -483,7 +483,8 @@ impl<E: Element> Core<E> {
         self.follow_up(key, &Todo::default())
     }
 
-    /// Takes over elements that a scan found; whether more of them are of use. What would be unloaded again stays away.
+    /// Takes over elements that a scan found; whether more of them are of use. Elements that would be unloaded again
+    /// stay away.
     fn fill(&mut self, found: &Changes) -> Result<bool, Error> {
         let unloads = self.expiry.filter(|expiry| expiry.on == OnExpiry::Unload);
         let until = self.time.zip(unloads).map(|(time, expiry)| time.saturating_sub(expiry.after));
@@ -537,7 +538,7 @@ impl<E: Element> Core<E> {
     }
 }
 
-/// The element of an entry, made where there is none or its time to live has passed.
+/// The element of an entry, made if it is missing or its time to live has passed.
 fn revived<E: Element>(
     entry: &mut Option<Entry<E>>,
     expiry: Option<Expiry>,

@@ -1,4 +1,4 @@
-//! Columns of what an operator emits, appended to value by value.
+//! Columns of an operator's output, appended to value by value.
 //!
 //! A value that turns out to be one too many is taken back with [`Builder::truncate`]: of a record that was begun and
 //! not sent, or of a field that was set twice.
@@ -150,7 +150,7 @@ impl Builder {
         each_cells!(&self.cells, values => values.len(), octets => octets.len() / 16)
     }
 
-    /// Takes back what was appended after `rows` rows.
+    /// Removes the values that were appended after `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         if self.len() > rows
             && let Cells::String(views) | Cells::Bytes(views) = &mut self.cells

@@ -98,7 +98,7 @@ fn outlet(outlets: &mut [Outlet], port: usize) -> Result<&mut Outlet, Error> {
 /// A record that is being put together.
 ///
 /// It carries the order number and the event time of the record that is worked on, and the last tick as its time where
-/// there is none. What is wrong with a value is said by `send`.
+/// there is no record. `send` reports mistakes in values.
 #[must_use = "a record is emitted by `send`"]
 pub struct NewRecord<'a> {
     state: Result<&'a mut Outlet, Error>,
@@ -248,7 +248,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Makes batches of what was gathered; `source` is where the picks are from.
+    /// Makes batches of the gathered rows; `source` is where the picks are from.
     pub(super) fn flush(
         &mut self,
         source: Option<&Batch>,

@@ -1,4 +1,4 @@
-//! Gives the rows of batches one after the other, in the order of the stream, and gathers what is emitted.
+//! Gives the rows of batches one after the other, in the order of the stream, and gathers the output.
 
 use thalweg_types::{Batch, Error, Micros, Schema, Seq};
 

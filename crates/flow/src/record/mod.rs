@@ -1,7 +1,7 @@
 //! Operators written record by record; the engine batches for them.
 //!
 //! [`PerRecord`] runs a [`RecordOperator`] as an [`Operator`]: it gives it the rows of each batch one after the
-//! other, in the order of the stream whatever the number of inputs, and makes columns of what it emits.
+//! other, in the order of the stream whatever the number of inputs, and makes columns of its output.
 //! Fields are found once, when the job is built ([`Get`], [`Set`]); per record nothing is looked up by name.
 //!
 //! Invariants
@@ -81,7 +81,7 @@ pub trait RecordOperator: Send {
         Ok(())
     }
 
-    /// How many records of a batch, from its first, it wants at once; as [`Operator::rows_at_once`].
+    /// How many records of a batch, from its first, it takes at once; as [`Operator::rows_at_once`].
     fn rows_at_once(&mut self, batch: &Batch) -> usize {
         batch.len()
     }

@@ -1,8 +1,8 @@
-//! Values of some fields of a record as bytes: keys of elements, and what elements keep of records.
+//! Values of some fields of a record as bytes: keys of elements, and the values of records that elements keep.
 //!
 //! Persisted: per field a byte, 0 for null, 1 for a value, and then the value. Little-endian, of fixed width but for
 //! texts and bytes, which have their length before them (4). Decimals take 32 bytes at their field's scale,
-//! addresses 16. Which types follow each other is not written; who reads has to know the fields.
+//! addresses 16. Which types follow each other is not written; the reader has to know the fields.
 
 use std::fmt;
 

@@ -11,8 +11,8 @@
 //! after any other: so what a commit says of its place holds here as elsewhere. Nothing of a scout is kept but times of
 //! one block; where there are many, one that has not begun is closed again once the time of its first record is known.
 //!
-//! After a restart the own time begins with the first record that is read then: the order of what is not numbered yet may be
-//! another one than without the restart, if records are out of order there.
+//! After a restart the own time begins with the first record that is read then: the order of records that are not
+//! numbered yet may be another one than without the restart, if records are out of order there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ const MOST_OPEN: usize = 1_000;
 /// What looks ahead in the partitions of a source.
 pub(crate) struct Scouts {
     decoder: Box<dyn Decoder>,
-    /// Those that have not come to their end; `None` before the first new record is wanted.
+    /// Those that have not come to their end; `None` before the first new record is requested.
     left: Option<Vec<Scout>>,
     /// How many of them are open.
     open: usize,
@@ -55,7 +55,7 @@ enum Head {
     Ended,
 }
 
-/// What is numbered first has the least of these: own time, place of the source, partition.
+/// The record that is numbered first has the least of these: own time, place of the source, partition.
 type Rank = (Micros, usize, PartitionId);
 
 impl Scouts {

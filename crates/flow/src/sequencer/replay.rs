@@ -1,8 +1,8 @@
 //! After a crash: the order log is followed, entry by entry, before anything new is numbered.
 //!
 //! After the last entry come blocks that no entry names and to which answers may have been given all the same, where a
-//! source tells the order and nobody waited for the entry ([`crate::Source::tells_order`]): [`Sequencer::take_left`]. No
-//! tick, marker or command comes before or between them, and each has the arrival that it had.
+//! source keeps the order and nobody waited for the entry ([`crate::Source::tells_order`]): [`Sequencer::take_left`].
+//! No tick, marker or command comes before or between them, and each has the arrival that it had.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +33,7 @@ impl Replay {
         Self { entries: Some(entries), commands, present: None, left: 0 }
     }
 
-    /// The next entry; `None` after the last, for good: what is numbered from then on is in the same log.
+    /// The next entry; `None` after the last, for good: records that are numbered from then on are in the same log.
     fn next(&mut self) -> Result<Option<OrderEntry>, Error> {
         if let Some(entry) = self.present.take() {
             return Ok(Some(entry));
@@ -85,7 +85,7 @@ impl Sequencer {
         Ok(if self.is_stuck() && !self.unstick() { Verdict::Idle(None) } else { Verdict::Again })
     }
 
-    /// Numbers the next block that a source tells and no entry names.
+    /// Numbers the next block that a source gives and no entry names.
     fn take_left(&mut self) -> Result<Step, Error> {
         let Some(replay) = &mut self.replay else { return Ok(Step::End) };
         let source = replay.left;

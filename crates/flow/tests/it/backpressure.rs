@@ -1,4 +1,4 @@
-//! A slow sink slows the source, and what is in flight stays within the rings.
+//! A slow sink slows the source, and batches in flight stay within the rings.
 
 use thalweg_flow::{InputId, JobState, Operator, Output, Partitioning};
 use thalweg_types::{Batch, Error};

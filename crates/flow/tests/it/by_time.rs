@@ -52,7 +52,7 @@ impl Source for Ahead {
 
 impl Source for Timed {
     fn poll(&mut self, _max_bytes: usize, _now: Micros) -> Result<Poll, Error> {
-        panic!("it is told how many records to give")
+        panic!("it is asked for a number of records")
     }
 
     fn scouts(&mut self) -> Result<Vec<ScoutReader>, Error> {
@@ -84,7 +84,7 @@ struct DecodeTimes {
     partitions: Vec<Times>,
 }
 
-/// Partitions of a source are told apart in the rows by thousands.
+/// Partitions of a source are distinguished in the rows by thousands.
 fn place(source: i64, partition: usize) -> i64 {
     source + 1_000 * partition as i64
 }
@@ -102,7 +102,7 @@ impl Decoder for DecodeTimes {
     }
 }
 
-/// Of each source its partitions: their times, and where they stand.
+/// Of each source its partitions: their times, and their positions.
 type Sources = [Vec<(Vec<Option<Micros>>, u64)>];
 
 /// Reads sources; (time, place, offset) in the order in which they came.
@@ -160,7 +160,7 @@ fn expected(sources: &Sources) -> Vec<(i64, i64, i64)> {
 }
 
 fn times() -> impl Strategy<Value = Vec<Option<Micros>>> {
-    // Mostly in order, with steps back, equal ones, and what is no record.
+    // Mostly in order, with steps back, equal ones, and lines that are not records.
     let step = prop_oneof![6 => (0_i64..9).prop_map(Some), 1 => (-30_i64..0).prop_map(Some), 1 => Just(None)];
     prop::collection::vec(step, 0..120).prop_map(|steps| {
         let mut time = 0;

@@ -317,7 +317,7 @@ fn ticks_keep_pace_whatever_is_done_to_the_wall() {
     };
     let (mut expected, mut job_time, mut wall) = (vec![1_000_000], 1_000_000, 1_000_000);
     eventually("the first tick", || ticks() == expected);
-    // Ahead for a moment and back, a small step back and forth, and far behind, where the clock loses a thousandth.
+    // Ahead for a moment and back, a small step back and forth, and far back, where the clock loses a thousandth.
     for (set_to, off) in [
         (Some(YEAR), 0),
         (None, 0),

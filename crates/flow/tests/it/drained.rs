@@ -1,4 +1,4 @@
-//! A task stays behind its end until its operator has delivered, and holds no worker meanwhile.
+//! A task stays after its end until its operator has delivered, and holds no worker meanwhile.
 
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -1,4 +1,4 @@
-//! A job that outlives its process: what publishes waits for the log, parts of cycles are handed over, and a log that
+//! A job that outlives its process: publishing tasks wait for the log, parts of cycles are handed over, and a log that
 //! is followed again gives the same again.
 
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ struct Kept {
     started: Vec<CycleStart>,
     parts: Vec<(String, u32, u64, Vec<u8>)>,
     is_shut: bool,
-    /// How often somebody wanted to begin a cycle.
+    /// How often a cycle was asked for.
     asked: u64,
     has_ended: bool,
     is_stopped: bool,
@@ -118,7 +118,7 @@ fn what_publishes_is_given_nothing_that_is_not_durable() {
     let rows = |events: &[Event]| events.iter().filter(|event| matches!(event, Event::Row(..))).count();
 
     tap.allow(99);
-    seen.wait_until("what does not publish goes on", |tasks| rows(&tasks[0]) == 99);
+    seen.wait_until("a task that does not publish goes on", |tasks| rows(&tasks[0]) == 99);
     assert_eq!(published.of_task(0), [], "not even the tick before the records");
     order.advance(1);
     published.wait_until("the tick", |tasks| !tasks[0].is_empty());
@@ -209,7 +209,7 @@ fn every_task_that_takes_part_hands_over_once_per_cycle() {
             .filter(|entry| matches!(entry.event, OrderEvent::Run { .. }))
             .map(|entry| entry.range.len())
             .sum();
-        assert_eq!(start.sources[0].next, records, "the source stands behind what was numbered");
+        assert_eq!(start.sources[0].next, records, "the source is after the numbered records");
     }
     for task in 0..3 {
         let mine: Vec<u64> = kept
@@ -439,12 +439,12 @@ proptest! {
         let retold = story(&records);
         prop_assert_eq!(in_log(retold.clone()), in_log(told));
         let fresh = log.0.lock().unwrap().clone();
-        prop_assert_eq!(fresh.first().map(|entry| entry.range.start), Some(end), "only what is new is written down");
+        prop_assert_eq!(fresh.first().map(|entry| entry.range.start), Some(end), "only new entries are written down");
         let rows = retold.iter().filter(|event| matches!(event, Event::Row(..))).count() as u64;
         let good = |from: u64, to: u64| (from..to).filter(|n| is_good(*n as i64)).count() as u64;
         let expected: u64 =
             (0..2).map(|source| good(start.sources[source].next, total[source] + more)).sum();
-        prop_assert_eq!(rows, expected, "every record behind the commit, once");
+        prop_assert_eq!(rows, expected, "every record after the commit, once");
         let first = cycles.0.lock().unwrap().started[0].cycle;
         prop_assert_eq!(first, start.cycle + 1, "cycle numbers go on");
     }
@@ -459,7 +459,7 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
     let records = build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
     let log = KeptLog::default();
     let (running, clock) = runtime(2);
-    // A marker is due in the middle of what is left, and was not numbered there.
+    // A marker is due in the middle of the left blocks, and was not numbered there.
     let cycles = KeptCycles::default();
     cycles.0.lock().unwrap().is_shut = true;
     let durability = Durability { cycles: Some(Arc::new(cycles)), ..Durability::of_log(log.clone()) };
@@ -493,7 +493,7 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
                     let block = RawBlock { partition, first: offset, count, payload: Payload::Offsets };
                     LeftBlock { block, arrival }
                 }
-                _ => panic!("only runs are behind the tick: {entry:?}"),
+                _ => panic!("only runs come after the tick: {entry:?}"),
             })
             .collect();
         let mut build = Build::new("second run");
@@ -501,7 +501,7 @@ fn blocks_that_the_log_does_not_name_get_the_numbers_and_arrivals_that_they_had(
         let records = build.record("sink", vec![build.input(source, Partitioning::Global)], 1);
         let log = KeptLog::default();
         let (running, clock) = runtime(2);
-        // Later than any of them, as it is behind a crash.
+        // Later than any of them, as it is after a crash.
         clock.advance(60_000_000);
         let resume = Resume {
             next: 0,
@@ -552,7 +552,7 @@ fn what_is_left_of_a_job_that_had_numbered_nothing_comes_behind_a_tick() {
     assert!(matches!(entries[1].event, OrderEvent::Run { offset: 0, .. }), "{entries:?}");
 }
 
-/// Keeps which entries it was told need not be waited for.
+/// Keeps which entries need not be waited for.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<(SeqRange, bool)>>>);
 

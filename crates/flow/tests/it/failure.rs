@@ -237,7 +237,7 @@ fn graphs_that_cannot_run_are_refused() {
 
 #[test]
 fn a_failure_that_is_no_records_fault_names_none() {
-    /// Is told of what went wrong with something that it was given earlier.
+    /// Learns of a failure of something that it was given earlier.
     struct PassesOn;
     impl Operator for PassesOn {
         fn process(&mut self, _: InputId, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {

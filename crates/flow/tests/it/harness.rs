@@ -17,7 +17,7 @@ use thalweg_types::{
     Batch, DataType, Error, Field, Micros, Reject, RejectsBuilder, Schema, Seq, SeqRange, Seqs,
 };
 
-/// No test waits longer than this for what has to happen; builds share their machine.
+/// No test waits longer than this for an event; builds share their machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Rows of (number, key, value).
@@ -145,7 +145,7 @@ impl Source for Numbers {
     fn left(&mut self) -> Result<Option<LeftBlock>, Error> {
         let left = self.left.pop_front();
         if let Some(left) = &left {
-            assert_eq!(left.block.first, self.next, "behind what was followed, or taken before");
+            assert_eq!(left.block.first, self.next, "after the blocks that were followed, or taken before");
         }
         Ok(left)
     }
@@ -155,7 +155,7 @@ impl Source for Numbers {
     }
 
     fn poll(&mut self, _max_bytes: usize, _now: Micros) -> Result<Poll, Error> {
-        assert!(self.left.is_empty(), "what is left comes first");
+        assert!(self.left.is_empty(), "left blocks come first");
         if self.draining || self.total == Some(self.next) {
             return Ok(Poll::End);
         }
@@ -189,7 +189,7 @@ impl Source for Numbers {
     }
 
     fn replay(&mut self, run: ReplayRun, _max_bytes: usize) -> Result<RawBlock, Error> {
-        assert_eq!(run.first, self.next, "it is asked for what comes next");
+        assert_eq!(run.first, self.next, "it is asked for the next records");
         let count = run.count.min(u64::from(self.block)) as u32;
         self.next += u64::from(count);
         Ok(RawBlock { partition: 0, first: run.first, count, payload: Payload::Offsets })
@@ -202,7 +202,7 @@ impl Drop for Numbers {
     }
 }
 
-/// Row n, key, 0; numbers of which the last two digits are 99 are rejected.
+/// Row n, key, 0; numbers whose last two digits are 99 are rejected.
 pub(crate) struct DecodeNumbers;
 
 impl Decoder for DecodeNumbers {
@@ -397,7 +397,7 @@ impl Records {
 pub(crate) struct Recorder {
     task: usize,
     records: Records,
-    /// The end of what it was given, once it was given something.
+    /// The end of the records that it was given, once it was given some.
     last: Option<Seq>,
     pub(crate) order: InputOrder,
 }
@@ -424,7 +424,7 @@ impl Operator for Recorder {
         let rows = rows(&batch);
         assert!(!rows.is_empty(), "only batches with rows are given");
         assert!(rows.windows(2).all(|pair| pair[0].seq <= pair[1].seq), "order numbers ascend");
-        assert!(rows.iter().all(|row| out.range().contains(row.seq)), "rows lie in the range");
+        assert!(rows.iter().all(|row| out.range().contains(row.seq)), "rows are in the range");
         assert!(self.last.is_none_or(|last| last == out.range().start), "ranges follow each other");
         let events = rows.into_iter().map(|row| Event::Row(input, row));
         self.add(std::iter::once(Event::Batch(batch.len())).chain(events));

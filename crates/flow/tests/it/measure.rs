@@ -40,9 +40,9 @@ fn latency_counts_from_the_numbering_through_every_buffer() {
         assert_eq!(latency(operator).records(), records_in(operator), "{}", operator.name);
     }
     let least = |operator: usize| latency(&stats.operators[operator]).quantile(0.0).unwrap();
-    assert!(least(0) >= FLUSH, "{:?} behind one buffer", least(0));
+    assert!(least(0) >= FLUSH, "{:?} after one buffer", least(0));
     assert!(least(1) >= least(0), "{:?} in the same task, but later than {:?}", least(1), least(0));
-    assert!(least(2) >= 2 * FLUSH, "{:?} behind two buffers", least(2));
+    assert!(least(2) >= 2 * FLUSH, "{:?} after two buffers", least(2));
     assert!(stats.sources[0].tasks[0].latency.records() == 50, "decoders count too");
     job.drain();
     assert_eq!(finish(&job), JobState::Done);

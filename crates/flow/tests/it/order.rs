@@ -12,7 +12,7 @@ use thalweg_types::{Batch, Error};
 
 use crate::harness::*;
 
-/// Counts per key, in order: what comes out tells in which order records came.
+/// Counts per key, in order: the output shows the order of records.
 #[derive(Default)]
 struct CountPerKey(HashMap<i64, i64>);
 
@@ -77,7 +77,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// (n, k, v) of what a sink saw.
+/// (n, k, v) of the rows that a sink saw.
 type Rows = Vec<(i64, i64, i64)>;
 
 /// Source to counts per key, to a filter after a shuffle and to copies after a broadcast; those and the source itself
@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// Rings that hold next to nothing, on branches of different length of which one drops everything for long.
+/// Rings that hold next to nothing, on branches of different length one of which drops everything for long.
 #[test]
 fn diamonds_do_not_deadlock() {
     for (ring_bytes, block) in [(1, 1), (1, 50), (200, 10), (3000, 100)] {

@@ -1,4 +1,4 @@
-//! An operator that wants few records at once is given them in pieces, and nothing else is different.
+//! An operator that takes few records at once is given them in pieces, and nothing else is different.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,14 +30,14 @@ impl Operator for Many {
     }
 }
 
-/// What comes out of a job whose operator wants this many records at once, and how many it was given.
+/// The output of a job whose operator takes this many records at once, and how many it was given.
 fn run(wanted: usize, upstream: u32) -> (Vec<(i64, i64, i64)>, usize) {
     let most = Arc::new(AtomicUsize::new(0));
     let mut build = Build::new("pieces");
     let source = build.numbers("numbers", Numbers::up_to(2_000).in_blocks_of(300), 1);
     let input = build.input(source, Partitioning::Shuffle);
     let middle = build.each("middle", vec![input], upstream, |_, row| Some(row));
-    // From one ring or several, beside another branch of the same records.
+    // From one ring or several, with another branch of the same records.
     let (first, second) =
         (build.input(middle, Partitioning::Global), build.input(source, Partitioning::Global));
     let shared = Arc::clone(&most);

@@ -17,7 +17,7 @@ fn full() -> Error {
     Error::external("write \"d/segment\"").with_source(io::Error::from(io::ErrorKind::StorageFull))
 }
 
-/// A log that finds no room once it is told so.
+/// A log that finds no room once a test says so.
 #[derive(Clone, Default)]
 struct Log(Arc<AtomicBool>);
 
@@ -30,7 +30,7 @@ impl OrderLog for Log {
     }
 }
 
-/// Cycles of which one may be told from the other only by how they end.
+/// Cycles that differ only in how they end.
 #[derive(Default)]
 struct Ends {
     gave_up: AtomicBool,
@@ -151,7 +151,7 @@ impl Site {
         eventually("also the task that failed answers", || self.risky_asked.load(Ordering::Acquire) == 3);
         let error = self.job.command(asked("three", Some(Bytes::new()))).unwrap_err();
         assert!(error.message().contains("takes no commands"), "{error}");
-        eventually("who waits at the door hears of it", || self.tap.is_dropped());
+        eventually("a waiting request hears of it", || self.tap.is_dropped());
         // A cycle that is on its way may still say what went wrong with it.
         self.job.fail("commit", full());
         assert!(self.job.is_read_only() && self.ends.gave_up.load(Ordering::Acquire));
@@ -164,7 +164,7 @@ impl Site {
         assert!(!self.job.is_read_only() && self.ends.stopped.load(Ordering::Acquire));
         assert!(self.job.command(asked("four", None)).is_err());
         let last = self.read.of_task(0).into_iter().next_back();
-        assert!(matches!(last, Some(Event::Command(_, text)) if text == "two"), "nothing came behind it");
+        assert!(matches!(last, Some(Event::Command(_, text)) if text == "two"), "nothing came after it");
     }
 }
 
@@ -179,7 +179,7 @@ fn a_log_without_room_leaves_the_job_to_be_read() {
     site.tap.allow(300);
     let published = site.published.clone();
     site.stays_to_be_read("numbers", None);
-    assert!(row_count(&published.of_task(0)) <= 50, "what is not durable is never published");
+    assert!(row_count(&published.of_task(0)) <= 50, "records that are not durable are never published");
 }
 
 #[test]
@@ -267,9 +267,9 @@ fn nothing_is_made_of_a_part_where_a_task_has_left_out_the_rest() {
 #[test]
 fn a_commit_without_room_leaves_the_job_to_be_read_though_its_rings_are_full() {
     let site = site(true);
-    // Nothing is durable: what publishes takes nothing, and all before it stops.
+    // Nothing is durable: publishing tasks take nothing, and all before them stops.
     site.tap.allow(u64::MAX);
-    eventually("all that gives records stands still", || {
+    eventually("all that gives records stops", || {
         let stats = site.job.stats();
         stats.sources[0].blocked && stats.operators[0].tasks.iter().any(|task| task.blocked)
     });

@@ -17,7 +17,7 @@ const BLOCK: u64 = 10;
 /// Below the first number that is rejected.
 const BLOCKS: u64 = 9;
 
-/// Numbers of three digits, in blocks that say they have so many bytes.
+/// Numbers of three digits, in blocks that claim a number of bytes.
 struct Texts {
     next: u64,
     bytes: Option<usize>,
@@ -137,5 +137,5 @@ fn every_record_is_found_as_it_came_where_that_is_asked_for() {
 
 #[test]
 fn sources_wait_while_too_much_is_kept() {
-    assert_eq!(run(Some(16 << 20), true), 0, "what is no bytes has no places");
+    assert_eq!(run(Some(16 << 20), true), 0, "blocks without bytes have no places");
 }

@@ -2,8 +2,8 @@
 //!
 //! The lock is on the folder itself (`flock` on its descriptor), so it holds whatever names lead there: symbolic links,
 //! bind mounts, a folder that was renamed. A file in it may be removed; the folder cannot be while something is in it.
-//! Where a file system does not lock folders (NFS wants a file that is open for writing), a file `lock` in the folder is
-//! locked in its place.
+//! Where a file system does not lock folders (NFS requires a file that is open for writing), a file `lock` in the
+//! folder is locked in its place.
 //!
 //! Of a job's folder the folders in it are locked too, which may be links to those of another one, and its commit log,
 //! which a copy made of hard links shares. All locks go with their descriptors, so with the process at the latest.
@@ -39,7 +39,7 @@ pub(super) enum Locked {
 /// Takes the lock of a folder.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub(super) fn lock_folder(path: &Path) -> io::Result<Locked> {
     for _ in 0..ATTEMPTS {
         let folder = File::open(path)?;
@@ -55,10 +55,10 @@ pub(super) fn lock_folder(path: &Path) -> io::Result<Locked> {
     Err(io::Error::other("it is replaced again and again"))
 }
 
-/// Takes the lock of a file, which is made where it is not there; `None` where somebody else has it.
+/// Takes the lock of a file, which is made if it is missing; `None` if somebody else holds it.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub(super) fn lock_file(path: &Path) -> io::Result<Option<File>> {
     let file = File::options().create(true).append(true).open(path)?;
     match file.try_lock() {
@@ -68,7 +68,7 @@ pub(super) fn lock_file(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// What file systems say that lock no folder: those that make `flock` a lock of bytes want it open for writing.
+/// Errors of file systems that lock no folders: those that make `flock` a lock of bytes require it open for writing.
 fn locks_no_folders(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let known = [
@@ -98,13 +98,13 @@ fn is_at(open: &File, path: &Path) -> io::Result<bool> {
 #[derive(Debug)]
 pub struct JobLock {
     path: PathBuf,
-    /// The folder itself, or the file that stands for it.
+    /// The folder itself, or the file that is locked in its place.
     folder: File,
     is_of_folder: bool,
     within: Mutex<Within>,
 }
 
-/// Locks of what is in a job's folder, as far as it is there.
+/// Locks of the files and folders that are in a job's folder.
 #[derive(Debug, Default)]
 struct Within {
     folders: [Option<File>; JOB_FOLDERS.len()],
@@ -116,7 +116,7 @@ impl JobLock {
     /// Takes the locks of a job's folder.
     ///
     /// # Errors
-    /// Of class user where another process, or another job of this one, has one of them; what the disk says.
+    /// Of class user where another process, or another job of this one, has one of them; the disk's errors.
     pub(super) fn take(path: &Path) -> Result<Self, Error> {
         let locking = |error| Error::disk(format!("lock job folder {path:?}"), error);
         let (folder, is_of_folder) = match lock_folder(path).map_err(locking)? {
@@ -132,12 +132,12 @@ impl JobLock {
         Ok(Self { path: path.to_owned(), folder, is_of_folder, within: Mutex::new(within) })
     }
 
-    /// Holds as long as the job's path leads to the folder that was locked; locks what has been made in it since. Called
-    /// before what is written there counts.
+    /// Holds as long as the job's path leads to the folder that was locked; locks the folders that were made in it
+    /// since. Called before writes there count.
     ///
     /// # Errors
-    /// Where the folder was moved, removed or replaced while the job ran: what is written from then on by its path is no
-    /// part of the job, and may be in another one's folder.
+    /// Where the folder was moved, removed or replaced while the job ran: later writes to its path are not part of
+    /// the job, and may be in another one's folder.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let path = &self.path;
         let asked = |error| Error::disk(format!("look at job folder {path:?}"), error);
@@ -154,7 +154,7 @@ impl JobLock {
 }
 
 impl Within {
-    /// Locks what is not locked yet.
+    /// Locks all that is not locked yet.
     fn lock(&mut self, job: &Path) -> Result<(), Error> {
         for (name, held) in JOB_FOLDERS.iter().zip(&mut self.folders).filter(|(_, held)| held.is_none()) {
             let path = job.join(name);

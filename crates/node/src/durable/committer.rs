@@ -1,8 +1,9 @@
-//! Collects what tasks hand over at each marker, makes it durable, and writes the commit record: a thread per job.
+//! Collects the parts that tasks hand over at each marker, makes them durable, and writes the commit record: a thread
+//! per job.
 //!
 //! A cycle is committed in this order, each step done before the next begins: the order log up to the marker is
-//! durable, then every part ([`CyclePart::prepare`]), then the record that names them all, synced. Then parts are told,
-//! and what only older commits needed is removed: old order, old journal.
+//! durable, then every part ([`CyclePart::prepare`]), then the record that names them all, synced. Then the parts are
+//! notified, and order and journal that only older commits needed are removed.
 //!
 //! One cycle may be on its way to the disk while the next gathers its parts. No marker is numbered while two are open, or
 //! while a part is missing: the present cycle grows then, and a warning says so when it has waited for long. Nothing is
@@ -59,7 +60,7 @@ struct Inner {
 
 struct OpenCycle {
     start: CycleStart,
-    /// Record of the order log behind the marker.
+    /// Record of the order log after the marker.
     order: LogPosition,
     queries: Vec<QueryChange>,
     parts: BTreeMap<Task, Box<dyn CyclePart>>,
@@ -211,10 +212,10 @@ impl Cycles for Committer {
 }
 
 impl CommitWork {
-    /// Makes a job what it is on the disk, and commits its cycles in a thread of its own.
+    /// Makes the job's folder count on the disk, and commits its cycles in a thread of its own.
     ///
     /// # Errors
-    /// What the disk says; where the operating system gives no thread.
+    /// The disk's errors, and a lack of threads.
     pub(crate) fn start(mut self, hold: JobHold) -> Result<(), Error> {
         if let Some(first) = self.first.take() {
             self.log.append(&first)?;
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!(record.sources[0].next, 20);
         assert_eq!(record.part("a", 1), Some(b"here".to_vec()));
         committer.end();
-        assert!(committer.next().is_none(), "after the last cycle there is none");
+        assert!(committer.next().is_none(), "there is no cycle after the last");
     }
 
     #[test]

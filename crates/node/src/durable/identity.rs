@@ -1,8 +1,8 @@
 //! What of a job its state lives by: it is in every commit record, and a job file that changes it is refused.
 //!
 //! Queries, filters, sinks and schemas may change. The names and types of sources, the keys by which an operator splits
-//! its records, the number of its partitions, the event time of its sources, what else its state cannot be read without,
-//! and the back end may not: state stands where it does because of them.
+//! its records, the number of its partitions, the event time of its sources, everything else that its state cannot be
+//! read without, and the back end may not: they decide where state is kept.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use thalweg_types::Error;
 
 use crate::job_file::{CheckedJob, CheckedOperator, NodeRef};
 
-/// Sources by name and type, operators that keep state by name, type and what they keep it by, and the back end of those.
+/// Sources by name and type, operators that keep state by name, type and the keys of it, and the back end of those.
 ///
 /// What sinks are called in the graph comes in as they are opened ([`super::Store::sink`]): positions are kept by that.
 pub(super) fn of(job: &CheckedJob) -> Value {
@@ -81,7 +81,7 @@ fn times(job: &CheckedJob, operator: &CheckedOperator) -> BTreeMap<String, Strin
     times
 }
 
-/// What a record says of a job whose parts are those of an earlier one: that has had state which may come again.
+/// What a record says of a job whose parts are those of an earlier one: its state may be used again.
 pub(super) fn over(before: &Value, mut now: Value) -> Value {
     // Parts are found under the names that sinks had.
     now["sinks"] = before["sinks"].clone();
@@ -121,10 +121,10 @@ pub(super) fn is_sink(before: &Value, node: &str) -> bool {
     before["sinks"].as_object().is_some_and(|nodes| nodes.values().any(|other| other == node))
 }
 
-/// Whether a job may go on with what an earlier one has left.
+/// Whether a job may go on with the state of an earlier one.
 ///
 /// # Errors
-/// Of class user: what differs, and the way out.
+/// Of class user: says what differs, and how to go on.
 pub(super) fn check(before: &Value, now: &Value, job: &str) -> Result<(), Error> {
     let refuse = |what: String| {
         Err(Error::user(format!("job {job:?} cannot go on with its state: {what}")).with_hint(

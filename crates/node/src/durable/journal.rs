@@ -1,6 +1,6 @@
-//! Sources that cannot give again what they gave: their blocks go through a journal on the way to the sequencer.
+//! Sources that cannot give their records again: their blocks go through a journal on the way to the sequencer.
 //!
-//! A block is appended, raw, when it is polled; so it stands in the journal before its number stands in the order log,
+//! A block is appended, raw, when it is polled; so it is in the journal before its number is in the order log,
 //! and the journal is synced before the order log is. After a crash blocks come from the journal: first those that the
 //! order log names, then those that it does not, and then new ones. Where the journal tells the order of the job
 //! ([`Source::tells_order`]) it marks its blocks, and those that the order log does not name come with the number and the
@@ -26,13 +26,13 @@ pub(crate) struct Journalled {
     log: LogHandle,
     /// Blocks of an earlier run, from where this one goes on; `None` once they have all been read.
     earlier: Option<Reader>,
-    /// One of them that was read to see what it is.
+    /// One of them that was read to look at it.
     peeked: Option<RawBlock>,
     /// Offset of the next record that has no number.
     next: Offset,
-    /// Record of the journal behind the last block that has one.
+    /// Record of the journal after the last block that has one.
     place: LogPosition,
-    /// The same behind the last block that was read from an earlier run.
+    /// The same after the last block that was read from an earlier run.
     read: (Offset, LogPosition),
     /// The block just polled comes from the journal: nobody waits for its answers.
     is_again: bool,
@@ -64,7 +64,7 @@ impl Journalled {
         }
     }
 
-    /// What an earlier run has left behind `position`; the place where this one goes on.
+    /// The records of an earlier run after `position`; the place where this run goes on.
     pub(crate) fn resume(&mut self, next: Offset, place: LogPosition) -> Result<(), Error> {
         self.next = next;
         self.place = place;
@@ -171,7 +171,7 @@ impl Source for Journalled {
             Some(JournalBlock { block, arrival: Some(arrival), is_told: true }) => {
                 Ok(Some(LeftBlock { block, arrival }))
             }
-            // Nothing behind it was answered either: what was waited for it.
+            // No later record was answered either: its answer would have waited for this one.
             Some(other) => {
                 self.peeked = Some(other.block);
                 Ok(None)
@@ -193,7 +193,7 @@ impl Source for Journalled {
     }
 }
 
-/// Where the records of a journal end: the offset behind the last block that `reader` gives, or `next` without one.
+/// Where the records of a journal end: the offset after the last block that `reader` gives, or `next` without one.
 pub(crate) fn end_of(mut reader: Reader, next: Offset) -> Result<Offset, Error> {
     let mut end = next;
     while let Some((_, record)) = reader.next_record()? {
@@ -203,7 +203,7 @@ pub(crate) fn end_of(mut reader: Reader, next: Offset) -> Result<Offset, Error> 
     Ok(end)
 }
 
-/// How the journal of a source is named on disk, and told from those of others.
+/// How the journal of a source is named on disk, and distinguished from those of others.
 pub(crate) fn identity(job: &str, source: &str) -> u64 {
     thalweg_types::hash_bytes(format!("journal/{job}/{source}").as_bytes())
 }

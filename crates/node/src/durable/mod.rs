@@ -6,10 +6,10 @@
 //!           journal/SOURCE/  blocks of sources that cannot give them again
 //! ```
 //!
-//! [`Store::open`] reads the last commit record; the graph is built with what it names; [`Store::start`] makes the rest of
-//! it: the sequencer's log, what is to be followed again, and the thread that commits.
+//! [`Store::open`] reads the last commit record; the graph is built with the parts that it names; [`Store::start`]
+//! makes the rest of it: the sequencer's log, the order to be followed again, and the thread that commits.
 //!
-//! Not here: what operators and sinks hand over, how logs are kept on disk (`storage`).
+//! Not here: the parts that operators and sinks hand over, how logs are kept on disk (`storage`).
 
 mod committer;
 mod identity;
@@ -50,7 +50,7 @@ use record::{CommitRecord, CommittedSource, Position};
 pub(crate) use committer::Committer;
 pub use committer::CycleFigures;
 
-/// How long the order log of a job without a journal gathers before it is synced: sinks wait for it, and nobody who
+/// How long the order log of a job without a journal gathers before it is synced: sinks wait for it, and no client that
 /// would notice waits for them.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
@@ -60,7 +60,7 @@ const DAY: Micros = 86_400_000_000;
 #[derive(Clone)]
 pub(crate) struct Journal {
     pub(crate) log: LogHandle,
-    /// What it keeps of what is committed.
+    /// How long it keeps committed records.
     pub(crate) retention: RetentionPolicy,
     /// Says how old that is.
     pub(crate) clock: PatientClock,
@@ -95,7 +95,7 @@ pub(crate) struct Store {
 /// Refuses the folder of a job whose commit log is lost: it is made before the first entry of the order log.
 ///
 /// # Errors
-/// Of class corrupt then; what the disk says.
+/// Of class corrupt then; the disk's errors.
 pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
     // In this order, as a job may be making both.
     let order = folder.order();
@@ -121,7 +121,7 @@ pub(crate) fn refuse_without_commits(fs: &dyn Fs, folder: &JobDir) -> Result<(),
 /// order log has a first entry, and without one everything would begin anew.
 ///
 /// # Errors
-/// Of class corrupt then; what the disk says.
+/// Of class corrupt then; the disk's errors.
 pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(), Error> {
     let entries = match log::inspect(fs, &folder.order()) {
         Err(LogError::Io(disk)) if disk.kind() == ErrorKind::NotFound => return Ok(()),
@@ -141,7 +141,7 @@ pub(crate) fn refuse_without_records(fs: &dyn Fs, folder: &JobDir) -> Result<(),
 /// The last commit of a job that may be running; `None` where it has had none.
 ///
 /// # Errors
-/// Damage, what the disk says.
+/// Damage, and the disk's errors.
 pub(crate) fn look(fs: &dyn Fs, job: &str, folder: &JobDir) -> Result<Option<CommitRecord>, Error> {
     let path = folder.commit_log();
     let found = match read_commits(fs, &path, record::identity(job)) {
@@ -160,7 +160,7 @@ pub(crate) fn check(record: &CommitRecord, job: &CheckedJob) -> Result<(), Error
     identity::check(&record.job, &identity::of(job), &job.name)
 }
 
-/// What a file of a job is identified by: its kind and name, and the run of the commit log beside it. So a file of another
+/// What a file of a job is identified by: its kind and name, and the run of its job's commit log. So a file of another
 /// life of the job, or of the same job in another data directory, is not taken for its own. Jobs of older builds have run 0,
 /// and files that bear none.
 pub(crate) fn of_run(identity: u64, run: u64) -> u64 {
@@ -193,16 +193,16 @@ impl Resumes {
 pub(crate) struct Started {
     pub durability: Durability,
     pub work: CommitWork,
-    /// To be told the job, once it is there.
+    /// Set to the job, once it is there.
     pub job: Arc<OnceLock<Job>>,
     pub committer: Arc<Committer>,
 }
 
 impl Store {
-    /// Opens what an earlier run has left, or begins; a job that begins bears `run` in all that it keeps.
+    /// Opens the folder of an earlier run, or begins; a job that begins puts `run` into all its files.
     ///
     /// # Errors
-    /// Damage, what the disk says.
+    /// Damage, and the disk's errors.
     pub(crate) fn open(job: &Arc<str>, folder: &JobDir, fs: Arc<dyn Fs>, run: u64) -> Result<Self, Error> {
         let path = folder.commit_log();
         refuse_without_commits(fs.as_ref(), folder)?;
@@ -242,7 +242,7 @@ impl Store {
         })
     }
 
-    /// What is borne by all that the job keeps: [`of_run`].
+    /// The run that all files of the job carry: [`of_run`].
     pub(crate) fn run(&self) -> u64 {
         self.run
     }
@@ -266,7 +266,7 @@ impl Store {
     /// [`CommitWork::start`] makes it so on the disk.
     ///
     /// # Errors
-    /// Of class user where the job has been changed in a way that its state does not survive; what the disk says.
+    /// Of class user where the job has been changed in a way that its state does not survive; the disk's errors.
     pub(crate) fn adopt(
         &mut self,
         job: &CheckedJob,
@@ -295,7 +295,7 @@ impl Store {
         Ok(())
     }
 
-    /// What tasks are told, while and after the store is started.
+    /// What tasks are given, while and after the store is started.
     pub(crate) fn resumes(&self) -> Resumes {
         Resumes(Arc::clone(&self.last))
     }
@@ -304,7 +304,7 @@ impl Store {
     pub(crate) fn sink(&mut self, name: &str, node: &str) -> SinkResume {
         let is_added = !self.is_first && !identity::knows_sink(&self.last.job, name);
         if is_added {
-            // Named on the disk before it writes, so that the next start knows for its own what it has written.
+            // Named on the disk before it writes, so that the next start recognizes its files.
             let record = Arc::make_mut(&mut self.last);
             record.job = identity::over(&record.job, self.identity.clone());
             identity::add_sink(&mut record.job, name);
@@ -327,10 +327,10 @@ impl Store {
         };
     }
 
-    /// Puts a journal before a source that cannot give again what it gave. Journals come before [`Store::start`].
+    /// Puts a journal before a source that cannot give its records again. Journals come before [`Store::start`].
     ///
     /// # Errors
-    /// Of class user where the source lets records through that no journal takes; damage, and what the disk says.
+    /// Of class user where the source lets records through that no journal takes; damage, and the disk's errors.
     pub(crate) fn journalled(
         &mut self,
         place: usize,
@@ -371,14 +371,14 @@ impl Store {
         Ok(Box::new(source))
     }
 
-    /// The job's only source has a journal, if it has one at all, that is synced before anything is answered: it tells the
-    /// order of the job as well as the order log.
+    /// The job's only source has a journal, if it has one at all, that is synced before anything is answered: it holds
+    /// the order of the job as well as the order log.
     fn is_order_in_journal(&self) -> bool {
         self.journals.len() == 1 && self.durability == LogDurability::Synced
     }
 
-    /// Refuses a journal whose end would be cut, and stood there when the order log named it: so that it is left as it is.
-    /// Other than [`survey`], which finds what has been lost in any way, it costs nothing where nothing is to be cut.
+    /// Refuses a journal whose end would be cut although the order log names it, so that it is left as it is.
+    /// Unlike [`survey`], which finds every loss, it costs nothing if there is nothing to cut.
     fn refuse_to_cut(
         &self,
         source: &str,
@@ -421,7 +421,7 @@ impl Store {
     /// `interrupt` is raised when the job ends without waiting for its last cycle.
     ///
     /// # Errors
-    /// Damage, what the disk says, and what a source says that cannot go back.
+    /// Damage, the disk's errors, and the error of a source that cannot go back.
     pub(crate) fn start(
         self,
         sources: &mut [SourceNode],
@@ -446,7 +446,7 @@ impl Store {
         let names: Vec<String> = sources.iter().map(|source| source.name.to_string()).collect();
         for (place, source) in sources.iter_mut().enumerate() {
             let committed = last.sources.iter().find(|committed| committed.name == *source.name);
-            // A journal has been told where it stands; a source that has given nothing and says nothing stands at its
+            // A journal has been given its position; a source that has given nothing and says nothing is at its
             // beginning.
             if let Some(committed) = committed
                 && journals[place].is_none()
@@ -607,12 +607,12 @@ fn opened(opened: Opened) -> Log {
     opened.log
 }
 
-/// Looks through what is to be followed again: the number behind it. Where a journal lacks what the order log names, a
-/// power cut has taken it that nobody was told was synced, and the order log is cut there.
+/// Reads the order to be followed again; returns the number after it. If a journal lacks blocks that the order log
+/// names, a power cut has taken them before they were reported as synced, and the order log is cut there.
 ///
-/// Runs of blocks that were synced are told apart. Those are written in the same round as their journal or in a later one,
-/// and a round syncs the journals first; what a start finds in a journal it syncs before anything is numbered. So no
-/// crash leaves such a run without its block.
+/// Runs of blocks that were synced are marked. Those are written in the same round as their journal or in a later one,
+/// and a round syncs the journals first; a start syncs the blocks that it finds in a journal before anything is
+/// numbered. So no crash leaves such a run without its block.
 ///
 /// # Errors
 /// Damage: a run whose block was synced, and is not in the journal.
@@ -672,8 +672,8 @@ fn lost_block(place: (&Path, u64), run: LogPosition, named: Offset, end: Offset)
          to {named}, which had been synced"
     ))
     .with_hint(
-        "what stood there has changed or is gone since: check the disk and bring the job's folder back from a copy; or begin \
-         anew with another job name or without the folder",
+        "the bytes there have changed or are gone: check the disk and bring the job's folder back from a copy; or \
+         begin anew with another job name or without the folder",
     )
 }
 
@@ -731,7 +731,8 @@ sinks:
         Begun { disk, fs, store, built }
     }
 
-    /// Whether a power cut leaves what the second source's journal was given, once that journal says that it is durable.
+    /// Whether a power cut leaves the records of the second source's journal, once that journal reports them as
+    /// durable.
     fn is_kept(ack: &str) -> bool {
         let Begun { disk, fs, store, built } = begin(&JOB.replace("ACK", ack));
         let log = store.journals[1].as_ref().unwrap().log.clone();
@@ -796,6 +797,6 @@ sinks:
     #[test]
     fn journals_are_as_safe_as_the_strongest_of_their_job() {
         assert!(is_kept("synced"), "answers to the first source depend on records of the second");
-        assert!(!is_kept("written"), "nobody has been promised so much");
+        assert!(!is_kept("written"), "nobody was promised this");
     }
 }

@@ -1,4 +1,4 @@
-//! The order log of a job: what the sequencer decided, as records of a log, and how it is read back.
+//! The order log of a job: the decisions of the sequencer, as records of a log, and their replay.
 //!
 //! Where a job has one source, and that has a journal which is synced, the journal says the order of its blocks: a start
 //! numbers those that the log does not name as they were numbered, for nothing else may have come between them. So a run
@@ -31,12 +31,12 @@ const END: u8 = 5;
 /// where the job's logs are synced; elsewhere a power cut may take more of the journal than of this log.
 const SYNCED_RUN: u8 = 6;
 
-/// How an order log is told from other logs.
+/// How an order log is distinguished from other logs.
 pub(crate) fn identity() -> u64 {
     thalweg_types::hash_bytes(b"order")
 }
 
-/// Where the block of a run stood when the run was written.
+/// Where the block of a run was when the run was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     /// In a journal, which had been synced.
@@ -45,7 +45,7 @@ pub(crate) enum Block {
     Elsewhere,
 }
 
-/// Writes an entry; `block` says for a run where its block stands.
+/// Writes an entry; `block` says for a run where its block is.
 pub(crate) fn encode(entry: &OrderEntry, block: Block, out: &mut Vec<u8>) {
     out.clear();
     let (kind, start) = (
@@ -95,7 +95,7 @@ pub(crate) fn decode(record: &[u8]) -> Result<OrderEntry, Error> {
     })
 }
 
-/// Where the block of a run in this record stood.
+/// Where the block of a run in this record was.
 pub(crate) fn block_of(record: &[u8]) -> Block {
     match record.first() {
         Some(&SYNCED_RUN) => Block::Synced,
@@ -136,13 +136,13 @@ fn read(mut rest: &[u8]) -> Option<OrderEntry> {
 /// Where a job is in its order log, as several threads see it.
 #[derive(Debug, Default)]
 pub(crate) struct OrderPlace {
-    /// Number of the record behind the last entry that was appended or followed. Written by the sequencer alone.
+    /// Number of the record after the last entry that was appended or followed. Written by the sequencer alone.
     next: AtomicU64,
-    /// Entries on their way: their record, and the number behind them. Bounded by the log's buffer.
+    /// Entries on their way: their record, and the number after them. Bounded by the log's buffer.
     waiting: Mutex<VecDeque<(LogPosition, Seq)>>,
     /// Queries that were added and dropped up to there, the last change of each.
     queries: Mutex<Vec<QueryChange>>,
-    /// Queries that this start leaves out: of what is followed, their changes do not count.
+    /// Queries that this start leaves out: their changes in the followed order do not count.
     dropped: Vec<DropQuery>,
 }
 
@@ -200,7 +200,7 @@ impl OrderPlace {
         self.next.store(next.0, Ordering::Relaxed);
     }
 
-    /// Everything before `durable` is: tells those who wait.
+    /// Everything before `durable` is durable: notifies the waiting threads.
     pub(crate) fn progress(&self, durable: LogPosition, order: &DurableOrder) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut end = None;
@@ -218,13 +218,13 @@ impl OrderPlace {
 pub(crate) struct JobOrderLog {
     pub(crate) log: LogHandle,
     pub(crate) place: Arc<OrderPlace>,
-    /// Told what has become durable, for the case that it did before anyone knew whose record it was.
+    /// Learns what has become durable, in case that happened before it was known whose record it was.
     pub(crate) order: Arc<DurableOrder>,
     pub(crate) record: Vec<u8>,
     /// Keeps the log's thread.
     pub(crate) _group: Arc<GroupCommit>,
     pub(crate) numbers: SourceNumbers,
-    /// By place of the source in the job, where its blocks stand before their runs are written.
+    /// By place of the source in the job, where its blocks are before their runs are written.
     pub(crate) blocks: Vec<Block>,
 }
 
@@ -265,7 +265,7 @@ impl OrderLog for JobOrderLog {
 /// The entries of a log from a place on.
 pub(crate) struct Entries {
     reader: Reader,
-    /// Follows what was read.
+    /// Follows the entries that were read.
     place: Arc<OrderPlace>,
     numbers: SourceNumbers,
 }

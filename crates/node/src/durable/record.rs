@@ -16,11 +16,11 @@ pub(super) const VERSION: u32 = 1;
 pub(crate) struct CommitRecord {
     pub version: u32,
     pub cycle: u64,
-    /// The number behind the cycle's marker.
+    /// The number after the cycle's marker.
     pub next: Seq,
     /// The job's clock at the marker, microseconds since the epoch.
     pub now: Micros,
-    /// Record of the order log behind the marker.
+    /// Record of the order log after the marker.
     pub order: u64,
     /// What the job was made of; see [`super::identity`].
     pub job: serde_json::Value,
@@ -40,7 +40,7 @@ pub(crate) struct CommittedSource {
     pub place: Position,
 }
 
-/// Bytes that only who wrote them reads; base64 in the record.
+/// Bytes that only their writer reads; base64 in the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position(pub Vec<u8>);
 
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
-/// How the commit log of a job is told from those of others.
+/// How the commit log of a job is distinguished from those of others.
 pub(crate) fn identity(job: &str) -> u64 {
     thalweg_types::hash_bytes(format!("commit/{job}").as_bytes())
 }

@@ -23,7 +23,7 @@ impl Looker {
         let mut job =
             absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let outcome = match self.read_commits(path, &job) {
-            // A copy under another name: the job file tells which job it is.
+            // A copy under another name: the job file says which job it is.
             Err(damage @ LogError::Damaged { .. }) => {
                 let named = self.job_name(folder).filter(|name| *name != job);
                 let again = named.map(|name| (self.read_commits(path, &name), name));
@@ -85,7 +85,7 @@ impl Looker {
     }
 
     fn read_commits(&self, path: &Path, job: &str) -> Result<CommitSummary, LogError> {
-        // Damage is a finding here, to be seen twice; what the disk says is an error.
+        // Damage is a finding here, to be seen twice; a failed read is an error.
         let look = || match read_commits(self.fs.as_ref(), path, record::identity(job)) {
             Err(error @ LogError::Io(_)) => Err(error),
             read => Ok(read),

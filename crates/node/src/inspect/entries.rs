@@ -37,7 +37,7 @@ pub enum Entry {
         number: Seq,
         cycle: u64,
     },
-    /// A command, with what has to be done again in a replay.
+    /// A command, with the work that a replay repeats.
     Command {
         record: u64,
         number: Seq,
@@ -67,7 +67,7 @@ pub enum Entry {
 /// records. Records that are not there any more are passed over.
 ///
 /// # Errors
-/// Damage, what the disk says, and what `visit` says.
+/// Damage, the disk's errors, and what `visit` says.
 pub fn entries<E: From<Error>>(
     fs: &Arc<dyn Fs>,
     thing: &Thing,

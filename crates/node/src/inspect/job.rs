@@ -1,7 +1,7 @@
 //! A job's folder as a whole: its parts one by one, and all of them against the last commit record.
 //!
-//! A job that runs commits meanwhile, and what older records name goes. So what is found wrong counts only if the last
-//! record is still the same afterwards; else everything is looked at again.
+//! A running job commits meanwhile, and files that only older records name are removed. So a finding counts only if the
+//! last record is still the same afterwards; else everything is looked at again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Looker {
     fn job_once(&self, dir: &JobDir) -> (Vec<Thing>, Option<CommitRecord>) {
         let mut things = Vec::new();
         let (mut commits, last) = self.commits(&dir.commit_log());
-        // A damaged commit log is told once; the rest is looked at by itself.
+        // A damaged commit log is reported once; the rest is looked at by itself.
         let job = match &commits.what {
             What::Commits(look) => Some(Whose { job: look.job.clone(), run: look.run }),
             _ => None,
@@ -56,7 +56,7 @@ impl Looker {
             None => commits.damage.is_empty() && commits.trouble.is_empty(),
         };
         things.push(commits);
-        // Before the journals: they have what is named there, whatever is added meanwhile.
+        // Before the journals: they hold the blocks that it names, whatever is added meanwhile.
         let order = self
             .is_there(dir.order())
             .then(|| self.order(&dir.order(), job.as_ref().map(|job| job.run), last.as_ref()));
@@ -64,7 +64,7 @@ impl Looker {
         if let Some((mut order, reach)) = order {
             let sources = last.iter().flat_map(|last| &last.sources);
             for ((source, end), reach) in sources.zip(&journals).zip(&reach) {
-                // What the disk does not give is told of the journal.
+                // A failed read is reported for the journal.
                 if end.is_some() || !self.is_there(dir.journal().join(folder_name(&source.name))) {
                     reach.check(&source.name, end.as_ref(), &mut order);
                 }
@@ -191,7 +191,7 @@ impl Looker {
                 let path = task.join(folder);
                 if let Some(named) = named.filter(|_| !seen.contains(&path)) {
                     let mut found = Found::default();
-                    found.misfit(path.clone(), format!("the commit record names {named}, and there is none"));
+                    found.misfit(path.clone(), format!("the commit record names {named}, which is missing"));
                     things.push(thing(&path, kind, Some(part.clone()), What::Unread, found));
                 }
             }

@@ -118,7 +118,7 @@ fn check_ends(
     found: &mut Found,
 ) {
     let (first, next) = (summary.first().0, summary.next().0);
-    // Before its first commit it goes on with what it began with.
+    // Before its first commit the source is at its first position.
     let Some(place) = place_of(source).or(source.place.0.is_empty().then_some(0)) else { return };
     let file = look.log.segment_of(place).unwrap_or_else(|| path.to_owned());
     if place < first || place > next {

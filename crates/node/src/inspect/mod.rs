@@ -42,20 +42,20 @@ use report::thing;
 /// How much is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// What is needed to say what is there: of chunks their heads, of everything else all.
+    /// Reads as much as a summary needs: of chunks their heads, of everything else all.
     Look,
     /// Every byte, against its checksum.
     Verify,
 }
 
-/// Looks that are taken before what is found counts.
+/// Looks that are taken before a finding counts.
 const LOOKS: usize = 5;
 
-/// What stands at `path`: one journal, log, reservoir, state or commit log, or everything in or below a job's folder or
-/// a data directory.
+/// Reports the data at `path`: one journal, log, reservoir, state or commit log, or everything in or below a job's
+/// folder or a data directory.
 ///
 /// # Errors
-/// Of class user where there is nothing that this program writes. What goes wrong with a single thing stands there.
+/// Of class user if there is nothing that this program writes. Failures with a single thing are in its report.
 pub fn inspect(fs: &Arc<dyn Fs>, path: &Path, depth: Depth) -> Result<Report, Error> {
     let looker = Looker { fs: Arc::clone(fs), depth };
     let mut things = Vec::new();
@@ -125,7 +125,7 @@ impl Looker {
         Ok(Folder::Other)
     }
 
-    /// Adds what is in a folder and below it.
+    /// Adds everything in a folder and below it.
     fn folder(&self, path: &Path, things: &mut Vec<Thing>) -> Result<(), Error> {
         let kind = self.kind_of(path).map_err(|error| failed("list", path, error))?;
         match kind {
@@ -147,7 +147,7 @@ impl Looker {
         Ok(())
     }
 
-    /// The log in a folder, with what is wrong with it. `identity` is what it should have.
+    /// The log in a folder, with its findings. `identity` is the expected one.
     fn log(&self, path: &Path, identity: Option<u64>, found: &mut Found) -> Option<LogSummary> {
         let look = || log::inspect(self.fs.as_ref(), path);
         let is_bad = |summary: &LogSummary| summary.damage.as_ref().map(ToString::to_string);
@@ -190,7 +190,7 @@ impl Looker {
     }
 }
 
-/// Which life of which job its files are to be of.
+/// The run of the job that its files should be of.
 #[derive(Clone, Debug)]
 struct Whose {
     job: String,
@@ -202,13 +202,13 @@ struct Whose {
 struct Found {
     torn: Vec<Torn>,
     damage: Vec<Damage>,
-    /// What the disk says.
+    /// The disk's errors.
     trouble: Vec<String>,
     notes: Vec<String>,
 }
 
 impl Found {
-    /// Damage without a byte that could be named: what stands there does not fit what stands elsewhere.
+    /// Damage without a byte that could be named: two places do not fit together.
     fn misfit(&mut self, path: PathBuf, message: String) {
         self.damage.push(Damage { path, pos: None, message });
     }

@@ -1,4 +1,4 @@
-//! The order log: what it covers, and whether its entries follow each other.
+//! The order log: its range, and whether its entries follow each other.
 
 use std::path::{Path, PathBuf};
 
@@ -17,15 +17,15 @@ use crate::durable::record::CommitRecord;
 pub(super) struct JournalEnd {
     /// Behind its last record.
     pub(super) offset: Offset,
-    /// Its last file, and the byte behind the last frame of that; its folder where there is none.
+    /// Its last file, and the byte after its last frame; its folder if there is no file.
     pub(super) path: PathBuf,
     pub(super) byte: Option<u64>,
 }
 
-/// What an order log names of a journal behind the last commit.
+/// What an order log names of a journal after the last commit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reach {
-    /// The last run of a block, and the offset behind it.
+    /// The last run of a block, and the offset after it.
     written: Option<(LogPosition, Offset)>,
     /// The same of those that were synced in the journal before they were named.
     synced: Option<(LogPosition, Offset)>,
@@ -58,8 +58,8 @@ impl Reach {
 }
 
 impl Looker {
-    /// The order log in a folder, and what it names by the number of the source; with the job's commit record it is held
-    /// against that, and with the run of its commit log it is known whose it is.
+    /// The order log in a folder, and its reach by the number of the source; with the job's commit record it is
+    /// checked against that, and with the run of its commit log its owner is known.
     pub(super) fn order(
         &self,
         path: &Path,
@@ -84,7 +84,7 @@ impl Looker {
         let sources = last.map_or(0, |last| last.sources.len());
         let mut check = Check { path, last, reach: vec![Reach::default(); sources] };
         if let Err(error) = self.walk_order(path, &summary, &mut look, &mut check, &mut found) {
-            // What stands before the damage was read; the same is said of the log already.
+            // The entries before the damage were read; the log's report has the damage already.
             if found.damage.is_empty() {
                 found.trouble.push(error.chain());
             }

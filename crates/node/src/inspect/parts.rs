@@ -1,4 +1,4 @@
-//! What tasks' parts of a commit record say: only who wrote them knows, so a new kind of part that names files is a line
+//! What tasks' parts of a commit record say: only their writers know, so a new kind of part that names files is a line
 //! here.
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(super) struct Claims {
     pub(super) chunks: Option<Range<ChunkId>>,
     /// A file of rejects and its length.
     pub(super) rejects: Option<RejectsClaim>,
-    /// Where a sink is in its file. What older builds wrote of it others may have said, too.
+    /// Where a sink is in its file. Other writers may have used the words of older builds, too.
     pub(super) file: Option<FilePosition>,
 }
 
@@ -28,13 +28,13 @@ pub(super) struct Claims {
 pub(super) struct RejectsClaim {
     pub(super) number: u64,
     pub(super) bytes: u64,
-    /// By source; only to tell it from other JSON.
+    /// By source; only to distinguish it from other JSON.
     counts: serde_json::Map<String, serde_json::Value>,
     #[serde(default)]
     known: RejectsKnown,
 }
 
-/// Of what the claim says by what the file is known again.
+/// The part of the claim by which the file is recognized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 struct RejectsKnown {
     #[serde(default)]
@@ -57,7 +57,7 @@ pub(super) fn claims(part: &[u8]) -> Claims {
     }
 }
 
-/// A part in words; `None` where nobody here understands it.
+/// A part in words; `None` if no decoder here understands it.
 pub(super) fn words(part: &[u8]) -> Option<String> {
     let Claims { state, chunks, rejects, file } = claims(part);
     let file = file.and_then(|file| Some((file.bytes, file.identity?)));

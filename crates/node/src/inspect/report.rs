@@ -33,7 +33,7 @@ pub struct Thing {
     pub of: Option<String>,
     #[serde(flatten)]
     pub what: What,
-    /// What a crash has left of last writes, or what was written since the commit; the next start cuts it.
+    /// Remains of the last writes before a crash, or data written since the commit; the next start cuts them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub torn: Vec<Torn>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,14 +72,14 @@ pub struct Torn {
     pub bytes: u64,
 }
 
-/// Bytes that are not what was written, or things that do not fit together.
+/// Bytes other than those that were written, or things that do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     pub path: PathBuf,
-    /// `None`: what does not fit has no byte of its own.
+    /// `None`: the misfit has no byte of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pos: Option<u64>,
-    /// What was expected there, and what was found.
+    /// The expected and the found value.
     pub message: String,
 }
 
@@ -87,7 +87,7 @@ pub struct Damage {
 #[derive(Clone, Debug, Serialize)]
 pub struct LogLook {
     pub name: String,
-    /// Number of the first record, and the one behind the last.
+    /// Number of the first record, and the one after the last.
     pub first: u64,
     pub next: u64,
     pub bytes: u64,
@@ -111,7 +111,7 @@ pub struct Segment {
 pub struct OrderLook {
     #[serde(flatten)]
     pub log: LogLook,
-    /// Numbers that its entries cover: from the first to the one behind the last.
+    /// Numbers that its entries cover: from the first to the one after the last.
     pub numbers: Option<(Seq, Seq)>,
     pub runs: u64,
     /// Records in them.
@@ -128,16 +128,16 @@ pub struct OrderLook {
 pub struct JournalLook {
     #[serde(flatten)]
     pub log: LogLook,
-    /// Offsets of its records of the source: from the first to the one behind the last.
+    /// Offsets of its records of the source: from the first to the one after the last.
     pub offsets: Option<(Offset, Offset)>,
-    /// Bytes of the source, without what the journal adds.
+    /// Bytes of the source, without the journal's own.
     pub payload_bytes: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct CommitLook {
     pub job: String,
-    /// Borne by what stands beside it.
+    /// The job's other files carry it.
     #[serde(skip)]
     pub run: u64,
     /// Records that the file still holds.
@@ -151,11 +151,11 @@ pub struct CommitLook {
 #[derive(Clone, Debug, Serialize)]
 pub struct LastCommit {
     pub cycle: u64,
-    /// Order number behind the cycle's marker.
+    /// Order number after the cycle's marker.
     pub next: Seq,
     /// The job's clock then.
     pub now: Micros,
-    /// Record of the order log behind the marker.
+    /// Record of the order log after the marker.
     pub order: u64,
     pub sources: Vec<SourceLook>,
     pub parts: BTreeMap<String, PartLook>,
@@ -260,7 +260,7 @@ pub struct StateSegment {
     pub live_entries: u64,
 }
 
-/// A thing with what is wrong with it.
+/// A thing with its findings.
 pub(super) fn thing(path: &Path, kind: &'static str, of: Option<String>, what: What, found: Found) -> Thing {
     let Found { torn, damage, trouble, notes } = found;
     Thing { path: path.to_owned(), kind, of, what, torn, damage, trouble, notes }
@@ -300,7 +300,7 @@ impl Damage {
         Self { path: path.to_owned(), pos: Some(pos), message }
     }
 
-    /// The version stands in front of what could show that it has changed.
+    /// The version comes before the checksum that could show that it has changed.
     fn newer(path: &Path, pos: u64, error: &impl std::fmt::Display) -> Self {
         let message = format!("{error}; a newer version wrote it, or the bytes have changed");
         Self { path: path.to_owned(), pos: Some(pos), message }

@@ -21,7 +21,7 @@ pub(super) struct CommittedFile {
 }
 
 impl Looker {
-    /// The chunks in a folder; with what a commit names, nothing else counts.
+    /// The chunks in a folder; with the range of a commit, no others count.
     pub(super) fn reservoir(&self, path: &Path, committed: Option<&Range<ChunkId>>) -> Thing {
         let mut found = Found::default();
         let look = || match self.depth {
@@ -90,8 +90,8 @@ impl Looker {
         thing(path, "table", None, what, found)
     }
 
-    /// A file that must be at least as long as the commit record says, and hold what it says by a checksum; what is
-    /// behind is written again.
+    /// A file that must be at least as long as the commit record says, and match its checksum; bytes
+    /// after that are written again.
     pub(super) fn file(&self, path: &Path, kind: &'static str, of: &str, committed: CommittedFile) -> Thing {
         let mut found = Found::default();
         let CommittedFile { bytes: committed_bytes, sum } = committed;

@@ -20,13 +20,13 @@ use crate::durable::{journal as journals, order as orders};
 
 const JOB: &str = "D/jobs/demo";
 
-/// What a job has left: a block of 4 records, its run, the marker of cycle 1, the commit, and a run of 2 behind it.
+/// What a job has left: a block of 4 records, its run, the marker of cycle 1, the commit, and a run of 2 after it.
 struct Left {
     blocks: Vec<(u64, u32)>,
     entries: Vec<OrderEntry>,
     record: CommitRecord,
     journal_identity: u64,
-    /// Where the blocks of all runs stood.
+    /// Where the blocks of all runs were.
     blocks_were: Block,
 }
 

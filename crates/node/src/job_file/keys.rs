@@ -34,7 +34,7 @@ pub enum Shape {
     DurationOr(&'static str),
     /// One of these words, or `{ every: … }` with a count of records or a duration.
     Pace(&'static [&'static str]),
-    /// Names, and for each paths into this file and what is laid over them.
+    /// Names, and for each the paths into this file and the values that replace them.
     Shortcuts,
     /// A mapping with keys of its own.
     Section(&'static [KeySpec]),
@@ -43,7 +43,7 @@ pub enum Shape {
     Sinks,
 }
 
-/// One key: what it takes and what it is for.
+/// One key: its values and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeySpec {
     pub key: &'static str,

@@ -50,7 +50,7 @@ impl JobFile {
     /// Reads a file; `overrides` are `PATH=VALUE`.
     ///
     /// # Errors
-    /// If it cannot be read, is not YAML (or JSON), or gives a key twice; or what is wrong with an override.
+    /// If it cannot be read, is not YAML (or JSON), or gives a key twice; or if an override is wrong.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Self, Diagnostics> {
         let name = path.display().to_string();
         let fail = |message: String| Diagnostics::one(Diagnostic::of_file(&name, message));

@@ -1,7 +1,8 @@
 //! `--set PATH=VALUE`: values of this run laid over the tree of the job file.
 //!
 //! The value is YAML. Keys that are missing on the way are created; a number steps into a list.
-//! A path that is a name in the job file's `shortcuts` stands for the paths there: `{}` in what is laid over them is the value.
+//! A path that is a name in the job file's `shortcuts` stands for the paths there: `{}` in the replacements is the
+//! value.
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Span, Texts};
 
@@ -32,7 +33,7 @@ pub(crate) fn apply(root: &mut Node, texts: &Texts, index: usize, path: &str) ->
     Ok(())
 }
 
-/// What the job file says that a path stands for.
+/// The paths of a shortcut in the job file.
 fn shortcut(root: &Node, path: &str) -> Option<Vec<(Key, Node)>> {
     let entry = |node: &Node, name: &str| match &node.value {
         Value::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node.clone()),

@@ -20,7 +20,7 @@ pub(crate) struct Report {
     texts: Texts,
     found: RefCell<Vec<(Span, Diagnostic)>>,
     reach: Reach,
-    /// What stands where a secret may be, and is shown in no mistake.
+    /// Places where a secret may be; no mistake shows them.
     hidden: RefCell<Vec<Span>>,
 }
 
@@ -43,7 +43,7 @@ impl Report {
         self.found.borrow().len()
     }
 
-    /// The mistakes in SQL text that stands in `node`.
+    /// The mistakes in SQL text in `node`.
     pub(crate) fn sql(&self, node: &Node, what: &str, errors: &SqlErrors) {
         errors.iter().for_each(|error| self.sql_mistake(node, what, error));
     }
@@ -146,7 +146,7 @@ impl Pending<'_> {
 pub(crate) struct Section<'a> {
     pub(crate) report: &'a Report,
     pub(crate) what: String,
-    /// Of the key that names it, for what is missing in it.
+    /// Of the key that names it, for mistakes about missing keys.
     pub(crate) span: Span,
     entries: &'a [(Key, Node)],
 }
@@ -177,12 +177,12 @@ impl<'a> Section<'a> {
         self.entries
     }
 
-    /// The value of a key; a key with nothing behind it counts as absent.
+    /// The value of a key; a key without a value counts as absent.
     pub(crate) fn get(&self, key: &str) -> Option<&'a Node> {
         self.entries.iter().find(|(k, _)| k.text == key).map(|(_, node)| node).filter(|node| !node.is_null())
     }
 
-    /// Reports what a plug-in says about the values that it was given.
+    /// Reports the mistakes that a plug-in finds in its values.
     pub(crate) fn report_error(&self, key: &str, error: &thalweg_types::Error) {
         self.report
             .at(self.key_span(key), format!("{}: {}", self.what, error.chain()))
@@ -190,13 +190,14 @@ impl<'a> Section<'a> {
             .report();
     }
 
-    /// As [`Section::report_error`], for what a format says: at the option that it names first, as in `time_zone: expected …`.
+    /// As [`Section::report_error`], for the mistakes of a format: at the option that it names first, as in
+    /// `time_zone: expected …`.
     pub(crate) fn report_format_error(&self, error: &thalweg_types::Error) {
         let named = error.message().split_once(':').map(|(key, _)| key);
         self.report_error(named.filter(|key| self.get(key).is_some()).unwrap_or("format"), error);
     }
 
-    /// Reports what a plug-in's check says about the values of its keys.
+    /// Reports the mistakes that a plug-in's check finds in the values of its keys.
     pub(crate) fn report_mistakes(&self, mistakes: Vec<Mistake>) {
         for Mistake { key, error } in mistakes {
             // `rollups.hour` is the section `hour` of `rollups`.
@@ -287,7 +288,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A duration, or `Some(None)` where the word stands that means that there is none.
+    /// A duration, or `Some(None)` if the value is `word`, which means no duration.
     pub(crate) fn duration_or(&self, key: &str, word: &str) -> Option<Option<Micros>> {
         match self.get(key).map(|node| &node.value) {
             Some(Value::Scalar(scalar)) if scalar.text.trim() == word => Some(None),
@@ -434,7 +435,7 @@ impl Section<'_> {
             .report();
     }
 
-    /// A URL with anything in it that may be a password: whoever reads it says what is wrong with it in own words.
+    /// A URL with anything in it that may be a password: its reader reports mistakes in other words.
     fn hide_password(&self, node: &Node) {
         if let Value::Scalar(scalar) = &node.value
             && scalar.text.contains(['@', '?', '='])

@@ -1,4 +1,4 @@
-//! Golden tests of what a job file's author reads when something is wrong.
+//! Golden tests of the messages about mistakes in job files.
 
 mod ahead;
 mod elements;

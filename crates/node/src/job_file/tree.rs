@@ -1,6 +1,6 @@
 //! YAML (and JSON, which is read as the YAML that it is) as a tree in which every key and value knows its place.
 //!
-//! Scalars keep their text and how they were quoted; what they mean is decided by whoever expects something,
+//! Scalars keep their text and how they were quoted; their reader decides what they mean,
 //! so `no` is never a surprise `false`.
 //!
 //! Two things differ from plain YAML:
@@ -180,7 +180,7 @@ struct Builder<'a> {
     duplicates: Vec<Diagnostic>,
 }
 
-/// Boxed because diagnostics are much larger than the unit beside them.
+/// Boxed because diagnostics are much larger than the unit variant.
 type Step = Result<(), Box<Diagnostic>>;
 
 impl Builder<'_> {
@@ -357,7 +357,7 @@ fn is_open(node: &Node) -> bool {
     }
 }
 
-/// Byte of the file at which byte `offset` of a scalar's meaning stands.
+/// Byte of the file at which byte `offset` of a scalar's meaning is.
 ///
 /// Walks both texts in step: a blank in the meaning stands for any run of white space in the file (folding,
 /// indentation), and one character for an escape. Good enough for a caret; exact where the scalar is on one line.

@@ -1,8 +1,8 @@
-//! A stage that outlives its process: what it hands over goes to the task's back end, and comes back from there.
+//! A stage that outlives its process: its state goes to the task's back end, and is restored from there.
 //!
-//! At a marker the stage freezes what has changed. It is written out in slices: some at once, some after each batch and
-//! tick that follows, so that no marker holds the task up. When a cycle is whole it goes to the commit thread, which
-//! waits for the chunks, writes the changes to the back end, and names both.
+//! At a marker the stage freezes the changed groups. It is written out in slices: some at once, some after each batch
+//! and tick that follows, so that no marker holds the task up. When a cycle is whole it goes to the commit thread,
+//! which waits for the chunks, writes the changes to the back end, and names both.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::operator::{TaskContext, TaskResume};
 
 /// Groups that are written at the marker itself, which is all of them where little has changed: some tens of microseconds.
 const AT_MARKER: usize = 100;
-/// Groups that are written after a batch, beside one for each of its records.
+/// Groups that are written after a batch, in addition to one for each of its records.
 const AFTER_BATCH: usize = 64;
 /// Groups that are written at a tick, when nothing else may come for a while: about a millisecond.
 const AT_TICK: usize = 4_000;
@@ -195,10 +195,11 @@ impl CyclePart for StagePart {
         let Some(mut handover) = self.handover.take() else {
             return Err(Error::internal("a part of a cycle was prepared twice"));
         };
-        // Beside what follows, which waits for the disk, too.
+        // In parallel with the steps below, which wait for the disk, too.
         handover.sync.begin();
         write_changes(self.backend.as_ref(), self.cycle, &handover.changes)?;
-        // Before others are told, who look for it then. Memory that a cycle did not fill by half is given up, as is much.
+        // Before others are notified, who look for it then. Memory that a cycle did not fill by half, or a lot of it,
+        // is freed.
         let (used, memory) = (handover.changes.byte_len(), handover.changes.capacity());
         *self.progress.spare() = (memory <= KEPT_CHANGES && used >= memory / 2).then_some(handover.changes);
         self.progress.written.store(self.cycle, Ordering::Relaxed);
@@ -279,7 +280,7 @@ pub(super) fn open(
     let store = open_store(context, Some(&manifest))?;
     let named: Vec<_> = queries.iter().map(|query| (query.name.as_str(), &query.query)).collect();
     let mut restoring = Stage::restore(&spec.input, options, store, manifest, &named)?;
-    // With a bound the stage begins with what it cannot do without, and a scan brings in what memory takes.
+    // With a bound the stage begins with the groups that it needs, and a scan brings in others while memory lasts.
     if let Some(memory) = services.stage_memory {
         restoring.bound(memory, Arc::new(Groups(Arc::clone(&backend))));
         restoring.load_lazily()?;

@@ -14,13 +14,13 @@ use thalweg_flow::Job;
 
 use super::LiveQueries;
 
-/// Reports of failing queries of one job, and who drops them.
+/// Reports of failing queries of one job, and the thread that drops them.
 #[derive(Clone, Default)]
 pub struct FailingQueries(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// By operator and name, the query's text and what was said; until it is dropped.
+    /// By operator and name, the query's text and the error; until it is dropped.
     failing: BTreeMap<(Arc<str>, String), (String, String)>,
     /// There once the job is.
     dropper: Option<Dropper>,
@@ -33,7 +33,8 @@ struct Dropper {
 }
 
 impl FailingQueries {
-    /// Says that a query fails; the first report of it has it dropped. `text` tells it from one that has got its name.
+    /// Says that a query fails; the first report of it has it dropped. `text` distinguishes it from a later query of
+    /// the same name.
     pub(crate) fn report(&self, operator: &Arc<str>, name: &str, text: &str, said: &str) {
         let mut state = self.state();
         let key = (Arc::clone(operator), name.to_owned());

@@ -24,7 +24,7 @@ use crate::drop_query::DropQuery;
 
 use super::{MetricsSpec, StageChoice, StageCommand, bind_query, choose_stage, fields_of, refuse_name};
 
-/// A task that does not answer a command within this time is stuck behind something.
+/// A task that does not answer a command within this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a query was not added, dropped or read.
@@ -126,9 +126,8 @@ impl QueryChange {
     /// # Errors
     /// Where the bytes are no change.
     pub(crate) fn of_record(record: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(record).map_err(|error| {
-            Error::corrupt("the order log holds a command that nobody knows").with_source(error)
-        })
+        serde_json::from_slice(record)
+            .map_err(|error| Error::corrupt("the order log holds an unknown command").with_source(error))
     }
 }
 
@@ -270,7 +269,7 @@ impl LiveQueries {
     /// Drops a query; the next answer is without it.
     ///
     /// # Errors
-    /// Where there is none of that name.
+    /// If there is no query of that name.
     pub fn drop(&self, job: &Job, name: &str) -> Result<(), QueryError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let live = self.find(name)?;

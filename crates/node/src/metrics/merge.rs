@@ -8,8 +8,8 @@
 //! as each of its tasks has a time of its own.
 //!
 //! Queries come and go while a job runs. Answers leave in two shapes: as they are declared, with the queries of the job
-//! file, for everything that is bound to a schema; and as they are, for whoever looks at each batch. They are one batch
-//! where they do not differ.
+//! file, for everything that is bound to a schema; and as they are, for readers that look at each batch. They are one
+//! batch where they do not differ.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct Merge {
     /// Makes the raw text of late records.
     encoder: Box<dyn Encoder>,
     layout: Option<Arc<Layout>>,
-    /// The last late record, of which a line has the bytes that came: what is made of it further up needs no second copy.
+    /// The last late record, whose line has the original bytes: lines about records made of it need no second copy.
     told: Option<Seq>,
     passing: Passing,
 }
@@ -52,12 +52,12 @@ const REJECTS: usize = 1;
 /// Output of answers with the queries that run now.
 pub(super) const LIVE: usize = 2;
 
-/// What stands where in answers, for the stages' schemas that it was made for.
+/// The places of fields in answers, for the stages' schemas that it was made for.
 struct Layout {
     stages: Vec<SchemaRef>,
     /// Of answers with the queries that run now.
     schema: SchemaRef,
-    /// Stage and column of each of these: in the order of the job file, later ones behind.
+    /// Stage and column of each of these: in the order of the job file, later ones after them.
     queries: Vec<(usize, usize)>,
     /// The declared shape, where it is another.
     declared: Option<Declared>,
@@ -114,7 +114,7 @@ impl Merge {
         for (row, hash) in hash_columns(&columns, records.len()).into_iter().enumerate() {
             rows_of[partition_of(hash, tasks) as usize].push(row as u32);
         }
-        // A task may have sent several batches for the range: they stand in order.
+        // A task may have sent several batches for the range: they are in order.
         let mut taken = vec![0; rows_of.len()];
         answers
             .iter()
@@ -149,7 +149,7 @@ impl Merge {
             columns.push(told::lists(above.map(|place| &all[place]), own, count));
         }
 
-        // One line in rejects for each record, whoever was the first to refuse it.
+        // One line in rejects for each record, whichever operator refused it first.
         if let Some(above) = self.passing.above[0] {
             refusals.retain(|row, _| all[above].is_null(*row as usize));
         }
@@ -332,7 +332,7 @@ fn answers_of(records: &Batch, schema: SchemaRef, columns: Vec<ArrayRef>) -> Bat
     records.with_records(answers)
 }
 
-/// The schema of what a stage sent, whose tasks may differ in whether a query says `since`.
+/// The schema of a stage's batches, whose tasks may differ in whether a query says `since`.
 fn schema_of(stage: &[Placed<'_>]) -> SchemaRef {
     let Some((first, others)) = stage.split_first() else { return Arc::new(ArrowSchema::empty()) };
     let schema = first.batch.records().schema();
@@ -365,7 +365,7 @@ fn field_count(query: &ArrowType) -> usize {
     if let ArrowType::Struct(fields) = query { fields.len() } else { 0 }
 }
 
-/// Whether a query's values are those of a declared one, perhaps with `since` behind them.
+/// Whether a query's values are those of a declared one, perhaps with `since` after them.
 fn begins_with(is: &ArrowType, wanted: &ArrowType) -> bool {
     let (ArrowType::Struct(is), ArrowType::Struct(wanted)) = (is, wanted) else { return false };
     is.len() >= wanted.len()
@@ -429,7 +429,7 @@ impl Operator for Merge {
     fn process(&mut self, input: InputId, batch: Batch, _out: &mut Output<'_>) -> Result<(), Error> {
         match input.port.checked_sub(1) {
             None => self.records.push(batch),
-            // Links cut batches where ranges of other inputs end: what comes is a run of rows of a larger batch, and
+            // Links cut batches where ranges of other inputs end: the batch is a run of rows of a larger batch, and
             // everything below takes row i of the columns for answer i.
             Some(stage) => self.answers[stage].push((input.task, batch.compact())),
         }

@@ -1,8 +1,8 @@
-//! A keyed stage as an operator: one partition's windows, and what it sends to the merge.
+//! A keyed stage as an operator: one partition's windows, and its values for the merge.
 //!
 //! For every record that it gets it sends one row: a struct per query, `late` with why and `duplicate` where it refused
 //! the record, `misfits` with the names of values that did not fit. The records themselves reach the merge by another
-//! link, so a stage copies only what its queries read.
+//! link, so a stage copies only the fields that its queries read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -35,7 +35,7 @@ pub(super) fn flags() -> [Field; FLAG_COUNT] {
 /// Key of the schema's metadata that says how many tasks the stage has.
 pub(super) const TASKS: &str = "thalweg.tasks";
 
-/// What the control plane asks of a stage.
+/// Commands of the control plane to a stage.
 pub enum StageCommand {
     /// Adds a query; every task says how it went.
     Add { name: String, query: Box<Query>, reply: mpsc::Sender<Result<(), Error>> },
@@ -46,7 +46,7 @@ pub enum StageCommand {
     Read { name: String, task: u32, key: Vec<(usize, ArrayRef)>, reply: mpsc::Sender<Result<Present, Error>> },
 }
 
-/// The queries of a task that were added while the job ran, and who is told when one of them fails.
+/// The queries of a task that were added while the job ran, and the receiver of their failures.
 pub(super) struct Added {
     operator: Arc<str>,
     failing: FailingQueries,
@@ -76,7 +76,7 @@ pub(super) struct StageOperator {
     pub(super) stage: Stage,
     pub(super) task: u32,
     tasks: u32,
-    /// Schema of what is sent, made again when queries come or go.
+    /// Schema of the sent batches, made again when queries come or go.
     schema: Option<SchemaRef>,
     /// `None` where the job does not outlive its process.
     durable: Option<DurableStage>,
@@ -176,7 +176,7 @@ impl StageOperator {
     }
 
     fn obey(&mut self, command: &StageCommand) {
-        // Whoever asked may have gone away meanwhile: an answer that nobody takes is no failure.
+        // The asking thread may have gone meanwhile: an answer without a receiver is not a failure.
         match command {
             StageCommand::Add { name, query, reply } => {
                 let outcome = plan_query(&mut self.stage, name, query)

@@ -1,8 +1,9 @@
-//! What answers say of a record beside its values: which stages refused it as late, which know its id, and what failed.
+//! Fields of answers in addition to values: the stages that refused the record as late, those that know its id, and
+//! failures.
 //!
-//! Where the records are answers of an operator above, theirs is told on: an answer has each of these fields once, first
-//! with what the operators above said. Two of them may have stages of one name, so the lower one says whose its are
-//! (`m2.card`).
+//! Where the records are answers of an operator above, theirs are passed on: an answer has each of these fields once,
+//! first with the texts of the operators above. Two of them may have stages of one name, so the lower one says whose
+//! its are (`m2.card`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) const TOLD: [&str; 3] = [LATE, "duplicate", "errors"];
 pub(super) struct Passing {
     /// Those that answers have as they are.
     pub(super) own: Vec<usize>,
-    /// Those that have what operators above said, in the order of [`TOLD`].
+    /// Those that hold texts of operators above, in the order of [`TOLD`].
     pub(super) above: [Option<usize>; TOLD.len()],
 }
 
@@ -45,7 +46,7 @@ pub(super) fn fields() -> [Field; TOLD.len()] {
     TOLD.map(|name| Field::new(name, names()).omit_null())
 }
 
-/// Whether a field is what an operator above said of a record.
+/// Whether an operator above wrote this field about a record.
 pub(crate) fn is_told(field: &Field) -> bool {
     TOLD.contains(&field.name.as_str()) && field.data_type == names()
 }
@@ -54,7 +55,7 @@ fn names() -> DataType {
     DataType::List(Box::new(DataType::String))
 }
 
-/// A column of lists: what was said above, then these texts by row; null where both have nothing.
+/// A column of lists: the texts from above, then these texts by row; null if both have none.
 pub(super) fn lists(above: Option<&ArrayRef>, texts: &BTreeMap<u32, Vec<String>>, count: usize) -> ArrayRef {
     if texts.is_empty() {
         return above.map_or_else(|| new_null_array(&names().to_arrow(), count), Arc::clone);

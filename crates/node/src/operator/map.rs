@@ -122,7 +122,7 @@ struct MapOperator {
     name: Arc<str>,
     schema: Schema,
     columns: Arc<[Column]>,
-    /// Some texts may be much longer than what they are made of.
+    /// Some texts may be much longer than the texts that they are made of.
     apart: bool,
     /// Values that went beyond a bound so far.
     misfits: u64,

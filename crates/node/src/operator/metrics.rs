@@ -136,7 +136,8 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     parts.push(Part {
         label: None,
         inputs,
-        // The last one is of answers with the queries that run at the moment: what it says here is what they begin with.
+        // The last one is of answers with the queries that run at the moment: its schema here is the one that they
+        // begin with.
         outputs: vec![spec.answers.clone(), rejects_schema(), spec.answers.clone()],
         tasks: Tasks::One,
         factory: metrics::merge(spec),
@@ -144,7 +145,7 @@ pub(super) fn parts(spec: &Arc<MetricsSpec>) -> Vec<Part> {
     parts
 }
 
-/// An answer holds the record's fields beside its own; those of an answer that is a record again go on.
+/// An answer holds the record's fields in addition to its own; those of an answer that is a record again go on.
 fn check_answer_fields(check: &OperatorCheck<'_>, schema: &Schema) {
     for field in ANSWER_FIELDS {
         if schema.field(field).is_some_and(|(_, field)| !metrics::is_told(field)) {
@@ -172,7 +173,7 @@ fn read_keys(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<(String, 
             Value::List(items) => items.iter().collect(),
             _ => vec![entry],
         };
-        // All are looked at, so that each mistake is told.
+        // All are looked at, so that each mistake is reported.
         let found: Option<Vec<usize>> = {
             let places: Vec<_> =
                 fields.iter().map(|field| field_place(section, "partition_by", field, schema)).collect();
@@ -198,7 +199,7 @@ fn read_keys(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<(String, 
     (!check.failed.get()).then_some(keys)
 }
 
-/// Every query without a mistake, bound to the schema; mistakes are told at their place in its text.
+/// Every query without a mistake, bound to the schema; mistakes are reported at their place in its text.
 fn read_queries(check: &OperatorCheck<'_>, schema: &Schema) -> Option<Vec<StageQuery>> {
     let node = check.require("queries", "names and queries")?;
     let what = format!("\"queries\" of {}", check.section.what);

@@ -1,4 +1,4 @@
-//! Operators of a job file: what a plug-in has to be, and the list of those that this build has.
+//! Operators of a job file: the traits of a plug-in, and the list of those in this build.
 //!
 //! A plug-in checks its keys against the streams that it reads and says what it emits; the graph is built from
 //! that. Most are one operator of the graph; one that is several (as `metrics` is a stage per key and a merge)
@@ -45,7 +45,7 @@ pub use relay::Relay;
 pub use split::Split;
 pub use union::Union;
 
-/// What a stream of a job is: its fields, and what its source says of order and duplicates.
+/// A stream of a job: its fields, and its order and ids.
 #[derive(Clone, Debug)]
 pub struct Stream {
     pub schema: Schema,
@@ -72,7 +72,7 @@ impl Stream {
     }
 }
 
-/// What streams that were brought together do not agree about, in words. Who judges by it refuses them.
+/// The differences of merged streams, in words. An operator that judges by them refuses the streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clashes {
     pub(crate) late: Option<Arc<str>>,
@@ -100,13 +100,14 @@ pub struct Dedup {
 /// Makes one task of an operator; called once per task when the job starts.
 pub type OperatorFactory = Arc<dyn Fn(&TaskContext<'_>) -> Result<Box<dyn Operator>, Error> + Send + Sync>;
 
-/// What a task is made with.
+/// The arguments that a task is made with.
 pub struct TaskContext<'a> {
     pub info: &'a TaskInfo,
     /// `tasks/OPERATOR/PARTITION` of the job's folder: the task's own, and not there until it makes it.
     pub folder: PathBuf,
     pub services: &'a Services,
-    /// `None` where the job does not outlive its process. Then there is nothing to go on from, and nobody to hand over to.
+    /// `None` where the job does not outlive its process. Then there is nothing to go on from, and nothing to hand
+    /// over.
     pub durable: Option<TaskResume>,
 }
 
@@ -119,7 +120,7 @@ pub struct TaskResume {
     pub position: Option<Vec<u8>>,
 }
 
-/// What the tasks of a job share.
+/// Services that the tasks of a job share.
 #[derive(Clone)]
 pub struct Services {
     pub fs: Arc<dyn Fs>,
@@ -128,15 +129,15 @@ pub struct Services {
     /// Memory for chunks of reservoirs, `state.chunk_memory` of the job.
     pub chunks: Arc<ChunkBudget>,
     pub state: StateSettings,
-    /// Of `state.memory`, what the groups of each keyed stage's task may take, where its groups have a back end.
+    /// The part of `state.memory` for the groups of each keyed stage's task, if they have a back end.
     pub stage_memory: Option<usize>,
-    /// Of `state.memory`, what each operator of elements may take that has a back end.
+    /// The part of `state.memory` for each operator of elements that has a back end.
     pub element_memory: usize,
     /// Open the tasks' state.
     pub backends: Backends,
     /// What the `metrics` operators of the job have answered.
     pub answers: AnswerCounts,
-    /// Told which queries fail that were added to the job.
+    /// Receives failures of queries that were added to the job.
     pub failing: FailingQueries,
 }
 
@@ -150,14 +151,14 @@ pub struct NamedOutput {
 /// How many tasks a part has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tasks {
-    /// As the job file says, or as many as what it reads.
+    /// As the job file says, or as many as its input has.
     Declared,
     One,
     /// `partitions` of the job file, which the part's state lives by.
     Partitions,
 }
 
-/// What a part reads.
+/// The input of a part.
 #[derive(Clone, Debug)]
 pub enum PartInput {
     /// Input `port` of the operator, spread as the job file says.
@@ -188,21 +189,21 @@ pub struct Prepared {
     pub parts: Vec<Part>,
     /// Output of the last part that carries rejects.
     pub rejects: Option<usize>,
-    /// For `metrics`: what it computes.
+    /// For `metrics`: the queries.
     pub metrics: Option<Arc<MetricsSpec>>,
-    /// Inputs of which all records that agree in some fields must reach the same task, and the places of the fields.
+    /// Inputs whose records with equal values in some fields must reach the same task, and the places of the fields.
     pub keyed: Vec<(usize, Vec<usize>)>,
-    /// Without what its saved state cannot be read, beside its name, type and partitions; `None` where it saves none, or
+    /// Its saved state cannot be read without these, besides its name, type and partitions; `None` if it saves none, or
     /// says so with `metrics` or `keyed`.
     pub kept_by: Option<KeptBy>,
-    /// Whether it judges its records by what their streams say of order and duplicates, as whoever keeps state does;
+    /// Whether it judges its records by the order and ids of their streams, as operators with state do;
     /// otherwise it passes them on, or makes others of them, one by one.
     pub judges: bool,
-    /// What it emits later than the records that it is made of.
+    /// Records that it emits later than the records that they are made of.
     pub later: Option<Later>,
     /// It has no key, and as many tasks as `partitions` says, over which its inputs are spread as declared.
     pub takes_partitions: bool,
-    /// It may emit much more than it is given: its tasks are its own, and say how many records they want at once.
+    /// It may emit much more than it is given: its tasks are its own, and say how many records they take at once.
     pub apart: bool,
     /// Files that its tasks load when they are made.
     pub loads: Option<Loads>,
@@ -216,12 +217,12 @@ pub struct Loads {
     pub probe: Arc<dyn Fn() -> Result<(), Error> + Send + Sync>,
 }
 
-/// What is emitted once the time of its task has passed.
+/// Records that are emitted once the time of their task has passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Later {
-    /// How much further its event time may be behind than that of the records that are read.
+    /// How much older their event time may be than that of the records that are read, in microseconds.
     pub behind: Micros,
-    /// The fields of what is emitted that split it over the tasks.
+    /// Their fields that split them over the tasks.
     pub key: Vec<String>,
 }
 
@@ -231,7 +232,7 @@ impl Prepared {
         self.judges && self.metrics.is_none()
     }
 
-    /// Gives a `metrics` operator other queries; what it declares stays.
+    /// Gives a `metrics` operator other queries; its declared schema stays.
     pub(crate) fn set_metrics(&mut self, spec: MetricsSpec) {
         let spec = Arc::new(spec);
         self.parts = metrics::parts(&spec);
@@ -250,7 +251,7 @@ pub struct KeptBy {
 }
 
 impl KeptBy {
-    /// Adds fields by name and type, because bytes of state do not say what they are.
+    /// Adds fields by name and type, because bytes of state have no types.
     pub fn fields<'f>(&mut self, what: impl Into<String>, fields: impl IntoIterator<Item = &'f Field>) {
         let fields = fields.into_iter().map(|field| format!("{} {}", field.name, field.data_type));
         self.parts.insert(what.into(), format!("[{}]", fields.collect::<Vec<_>>().join(", ")));
@@ -287,8 +288,8 @@ impl Prepared {
         }
     }
 
-    /// Says of an operator that emits when the time of its task has passed how far behind that may be, so that what is
-    /// below does not take it for late.
+    /// For an operator that emits once task time has passed: says how late that may be, so that operators
+    /// below do not take its records for late.
     #[must_use]
     pub fn emits_later(self, later: Later) -> Self {
         Self { later: Some(later), ..self }
@@ -316,7 +317,7 @@ impl Prepared {
         self
     }
 
-    /// Adds to what its saved state cannot be read without; nothing where it saves none.
+    /// Adds parts that its saved state cannot be read without; does nothing if it saves none.
     #[must_use]
     pub fn also_kept_by(mut self, add: impl FnOnce(&mut KeptBy)) -> Self {
         if let Some(kept_by) = &mut self.kept_by {
@@ -340,7 +341,7 @@ pub trait OperatorPlugin: Send + Sync {
     /// One line for `check`, `schema` and the documentation.
     fn doc(&self) -> &'static str;
 
-    /// Markdown for the reference, after `doc`: what a user has to know, and examples, which a test runs
+    /// Markdown for the reference, after `doc`: facts that a user has to know, and examples, which a test runs
     /// ([`crate::reference`]). A line `{{keys}}` is replaced by the table of `options`.
     fn page(&self) -> &'static str {
         ""
@@ -358,12 +359,12 @@ pub trait OperatorPlugin: Send + Sync {
         false
     }
 
-    /// Checks the keys and says what the operator emits. Mistakes go to `check`; with one of them the result is
+    /// Checks the keys and returns what the operator emits. Mistakes go to `check`; with one of them the result is
     /// `None`. Nothing is opened or started here.
     fn check(&self, check: &OperatorCheck<'_>) -> Option<Prepared>;
 }
 
-/// What a plug-in is given to check: its name, its keys and the streams that it reads.
+/// The input of a plug-in's check: its name, its keys and the streams that it reads.
 pub struct OperatorCheck<'a> {
     pub(crate) section: Section<'a>,
     pub(crate) name: Arc<str>,
@@ -399,13 +400,13 @@ impl<'a> OperatorCheck<'a> {
         &self.options
     }
 
-    /// The boolean, numeric or other expression behind a key.
+    /// The boolean, numeric or other expression of a key.
     pub fn expression(&self, key: &str, schema: &Schema) -> Option<Bound> {
         let node = self.require(key, "a SQL expression")?;
         self.bind(node, &format!("{key:?} of {}", self.section.what), schema)?.bound()
     }
 
-    /// The boolean expression behind a key.
+    /// The boolean expression of a key.
     pub fn condition(&self, key: &str, schema: &Schema) -> Option<Bound> {
         let node = self.require(key, "a SQL expression")?;
         let checked = self.bind(node, &format!("{key:?} of {}", self.section.what), schema)?;
@@ -419,7 +420,7 @@ impl<'a> OperatorCheck<'a> {
         checked.bound()
     }
 
-    /// Names and expressions behind a key, in order.
+    /// Names and expressions of a key, in order.
     pub fn expressions(&self, key: &str, schema: &Schema) -> Option<Vec<(String, Bound)>> {
         let node = self.require(key, "names and SQL expressions")?;
         let section = Section::of(
@@ -449,7 +450,7 @@ impl<'a> OperatorCheck<'a> {
         (!self.failed.get()).then_some(bound)
     }
 
-    /// Field names and types behind the key `schema`.
+    /// Field names and types of the key `schema`.
     pub fn fields(&self, key: &str) -> Option<Schema> {
         let node =
             self.require(key, "field names and types, such as { first: ip, last: ip, asn: uint64 }")?;
@@ -460,7 +461,7 @@ impl<'a> OperatorCheck<'a> {
         schema
     }
 
-    /// Names behind a key, and for each the places of the fields that it gives, in order.
+    /// Names of a key, and for each the places of the fields that it gives, in order.
     pub fn keys(&self, key: &str, schema: &Schema) -> Option<Vec<(String, Vec<usize>)>> {
         const EXPECTED: &str = "names and fields, such as { src: src_addr }";
         let node = self.require(key, EXPECTED)?;
@@ -544,7 +545,7 @@ impl<'a> OperatorCheck<'a> {
         node
     }
 
-    /// What could be told of the expression in `node`, its mistakes reported.
+    /// Binds the expression in `node` as far as possible, and reports its mistakes.
     fn bind(&self, node: &Node, what: &str, schema: &Schema) -> Option<Checked> {
         let Value::Scalar(scalar) = &node.value else {
             self.failed.set(true);

@@ -22,7 +22,7 @@ pub(super) struct RejectLines {
     reason: Set<String>,
     raw: Set<Vec<u8>>,
     line: Set<Option<u64>>,
-    /// The record of the last line that has the bytes that came: what is made of it further up needs no second copy.
+    /// The record of the last line that has the original bytes: lines about records made of it need no second copy.
     told: Option<Seq>,
 }
 
@@ -47,7 +47,7 @@ impl RejectLines {
         })
     }
 
-    /// A line about a record: `code` is the kind of what is wrong with it, `reason` says it to a person.
+    /// A line about a record: `code` is the kind of failure, `reason` describes it to a person.
     pub(super) fn write(
         &mut self,
         record: Row<'_>,
@@ -70,7 +70,7 @@ impl RejectLines {
         line.set(self.raw, raw.as_slice()).send()
     }
 
-    /// A record of which nobody knows how it came.
+    /// A record whose original bytes are unknown.
     fn as_json(&mut self, record: Row<'_>) -> Result<Vec<u8>, Error> {
         let (port, seq) = (record.port(), record.seq());
         let alone = record.alone(&self.inputs[port])?;

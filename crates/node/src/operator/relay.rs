@@ -1,7 +1,7 @@
 //! `relay`: passes every record on in buffers of its own, as a stage of a pipeline that owns its packets does.
 //!
-//! The copy is the point: it stands for stages that change what they pass on, and is what our relay benchmark
-//! counts. Where nothing needs copying, link to the upstream operator instead.
+//! The copy is the point: it represents stages that change the records they pass on, and our relay benchmark
+//! counts it. Where nothing needs copying, link to the upstream operator instead.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// The relay of someone who writes operators record by record.
+    /// The relay of a user who writes operators record by record.
     struct Identity;
 
     impl RecordOperator for Identity {

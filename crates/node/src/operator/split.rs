@@ -1,11 +1,12 @@
 //! `split`: one record per piece of a text; the other fields go with each.
 //!
-//! Pieces stand between runs of white space, or between occurrences of `separator`; empty ones are left out. Null has
+//! Pieces are between runs of white space, or between occurrences of `separator`; empty ones are left out. Null has
 //! no pieces.
 //!
-//! What goes with each piece is as long as the sender makes it, and so is the number of pieces: a record of a megabyte
-//! would be one of a terabyte. A record of more than [`MOST_PIECES`], or whose pieces would have more than [`MOST_COPIED`] of
-//! other texts between them, goes to rejects, and few records are worked on at once where each makes much.
+//! The fields that go with each piece are as long as the sender makes them, and so is the number of pieces: a record of
+//! a megabyte would be one of a terabyte. A record of more than [`MOST_PIECES`], or whose pieces would have more than
+//! [`MOST_COPIED`] of other texts between them, goes to rejects, and few records are worked on at once where each makes
+//! much.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ const MOST_COPIED: usize = 256 << 20;
 /// Bytes that the pieces of a call have, where it is given more than a record.
 const AT_ONCE: usize = 16 << 20;
 
-/// What a piece takes beside texts: a view, a time and a number.
+/// The size of a piece in addition to texts: a view, a time and a number.
 const PIECE: usize = 32;
 
 /// The output for rejects.

@@ -1,7 +1,7 @@
 //! `union`: the records of several streams of the same fields as one stream, in the job's order.
 //!
 //! The runtime hands over a range input by input; the union puts rows back in order by their numbers. Records with
-//! equal numbers (a stream that was split and comes together again) stand in the order of the inputs.
+//! equal numbers (a stream that was split and is merged again) are in the order of the inputs.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(crate) fn prepare(inputs: usize, schema: Schema) -> Prepared {
     })
 }
 
-/// What two schemas disagree on, by field name, type and place.
+/// The difference of two schemas, by field name, type and place.
 pub(crate) fn difference(a: &Schema, b: &Schema) -> Option<String> {
     for (place, field) in a.fields().iter().enumerate() {
         match b.fields().get(place) {

@@ -146,7 +146,7 @@ fn format_of(takes_format: bool, default: Option<&str>) -> String {
     }
 }
 
-/// What the list of a kind has besides name and meaning.
+/// Columns of the list of a kind besides name and meaning.
 fn columns(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Source => &["default `format`"],

@@ -1,12 +1,12 @@
-//! Examples on a page: files that go in, a job, and what it writes.
+//! Examples on a page: files that go in, a job, and its output.
 //!
 //! A fenced block whose info string has a second word is part of an example:
 //!
 //! ```text
-//! csv payments.csv     a file of the job's folder, or what comes on `stdin`, or what is sent to source `NAME` (`send:NAME`)
+//! csv payments.csv     a file of the job's folder, or the input on `stdin`, or requests to source `NAME` (`send:NAME`)
 //! yaml job             the job: it runs to its end
 //! yaml job check       the job: it is checked, because another system or a file of bytes would be needed
-//! json out.ndjson      what the job has written then: a file, or `stdout`
+//! json out.ndjson      the output of the job then: a file, or `stdout`
 //! ```
 //!
 //! On the page each block has its file's name above it instead.

@@ -1,4 +1,4 @@
-//! The page says what the tables say, and its links lead somewhere.
+//! The page has the content of the tables, and its links lead somewhere.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

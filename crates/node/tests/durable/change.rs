@@ -1,4 +1,5 @@
-//! Changed jobs: what their state survives goes on, and everything else is refused before it is taken for what it is not.
+//! Changed jobs: a job goes on after a change that its state survives; every other change is refused before state is
+//! misread.
 
 use expect_test::expect;
 
@@ -14,7 +15,7 @@ fn assert_refused(folder: &Folder, text: &str, said: &str) {
     assert!(error.hint().is_some_and(|hint| hint.contains("change it back")), "{error:?}");
 }
 
-/// What is replaced in a job by what, and what is said of it.
+/// The old text in a job, the new one, and the message about the change.
 type Change = (&'static str, &'static str, &'static str);
 
 /// Operators, and changes that their elements do not survive.
@@ -102,7 +103,7 @@ fn elements_are_not_taken_for_those_of_other_keys_partitions_or_values() {
         }
         // The refusals have left it as it was.
         folder.run(&text);
-        // Under another name it begins anew, and what it had is not touched.
+        // Under another name it begins anew, and its old state is not touched.
         let other = text.replace("  o: {", "  p: {").replace("input: o", "input: p");
         folder.run(&other);
     }
@@ -203,8 +204,8 @@ sinks:
   others: { type: file, input: b, path: DIR/others.ndjson, format: ndjson }
 ";
 
-/// Runs the job over three records, then as `changed` over a fourth: its answer, what was foretold of the change, and the
-/// answer to a fifth.
+/// Runs the job over three records, then as `changed` over a fourth: its answer, the changes that were foretold, and
+/// the answer to a fifth.
 fn changed(changed: &str) -> (serde_json::Value, Vec<String>, serde_json::Value) {
     let folder = Folder::new();
     fs::write(folder.path("a.csv"), "ts,card,shop,x,at\n10,c,s,1,10\n20,c,s,1,20\n30,c,s,1,30\n").unwrap();
@@ -231,7 +232,7 @@ const BEGINS: &str = "begins empty: answers carry `since` until its window has f
 #[test]
 fn whatever_makes_a_query_begin_without_its_history_it_says_since_when_and_the_start_says_so() {
     let spent = "spent: SELECT sum(x) AS s FROM a GROUP BY card";
-    // What is replaced by what, the query that begins, and what else is said.
+    // Old and new texts, the query that begins, and the other messages.
     type Pairs = [(&'static str, &'static str)];
     let cases: [(&str, &Pairs, &str, &[&str]); 6] = [
         (
@@ -313,7 +314,7 @@ fn an_output_more_goes_with_those_that_were_there() {
     assert_eq!(
         news,
         [
-            "operator \"m\", query \"mine\": goes on, but for what begins empty (mean): answers carry `since` until its window has filled".to_owned(),
+            "operator \"m\", query \"mine\": goes on, except for outputs that begin empty (mean): answers carry `since` until its window has filled".to_owned(),
             format!("operator \"m\", query \"spent\": {BEGINS}"),
             "operator \"m\", query \"spent\": its state goes: no query of the job file has the same outputs".to_owned(),
         ]
@@ -500,7 +501,7 @@ fn what_reads_answers_gets_what_it_was_made_for_while_queries_come_and_go() {
     }
     queries.drop(job.job(), "one").unwrap();
     answer("4,x\n");
-    // Order and commands are followed again, from before the first commit or behind it.
+    // Order and commands are followed again, from before the first commit or after it.
     job.abort();
     assert_eq!(job.wait().state, JobState::Aborted);
     drop((job, node));
@@ -645,7 +646,7 @@ fn what_waits_for_a_time_comes_out_where_that_has_become_later() {
         };
         run(&text, "", 1, "");
         assert_eq!(folder.read("out.ndjson"), "", "{operator}: nothing is due");
-        // At 70 s it would have been by what was said before.
+        // At 70 s it would have been by the earlier setting.
         run(&text.replace(from, to), "70,2\n", 1, "");
         assert_eq!(folder.read("out.ndjson"), "", "{operator}: nothing is due");
         run(&text.replace(from, to), "100,3\n", 1, first);
@@ -703,7 +704,7 @@ fn a_start_that_fails_has_not_made_the_job_what_it_is() {
     assert!(error.chain().contains("a.csv"), "{}", error.chain());
     fs::write(folder.path("a.csv"), "card,shop,n,m\n7,s,1,2\n").unwrap();
     let changed = text.replace("partitions: 2", "partitions: 3").replace("indexed", "files");
-    // Nothing was kept by what it said before.
+    // Nothing was kept by its earlier setting.
     folder.run(&changed);
     assert_refused(&folder, &text, "back end");
 }
@@ -734,9 +735,9 @@ sinks:
         .replace("input: features", "input: feat");
     run(2, &renamed);
     run(3, base);
-    // What writes the rejects is called so until a sink is.
+    // The writer of rejects has this name unless a sink has it.
     run(4, &format!("{base}{rejects}"));
-    assert_eq!(folder.read("rejects.ndjson").lines().count(), 1, "a new sink begins with what comes");
+    assert_eq!(folder.read("rejects.ndjson").lines().count(), 1, "a new sink begins with new records");
     run(5, &format!("{base}{rejects}"));
     assert_eq!(folder.read("rejects.ndjson").lines().count(), 2);
     assert_eq!(folder.read("data/jobs/names/rejects/rejects-0.ndjson").lines().count(), 5);
@@ -770,7 +771,7 @@ sinks:
     );
     assert_eq!(folder.read("out.ndjson"), "{\"n\":1}\n");
 
-    // It was refused before anything came of it. Another one begins with what comes.
+    // It was refused before anything came of it. Another one begins with new records.
     let two = format!("{text}  more: {{ type: file, input: a, path: DIR/more.ndjson, format: ndjson }}\n");
     fs::write(folder.path("a.csv"), "n\n1\nbad\n2\n").unwrap();
     let failing = two.replace("format: csv,", "format: csv, reject_limit: 0,");
@@ -778,7 +779,7 @@ sinks:
     let end = folder.start(&node, &failing).unwrap().wait_timeout(LIMIT).expect("the job ends");
     assert!(matches!(end.state, JobState::Failed(_)), "{end:?}");
     drop(node);
-    // What a killed process has left of it is its own.
+    // The remains of a killed process are its own.
     fs::write(folder.path("more.ndjson"), "{\"n\":2}\n{\"n\"").unwrap();
     folder.run(&two);
     assert_eq!(folder.read("out.ndjson"), "{\"n\":1}\n{\"n\":2}\n");

@@ -1,4 +1,4 @@
-//! Queries that fail: one that was added goes by itself, and a start leaves out what stops its job.
+//! Queries that fail: one that was added is dropped by itself, and a start leaves out one that stops its job.
 
 use thalweg_expr::testing::TRIPWIRE;
 use thalweg_node::drop_query::DropQuery;
@@ -67,7 +67,7 @@ fn names(job: &RunningJob) -> Vec<String> {
 
 #[test]
 fn an_added_query_that_fails_is_dropped_by_itself_and_its_job_goes_on() {
-    // Cycles that end soon and that never end: what is followed again begins behind the drop, or before the query came.
+    // Cycles that end soon and that never end: the replay begins after the drop, or before the query came.
     for every in ["5ms", "1h"] {
         let text = JOB.replace("every: 5ms", &format!("every: {every}"));
         let mut growing = Growing::new();
@@ -111,10 +111,7 @@ fn an_added_query_that_fails_is_dropped_by_itself_and_its_job_goes_on() {
         let job = growing.start(&node, &text, &[]).unwrap_or_else(|error| panic!("{}", error.chain()));
         let answer = growing.answer(TRIPWIRE);
         assert_eq!((&answer["mine"]["n"], &answer["bad"]["n"]), (&3.into(), &5.into()), "{answer}");
-        assert!(
-            growing.folder.read("out.ndjson").starts_with(&before),
-            "what is followed again gives the same"
-        );
+        assert!(growing.folder.read("out.ndjson").starts_with(&before), "the same after a replay");
         assert_eq!(names(&job), ["mine", "bad"]);
         job.drain();
         assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);

@@ -70,7 +70,7 @@ fn a_job_runs_once_whatever_links_lead_to_its_folder() {
     assert!(post(&job, 3));
     job.drain();
     assert_eq!(job.wait_timeout(LIMIT).expect("it drains").state, JobState::Done);
-    // The node still has D, and nobody has the job.
+    // The node still has D, and no node has the job.
     let elsewhere = node_at(&folder, "E");
     let other = start_at(&folder, &elsewhere, "j");
     assert!(other.is_err_and(|error| !error.chain().contains("in use")), "its sink's file is elsewhere");

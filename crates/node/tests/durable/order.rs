@@ -1,4 +1,5 @@
-//! Records that share an order number, as one record became several: they are told apart, before and after a restart.
+//! Records that share an order number, as one record became several: they are distinguished, before and after a
+//! restart.
 
 use std::collections::BTreeMap;
 

@@ -85,7 +85,7 @@ fn input(folder: &Folder, poison: &[(usize, &str)]) {
     fs::write(folder.path("a.txt"), lines.join("\n") + "\n").unwrap();
 }
 
-/// What comes out of `lines`, counted by hand.
+/// The answers to `lines`, counted by hand.
 fn expected(lines: &str) -> String {
     let mut counts = std::collections::HashMap::new();
     let mut out = "n,count\n".to_owned();

@@ -1,4 +1,4 @@
-//! Sinks of jobs that go on: what a file is known by, and what a sink asks of its job.
+//! Sinks of jobs that go on: how a file is identified, and what a sink requires of its job.
 
 use super::*;
 
@@ -10,7 +10,7 @@ sinks:
   out: { type: file, input: a, path: DIR/out.csv, format: csv }
 ";
 
-/// A folder in which `FILE` has run with so many records.
+/// A folder in which `FILE` has run with `records` records.
 fn ran(records: u32) -> Folder {
     let folder = Folder::new();
     give(&folder, records);
@@ -27,7 +27,7 @@ fn written(records: u32) -> String {
     format!("n,k\n{}", (0..records).map(|n| format!("{n},k{n}\n")).collect::<String>())
 }
 
-/// The job, with some text of it changed, is refused as a mistake of its user; returns what was said.
+/// The job, with some text of it changed, is refused as a mistake of its user; returns the message.
 fn refused(folder: &Folder, from: &str, to: &str) -> String {
     let changed = FILE.replace(from, to);
     assert_ne!(changed, FILE);
@@ -70,7 +70,7 @@ fn a_file_may_be_moved_or_copied_to_another_place() {
     let moved = FILE.replace("DIR/out.csv", "DIR/new/out.csv");
     folder.run(&moved);
     assert_eq!(folder.read("new/out.csv"), written(4));
-    // A copy, with what a killed process has left behind the last commit.
+    // A copy, with the rows that a killed process has written after the last commit.
     fs::copy(folder.path("new/out.csv"), folder.path("copy.csv")).unwrap();
     append_text(&folder.path("copy.csv"), "4,k");
     give(&folder, 6);

@@ -246,7 +246,7 @@ fn written(job: &str, name: &str) -> String {
     format!("{}.{}", quoted(job), quoted(name))
 }
 
-/// A name as SQL wants it: in quotes unless it is plain.
+/// A name as SQL requires it: in quotes unless it is plain.
 fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{Format, encoder};
 use crate::reply::{Reply, torn};
 
-/// Pieces that wait for whoever sends them.
+/// Pieces that wait for the sender.
 const QUEUE: usize = 2;
 
 /// The bytes of a reply, as they come. Dropping it ends the query. After an error it ends, and the bytes before are not a

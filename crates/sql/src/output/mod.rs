@@ -28,7 +28,7 @@ pub(crate) use chunks::Piece;
 /// How a reply is written.
 ///
 /// Addresses are written as addresses, times as ISO 8601 in UTC with `Z`, bytes as hexadecimal digits; except in
-/// [`Format::Arrow`], which keeps the types unless it is told to write addresses as texts.
+/// [`Format::Arrow`], which keeps the types unless it is set to write addresses as texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// Columns that line up, with a head.
@@ -96,7 +96,7 @@ pub(crate) fn encoder(schema: &SchemaRef, format: Format) -> Box<dyn Encode> {
 /// Writes a whole reply; blocks, so not to be called on a thread of an async runtime.
 ///
 /// # Errors
-/// What ended the query, or what the writer says; what was written by then stays.
+/// The query's error, or the writer's; bytes that were written by then stay.
 pub fn write(reply: Reply, format: Format, to: &mut dyn Write) -> Result<(), Error> {
     let mut encoder = encoder(reply.schema(), format);
     let mut bytes = Vec::new();

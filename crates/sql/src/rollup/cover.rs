@@ -1,9 +1,10 @@
 //! Which rollup answers for which span of time.
 //!
-//! The coarsest takes the whole intervals inside of the bounds; what is left at the two edges goes to the next finer one,
-//! and in the end to the rows of files. So each instant is answered for once, by intervals that lie in the bounds whole.
+//! The coarsest takes the whole intervals inside of the bounds; the rest at the two edges goes to the next finer one,
+//! and in the end to the rows of files. So each instant is answered for once, by intervals that are in the bounds
+//! whole.
 //!
-//! Rows that are no longer kept but for a rollup stand, as rows of that rollup do, at the start of their interval: they
+//! Rows that are no longer kept but for a rollup are, as rows of that rollup, at the start of their interval: they
 //! are in the bounds if their interval begins there.
 
 use crate::bounds::Bounds;

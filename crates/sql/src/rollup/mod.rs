@@ -9,7 +9,7 @@
 //! The bounds are divided (`cover`): whole intervals for the coarsest such rollup, edges for finer ones and for the rows
 //! of files. Rows that are in no file are always taken as they are. All these are united and summed once more: sums of
 //! integers are exact, so they come out the same in whatever order and grouping; a count is a sum of counts, and 0 where
-//! there is none.
+//! there are no rows.
 //!
 //! `EXPLAIN` shows the parts as `TABLE[ROLLUP]`, `TABLE[files]` and `TABLE[fresh]`. They are not looked at again, so the
 //! rule may run as often as it likes.
@@ -171,7 +171,7 @@ impl Asked {
         if !counts.is_ok_and(|field| *field.data_type() == DataType::Int64) {
             return false;
         }
-        // Equal floats may differ in bits, and then who was first would show.
+        // Equal floats may differ in bits, and then their order would show.
         let is_key = |name: &&String| {
             same(name) && of_rows.field_with_name(name).is_ok_and(|field| !field.data_type().is_floating())
         };

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::stored;
 
-/// A table, and what is done to its rows.
+/// A table, and the operations on its rows.
 pub(super) struct Peeled {
     pub(super) table: Arc<dyn TableProvider>,
     pub(super) name: TableReference,

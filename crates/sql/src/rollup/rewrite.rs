@@ -67,7 +67,7 @@ pub(super) fn rewrite(
     Ok(LogicalPlan::Projection(Projection::try_new(out, Arc::new(summed))?))
 }
 
-/// One part of the table: groups and what is to be summed, row by row.
+/// One part of the table: groups and the values to be summed, row by row.
 fn branch(
     asked: &Asked,
     table: &StoredTable,

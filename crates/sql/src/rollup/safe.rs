@@ -1,7 +1,7 @@
 //! Whether an expression has the same value for a row and for its interval in a rollup.
 //!
-//! It has if it uses the columns that tell rows of the rollup apart, and event time only through a *bucket*: a function
-//! that is constant between multiples of a step which the rollup's intervals divide.
+//! It has if it uses the columns that distinguish rows of the rollup, and event time only through a *bucket*: a
+//! function that is constant between multiples of a step which the rollup's intervals divide.
 
 use arrow_schema::DataType;
 use datafusion::common::ScalarValue;
@@ -16,7 +16,7 @@ const MINUTE: i128 = 60 * SECOND;
 const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 
-/// What a rollup tells apart.
+/// The columns that distinguish rows of a rollup.
 pub(super) struct Keys<'a> {
     pub(super) time: &'a str,
     pub(super) by: Vec<&'a str>,

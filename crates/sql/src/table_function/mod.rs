@@ -34,7 +34,7 @@ pub(crate) fn all(names: &Arc<Names>) -> Vec<(&'static str, Arc<dyn TableFunctio
     all
 }
 
-/// A text that was given, or the error that says what is expected.
+/// A text that was given, or the error with the expected one.
 fn text<'a>(args: &'a [Expr], place: usize, expected: &str) -> Result<&'a str, DataFusionError> {
     let given = args.get(place);
     let text = match given {
@@ -99,7 +99,7 @@ fn table(names: &Names, text: &str) -> Result<(String, Arc<dyn TableProvider>), 
     found.map_err(ours)
 }
 
-/// The parts of a name: in lower case but for what is in quotes.
+/// The parts of a name: in lower case but for those in quotes.
 fn object_name(text: &str) -> Result<Vec<String>, DataFusionError> {
     let mut parser = DFParserBuilder::new(text).build()?;
     let name = parser.parser.parse_object_name(false)?;

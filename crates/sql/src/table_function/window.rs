@@ -1,4 +1,4 @@
-//! `top_as_pairs('24 hours' [, rows [, table]])` and the like: a view of what came since then.
+//! `top_as_pairs('24 hours' [, rows [, table]])` and the like: a view of the rows since then.
 //!
 //! It looks back from now; of a table whose newest row is older than the span, which would show nothing, from that row.
 

@@ -130,8 +130,8 @@ impl Part {
     }
 }
 
-/// Places of groups that may be among the first are noted, up to so many: 0.8 MiB for an output. Where more are wanted, as
-/// where most have the same sum, they are looked for once more while they are given out.
+/// Places of groups that may be among the first are noted, up to this number: 0.8 MiB for an output. Where more are
+/// wanted, as where most have the same sum, they are looked for once more while they are given out.
 const MOST_NOTED: usize = 1 << 15;
 // What is noted is cut to the first, and those equal to the last of them.
 const _: () = assert!(MOST_NOTED > MOST_BEST);
@@ -177,7 +177,7 @@ fn first_of(tables: &Tables, ranking: Ranking, count: usize) -> Rest {
     }
 }
 
-/// The least rank that is wanted: that of the last of so many first ones, or 0, the least of all, while there are fewer.
+/// The least rank that is needed: that of the last of the first `count`, or 0, the least of all, while there are fewer.
 fn least_of(first: &BinaryHeap<Reverse<u64>>, count: usize) -> u64 {
     first.peek().filter(|_| first.len() == count).map_or(0, |last| last.0)
 }

@@ -29,7 +29,7 @@ pub(super) const MAX_SUMS: usize = 7;
 
 pub(super) const TAKEN: u64 = 1;
 const FIRST_SUM: u32 = 9;
-/// What tells groups apart: all but which sums have met a value.
+/// The bits that distinguish groups: all but those of sums that have met a value.
 pub(super) const IDENTITY: u64 = (!0 << 16) | ((1 << FIRST_SUM) - 1);
 
 /// Places of a table that has its first group.
@@ -38,7 +38,7 @@ const LEAST: usize = 1 << 7;
 /// What a sum adds for each row.
 pub(super) enum Addend {
     One,
-    /// Numbers; [`Addend::most`] tells whether sums of them may wrap around.
+    /// Numbers; [`Addend::most`] says whether sums of them may wrap around.
     Signed(Int64Array),
     Unsigned(UInt64Array),
     /// One for each row that has a value.
@@ -92,13 +92,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Keys of so many words, within the limits above.
+    /// Keys of `keys` words, within the limits above.
     pub(super) fn new(keys: usize, sums: usize) -> Self {
         let stride = STRIDES[STRIDES.partition_point(|stride| *stride <= keys + sums)];
         Self { keys, stride, hashes: RandomState::default() }
     }
 
-    /// Words of a record: its head, its key, its sums, and what fills it up to one of [`STRIDES`].
+    /// Words of a record: its head, its key, its sums, and padding up to one of [`STRIDES`].
     pub(super) fn stride(&self) -> usize {
         self.stride
     }
@@ -153,7 +153,7 @@ impl Layout {
     }
 }
 
-/// Which of so many parts a record belongs to.
+/// Which of `parts` parts a record belongs to.
 pub(super) fn part_of(head: u64, parts: usize) -> usize {
     // Not by the highest bits, which are the place: parts would fill one end of their tables.
     (((head >> 16) as usize & 0xffff) * parts) >> 16
@@ -166,7 +166,7 @@ pub(super) struct Groups {
     /// Fewer than 2^32.
     places: usize,
     len: usize,
-    /// It begins with room for so many times the records that it is given first.
+    /// It begins with room for this number of times the records that it is given first.
     room: usize,
     spare: Arc<Spare>,
 }
@@ -238,7 +238,7 @@ impl Groups {
         }
     }
 
-    /// Makes room for so many more.
+    /// Makes room for `more` more.
     fn reserve(&mut self, more: usize) {
         let places = self.places_with(more);
         if places == self.places {
@@ -263,7 +263,7 @@ impl Groups {
         }
     }
 
-    /// Places that it has with so many more. A third of them or more is free before these come, and a fifth after them,
+    /// Places that it has with `more` more. A third of them or more is free before these come, and a fifth after them,
     /// if all are new, which they seldom are. A table that grows does so by half.
     fn places_with(&self, more: usize) -> usize {
         let least = (self.len * 3 / 2).max((self.len + more) * 5 / 4);
@@ -274,7 +274,7 @@ impl Groups {
         }
     }
 
-    /// Appends the groups from a place on that are wanted until there are this many, and says which place is behind them.
+    /// Appends the groups from a place on that are wanted until there are this many, and returns the place after them.
     pub(super) fn read<'a>(
         &'a self,
         place: usize,
@@ -463,7 +463,7 @@ mod tests {
                 assert!(!group.is_null(0));
                 let key = (group.key[0], (!group.is_null(1)).then_some(group.key[1]));
                 let sums = (group.sum(0).unwrap(), group.sum(1), group.sum(2));
-                assert!(found.insert(key, sums).is_none(), "{key:?} stands twice");
+                assert!(found.insert(key, sums).is_none(), "{key:?} is there twice");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Columns that tell groups apart, as words.
+//! Columns that distinguish groups, as words.
 
 use std::sync::Arc;
 
@@ -148,8 +148,9 @@ impl KeyColumn {
         }
     }
 
-    /// Writes its words, or its half of one, into records of so many words, zeros where it is null, and sets its bit in
-    /// `nulls` there, which was 0. Other words and halves stay: one that no column has is to be 0, as it is part of the key.
+    /// Writes its words, or its half of one, into records of `stride` words, zeros where it is null, and sets its bit
+    /// in `nulls` there, which was 0. Other words and halves stay: one that no column has is to be 0, as it is part of
+    /// the key.
     pub(super) fn write(
         &mut self,
         values: &ArrayRef,

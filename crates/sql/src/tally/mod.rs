@@ -8,8 +8,8 @@
 //! the grouping is done once more as DataFusion does it, with 128 bits (`whole`).
 //!
 //! One operator does all stages of a grouping: a worker for each partition of its input (`work`), which keeps the
-//! groups that it has met lately (`recent`), tables that the groups of all come together in (`parts`), and what is
-//! given out of these (`answer`).
+//! groups that it has met lately (`recent`), tables that merge the groups of all workers (`parts`), and the answer
+//! out of these (`answer`).
 
 mod answer;
 mod groups;
@@ -69,7 +69,7 @@ impl Default for Sizes {
     }
 }
 
-/// What is made of a plan's rows: of each partition those that come first by a column, and no more than so many.
+/// The rows that a reader takes of a plan: of each partition the first by a column, up to a number.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     column: usize,
@@ -78,7 +78,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Of the input of a plan of whose rows this is wanted, or of that of a sort.
+    /// For the input of a plan whose reader takes this, or for that of a sort.
     fn of_input(plan: &dyn Any, wanted: Option<Self>) -> Option<Self> {
         if let Some(sort) = plan.downcast_ref::<SortExec>() {
             let first = sort.expr().first();
@@ -90,7 +90,7 @@ impl Wanted {
             let column = projection.expr().get(wanted.column)?.expr.downcast_ref::<Column>()?.index();
             return Some(Self { column, ..wanted });
         }
-        // Who comes after so many of a partition still does when it is put together with others.
+        // A row after the first of a partition is still after them when partitions are put together.
         wanted.filter(|_| plan.is::<CooperativeExec>() || plan.is::<CoalescePartitionsExec>())
     }
 }
@@ -121,8 +121,8 @@ impl PhysicalOptimizerRule for TallyRule {
 }
 
 impl TallyRule {
-    /// A plan with tallies in it. `is_free`: whoever reads it does not mind which group is in which of its partitions; a join
-    /// does, as its other side has been divided by DataFusion's hashes. `wanted`: what it makes of the rows.
+    /// A plan with tallies in it. `is_free`: its reader does not mind which group is in which of its partitions; a join
+    /// does, as its other side has been divided by DataFusion's hashes. `wanted`: the rows that the reader takes.
     fn changed(
         &self,
         plan: Arc<dyn ExecutionPlan>,

@@ -1,7 +1,7 @@
 //! Tables that the groups of all workers come together in, and records on their way there.
 //!
-//! A record's hash says which part it belongs to. There are so many parts that the table of each stays in the processor's
-//! caches while records are added to it, by the thousand, and that workers seldom wait for each other.
+//! A record's hash says which part it belongs to. There are enough parts that the table of each stays in the
+//! processor's caches while records are added to it, by the thousand, and that workers seldom wait for each other.
 //! (Partitioned grouping, as in Leis et al., *Morsel-Driven Parallelism*, SIGMOD 2014, section 4.4.)
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use super::groups::{Groups, Layout, by_stride, part_of};
 use super::work::lock;
 
-/// A table behind a lock for each part.
+/// A table and its lock for each part.
 pub(super) struct Parts(Vec<Mutex<(Groups, MemoryReservation)>>);
 
 impl Parts {
@@ -43,7 +43,7 @@ pub(super) struct Scattered {
 }
 
 impl Scattered {
-    /// For so many parts.
+    /// For `parts` parts.
     pub(super) fn new(parts: usize, layout: Arc<Layout>, full: usize) -> Self {
         Self { layout, buffers: vec![Vec::new(); parts], full }
     }

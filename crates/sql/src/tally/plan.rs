@@ -38,13 +38,13 @@ pub(super) enum Sum {
     Of(Arc<dyn PhysicalExpr>),
 }
 
-/// Which groups are given out, where whoever reads them keeps only the first of each partition.
+/// Which groups are given out, if their reader keeps only the first of each partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Best {
     /// By this sum.
     pub(super) sum: usize,
     pub(super) is_descending: bool,
-    /// A group that comes after so many of its partition may stay away.
+    /// A group after this number of groups of its partition may be left out.
     pub(super) count: usize,
 }
 
@@ -52,14 +52,14 @@ pub(super) struct Best {
 pub(super) const MOST_BEST: usize = 1 << 14;
 
 impl Best {
-    /// For a reader that wants this of an answer with so many keys before its sums.
+    /// For a reader that takes this of an answer with `keys` keys before its sums.
     fn of(Wanted { column, rows, is_descending }: Wanted, keys: usize) -> Option<Self> {
         let sum = column.checked_sub(keys)?;
         (rows > 0 && rows <= MOST_BEST).then_some(Self { sum, is_descending, count: rows })
     }
 }
 
-/// What is grouped by what.
+/// The values and keys of a grouping.
 #[derive(Debug)]
 pub(super) struct Grouping {
     pub(super) keys: Vec<Arc<dyn PhysicalExpr>>,
@@ -81,8 +81,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// In place of the last stage of one of DataFusion's and all that is before it; `None` where that does what is not
-    /// known here.
+    /// In place of the last stage of one of DataFusion's and all that is before it; `None` if that has parts that are
+    /// not known here.
     pub(super) fn of(
         plan: &Arc<dyn ExecutionPlan>,
         wanted: Option<Wanted>,
@@ -131,7 +131,7 @@ impl Tally {
     }
 }
 
-/// The stage that has summed up what comes to the last one.
+/// The stage that has summed up the input of the last one.
 fn first_stage(mut plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
     loop {
         let any: &dyn Any = plan.as_ref();

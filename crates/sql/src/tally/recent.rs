@@ -12,7 +12,7 @@ use super::Sizes;
 use super::groups::{IDENTITY, Layout, TAKEN, by_stride};
 use super::spare::Spare;
 
-/// Where fewer than one row in so many was of a group that was there, the places are of no use.
+/// If fewer than one row in this number was of a group that was there, the places are of no use.
 const ROWS_FOR_ONE: usize = 4;
 
 /// A group for each place, or none; it takes no memory before its first group.
@@ -26,7 +26,7 @@ pub(super) struct Recent {
     rows: usize,
     /// Of these, rows of groups that it had.
     known_rows: usize,
-    /// It is judged at so many rows.
+    /// It is judged at this number of rows.
     judged_at: usize,
     spare: Arc<Spare>,
 }
@@ -98,7 +98,7 @@ impl Recent {
 
     fn add_all<const STRIDE: usize>(&mut self, records: &mut [[u64; STRIDE]]) -> usize {
         let keys = self.layout.keys();
-        // What tells groups apart, and what is summed up.
+        // The key words of a group, and the values to be summed up.
         let mut identity = [0; STRIDE];
         identity[1..=keys].fill(!0);
         let sums = identity.map(|word: u64| !word);

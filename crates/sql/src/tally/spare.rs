@@ -3,7 +3,7 @@
 //! A grouping fills tens of megabytes and is done after some tens of milliseconds. A fifth of that time went to the system,
 //! which takes pages back and clears them anew for the next query.
 //!
-//! Policy when full: what comes goes back to the system.
+//! Policy when full: memory that comes goes back to the system.
 
 use std::hint::black_box;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Bytes that are kept.
 pub(crate) const KEPT: usize = 64 << 20;
 
-/// Less than that is neither kept nor taken of what is.
+/// Less than that is neither kept nor taken of kept memory.
 const LEAST: usize = 64 << 10;
 
 /// Memory of an engine's queries.
@@ -37,7 +37,7 @@ impl Spare {
         one
     }
 
-    /// Takes what nobody needs any more.
+    /// Takes memory that is no longer needed.
     pub(super) fn give(&self, words: Vec<u64>) {
         let bytes = |words: &Vec<u64>| words.capacity() * size_of::<u64>();
         let mut kept = self.lock();
@@ -53,7 +53,7 @@ impl Spare {
 }
 
 /// Words that are there. Memory that the system only promises to be zero is shared until it is written to; as it is read first
-/// by who looks for a place, each page would be mapped twice, and the other threads interrupted for it.
+/// by a search for a place, each page would be mapped twice, and the other threads interrupted for it.
 fn zeros(words: usize) -> Vec<u64> {
     const PAGE: usize = 4096 / size_of::<u64>();
     let mut zeros = vec![0; words];
@@ -77,8 +77,8 @@ mod tests {
         assert_eq!(taken.as_ptr(), place, "the smallest that fits");
         assert_eq!(taken, vec![0; 90_000]);
         assert_eq!(spare.take(300_000), vec![0; 300_000]);
-        assert_eq!(spare.take(10).capacity(), 10, "what is small takes nothing that is kept");
-        assert_eq!(spare.take(10_000).capacity(), 200_000, "what is small was not kept");
+        assert_eq!(spare.take(10).capacity(), 10, "a small request takes no kept memory");
+        assert_eq!(spare.take(10_000).capacity(), 200_000, "small memory was not kept");
     }
 
     #[test]

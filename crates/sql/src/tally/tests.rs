@@ -173,7 +173,7 @@ async fn what_is_not_known_is_left_to_datafusion() {
     }
 }
 
-/// Where only the first are wanted the others stay away, and those that are equal to the last of them do not.
+/// If only the first are wanted the others are left out, but not those that are equal to the last of them.
 #[tokio::test]
 async fn groups_behind_the_first_are_not_given_out() {
     let rows: Vec<Row> =

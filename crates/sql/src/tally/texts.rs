@@ -1,7 +1,7 @@
 //! Numbers for texts, so that keys are of one width.
 //!
-//! A reader of Parquet gives the same view for the same entry of a dictionary, row by row. What number a view had is kept as
-//! long as views point into the same buffer: so most rows do not look at their text.
+//! A reader of Parquet gives the same view for the same entry of a dictionary, row by row. The number of a view is kept
+//! as long as views point into the same buffer: so most rows do not look at their text.
 
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
@@ -36,7 +36,7 @@ struct Texts {
 struct Place {
     /// The upper half of its hash.
     hash: u32,
-    /// One more than its number; 0: nothing stands here.
+    /// One more than its number; 0: the slot is empty.
     above: u32,
     start: u32,
     length: u32,
@@ -146,8 +146,8 @@ fn upper(hash: u64) -> u32 {
 /// Shares of texts, by their hashes.
 const SHARES: usize = 16;
 
-/// The texts that all workers share, each share behind a lock. The number of a text has the number of its share in the lowest
-/// bits.
+/// The texts that all workers share, each share with a lock. The number of a text has the number of its share in the
+/// lowest bits.
 #[derive(Default)]
 pub(super) struct SharedTexts {
     shares: [Mutex<Texts>; SHARES],
@@ -169,7 +169,7 @@ impl SharedTexts {
         }))
     }
 
-    /// A share, for whoever waits for it or where nobody else has it.
+    /// A share, for a caller that waits for it or if no other thread has it.
     fn share(&self, share: usize, waits: bool) -> Option<MutexGuard<'_, Texts>> {
         match self.shares[share].try_lock() {
             Err(TryLockError::WouldBlock) => waits.then(|| lock(&self.shares[share])),
@@ -232,8 +232,8 @@ pub(super) struct Seen {
     left: Vec<u32>,
 }
 
-/// A row whose text has to be looked up, the hash of that, the slot that is to have its number, if any, and what tells it
-/// there.
+/// A row whose text has to be looked up, the hash of that, the slot that is to have its number, if any, and the text
+/// that distinguishes it there.
 #[derive(Clone, Copy)]
 struct Miss {
     row: usize,
@@ -249,13 +249,13 @@ const INLINE: u32 = 12;
 const STEP: usize = 16;
 const _: () = assert!(STEP <= INLINE as usize + 1 + size_of::<u32>());
 
-/// Slots; what begins after them is looked up by its text.
+/// Slots; texts that begin after them are looked up as texts.
 const MOST_SLOTS: usize = 1 << 17;
 
 /// Buffers of a batch that are turned to. Beyond that its views are mixed, and are looked up by their text.
 const MOST_TURNS: usize = 4;
 
-/// Numbers and lengths that a slot can hold, beside where the last one may begin.
+/// Numbers and lengths that a slot can hold, next to the place where the last one may begin.
 const NUMBER_BITS: u32 = 24;
 const LENGTH_BITS: u32 = 10;
 const _: () = assert!((MOST_SLOTS * STEP) >> (u64::BITS - NUMBER_BITS - LENGTH_BITS) == 0);
@@ -265,12 +265,12 @@ fn parts(view: u128) -> (u32, u32, u32) {
     (view as u32, (view >> 64) as u32, (view >> 96) as u32)
 }
 
-/// Whether slots tell texts of this length apart.
+/// Whether slots distinguish texts of this length.
 fn is_told_apart(length: u32) -> bool {
     length > INLINE && length >> LENGTH_BITS == 0
 }
 
-/// The slot of a view, and what tells it there.
+/// The slot of a view, and its mark there.
 fn slot_of(length: u32, offset: u32) -> (usize, u64) {
     (offset as usize / STEP, (u64::from(offset) << LENGTH_BITS) | u64::from(length))
 }
@@ -299,7 +299,7 @@ impl Seen {
         self.slots.len() * size_of::<u64>() + misses * size_of::<Miss>() + rows
     }
 
-    /// Writes the number of each row's text, 0 where there is none.
+    /// Writes the number of each row's text, 0 if it has none.
     ///
     /// # Errors
     /// The texts take too much.

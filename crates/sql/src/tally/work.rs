@@ -36,8 +36,8 @@ use super::texts::SharedTexts;
 /// Parts that the groups of all workers are divided into, or one for each output if there are more of these.
 const PARTS: usize = 64;
 
-/// A part's table begins with room for so many times the records that it is given first, as others follow: growing step by
-/// step took a tenth of a query's time.
+/// A part's table begins with room for this number of times the records that it is given first, as others follow:
+/// growing step by step took a tenth of a query's time.
 const PART_ROOM: usize = 4;
 
 /// Fewer groups and records are not worth to be brought early.
@@ -60,7 +60,7 @@ enum Outcome {
     Wide(Arc<dyn ExecutionPlan>),
 }
 
-/// Runs that somebody has not taken all outputs of, beside the memory for them. All outputs that an execution of the plan
+/// Runs with outputs that were not taken, and the memory for them. All outputs that an execution of the plan
 /// takes have to be of one run: another may divide the groups otherwise.
 pub(super) struct Runs {
     open: Mutex<Vec<Run>>,
@@ -90,7 +90,7 @@ impl Runs {
         Self::new(self.sizes, Arc::clone(&self.spare))
     }
 
-    /// The batches of an output, of the oldest run whose output that nobody has taken, or else of a new one.
+    /// The batches of an output, of the oldest run with this output not taken, or else of a new one.
     pub(super) fn join(
         &self,
         output: Output,

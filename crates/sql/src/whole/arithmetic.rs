@@ -58,7 +58,7 @@ impl Op {
         }
     }
 
-    /// As an infinitely large type has it; `None` where there is none. Numbers of 64 bits have products of 128.
+    /// As an infinitely large type has it; `None` if there is no result. Numbers of 64 bits have products of 128.
     fn exact(self, one: i128, other: i128) -> Option<i128> {
         match self {
             Self::Plus => one.checked_add(other),
@@ -232,7 +232,7 @@ impl ScalarUDFImpl for Whole {
             && !is_one
         {
             let (one, other) = (datum(one)?, datum(other)?);
-            // Who wraps around is found below, and told with its numbers.
+            // A value that wraps around is found below, and reported with its numbers.
             if let Some(Ok(result)) = self.at_once(&*one, &*other) {
                 return Ok(ColumnarValue::Array(result));
             }

@@ -46,7 +46,7 @@ impl AnalyzerRule for WholeNumbers {
                 let turned = expr.transform_up(|expr| turned(expr, &schema))?;
                 Ok(turned.update_data(|expr| name.restore(expr)))
             })?;
-            // Types of what is below may be others, too.
+            // Types of the plan's inputs may be others, too.
             turned.map_data(LogicalPlan::recompute_schema)
         })
         .data()

@@ -30,7 +30,7 @@ pub(crate) fn sum(of: Expr) -> Expr {
     SUM.call(vec![of])
 }
 
-/// What is summed: decimals without places, whose sums are added with 128 bits.
+/// The summed type: decimals without places, whose sums are added with 128 bits.
 const WIDE: DataType = DataType::Decimal128(38, 0);
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@ pub(crate) enum ToWorker {
     Cancel,
 }
 
-/// The same as [`ToWorker::Snapshot`], of files that somebody else has.
+/// The same as [`ToWorker::Snapshot`], of files that another process has.
 #[derive(Debug, Serialize)]
 pub(crate) enum Lent<'a> {
     _Configure,
@@ -66,7 +66,7 @@ pub(crate) struct Configure {
 pub(crate) struct Query {
     pub(crate) sql: String,
     pub(crate) format: Format,
-    /// Names that there are; so that nobody has to ask for them.
+    /// Names that there are; so that no query has to ask for them.
     pub(crate) tables: Result<Vec<TableName>, Told>,
     /// The batches that may be named again, where that are not all.
     pub(crate) keep: Option<Vec<u64>>,
@@ -101,7 +101,7 @@ struct Rolled<F> {
 }
 
 impl<'a> Shot<&'a StoredFile> {
-    /// What is sent of a snapshot, whose fresh rows have these numbers.
+    /// The part of a snapshot that is sent, whose fresh rows have these numbers.
     ///
     /// # Errors
     /// If a schema has no form in Arrow IPC.

@@ -90,7 +90,7 @@ pub(crate) fn unpacked<M: DeserializeOwned>(bytes: &[u8]) -> io::Result<M> {
     postcard::from_bytes(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Takes the next frame out of what has been read, if all of it is there.
+/// Takes the next frame out of the bytes that were read, if it is complete.
 ///
 /// # Errors
 /// If it is invalid.
@@ -105,8 +105,8 @@ pub(crate) fn take(read: &mut BytesMut) -> io::Result<Option<Frame<Bytes>>> {
     Ok(Some(if is_bytes { Frame::Bytes(payload) } else { Frame::Message(payload) }))
 }
 
-/// Waits for the next frame; `None` where the other end is closed between two. `room` is told of plain bytes before they are
-/// read.
+/// Waits for the next frame; `None` if the other end is closed between two. `room` is called with the number of plain
+/// bytes before they are read.
 ///
 /// # Errors
 /// What the socket says, or if it is no frame. Of kind `WouldBlock` only before a frame's first byte.

@@ -1,7 +1,7 @@
 //! Rows that are in no file yet, which a worker is sent once each.
 //!
 //! A table's newest rows are batches that do not change, and the next snapshot has most of them again. So the node gives each
-//! a number and remembers by identity which ones a worker has; what nobody holds any more is forgotten on both sides.
+//! a number and remembers by identity which ones a worker has; batches without a holder are forgotten on both sides.
 //! Remembering keeps no rows alive: it holds on to the places of the columns (`Weak`), so that no other column can come to
 //! are there.
 
@@ -63,7 +63,7 @@ impl Sent {
         Rows { number: self.last, is_new: true }
     }
 
-    /// Forgets all, as what was numbered last did not get there.
+    /// Forgets all, as the last numbered ones did not arrive.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
     }

@@ -43,7 +43,7 @@ impl Catalog for Remote {
     }
 
     fn snapshot(&self, name: &TableName) -> Result<Option<Snapshot>, Error> {
-        // Held over question and answer, so that nobody gets another's.
+        // Held over question and answer, so that no caller gets another's.
         let answers = lock(&self.answers);
         say(&self.to, &FromWorker::Ask(name.clone()))?;
         let Some(shot) = answers.recv().map_err(|_| lost())?? else { return Ok(None) };

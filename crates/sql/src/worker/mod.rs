@@ -40,7 +40,7 @@ const FAR: Duration = Duration::from_secs(400 * 86_400);
 /// may not take it back.
 const AGE: Duration = Duration::from_secs(2);
 
-/// Nice value of what gives way to all.
+/// Nice value of threads that give way to all.
 const NICEST: i32 = 19;
 
 /// How long it is until it is looked again whether all of a query has stopped: soon at first, as most have. The node waits
@@ -102,7 +102,7 @@ struct AtWork {
     is_aged: AtomicBool,
 }
 
-/// A query, and the way to tell it that nobody waits for it.
+/// A query, and the way to cancel it.
 struct Job {
     query: Query,
     cancelled: Arc<Notify>,
@@ -289,7 +289,7 @@ impl Server {
         })
     }
 
-    /// Sends what has been encoded, a little at a time: a row may be as large as memory is.
+    /// Sends the encoded bytes, a little at a time: a row may be as large as memory is.
     fn flush(&self, bytes: &mut Vec<u8>, frames: &mut Vec<u8>) -> Result<(), Error> {
         let mut to = lock(&self.to);
         for part in bytes.chunks(crate::wire::PIECE) {

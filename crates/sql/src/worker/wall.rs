@@ -1,11 +1,11 @@
 //! What the system lets a worker take.
 //!
-//! DataFusion counts what sorting, grouping and joining hold, and refuses in words what is too much. Functions and readers
-//! count nothing; after the pool there is a wall: the data of the process (`RLIMIT_DATA`: heap, private maps and stacks
-//! of threads, not files that are mapped) stays under what it had when it was ready, and
+//! DataFusion counts the memory of sorting, grouping and joining, and refuses too much with an error. Functions and
+//! readers count nothing; after the pool there is a wall: the data of the process (`RLIMIT_DATA`: heap, private maps
+//! and stacks of threads, not files that are mapped) stays under what it had when it was ready, and
 //!
-//! * the limit on memory, and half of it, for what is counted after it was taken, as when a table grows;
-//! * [`SLACK`] for all that nobody counts: files that are read and decoded, batches on their way, the reply;
+//! * the limit on memory, and half of it, for memory that is counted after it was taken, as when a table grows;
+//! * [`SLACK`] for all that is not counted: files that are read and decoded, batches on their way, the reply;
 //! * caches: Parquet metadata, memory of groupings that are done (`tally::spare`), rows that are in no file yet;
 //! * stacks of threads that come and go.
 //!
@@ -23,7 +23,8 @@ use crate::wire::message::Configure;
 /// Bytes that a query may take uncounted.
 pub(crate) const SLACK: u64 = 64 << 20;
 
-/// Idle, a worker may have grown by this beyond its caches: allocators do not give back all of what a large query took.
+/// Idle, a worker may have grown by this beyond its caches: allocators do not give back all of the memory that a large
+/// query took.
 const GROWN: u64 = 128 << 20;
 
 /// The wall of this process.
@@ -41,7 +42,7 @@ impl Wall {
     /// Measures this process. To be called when its threads run.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system does not say.
     pub(crate) fn measure(configure: &Configure) -> Result<Self, Error> {
         let caches = configure.metadata + KEPT as u64;
         let stacks = (threads_for_files(configure.threads) + 1) * STACK;
@@ -50,7 +51,7 @@ impl Wall {
         Ok(Self { base: data()?, room, idle: caches + stacks as u64 + GROWN })
     }
 
-    /// Puts it up, with room for so many bytes of rows.
+    /// Puts it up, with room for this number of bytes of rows.
     ///
     /// # Errors
     /// What the system says.

@@ -22,7 +22,7 @@ use crate::output::Format;
 use crate::wire::error::Told;
 use crate::wire::message::{FromWorker, Lent, Query, ToWorker};
 
-/// How long a query may take to stop when it is over or nobody waits for it; then its worker is killed.
+/// How long a query may take to stop when it is over or no client waits for it; then its worker is killed.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// A short try that has had less of a processor than this goes on for a while: on a machine that is busy with other things
@@ -46,11 +46,11 @@ pub(super) struct Call<'a> {
     pub(super) is_try: bool,
 }
 
-/// How it ended. The outlet has been told nothing of it.
+/// How it ended. The outlet has not been notified.
 pub(super) enum Ended {
     /// The reply is whole.
     Whole,
-    /// The worker says what is wrong with the query.
+    /// The worker reports an error of the query.
     Failed(Error),
     /// The worker has ended over it, or has been killed.
     Stopped(Error),
@@ -144,7 +144,7 @@ impl Call<'_> {
         self.pool.stock(kind);
     }
 
-    /// The error for a query whose worker is no more, or does not make sense.
+    /// The error for a query whose worker has ended, or sends nonsense.
     async fn bury(&self, worker: Worker, error: io::Error) -> Error {
         let kind = worker.kind;
         let ending = worker.end().await;
@@ -205,7 +205,7 @@ impl QueryClock {
     }
 }
 
-/// Tells a worker that nobody waits for its query.
+/// Tells a worker to cancel its query.
 async fn cancelled(mut worker: Worker) -> Worker {
     // Where that fails it is found to be gone soon.
     let _ = worker.say(&ToWorker::Cancel).await;
@@ -220,7 +220,7 @@ async fn step(worker: &mut Worker, loan: &mut Loan) -> io::Result<Step> {
             Said::Message(FromWorker::End) => return Ok(Step::End),
             Said::Message(FromWorker::Failed(told)) => return Ok(Step::Failed(told)),
             Said::Message(FromWorker::Ready | FromWorker::Idle { .. }) => {
-                return Err(io::Error::new(ErrorKind::InvalidData, "it says what nobody asked"));
+                return Err(io::Error::new(ErrorKind::InvalidData, "unexpected message"));
             }
         }
     }

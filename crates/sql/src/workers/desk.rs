@@ -1,9 +1,9 @@
-//! Who runs, who waits, and the short try of those that find all places taken.
+//! Queries that run, queries that wait, and the short try of those that find all places taken.
 //!
 //! Policy when all places are taken: a query waits in the order of arrival, for as long as a query may take, and is refused
-//! where the line is full. Meanwhile it gets one short try ([`TRY`]) by a worker that is kept for that, so that what is quick
-//! is answered at once, however many queries there are that compute for long. Of those that want to try, the one that
-//! came last is first: in a crowd somebody is answered at once, and nobody loses a place in the line. A try gives out
+//! if the line is full. Meanwhile it gets one short try ([`TRY`]) by a worker that is kept for that, so that a
+//! quick query is answered at once, however many queries compute for long. Of those that want to try, the one that came
+//! last is first: in a crowd some query is answered at once, and none loses its place in the line. A try gives out
 //! nothing before its reply is whole; one that takes longer begins anew when a place is free.
 
 use std::sync::atomic::AtomicUsize;
@@ -145,7 +145,7 @@ async fn ordinary(call: &Call<'_>, asker: &mut Option<Asker>) {
 
 /// Runs a query for a short time; whether that was enough.
 async fn quick(call: &Call<'_>, turn: Turn, asker: &mut Option<Asker>) -> bool {
-    // A query with a place in the line learns there what keeps workers from starting.
+    // A query with a place in the line learns there why workers do not start.
     let Ok(worker) = call.pool.hire(Kind::Express).await else { return false };
     let mut outlet = Outlet::held(asker);
     let (ended, worker) = call.run(worker, &mut outlet).await;
@@ -162,7 +162,7 @@ async fn quick(call: &Call<'_>, turn: Turn, asker: &mut Option<Asker>) -> bool {
         Ended::Left => true,
         Ended::Failed(_) | Ended::Stopped(_) | Ended::NeedsMore => false,
     };
-    // There is another worker for whoever tries next.
+    // There is another worker for the query that tries next.
     drop(turn);
     if let Some(worker) = worker {
         call.settle(worker, Stopped::Slow).await;
@@ -208,7 +208,7 @@ impl Tries {
         turn
     }
 
-    /// Gives the turn to whoever came last of those that are still there.
+    /// Gives the turn to the query that came last of those that are still there.
     fn pass_on(self: &Arc<Self>) {
         loop {
             let next = {
@@ -251,7 +251,7 @@ mod tests {
         drop(third);
         assert!(second.try_recv().is_err());
         drop(turn);
-        // A turn that nobody looks at any more goes on, too.
+        // A turn without a waiter goes on, too.
         drop(second);
         assert!(tries.enter().try_recv().is_ok());
     }

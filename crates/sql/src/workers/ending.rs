@@ -1,6 +1,7 @@
-//! What a worker died of, in words for whoever asked.
+//! The cause of a worker's death, in words for the client.
 //!
-//! A stack that overflows and an allocation that fails both end in SIGABRT; what the process said last tells them apart.
+//! A stack that overflows and an allocation that fails both end in SIGABRT; the last words of the process distinguish
+//! them.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -10,11 +11,11 @@ use thalweg_types::Error;
 use super::counts::Stopped;
 use crate::limits::Exceeded;
 
-/// The end of a process that nobody killed here: `None` where its status is not known.
+/// The end of a process that was not killed here: `None` if its status is not known.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) status: Option<ExitStatus>,
-    /// The line that says why it ends, or the end of what it wrote to standard error.
+    /// The line that says why it ends, or the end of its standard error.
     pub(super) said: String,
 }
 

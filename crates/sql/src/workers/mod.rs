@@ -1,14 +1,14 @@
 //! Queries in processes of their own, so that no text of SQL can hurt the node.
 //!
 //! A query may overflow a stack, ask for all memory there is, or compute for hours in one call of a function: no list of
-//! what is allowed is ever complete. So [`Workers`] has it done by a process ([`crate::worker`]) that is killed when it passes
-//! its time, and ends by itself when it passes its memory. The node parses nothing, plans nothing and holds no row: pieces
-//! of an encoded reply go through a short queue.
+//! allowed calls is ever complete. So [`Workers`] has it done by a process ([`crate::worker`]) that is killed when it
+//! passes its time, and ends by itself when it passes its memory. The node parses nothing, plans nothing and holds no
+//! row: pieces of an encoded reply go through a short queue.
 //!
-//! * `desk`: who runs, who waits, and the short try of those that find all places taken;
+//! * `desk`: queries that run, queries that wait, and the short try of those that find all places taken;
 //! * `pool`: processes that wait for a query, and their number;
 //! * `process`: one of them, from start to death; `ending`: what it died of, in words;
-//! * `call`: one query by one worker; `lend`: what the node tells it of tables; `outlet`: where its reply goes.
+//! * `call`: one query by one worker; `lend`: the node's answers to it about tables; `outlet`: where its reply goes.
 //!
 //! Invariants
 //! * A client gets the error that time or memory is up after the process has gone.

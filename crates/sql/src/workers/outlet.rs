@@ -1,7 +1,7 @@
 //! Where a query's reply goes.
 //!
-//! To whoever asked, through a queue of [`QUEUE`] pieces: when it is full the query waits. Or, of a short try, into memory up
-//! to [`HELD`]: nothing is given out before it is whole, so that the query may begin anew.
+//! To the client, through a queue of [`QUEUE`] pieces: when it is full the query waits. Or, of a short try, into memory
+//! up to [`HELD`]: nothing is given out before it is whole, so that the query may begin anew.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::limits::Exceeded;
 use crate::output::{Chunks, Piece};
 
-/// Pieces that wait for whoever reads them.
+/// Pieces that wait for the reader.
 const QUEUE: usize = 4;
 
 /// Longest reply of a short try.
@@ -49,7 +49,7 @@ impl<'a> Outlet<'a> {
         Self::Held { asker, pieces: Vec::new(), bytes: 0 }
     }
 
-    /// Waits until nobody waits for the reply any more.
+    /// Waits until no client waits for the reply any more.
     pub(super) async fn closed(&mut self) {
         match self {
             Self::Waiting(asker) | Self::Held { asker, .. } => {
@@ -81,7 +81,7 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Says that the reply is whole, or what ended it; nobody may be there to hear it.
+    /// Reports that the reply is whole, or its error; the client may have gone.
     pub(super) async fn finish(&mut self, ended: Result<(), Error>, patience: Duration) {
         match (std::mem::replace(self, Self::Flowing(mpsc::channel(1).0)), ended) {
             (Self::Waiting(asker) | Self::Held { asker, .. }, Err(error)) => {
@@ -100,7 +100,7 @@ impl<'a> Outlet<'a> {
     }
 }
 
-/// Gives out the reply, whose pieces follow; `None` where nobody waits for it.
+/// Gives out the reply, whose pieces follow; `None` if no client waits for it.
 fn open(asker: &mut Option<Asker>) -> Option<mpsc::Sender<Piece>> {
     let (sender, pieces) = mpsc::channel(QUEUE);
     asker.take()?.send(Ok(Chunks::new(pieces))).ok()?;
@@ -117,7 +117,7 @@ fn give(asker: &mut Option<Asker>, all: Vec<Bytes>) {
     let _ = asker.take().map(|asker| asker.send(Ok(Chunks::new(pieces))));
 }
 
-/// The error for a reply that nobody reads.
+/// The error for a reply without a reader.
 pub(super) fn late(limit: Duration) -> Error {
     Exceeded::Reader { limit }.into_error()
 }

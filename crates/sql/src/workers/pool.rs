@@ -1,7 +1,7 @@
 //! Processes that wait for a query.
 //!
 //! One is always ready, as long as there may be one more: when it is taken the next is started in the background. The one
-//! that worked last is taken first, as its caches are warm; what has had nothing to do for a while goes, but for one.
+//! that worked last is taken first, as its caches are warm; processes that were idle for a while end, but for one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use crate::wire::message::Configure;
 /// A worker without work goes after so long.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The same of short tries: whoever waits for an answer of an instant comes before those that compute for long.
+/// The same of short tries: queries with quick answers come before those that compute for long.
 const EXPRESS_NICE: i32 = 5;
 
 /// What of the limits on memory and caches a short try has.

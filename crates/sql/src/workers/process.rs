@@ -1,8 +1,8 @@
 //! One worker, from its start to its death.
 //!
-//! The socket is the process's standard input; it gets no other descriptor of the node's, no environment but what concerns its
-//! log, and a group of its own, so that no key of a terminal reaches it. What it writes to standard error is read as it comes,
-//! told to the log line by line up to a bound, and its end is kept: it may be its last words.
+//! The socket is the process's standard input; it gets no other descriptor of the node's, no environment but the
+//! variables of its log, and a group of its own, so that no key of a terminal reaches it. Its standard error is read as
+//! it comes, logged line by line up to a bound, and its end is kept: it may be its last words.
 
 use std::collections::VecDeque;
 use std::io;
@@ -44,10 +44,10 @@ const WORDS: Duration = Duration::from_millis(200);
 /// Bytes that are read at once at least: a piece of a reply, with its head.
 const READ: usize = crate::wire::PIECE + 64;
 
-/// Bytes that are kept of what it says.
+/// Bytes that are kept of its output.
 const KEPT: usize = 4 << 10;
 
-/// What the runtime says before it aborts; the error of the query tells it to whoever asked, and not the log.
+/// The runtime's messages before it aborts; the error of the query has them for the client, and the log does not.
 const LAST_WORDS: [&str; 3] = ["memory allocation of ", "has overflowed its stack", "fatal runtime error: "];
 
 /// And what it advises, which does not help here.
@@ -197,7 +197,7 @@ impl Worker {
         self.send(bytes).await
     }
 
-    /// Sends what has its head already.
+    /// Sends bytes that have their head already.
     ///
     /// # Errors
     /// What the socket says.
@@ -252,7 +252,7 @@ impl Worker {
     }
 }
 
-/// What all threads of a process have used of processors; `None` where the system does not tell.
+/// Processor time of all threads of a process; `None` if the system does not say.
 pub(super) fn processor_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Its name may have anything in it, and is in brackets.

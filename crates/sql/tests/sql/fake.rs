@@ -109,7 +109,7 @@ pub(crate) struct Fake {
     pub(crate) tables: Mutex<BTreeMap<TableName, Snapshot>>,
     /// Snapshots that were taken.
     pub(crate) taken: AtomicUsize,
-    /// What becomes of the tables after so many snapshots.
+    /// The tables after a number of snapshots.
     pub(crate) later: Mutex<Vec<(usize, BTreeMap<TableName, Snapshot>)>>,
 }
 

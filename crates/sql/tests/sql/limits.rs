@@ -1,4 +1,4 @@
-//! What queries may take, and what becomes of those that take more.
+//! Limits of queries, and the end of those that take more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -133,7 +133,7 @@ fn an_engine_that_goes_away_tears_its_replies() {
     assert_eq!(reply.last().unwrap().unwrap_err().class(), Class::Internal);
 }
 
-/// Waits for what happens soon, and without bound only in a build that hangs.
+/// Waits for an event that happens soon, and without bound only in a build that hangs.
 fn eventually(mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {

@@ -195,7 +195,7 @@ proptest! {
                 .sum();
             prop_assert_eq!(values, total.unwrap());
         }
-        // A frame of two rows, of which one leaves when the next one comes.
+        // A frame of two rows, one of which leaves when the next one comes.
         let framed = "SELECT sum(packets) OVER (ORDER BY packets ROWS 1 PRECEDING) FROM flows WHERE packets IS NOT NULL ORDER BY packets";
         let mut packets: Vec<i64> = rows.iter().filter_map(|row| row.packets).collect();
         packets.sort_unstable();
@@ -230,7 +230,7 @@ fn what_is_out_of_range_is_named() {
         assert!(error.chain().contains(said), "{sql}: {}", error.chain());
         assert_eq!(error.class(), thalweg_types::Class::User, "{sql}");
     }
-    // The sum is out of range, what is computed of it need not be: an error all the same, as for each row.
+    // The sum is out of range, values computed of it need not be: an error all the same, as for each row.
     assert!(world.error("SELECT sum(bytes) - sum(bytes) FROM flows").chain().contains("sum(flows.bytes)"));
     assert_eq!(world.rows("SELECT sum(bytes) * 8 FROM flows WHERE bytes = 5"), ["40"]);
 }

@@ -1,4 +1,4 @@
-//! One request to the gateway each, in JSON, and what its answers mean.
+//! One request to the gateway each, in JSON, and the meaning of its answers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -200,7 +200,7 @@ impl Client {
         if answer.status() == StatusCode::NOT_FOUND { Ok(None) } else { self.read(answer, json).map(Some) }
     }
 
-    /// Makes the table, unless somebody else has.
+    /// Makes the table, unless another client has.
     pub(super) fn create(&self, schema: &Value) -> Outcome<()> {
         let request =
             self.request(Method::POST, "schema").header(CONTENT_TYPE, JSON).body(schema.to_string());
@@ -294,7 +294,7 @@ impl Client {
         });
         let request = self.request(Method::PUT, "scanner").header(CONTENT_TYPE, JSON).body(body.to_string());
         let answer = self.send(request, &[201])?;
-        // The gateway may have another name: what counts is the last part of the path.
+        // The gateway may have another name: only the last part of the path counts.
         let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let name = location.and_then(|location| location.rsplit('/').next()).unwrap_or_default().to_owned();
         answer.bytes().map_err(passing)?;
@@ -322,7 +322,7 @@ impl Client {
     }
 }
 
-/// Bytes that are not what was asked for.
+/// Bytes other than those asked for.
 pub(crate) struct Unexpected {
     expected: &'static str,
     got: String,

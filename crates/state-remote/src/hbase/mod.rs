@@ -40,7 +40,7 @@ const LIMITS: Limits = Limits {
     max_pair: 8 << 20,
 };
 
-/// A gateway, and a table behind it.
+/// A gateway, and a table that it serves.
 #[derive(Debug)]
 pub(crate) struct Hbase {
     client: Arc<Client>,
@@ -68,7 +68,7 @@ pub(crate) fn part_text(name: PartName) -> String {
     format!("l{:016x}{:016x}{:08x}", name.cycle, name.owner, name.number)
 }
 
-/// The part whose row key this is, after the space.
+/// The part of this row key, after the space.
 pub(crate) fn part_name(text: &str) -> Option<PartName> {
     let hex = text.strip_prefix('l').filter(|hex| hex.len() == 40)?;
     Some(PartName {
@@ -78,7 +78,7 @@ pub(crate) fn part_name(text: &str) -> Option<PartName> {
     })
 }
 
-/// The key whose row key this is, after the space.
+/// The state key of this row key, after the space.
 pub(crate) fn key_of(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.strip_prefix('r')?).ok()
 }
@@ -127,7 +127,7 @@ impl Store for HbaseSpace {
         let cell =
             |value: &[u8]| Cell { key: key.clone(), column: HEAD, timestamp: None, value: value.to_vec() };
         match before {
-            // No other process draws the same number, so nobody comes between.
+            // No other process draws the same number, so none comes between.
             None if self.head()?.is_none() => self.client.put(&[cell(new)]).map(|()| true),
             Some(before) if self.client.check_and_put(&cell(new), before)? => Ok(true),
             // An earlier try may have done it.
@@ -173,7 +173,7 @@ impl Store for HbaseSpace {
             self.client.put(&cells)?;
         }
         self.client.delete(&gone, timestamp.map(|timestamp| (VALUE, timestamp)))?;
-        // A head is not needed: time stamps tell what is late.
+        // A head is not needed: time stamps show late writes.
         Ok(true)
     }
 

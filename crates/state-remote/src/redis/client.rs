@@ -1,4 +1,4 @@
-//! Connections to one server, and what its errors mean.
+//! Connections to one server, and the meaning of its errors.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use thalweg_state::{StateError, StoreFault};
 use crate::settings::Settings;
 use crate::wait::{Outcome, Trouble};
 
-/// Connections that are kept while nobody uses them. Each caller that finds none makes one, so there are never more than
+/// Connections that are kept while they are unused. Each caller that finds none makes one, so there are never more than
 /// callers at the same time.
 const IDLE: usize = 8;
 
@@ -47,7 +47,7 @@ impl Pool {
         Self { place: settings.place(), client, timeout: settings.timeout, idle: Mutex::default() }
     }
 
-    /// Makes a request over a connection. After an error nobody uses that any more: an answer may still be on its way.
+    /// Makes a request over a connection. After an error it is not used again: an answer may still be on its way.
     /// One that was kept may have died meanwhile, so the request is made again over a new one.
     pub(super) fn with<T>(&self, mut request: impl FnMut(&mut Connection) -> RedisResult<T>) -> Outcome<T> {
         let kept = self.idle().pop();

@@ -1,7 +1,7 @@
-//! Whether a server may be trusted with state: what it says of itself, and what follows.
+//! Whether a server may be trusted with state: its settings, and the consequences.
 //!
 //! A server that may throw state away is refused. One that keeps less than it acknowledges is used with a warning: that
-//! may be what its owner wants, and a loss is found when it comes back (the head and the log say what there has to be).
+//! may be its owner's choice, and a loss is found when it comes back (the head and the log say what there has to be).
 
 use std::collections::HashMap;
 
@@ -113,7 +113,7 @@ mod tests {
         ] {
             assert!(refusal(&found(info, None)).unwrap().0.contains(said));
         }
-        assert!(refusal(&found("", None)).is_none(), "who does not tell is not refused");
+        assert!(refusal(&found("", None)).is_none(), "a server that does not say is not refused");
     }
 
     #[test]

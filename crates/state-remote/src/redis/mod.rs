@@ -192,13 +192,14 @@ impl Store for RedisSpace {
     }
 }
 
-/// A scan may bring a field twice when a hash shrinks meanwhile, so what has come is remembered by its hash.
+/// A scan may bring a field twice when a hash shrinks meanwhile, so fields that have come are remembered by their
+/// hashes.
 struct RedisRows<'a> {
     space: &'a RedisSpace,
     /// `None` after the last step.
     cursor: Option<u64>,
     seen: HashSet<u128>,
-    /// Of these hashes, so that nobody can choose two keys of which a scan brings one.
+    /// Of these hashes, so that no client can choose two keys of which a scan brings one.
     hash_key: HashKey,
 }
 

@@ -7,7 +7,7 @@
 //! missing is found on opening.
 //!
 //! Names are kept in memory, values are not. Damage in a file is found when it is read. Files with names of earlier
-//! builds, which do not tell their keys from others, are read on opening for their keys.
+//! builds, which do not distinguish their keys from others, are read on opening for their keys.
 
 mod name;
 
@@ -88,7 +88,7 @@ impl Census {
         }
     }
 
-    /// Leaves out what was taken in.
+    /// Removes an item that was added.
     fn remove(&mut self, name: &str, item: Item) {
         if !item.is_tombstone {
             self.count -= 1;
@@ -187,7 +187,7 @@ impl Files {
         }
     }
 
-    /// Remembers a failure after which nobody knows what is on the disk, or which left a slice half applied.
+    /// Remembers a failure after which the state of the disk is unknown, or which left a slice half applied.
     fn note<T>(state: &mut State, result: Result<T, StateError>) -> Result<T, StateError> {
         if let Err(error @ StateError::Io(_)) = &result {
             state.poison = Some(error.to_string());
@@ -236,8 +236,8 @@ impl Files {
         Ok(())
     }
 
-    /// Removes what is older than the version of each key that counts at `cycle`. A tombstone goes after a sync of
-    /// the folder later than its older versions, so that none of them comes back without it.
+    /// Removes files that are older than the version of each key that counts at `cycle`. A tombstone goes after a sync
+    /// of the folder later than its older versions, so that none of them comes back without it.
     fn tidy(&self, state: &mut State, cycle: u64) -> Result<(), StateError> {
         let remove = |path: &Path| self.fs.remove(path).map_err(StateError::io("remove", path));
         for path in std::mem::take(&mut state.needless) {
@@ -346,7 +346,7 @@ fn check(path: &Path, bytes: &[u8], identity: u64, cycle: u64) -> Result<usize, 
         let (expected, got) = (format!("{crc:#010x}"), format!("{actual:#010x}"));
         return Err(StateError::corrupt(path, CHECKSUM as u64, "checksum", expected, got));
     }
-    // Every version has its checksum there, so that a reader can tell a newer one from damage.
+    // Every version has its checksum there, so that a reader can distinguish a newer one from damage.
     if magic == Some(&MAGIC)
         && let Some(found) = format.filter(|format| *format > FORMAT)
     {

@@ -39,7 +39,7 @@ impl Stem {
         Self(text.into())
     }
 
-    /// Whether an earlier build gave the name: it does not tell the key from others.
+    /// Whether an earlier build gave the name: it does not distinguish the key from others.
     pub(super) fn is_early(&self) -> bool {
         self.0.len() == EARLY_LEN && self.0.starts_with('h')
     }

@@ -7,8 +7,8 @@
 //! When: segments, the active one among them, take more than 8/5 of the live bytes. How fast: for each byte written,
 //! four bytes of the oldest segment are read. The oldest is then live by at most five eighths on average, so more
 //! leaves than comes; where all keys are as busy it is live by a little more than a third, and a byte written costs
-//! little more than half a byte copied. What has been copied stays on the disk until the next commit does without it;
-//! what is left up to twice the live bytes is for that and for the segment that is being emptied.
+//! little more than half a byte copied. A copied segment stays on the disk until the next commit does without it;
+//! the rest up to twice the live bytes is for that and for the segment that is being emptied.
 //!
 //! Segments are as large as a sixteenth of the live bytes (see the writer), within bounds: a large one
 //! would keep as much dead data until its turn comes.
@@ -101,7 +101,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Copies what is live in the next frame; whether there was one.
+    /// Copies the live entries of the next frame; whether there was one.
     fn compact_frame(
         &mut self,
         shared: &Shared,

@@ -107,10 +107,10 @@ pub(super) fn read(
     }
 }
 
-/// Whether an index file has the bytes that were written; what its places point to is not looked at.
+/// Whether an index file has the bytes that were written; the entries at its places are not looked at.
 ///
 /// # Errors
-/// `Corrupt` and `NewerFormat`, what the disk says.
+/// `Corrupt`, `NewerFormat`, and the disk's errors.
 pub(super) fn check(fs: &dyn Fs, path: &Path, identity: u64) -> Result<(), StateError> {
     let file = fs.open(path, OpenMode::Read).map_err(StateError::io("open", path))?;
     let bytes = super::read_all(file.as_ref(), path)?;

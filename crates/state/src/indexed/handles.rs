@@ -1,4 +1,4 @@
-//! Open files of segments, at most so many at once; the one that was used longest ago is closed first.
+//! Open files of segments, up to a bound; the one that was used longest ago is closed first.
 //!
 //! A file that is closed or unlinked while someone reads from it stays readable to them.
 

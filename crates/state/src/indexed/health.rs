@@ -1,6 +1,6 @@
 //! Whether an instance may still be used.
 //!
-//! After a failed sync, or a write of which nobody knows how much arrived, every call fails: the kernel may call
+//! After a failed sync, or a write of which an unknown part arrived, every call fails: the kernel may call
 //! pages clean that never reached the disk. After a publication that found the disk full only reading goes on.
 //! A write that found it full has changed nothing and may be repeated.
 
@@ -39,7 +39,7 @@ impl Health {
         Err(StateError::Poisoned { dir: self.dir.clone(), reason })
     }
 
-    /// Runs what changes the disk, and remembers how it failed.
+    /// Runs an action that changes the disk, and remembers how it failed.
     pub(super) fn guard<T>(&self, act: impl FnOnce() -> Result<T, StateError>) -> Result<T, StateError> {
         self.check(READS_GO_ON)?;
         let result = act();

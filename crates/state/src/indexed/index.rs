@@ -49,7 +49,7 @@ impl Index {
         self.hash_key
     }
 
-    /// Makes room in an empty index for about so many keys that are not numbered.
+    /// Makes room in an empty index for about as many keys that are not numbered.
     pub(super) fn reserve(&mut self, fingerprints: usize) {
         self.table.reserve(fingerprints);
     }
@@ -76,8 +76,8 @@ impl Index {
         }
     }
 
-    /// Sets the places of the newest entries of keys, the last of a key last; `was` is told the new place and the one
-    /// before.
+    /// Sets the places of the newest entries of keys, the last of a key last; `was` is called with the new place and
+    /// the one before.
     pub(super) fn put_all(
         &mut self,
         placed: &[(Address, Location)],

@@ -2,7 +2,7 @@
 //!
 //! A version says which segments are sealed and which part of the active one counts. The few segments of most states
 //! are in the version itself, so that sealing one takes no file more; many are in a *list*, so that a version is as
-//! small as a commit record wants it. A list is a file that is published whole and never changed; a new one is made
+//! small as a commit record needs it. A list is a file that is published whole and never changed; a new one is made
 //! when a segment is sealed or has nothing live any more.
 //!
 //! List (little-endian): magic 8, format 2, zero 2, identity 8, number 8, count 4, per segment number 8, length 8,
@@ -46,7 +46,7 @@ pub(super) struct ListId {
     pub(super) crc: u32,
 }
 
-/// The bytes of a list, and what names it.
+/// The bytes of a list, and its name.
 pub(super) fn encode(identity: u64, number: u64, sealed: &[Extent]) -> (Vec<u8>, ListId) {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&LIST_FORMAT.to_le_bytes());
@@ -109,7 +109,7 @@ fn extents(fields: &mut Fields<'_>, count: u32) -> Option<Vec<Extent>> {
     extents.is_sorted_by(|a, b| a.number < b.number).then_some(extents)
 }
 
-/// Where the sealed segments of a version stand.
+/// Where the sealed segments of a version are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sealed {
     Here(Vec<Extent>),

@@ -1,4 +1,4 @@
-//! Where an entry lies, in 56 bits: segment slot 14, byte 30, length class 11, tombstone 1.
+//! Where an entry is, in 56 bits: segment slot 14, byte 30, length class 11, tombstone 1.
 //!
 //! * A *slot* is the place of a segment in the table of segments at hand. Numbers of segments grow for ever, slots
 //!   are used again.
@@ -17,7 +17,7 @@ const TOMBSTONE: u64 = 1;
 const CLASS: u64 = (1 << 11) - 1;
 const START: u64 = MAX_START - 1;
 
-/// Where an entry lies.
+/// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location(u64);
 

@@ -40,7 +40,7 @@ pub struct SegmentSummary {
     pub live_entries: u64,
 }
 
-/// Bytes after those that count: what a crash has left, or what has been written since the commit.
+/// Bytes after those that count: remains of a crash, or writes since the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTail {
     pub path: PathBuf,
@@ -51,7 +51,7 @@ pub struct StateTail {
 /// What a folder of the `indexed` back end holds.
 #[derive(Clone, Debug, Default)]
 pub struct StateSummary {
-    /// Identity of the task; `None` where there is no segment that tells it.
+    /// Identity of the task; `None` if there is no segment that has it.
     pub identity: Option<u64>,
     /// Cycle of the version that was given.
     pub cycle: Option<u64>,
@@ -75,7 +75,7 @@ pub struct StateSummary {
 /// Whether the folder holds files of this back end.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_state_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
     let names = fs.list(dir)?;
     let ours = |name: &String| segment::number_of(name).is_some() || dump::reach_of(name).is_some();
@@ -107,7 +107,7 @@ pub fn describe(version: &Version) -> Option<String> {
 /// Reads everything in a folder that counts; see the module's header.
 ///
 /// # Errors
-/// What the disk says. Damage is part of the summary.
+/// The disk's errors. Damage is part of the summary.
 pub fn inspect(fs: &dyn Fs, dir: &Path, version: Option<&Version>) -> Result<StateSummary, StateError> {
     let mut look = Look::new(fs, dir)?;
     match look.all(version) {
@@ -217,7 +217,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// What the first segment with a whole header says, or another file whose checksum holds.
+    /// The identity in the first segment with a whole header, or in another file whose checksum holds.
     fn identity(&self) -> Result<Option<u64>, StateError> {
         for number in self.numbers() {
             let path = segment::path(self.dir, number);
@@ -245,7 +245,7 @@ impl<'a> Look<'a> {
         Ok(None)
     }
 
-    /// The list with the highest number. Without a version nothing tells whether a commit names it.
+    /// The list with the highest number. Without a version it is unknown whether a commit names it.
     fn newest_list(&self, identity: Option<u64>) -> Result<(Vec<Extent>, Option<u64>), StateError> {
         let newest = self.files.keys().filter_map(|name| list::number_of(name)).max();
         let (Some(number), Some(identity)) = (newest, identity) else { return Ok((Vec::new(), newest)) };
@@ -332,7 +332,7 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Where a segment's last whole frame ends, and what is wrong with the bytes after it.
+    /// Where a segment's last whole frame ends, and the damage of the bytes after it.
     fn end_of(
         &self,
         file: &Arc<dyn File>,

@@ -4,14 +4,14 @@
 //! by a fingerprint or by its number, to the place of its newest entry, so that a read is one look-up and one call to the disk. A full segment is
 //! *sealed* and never changed. A segment in which nothing is live any more leaves the list of segments; the oldest
 //! one is compacted when more than its share is dead. Every version names the sealed segments, or a list of them, and how
-//! much of the active one counts. From time to time the index itself is put into a file, so that a start reads that and what was
-//! appended since.
+//! much of the active one counts. From time to time the index itself is put into a file, so that a start reads that and
+//! the entries that were appended since.
 //!
 //! Order of things
 //! * The sync of a segment has begun before its successor is made, and all of them have ended before a version is
 //!   given out.
 //! * A list is published before a version names it, and what left it is unlinked after that version is committed.
-//! * The newest entry of a key is the last one: compaction appends only what is live at that moment, so
+//! * The newest entry of a key is the last one: compaction appends only entries that are live at that moment, so
 //!   reading segments in order, from the beginning or from an index file on, gives the same index.
 //! * A tombstone goes only while the oldest segment is compacted: whatever it hides is gone by then.
 //!
@@ -21,7 +21,7 @@
 //!
 //! On disk: `docs/formats/state-indexed.md`.
 //!
-//! Not here: when a cycle ends, what is worth caching.
+//! Not here: when a cycle ends, which keys are worth caching.
 
 mod compact;
 mod dump;
@@ -130,11 +130,11 @@ impl Shared {
 }
 
 impl Indexed {
-    /// Opens what `version` names in `dir`, which is made if it is not there, and drops the rest. `identity` tells
-    /// the task's files from those of others.
+    /// Opens the files that `version` names in `dir`, which is made if it is missing, and drops the rest. `identity`
+    /// distinguishes the task's files from those of others.
     ///
     /// # Errors
-    /// `Corrupt` where committed bytes that are read now are not what was written, `Version`, `NewerFormat`, `Io`,
+    /// `Corrupt` where committed bytes that are read have changed, `Version`, `NewerFormat`, `Io`,
     /// `Full`.
     pub fn open(
         fs: Arc<dyn Fs>,

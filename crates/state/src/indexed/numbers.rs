@@ -19,7 +19,7 @@ const PAGE: usize = 1024;
 /// Keys up to which a page is a list: its 16 bytes a key are then a quarter of the array.
 const FEW: usize = 128;
 
-/// No entry lies here: no location is so large.
+/// No entry is here: no location is so large.
 const EMPTY: u64 = u64::MAX;
 
 /// A numbered key.

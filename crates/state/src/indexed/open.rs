@@ -115,7 +115,7 @@ fn clear(shared: &Shared, writer: &mut Writer) -> Result<(), StateError> {
         }
     }
     if is_changed {
-        // An index file of what never was committed must not come back when its place is written anew.
+        // An index file of uncommitted entries must not come back when its place is written anew.
         fs.sync_dir(dir).map_err(StateError::io("sync", dir))?;
     }
     Ok(())
@@ -162,7 +162,7 @@ fn put_tail(
     };
     std::thread::scope(|scope| {
         let (send, frames) = mpsc::sync_channel(AHEAD);
-        // Whoever takes the frames is gone only with a panic, and nobody asks for them then.
+        // The taker of the frames is gone only after a panic, and nobody asks for them then.
         let reader = move || read(&mut |placed| drop(send.send(placed)));
         let name = std::thread::Builder::new().name("thalweg-index".to_owned());
         match (bytes >= MUCH_BYTES).then(|| name.spawn_scoped(scope, reader)) {
@@ -195,7 +195,7 @@ fn tail(identity: u64, extents: &[Extent], from: Option<Extent>) -> Vec<(Extent,
     behind.map(|extent| (start(extent).unwrap_or(segment::empty(identity, extent.number)), *extent)).collect()
 }
 
-/// About how many keys that are not numbered are in so many bytes, if all frames are like the first; no more than make
+/// About how many keys that are not numbered are in `bytes` bytes, if all frames are like the first; no more than make
 /// an index of a quarter of the bytes, at 22 bytes each.
 fn fingerprints_in(bytes: u64, first: &[(Address, Location)]) -> usize {
     let in_first: u64 = first.iter().map(|(_, location)| location.len()).sum();
@@ -205,7 +205,7 @@ fn fingerprints_in(bytes: u64, first: &[(Address, Location)]) -> usize {
     (live * fingerprints as u64 / in_first.max(1)).min(bytes / 4 / 22) as usize
 }
 
-/// Hands over where the entries between two places of a segment stand, frame by frame.
+/// Hands over where the entries between two places of a segment are, frame by frame.
 fn replay(
     shared: &Shared,
     places: &Places,

@@ -7,7 +7,7 @@ use super::segment::{self, Extent, HEADER, Walk};
 use super::{Counters, Shared};
 use crate::{StateError, Visit};
 
-/// Where a key's newest entry lies.
+/// Where a key's newest entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
     number: u64,

@@ -4,7 +4,7 @@
 //! ([`thalweg_storage::frame`]) of entries ([`super::entry`]). The number is in the header and in the name, so a
 //! misplaced file is found on opening. Task and number are the identity of the chain of frames.
 //!
-//! A segment is appended to and then left alone; how many of its bytes count is said by who names it.
+//! A segment is appended to and then left alone; its version or list says how many of its bytes count.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,8 @@ pub(super) fn check(file: &dyn File, path: &Path, identity: u64, extent: Extent)
 /// Bytes that a walk reads at once, unless a frame is longer.
 const WINDOW: u64 = 1 << 20;
 
-/// Walks the frames of a segment between two places that someone named: what is no frame there is damage.
+/// Walks the frames of a segment between two places that someone named: bytes between them that are not frames are
+/// damage.
 #[derive(Debug)]
 pub(super) struct Walk {
     file: Arc<dyn File>,

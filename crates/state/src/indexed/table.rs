@@ -1,15 +1,15 @@
 //! The index of keys that are not numbered: fingerprint of a key to the place of its newest entry, 16 bytes a slot.
 //!
-//! A key has a fingerprint of 128 bits, by a hash whose own key nobody outside has ([`HashKey`]). Six choose a shard, 64
-//! (the *tag*) the home in it, eight more are compared: 78 bits tell keys apart. Among 10 M keys two agree with a chance
-//! of 2e-10, less than for the checksums, and nobody can choose two that do; a read compares the key on disk and says so,
-//! it never answers with another key's value. Keys in memory would cost several times the index, and reading the old
-//! entry at each write would cost the sequence.
+//! A key has a fingerprint of 128 bits, by a hash whose own key is secret ([`HashKey`]). Six choose a shard, 64
+//! (the *tag*) the home in it, eight more are compared: 78 bits distinguish keys. Among 10 M keys two agree with a
+//! chance of 2e-10, less than for the checksums, and nobody can choose two that do; a read compares the key on disk and
+//! says so, it never answers with another key's value. Keys in memory would cost several times the index, and reading
+//! the old entry at each write would cost the sequence.
 //!
 //! A shard is an array in order of tags, with gaps: the home of a tag is its share of the array (tag × homes / 2^64),
 //! and slots are pushed right until there is room (linear probing in the manner of Robin Hood). So growing and
 //! dumping go through memory once and in order, and no key is needed for either. Slots after the last home take
-//! what is pushed there, so nothing wraps.
+//! the keys that are pushed there, so nothing wraps.
 //!
 //! Shards grow one at a time, by a fifth when seven eighths are full: 18 to 22 bytes a key, and little more while
 //! growing.
@@ -48,7 +48,7 @@ struct Slot {
     rest: u64,
 }
 
-/// No entry lies here: the location has a slot that no segment gets.
+/// No entry is here: the location has a slot that no segment gets.
 const EMPTY: Slot = Slot { tag: 0, rest: u64::MAX };
 
 impl Slot {
@@ -92,7 +92,8 @@ impl Table {
         Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    /// Makes room in an empty table, so that about so many keys come without its growing; more and fewer may come.
+    /// Makes room in an empty table, so that about this number of keys come without its growing; more and fewer may
+    /// come.
     pub(super) fn reserve(&mut self, keys: usize) {
         let homes = homes_for(keys / SHARDS);
         self.shards
@@ -127,7 +128,7 @@ impl Table {
         }
     }
 
-    /// Reads where a key would stand, without a look at it: work of several keys that begins with this waits for
+    /// Reads the place of a key, without a look at it: work of several keys that begins with this waits for
     /// memory once and not once a key.
     #[inline]
     pub(super) fn touch(&self, fingerprint: Fingerprint) -> u64 {

@@ -37,7 +37,7 @@ const DUMP_RATIO: u64 = 2;
 /// compacted.
 const SEGMENT_SHARE: u64 = 16;
 
-/// Segments of little state have so many bytes: smaller ones would cost more syncs than they save space.
+/// Segments of little state have this number of bytes: smaller ones would cost more syncs than they save space.
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 
 /// Zeros that a sync of little data lays out ahead of it, so that those which follow change neither length nor extents
@@ -74,7 +74,7 @@ pub(super) struct Active {
 
 impl Active {
     /// Lays zeros ahead where little has been appended and none are left. A disk without room for them has room for
-    /// what is written.
+    /// the written bytes.
     fn lay_ahead(&mut self, segment_bytes: u64) -> std::io::Result<()> {
         let until = (self.extent.len + AHEAD_BYTES.min(segment_bytes / 4)).min(segment_bytes);
         let is_little = self.extent.len - self.synced <= LITTLE_BYTES;
@@ -89,7 +89,7 @@ impl Active {
     }
 }
 
-/// The sync under way in the background, of a segment of which much was written. No version is given out before it has
+/// The sync under way in the background, of a segment with many unsynced bytes. No version is given out before it has
 /// ended: it may be the only one of a sealed segment.
 #[derive(Debug, Default)]
 struct Beside {

@@ -1,10 +1,10 @@
 //! The state of one task by key: values in memory, a bounded cache over a [`Backend`].
 //!
-//! A value is *clean* if the back end has its bytes, and then may leave memory; a miss reads it back. What was changed
-//! stays until its bytes have been written. Whether a value is in memory shows in no result: a [`Codec`] gives back
+//! A value is *clean* if the back end has its bytes, and then may leave memory; a miss reads it back. Changed values
+//! stay until their bytes have been written. Whether a value is in memory shows in no result: a [`Codec`] gives back
 //! what it saved, bit for bit.
 //!
-//! A cycle: [`begin_cycle`](Keyed::begin_cycle) freezes what was changed by then, without looking at it.
+//! A cycle: [`begin_cycle`](Keyed::begin_cycle) freezes the values that were changed by then, without looking at them.
 //! [`save_some`](Keyed::save_some) saves frozen values in slices, and a value that is about to change is saved before.
 //! When all are saved there is a [`HandOver`], which another thread writes. It says so through a counter, and from
 //! then on its values are clean.
@@ -13,17 +13,17 @@
 //! is full: between [`begin_fill`](Keyed::begin_fill) and [`end_fill`](Keyed::end_fill).
 //!
 //! Memory: recently used values stay, by order of use, up to `memory` bytes. Values that may not leave can make it
-//! more; whoever owns the cache looks at [`dirty_bytes`](Keyed::dirty_bytes) and has the cycle end early. Without a
+//! more; the owner of the cache looks at [`dirty_bytes`](Keyed::dirty_bytes) and has the cycle end early. Without a
 //! back end nothing leaves, and `memory` bounds nothing.
 //!
 //! Invariants
 //! * A slot is in the list of the cycle at hand or of the frozen one as long as its epoch says so, and is not freed.
 //! * An image in a hand-over is the value as it was at its marker.
-//! * A key whose hand-over is not written is in memory, so no miss reads what is older.
+//! * A key whose hand-over is not written is in memory, so no miss reads an older value.
 //! * A key that was changed since a scan began is in memory, or among those that left it: the scan may have an old value,
 //!   and is not asked.
 //!
-//! Not here: when a cycle ends, what keys and values mean, where the bytes lie.
+//! Not here: when a cycle ends, what keys and values mean, where the bytes are.
 
 mod hand_over;
 mod slots;
@@ -64,7 +64,7 @@ pub trait Codec {
 pub struct KeyedStats {
     /// Keys in memory, those among them that are known to have no value.
     pub keys: u64,
-    /// Bytes in memory of keys, values, and what finds them.
+    /// Bytes in memory of keys, values, and their index.
     pub bytes: u64,
     /// Keys that were in memory when they were asked for.
     pub hits: u64,
@@ -101,7 +101,7 @@ pub struct Keyed<C: Codec> {
     dirty: Vec<u32>,
     dirty_bytes: usize,
     frozen: Option<Frozen>,
-    /// Nothing that the back end has is missing in memory, so what is not here is nowhere.
+    /// Nothing that the back end has is missing in memory, so a missing key does not exist.
     is_whole: bool,
     /// While a scan brings values.
     fill: Option<Fill>,
@@ -116,7 +116,7 @@ pub struct Keyed<C: Codec> {
 
 struct Store {
     backend: Arc<dyn Backend>,
-    /// The last cycle whose hand-over was written: release there, acquire here. Reads go by the back end's own lock;
+    /// The last cycle whose hand-over was written: release there, acquire here. Reads use the back end's own lock;
     /// this says from when on they find it.
     written: Arc<AtomicU64>,
 }
@@ -175,7 +175,8 @@ impl<C: Codec> Keyed<C> {
         self.is_whole
     }
 
-    /// Sets the time that is written on what is used from here on, for [`unload`](Self::unload). Never goes back.
+    /// Sets the time that is written on values that are used from here on, for [`unload`](Self::unload). Never goes
+    /// back.
     pub fn set_stamp(&mut self, stamp: i64) {
         self.stamp = self.stamp.max(stamp);
     }
@@ -245,7 +246,7 @@ impl<C: Codec> Keyed<C> {
         done
     }
 
-    /// Freezes what was changed: it is what cycle `cycle` changed. If an earlier cycle has not been saved to its end,
+    /// Freezes the changed values, as the changes of cycle `cycle`. If an earlier cycle has not been saved to its end,
     /// that is done first.
     #[must_use = "an earlier cycle is lost if it is not handed over"]
     pub fn begin_cycle(&mut self, cycle: u64) -> Option<HandOver> {
@@ -264,7 +265,7 @@ impl<C: Codec> Keyed<C> {
         earlier
     }
 
-    /// Saves some of what is frozen; what there is to hand over if that was the last of it.
+    /// Saves some of the frozen values; returns the hand-over if they were the last.
     pub fn save_some(&mut self, slice: Slice) -> Option<HandOver> {
         let mut frozen = self.frozen.take()?;
         let bytes = frozen.changes.byte_len().saturating_add(slice.bytes);
@@ -298,7 +299,7 @@ impl<C: Codec> Keyed<C> {
     pub fn unload(&mut self, until: i64, limit: usize) -> usize {
         let mut count = 0;
         let mut slot = self.slots.oldest();
-        // Those that may not leave yet stand among those that may: twice as many are looked at.
+        // Those that may not leave yet are among those that may: twice as many are looked at.
         for _ in 0..limit.saturating_mul(2) {
             if slot == NONE || count == limit || self.slots[slot].stamp > until {
                 break;
@@ -360,7 +361,7 @@ impl<C: Codec> Keyed<C> {
         self.slots.bytes() + self.fill.as_ref().map_or(0, |fill| fill.left.allocation_size())
     }
 
-    /// What its back end holds; `None` where there is none.
+    /// The contents of its back end; `None` if it has no back end.
     pub fn backend_stats(&self) -> Option<BackendStats> {
         self.store.as_ref().map(|store| store.backend.stats())
     }
@@ -447,7 +448,7 @@ impl<C: Codec> Keyed<C> {
         slot.handed = frozen.cycle;
     }
 
-    /// Whether the back end has what is in a slot.
+    /// Whether the back end has the value of a slot.
     fn may_leave(&self, slot: u32) -> bool {
         let slot = &self.slots[slot];
         let written = self.store.as_ref().map(|store| store.written.load(Ordering::Acquire));
@@ -456,7 +457,7 @@ impl<C: Codec> Keyed<C> {
 
     /// Takes a slot out of memory.
     fn leave(&mut self, slot: u32) {
-        // A slot without a value says that there is none, and the back end says the same.
+        // A slot without a value means that the key has none, in the back end too.
         self.is_whole &= self.slots[slot].value.is_none();
         // What was never handed over is as it was read.
         if let Some(fill) = &mut self.fill
@@ -483,7 +484,7 @@ impl<C: Codec> Keyed<C> {
         if self.bytes() <= self.memory || self.store.is_none() {
             return;
         }
-        // From here on a scan would take room from what is in use.
+        // From here on a scan would take room from values in use.
         self.end_fill();
         for _ in 0..SEARCH {
             if self.slots.bytes() <= self.memory {

@@ -2,8 +2,8 @@
 //!
 //! The slab grows by pieces, so that no key has to wait for all others to be moved.
 //!
-//! The table's hash has a seed of its own, so that nobody can send keys that share one. Whole keys are compared, and what
-//! comes first is a question of use alone: no seed shows in anything.
+//! The table's hash has a seed of its own, so that nobody can send keys that share one. Whole keys are compared, and
+//! which entry comes first is a question of use alone: no seed shows in anything.
 
 use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};

@@ -67,7 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A cache, what it should hold, and what is on its way to the disk.
+/// A cache, what it should hold, and the changes on their way to the disk.
 struct Run {
     disk: MemoryDisk,
     backend: Arc<Memory>,
@@ -271,7 +271,7 @@ fn a_batch_of_keys_is_read_once_each() {
         run.step(&Step::Append(key, 1));
     }
     run.step(&Step::Append(1, 1));
-    assert_eq!(run.keyed.stats().misses, 0, "what is not here is nowhere");
+    assert_eq!(run.keyed.stats().misses, 0, "a missing key does not exist");
     commit(&mut run);
     run.step(&Step::Crash(usize::MAX));
     run.step(&Step::Prefetch(vec![3, 4, 3, 200, 4, 200]));

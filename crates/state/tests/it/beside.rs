@@ -1,4 +1,4 @@
-//! Much that was written is synced in the background: nobody waits for it before a version is given out, and then
+//! Large unsynced writes are synced in the background: nobody waits for them before a version is given out, and then
 //! everybody.
 
 use std::io;
@@ -15,12 +15,12 @@ use thalweg_storage::{File, Fs, Layer, Layered, MemFs};
 
 use crate::harness::{DIR, IDENTITY, State, apply, assert_state, numbered};
 
-/// Longer than a sync that nobody holds takes, on a busy machine, too.
+/// Longer than a sync that is not held takes, on a busy machine, too.
 const LONG: Duration = Duration::from_secs(20);
 
 const MIB: usize = 1 << 20;
 
-/// A disk on which a sync of the first segment says that it has begun, and waits until it is told how to end.
+/// A disk on which a sync of the first segment says that it has begun, and waits until a test says how to end.
 #[derive(Debug)]
 struct Held {
     disk: MemFs,
@@ -96,10 +96,10 @@ impl World {
         assert_state(&again, &state, &[]);
     }
 
-    /// Gives a version out while a sync of the first segment is held: it must not come before that sync ends, as it is
-    /// told to.
+    /// Gives a version out while a sync of the first segment is held: it must not come before that sync ends, as the
+    /// test says.
     fn prepare(&self, end: io::Result<()>) -> Result<Version, StateError> {
-        self.begun.recv_timeout(LONG).expect("the sync begins beside the work");
+        self.begun.recv_timeout(LONG).expect("the sync begins during the work");
         let backend = &self.backend;
         thread::scope(|scope| {
             let preparing = scope.spawn(|| backend.prepare(1));
@@ -141,7 +141,7 @@ fn the_error_of_a_sync_beside_the_work_is_final() {
 #[test]
 fn the_disk_begins_with_much_before_the_cycle_ends() {
     let mut world = World::new();
-    // The segment is not full of it by itself: what is written at once is in one.
+    // The segment is not full of it by itself: bytes that are written at once are in one.
     world.write(1, 5 * MIB).unwrap();
     world.begun.recv_timeout(LONG).expect("a sync has begun, and the write has not waited for it");
     // That one, and the sync of all at the end of the cycle.
@@ -156,7 +156,7 @@ fn a_write_that_found_the_disk_full_after_it_had_begun_is_done_again() {
     world.fs.layer().room.store(5 * MIB as u64, Ordering::Relaxed);
     let error = world.write(1, 6 * MIB).unwrap_err();
     assert!(matches!(&error, StateError::Io(disk) if disk.is_full() && disk.action == "write"), "{error}");
-    world.begun.recv_timeout(LONG).expect("the disk has begun with what was written");
+    world.begun.recv_timeout(LONG).expect("the disk has begun with the written bytes");
     world.fs.layer().room.store(u64::MAX, Ordering::Relaxed);
     // As many as there can be: one for each 4 MiB, and that of all.
     (0..4).for_each(|_| world.ends.send(Ok(())).unwrap());

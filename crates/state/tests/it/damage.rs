@@ -184,7 +184,7 @@ fn swaps(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn damaged_segments_and_lists_are_named_or_behind_the_commit() {
-    // Of smaller segments more is dead: of those that are sealed, what was copied.
+    // Of smaller segments more is dead: of those that are sealed, the copied entries.
     let cases = [(small(700), "segment-", 1), (small(300), "segment-", 3), (listed(300), "list-", 1)];
     for (options, part, share) in cases {
         // With the index file and without, where all frames are read on opening.

@@ -136,7 +136,7 @@ fn every_failing_call_of_files_loses_nothing_committed() {
 
 /// The instance of a disk whose `call`-th call from here on fails.
 fn failing(disk: &Disk, version: &Version, kind: FaultKind, call: u64) -> Box<dyn Backend> {
-    // The first opening cuts what lies after the version, the next ones find nothing to do.
+    // The first opening cuts the bytes after the version, the next ones find nothing to do.
     drop(disk.open(Some(version)).unwrap());
     let counted = FaultyFs::new(Arc::new(disk.fs().clone()), None);
     drop(disk.open_on(Arc::new(counted.clone()), Some(version)).unwrap());

@@ -24,7 +24,7 @@ pub(crate) fn listed(segment_bytes: u64) -> IndexedOptions {
     IndexedOptions { named_segments: 0, ..small(segment_bytes) }
 }
 
-/// What a back end stands on.
+/// The storage of a back end.
 #[derive(Debug)]
 pub(crate) enum Disk {
     Indexed { fs: MemFs, options: IndexedOptions },
@@ -54,18 +54,18 @@ impl Disk {
         Ok(match self {
             Disk::Indexed { options, .. } => Box::new(Indexed::open(fs, dir, IDENTITY, *options, version)?),
             Disk::Files { .. } => Box::new(Files::open(fs, dir, IDENTITY, version)?),
-            Disk::Memory { .. } => panic!("memory stands on no file system"),
+            Disk::Memory { .. } => panic!("memory has no file system"),
         })
     }
 
     pub(crate) fn fs(&self) -> &MemFs {
         match self {
             Disk::Indexed { fs, .. } | Disk::Files { fs } => fs,
-            Disk::Memory { .. } => panic!("memory stands on no file system"),
+            Disk::Memory { .. } => panic!("memory has no file system"),
         }
     }
 
-    /// Power goes; with a seed some of what was not synced had arrived.
+    /// Power goes; with a seed some unsynced bytes had arrived.
     pub(crate) fn power_cut(&self, torn: Option<u64>) {
         match (self, torn) {
             (Disk::Memory { .. }, _) => {}

@@ -116,7 +116,7 @@ fn what_no_commit_names_is_named_and_no_damage() {
         behind.path == found.segments.last().unwrap().path
             && behind.pos == found.segments.last().unwrap().bytes
     );
-    // Without the version it counts, and what is cut off its end is torn.
+    // Without the version it counts, and a cut at its end is torn.
     let active = behind.path.clone();
     let bytes = disk.fs().bytes(&active).unwrap();
     assert!(look(&disk, None).torn.is_empty());

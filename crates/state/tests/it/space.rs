@@ -1,4 +1,4 @@
-//! What `indexed` takes on disk: bounded by what is live, whatever came before.
+//! The disk space of `indexed`: bounded by live bytes, whatever came before.
 
 use thalweg_state::{Backend, Changes, Version};
 
@@ -133,7 +133,7 @@ fn tombstones_go_but_never_before_what_they_hide() {
     let state = scanned(backend.as_ref()).unwrap();
     assert_eq!(state.len() as u64, base + 60);
     drop(backend);
-    // From the segments alone: what was taken away stays away.
+    // From the segments alone: removed keys stay removed.
     let dir = std::path::Path::new(crate::harness::DIR);
     for name in thalweg_storage::Fs::list(disk.fs(), dir).unwrap() {
         if name.starts_with("index-") {
@@ -155,7 +155,7 @@ fn a_start_reads_the_index_file_and_what_is_behind_it() {
     backend.close().unwrap();
     let state = scanned(backend.as_ref()).unwrap();
     drop(backend);
-    // Bytes in the middle are not read on opening: damage there is found by who reads the key.
+    // Bytes in the middle are not read on opening: a read of the key finds damage there.
     let dir = std::path::Path::new(crate::harness::DIR);
     let path = dir.join(format!("segment-{:020}.ths", 1));
     let whole = disk.fs().bytes(&path).unwrap();
@@ -214,7 +214,7 @@ fn a_long_tail_is_read_ahead_and_gives_the_same_index() {
             thalweg_storage::Fs::remove(disk.fs(), &dir.join(name)).unwrap();
         }
     }
-    // What the thread finds is told.
+    // Damage that the thread finds is reported.
     let last = names().into_iter().rfind(|name| name.starts_with("segment-")).unwrap();
     let bytes = disk.fs().bytes(&dir.join(&last)).unwrap();
     let mut flipped = bytes.clone();

@@ -1,4 +1,4 @@
-//! Readers beside the writer: whatever the timing, values only go forward and none is missing.
+//! Readers during writes: whatever the timing, values only go forward and none is missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

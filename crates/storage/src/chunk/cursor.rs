@@ -1,4 +1,4 @@
-//! A place in foreign bytes: every step checks what is left and names what it was about to read.
+//! A place in foreign bytes: every step checks the remaining bytes and names the field that it reads.
 
 use super::{CodecError, damaged};
 

@@ -2,7 +2,7 @@
 //!
 //! Layout (little-endian): power k 1 (0 to 4), exception count 4, the exceptions' rows 4 each and bits 8 each, then
 //! packed integers m. A value is `m / 10^k`, which IEEE division rounds as a parser rounds the decimal text; each is
-//! checked bit by bit when it is written, and what does not come out (NaN, −0, infinities, more digits) is an
+//! checked bit by bit when it is written, and one that does not come out (NaN, −0, infinities, more digits) is an
 //! exception. More than one exception in 32 rows, and the column is stored raw.
 //!
 //! Rounding uses the number 1.5 · 2^52: added to a float below 2^51 it moves the whole part into the low bits of

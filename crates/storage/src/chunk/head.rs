@@ -17,8 +17,8 @@
 //! | 12 × columns | type tag 1, precision 1, scale 1, zero 1, length 4, checksum 4 | lengths in order are offsets |
 //! | 4 | checksum of all that | last, so that it covers the rest; covers the columns through theirs |
 //!
-//! Every format has magic, format and head length here and the checksum last, so that a reader can tell a newer one
-//! from damage.
+//! Every format has magic, format and head length here and the checksum last, so that a reader can distinguish a newer
+//! one from damage.
 
 use arrow_schema::{DataType, TimeUnit};
 use thalweg_types::Micros;
@@ -30,7 +30,7 @@ use super::{CodecError, MAX_ROWS, damaged};
 pub(crate) const MAGIC: [u8; 4] = [0xf7, b'T', b'c', 0xf2];
 
 const FORMAT: u16 = 1;
-/// Where it stands.
+/// Where it is.
 const FORMAT_AT: u64 = 4;
 
 const FIXED: usize = 4 + 2 + 2 + 4 + 8 + 8 + 4 + 4 + 4 + 8 + 8;
@@ -39,7 +39,7 @@ const ENTRY: usize = 12;
 /// Bytes that tell how long the head is.
 pub(crate) const PREFIX: usize = 12;
 
-/// What a chunk is told about its place.
+/// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInfo {
     pub task: u64,
@@ -127,7 +127,7 @@ impl ChunkHead {
     /// Parses the head at the start of `bytes`.
     ///
     /// # Errors
-    /// [`CodecError::Damaged`] with what is wrong first, [`CodecError::NewerFormat`].
+    /// [`CodecError::Damaged`] with the first mistake, [`CodecError::NewerFormat`].
     pub fn parse(bytes: &[u8]) -> Result<Self, CodecError> {
         let head_len = head_len(bytes)?;
         let mut cursor = Cursor::new(bytes, 0);
@@ -223,7 +223,7 @@ pub(crate) fn tagged_type(tag: [u8; 4]) -> Option<DataType> {
         [14, ..] => DataType::FixedSizeBinary(16),
         _ => return None,
     };
-    // Bytes that the tag does not use are zero, and a scale lies within its precision.
+    // Bytes that the tag does not use are zero, and a scale is within its precision.
     let scale_fits = match data_type {
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
             scale.unsigned_abs() <= precision

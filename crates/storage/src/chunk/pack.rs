@@ -2,10 +2,10 @@
 //!
 //! Layout of a block (little-endian): width 1 (bit 7: deltas), base 8, where deltas: first value 8, then the
 //! packed bits. Width and base are per block, so one outlier widens 1,024 values, not a million.
-//! A value is `base + bits`; with deltas a value is its predecessor `+ base + bits`, and the first value stands
+//! A value is `base + bits`; with deltas a value is its predecessor `+ base + bits`, and the first value is
 //! in the header. All arithmetic wraps, so any 64-bit range fits and unsigned values only need another minimum.
 //!
-//! Bits of a full block lie in lanes: word `w` of lane `l` is at `w · lanes + l`, and value `r · lanes + l`
+//! Bits of a full block are in lanes: word `w` of lane `l` is at `w · lanes + l`, and value `r · lanes + l`
 //! is row `r` of lane `l`. Every row is then one shift for all lanes, which the compiler turns into vector
 //! instructions without our naming any (the transposed layout of FastLanes, VLDB 2023). Widths up to 32 use 32
 //! lanes of 32-bit words, wider ones 16 lanes of 64-bit words; either way a block takes `128 · width` bytes.

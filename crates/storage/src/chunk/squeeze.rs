@@ -1,7 +1,7 @@
 //! LZ4 over a column's bytes, where a sample says that it pays.
 //!
 //! Layout (little-endian): kind 1 (persisted: 0 plain, 1 LZ4), then the plain bytes, or raw length 4, LZ4 length 4,
-//! LZ4 bytes, zeros up to a sixteenth of the raw length less 1 MiB. The zeros keep a promise to readers: who has n
+//! LZ4 bytes, zeros up to a sixteenth of the raw length less 1 MiB. The zeros keep a promise to readers: a reader of n
 //! bytes allocates at most 16 n + 1 MiB, so a forged length is refused before it costs anything. They only appear
 //! after bytes that shrink to less than a sixteenth.
 

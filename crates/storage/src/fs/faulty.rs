@@ -39,7 +39,7 @@ pub struct Fault {
     pub stays: bool,
 }
 
-/// A file system that fails as told; clones share the count.
+/// A file system that fails as set; clones share the count.
 pub type FaultyFs = Layered<Faults>;
 
 /// What [`FaultyFs`] lays over a file system.

@@ -1,4 +1,4 @@
-//! A disk in memory that loses on a crash what was not synced.
+//! A disk in memory that loses unsynced writes on a crash.
 //!
 //! Each name points to a node, each node holds its bytes. Of both there are two versions: what a reader sees
 //! now, and what a crash leaves. `sync_data` makes a node's bytes the latter, `sync_dir` a directory's names.
@@ -37,7 +37,7 @@ struct Node {
     bytes: Vec<u8>,
     /// What was there before each unsynced change, oldest first: undone in reverse by a crash.
     undo: Vec<Undo>,
-    /// What the disk has, where a failed sync left it older than what readers see: syncs bring it only what was written
+    /// The bytes on the disk, if a failed sync left it older than readers see: syncs bring it only bytes written
     /// since.
     behind: Option<Vec<u8>>,
 }
@@ -102,7 +102,7 @@ impl MemFs {
         self.lock().crash(|_| false);
     }
 
-    /// Power cut in which parts of what was not synced arrived: each 512-byte sector and each name on its own,
+    /// Power cut in which parts of the unsynced bytes arrived: each 512-byte sector and each name on its own,
     /// as `seed` decides.
     pub fn crash_torn(&self, seed: u64) {
         let mut random = Rng::with_seed(seed);
@@ -129,7 +129,7 @@ impl MemFs {
         Ok(())
     }
 
-    /// What a sync that fails does where the kernel then calls the pages clean: readers go on to see what was not
+    /// Imitates a failed sync after which the kernel calls the pages clean: readers go on to see bytes that were not
     /// synced, the disk does not have it, and no later sync brings it there.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl MemFs {
     }
 }
 
-/// Directories that nobody makes.
+/// Directories that are always there.
 fn is_root(path: &Path) -> bool {
     path.as_os_str().is_empty() || path.parent().is_none()
 }

@@ -1,9 +1,9 @@
 //! The file-system seam: everything that this crate does to a disk goes through [`Fs`] and [`File`].
 //!
-//! [`RealFs`] is the disk. [`MemFs`] is a disk in memory that loses on `crash` what was not synced, stricter
+//! [`RealFs`] is the disk. [`MemFs`] is a disk in memory that loses unsynced writes on `crash`, stricter
 //! than a real one. A [`Layer`] changes what either does; [`FaultyFs`] is one that lays errors over it.
 //!
-//! A file has one writer; readers may read below what the writer has told them is written.
+//! A file has one writer; readers may read up to the end that the writer has given them.
 //! A name is durable once its directory was synced, bytes once their file was.
 
 mod faulty;
@@ -147,7 +147,7 @@ pub trait File: Send + Sync + fmt::Debug {
     }
 }
 
-/// Makes a directory and what is missing above it; on return their names survive a power cut.
+/// Makes a directory and its missing parents; on return their names survive a power cut.
 ///
 /// A directory's name is synced before anything is made in it. So of a tree that a process has left half made, as it was
 /// killed, only the last directory can have a name that is not synced: that of the first one which is there is synced
@@ -169,7 +169,7 @@ pub fn make_dir(fs: &dyn Fs, dir: &Path) -> io::Result<()> {
     }
     let Some(above) = above else { return Ok(()) };
     match fs.sync_dir(above) {
-        // One that we may not read is nobody's but its owner's.
+        // One that we may not read is its owner's alone.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             tracing::warn!(dir = %above.display(), "not synced, as this user may not read it");
             Ok(())
@@ -180,7 +180,7 @@ pub fn make_dir(fs: &dyn Fs, dir: &Path) -> io::Result<()> {
 
 /// Publishes `bytes` under `path` atomically: after a crash the file holds the old content or the new.
 ///
-/// Write beside it, sync, rename over it, sync the directory; the one place where this order is written down.
+/// Write a second file, sync, rename over it, sync the directory; the one place where this order is written down.
 /// Readers never see a half, and `Ok` means durable.
 ///
 /// # Errors
@@ -201,7 +201,7 @@ pub fn publish(fs: &dyn Fs, path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// and says nothing (Rebello et al., USENIX ATC 2020). Whoever syncs next has them on the disk.
 ///
 /// # Errors
-/// What the disk says, and bytes that are read in two ways.
+/// The disk's errors, and bytes that are read in two ways.
 pub(crate) fn write_again(file: &dyn File, range: Range<u64>) -> io::Result<()> {
     const PIECE: u64 = 1 << 20;
     let mut at = range.start;

@@ -1,4 +1,4 @@
-//! The disk, by positioned reads and writes, and by maps of what is written.
+//! The disk, by positioned reads and writes, and by maps of written bytes.
 //!
 //! Mapping a file is the one thing in this crate that needs unsafe code.
 
@@ -28,10 +28,10 @@ struct RealFile {
 
 static FAILED_SYNC: OnceLock<String> = OnceLock::new();
 
-/// What the first sync that failed in this process said, and of which path; `None` where none has.
+/// The error of the first failed sync of this process, with its path; `None` if none has failed.
 ///
-/// From then on nobody knows what the disk holds of what was written, and another sync may say that all is well without it.
-/// Whoever runs jobs ends the process: the next one reads what is there.
+/// From then on it is unknown which writes are on the disk, and another sync may succeed without them.
+/// A node ends the process then: the next one reads the disk.
 pub fn failed_sync() -> Option<&'static str> {
     FAILED_SYNC.get().map(String::as_str)
 }

@@ -6,11 +6,11 @@
 //! (`docs/decisions/2026-11-25-large-files-go-piece-by-piece.md`). So a thread of the process holds a large file beyond its
 //! name and cuts it, piece by piece.
 //!
-//! A file that anybody still reads, through a descriptor or a map, in this process or in another, is not cut: its last
-//! reader frees it. The kernel knows, as it leases a file only to who is alone with it; whoever is alone with a file that
-//! has no name stays so.
+//! A file that a process still reads, through a descriptor or a map, in this process or in another, is not cut: its
+//! last reader frees it. The kernel knows, as it leases a file only to a process that is alone with it; a process that
+//! is alone with a file that has no name stays so.
 //!
-//! Files wait up to [`MAX_WAITING`] bytes; one beyond them is freed at once, like one whose process ends.
+//! Files wait up to [`MAX_WAITING`] bytes; one beyond them is freed at once, as at the end of the process.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Bytes of files that have no name any more and still take room.
 const MAX_WAITING: u64 = 256 << 20;
 
-/// How often a file that is read is looked at before it is left to its readers, and how long lies between two looks.
+/// How often a file that is read is looked at before it is left to its readers, and the time between two looks.
 const LOOKS: u32 = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
@@ -94,7 +94,7 @@ fn run(files: &Receiver<Nameless>) {
     }
 }
 
-/// Whether nobody else has the file open, soon.
+/// Whether, soon, no other process has the file open.
 fn is_unread(file: &File) -> bool {
     for look in 0..LOOKS {
         if look > 0 {
@@ -120,7 +120,7 @@ fn cut(file: &File, len: u64, pause: impl Fn() -> Duration) {
     }
 }
 
-/// Whether this is the only descriptor of the file, and nobody has it mapped: only then does the kernel lease it.
+/// Whether this is the only descriptor of the file, and it is not mapped: only then does the kernel lease it.
 #[cfg(target_os = "linux")]
 fn is_alone(file: &File) -> bool {
     use std::os::fd::AsRawFd as _;
@@ -134,7 +134,7 @@ fn is_alone(file: &File) -> bool {
     set(libc::F_WRLCK) && set(libc::F_UNLCK)
 }
 
-/// Elsewhere nobody says, and files are freed whole.
+/// Other systems do not say, and files are freed whole.
 #[cfg(not(target_os = "linux"))]
 fn is_alone(_: &File) -> bool {
     false

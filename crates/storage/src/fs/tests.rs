@@ -144,7 +144,7 @@ fn a_folder_that_was_made_is_there_after_a_crash_at_every_failing_call_and_befor
     for call in 1..=whole.calls() {
         let disk = MemFs::new();
         let fault = Fault { call, kind: FaultKind::Eio, stays: true };
-        // As a process that is killed there, whose successor finds what it has left.
+        // As a process that is killed there, whose successor finds its files.
         let killed = FaultyFs::new(Arc::new(disk.clone()), Some(fault));
         assert!(make_dir(&killed, dir).is_err(), "call {call}");
         make_dir(&disk, dir).unwrap();

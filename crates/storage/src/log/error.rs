@@ -7,13 +7,13 @@ use thalweg_types::{Class, DiskError, Error, Retry};
 
 use super::{LogPosition, MAX_RECORD};
 
-/// An error of a log. Cheap to clone: everybody who waits gets the same failure.
+/// An error of a log. Cheap to clone: every waiter gets the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     #[error(transparent)]
     Io(DiskError),
-    /// Nothing of what was to be written can be seen; it is kept, and a later call tries again.
+    /// None of the bytes can be seen; they are kept, and a later call tries again.
     #[error("disk full at {path:?}: {wanted} bytes more are needed")]
     Full { path: PathBuf, wanted: u64 },
     #[error("damage in {path:?} at byte {pos}: {what}: expected {expected}, got {got}")]

@@ -1,9 +1,9 @@
 //! Records gathered into groups: each group becomes one frame, so that small records share its cost.
 //!
 //! Payload of a frame (little-endian): first record 8, synced 8, count 4, then per record length 4 and bytes.
-//! *Synced* is the byte of the segment up to which everything had been synced when the group was written. It tells,
-//! after a crash, a write that did not arrive from bytes that changed later: see [`super::scan`].
-//! A group without records is a mark: it only carries what was synced before.
+//! *Synced* is the byte of the segment up to which everything had been synced when the group was written. It
+//! distinguishes, after a crash, a write that did not arrive from bytes that changed later: see [`super::scan`].
+//! A group without records is a mark: it only carries the synced byte.
 //!
 //! Numbers and checksums are filled in when a group is written, by the log: a buffer can be filled elsewhere.
 
@@ -154,7 +154,7 @@ pub(super) struct GroupHead {
 }
 
 impl GroupHead {
-    /// Reads the head of a payload, nothing behind it.
+    /// Reads the head of a payload, nothing after it.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         Some(Self {
             first: LogPosition(u64::from_le_bytes(number(payload, 0)?)),

@@ -2,8 +2,8 @@
 //!
 //! A folder holds one log: files `NAME-<first record>.thl` ([`mod@segment`]) of frames, each a group of records
 //! ([`group`]); the format is described in `docs/formats/log.md`. One writer owns a [`Log`]; [`GroupCommit`] is the
-//! thread that owns logs for many writers at once and makes them durable together. [`Reader`]s read what was written
-//! before they were made, while writing goes on.
+//! thread that owns logs for many writers at once and makes them durable together. [`Reader`]s read records that were
+//! written before they were made, while writing goes on.
 //!
 //! Life of a record: *buffered* (has its number) -> *written* (in the kernel, readable) -> *synced* (survives a power
 //! cut) -> deleted with its whole segment.
@@ -11,11 +11,11 @@
 //! Invariants
 //! * Records are numbered from 0 without gaps; a number is used again only if [`Log::truncate_behind`] cut it.
 //! * `synced <= written <= next`.
-//! * What is there after a crash is a prefix of what was appended, and holds everything that was synced.
+//! * After a crash the log is a prefix of the appended records, with all that were synced.
 //! * A segment is synced before its successor is made: only the last one can be torn.
 //! * After a failed sync nothing is written any more; the log is to be opened again.
 //!
-//! Not here: what records mean, who commits, how long records are kept, and the lock that keeps a second process out.
+//! Not here: what records mean, commits, how long records are kept, and the lock that keeps a second process out.
 
 mod error;
 mod group;
@@ -49,7 +49,7 @@ pub use retain::RetentionPolicy;
 pub use survey::{LogSummary, SegmentSummary, TornTail, inspect, name_in, verify};
 
 /// Bytes of the longest record: a reader holds one in memory. Twice the 16 MiB that a source lets through by default, as
-/// what its stream began with comes with each block, and 1 MiB for what a journal says of a block.
+/// the beginning of its stream comes with each block, and 1 MiB for a journal's data about a block.
 pub const MAX_RECORD: usize = 33 << 20;
 
 /// Number of a record in its log: dense, from 0. As a bound it means "every record before it".
@@ -93,10 +93,10 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Bytes that are gathered before they are written. When as many wait, `append` writes them itself.
     pub buffer_bytes: usize,
-    /// At most so many bytes of zeros are laid out at once ahead of syncs of little data, so that later syncs change no
-    /// length and no extent; 0 for none. See `docs/decisions/2026-11-20-journal-writes.md`.
+    /// At most this number of bytes of zeros are laid out at once ahead of syncs of little data, so that later syncs
+    /// change no length and no extent; 0 for none. See `docs/decisions/2026-11-20-journal-writes.md`.
     pub ahead_bytes: u64,
-    /// After so many unsynced bytes the disk is asked to write them in the background, so that the sync
+    /// After this number of unsynced bytes the disk is asked to write them in the background, so that the sync
     /// at the end of a segment finds little left; 0 for never.
     pub writeback_bytes: u64,
     /// What a commit names: every record before it must be there, or have been there.
@@ -130,7 +130,7 @@ impl LogOptions {
 
 /// A log and its only writer; see the module's header.
 ///
-/// Dropping it gives up what is buffered and syncs nothing: end with [`Log::close`].
+/// Dropping it drops buffered records and syncs nothing: end with [`Log::close`].
 #[derive(Debug)]
 #[must_use]
 pub struct Log {
@@ -169,7 +169,7 @@ impl Log {
         Ok(position)
     }
 
-    /// Writes what is buffered; returns the position before which everything is written.
+    /// Writes the buffer; returns the position before which everything is written.
     ///
     /// # Errors
     /// [`LogError::Full`] keeps what could not be written, and flushing again goes on with it. After any other error
@@ -221,7 +221,7 @@ impl Log {
         self.synced
     }
 
-    /// Bytes of all segments up to the end of what is written.
+    /// Bytes of all segments up to the end of the written bytes.
     pub fn bytes(&self) -> u64 {
         self.sealed.iter().map(|segment| segment.bytes).sum::<u64>() + self.active.end()
     }
@@ -235,7 +235,7 @@ impl Log {
         &self.dir
     }
 
-    /// Reads from `position` up to what is written now.
+    /// Reads from `position` up to the end of the written records.
     ///
     /// # Errors
     /// [`LogError::Missing`] where `position` is older than the oldest record or newer than the newest.

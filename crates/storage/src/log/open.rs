@@ -45,7 +45,7 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::Damaged`] where bytes are not as they were written, a segment is missing or foreign, or records
-    /// are missing that `promised` or `kept` says a commit names; [`LogError::NewerFormat`]; what the disk says.
+    /// are missing that `promised` or `kept` says a commit names; [`LogError::NewerFormat`]; the disk's errors.
     pub fn survey(
         fs: Arc<dyn Fs>,
         dir: impl Into<PathBuf>,
@@ -106,7 +106,7 @@ impl Surveyed {
     /// Takes the log for writing: cuts what a crash has left of the last write.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub fn open(self) -> Result<Opened, LogError> {
         let Self { fs, dir, options, mut survey } = self;
         remove_leftovers(fs.as_ref(), &dir, &options.name)?;

@@ -74,7 +74,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`LogError::Missing`] where its segment has been deleted since, [`LogError::Damaged`] with file and byte, or
-    /// what the disk says.
+    /// the disk's errors.
     pub fn next_record(&mut self) -> Result<Option<(LogPosition, &[u8])>, LogError> {
         if self.next >= self.end {
             return Ok(None);

@@ -41,10 +41,10 @@ impl Leaving {
     /// Removes the file, for good.
     ///
     /// # Errors
-    /// What the disk says; it may be tried again.
+    /// The disk's errors; the call may be tried again.
     pub(super) fn remove(&self) -> Result<(), LogError> {
         match self.fs.remove(&self.path) {
-            // An earlier removal whose sync failed, or somebody else's.
+            // An earlier removal whose sync failed, or another process's.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             outcome => outcome.map_err(LogError::io("remove", &self.path))?,
         }
@@ -56,9 +56,9 @@ impl Log {
     /// Removes segments that only hold records before `position`, and says how many records went.
     ///
     /// # Errors
-    /// What the disk says; it does not poison the log. Records have left it all the same, and a later call counts them no
-    /// more. A file that could not be removed is tried again by the next call, before any other; its records are back where
-    /// the log is opened before that.
+    /// The disk's errors; they do not poison the log. Records have left it all the same, and a later call counts them
+    /// no more. A file that could not be removed is tried again by the next call, before any other; its records are
+    /// back where the log is opened before that.
     pub fn truncate_before(&mut self, position: LogPosition) -> Result<u64, LogError> {
         let records = self.leave_before(position)?;
         self.remove_leaving()?;
@@ -224,7 +224,7 @@ impl Log {
         Ok(())
     }
 
-    /// Where `position` lies in the active segment.
+    /// Where `position` is in the active segment.
     fn place_of(&self, position: LogPosition) -> Result<Place, LogError> {
         let active = &self.active;
         let window =

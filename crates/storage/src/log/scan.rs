@@ -1,4 +1,4 @@
-//! Walking the groups of one segment, and judging what is no group.
+//! Walking the groups of one segment, and judging bytes that are not a group.
 //!
 //! Where there is no whole frame, the segment ends or bytes have changed. Which of both it is, follows from the bytes
 //! after: each group says up to where its segment had been synced when it was written ([`super::group`]).
@@ -92,7 +92,7 @@ impl Walk {
     /// Moves to the next group.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(super) fn step(&mut self) -> Result<Step, LogError> {
         let rest = self.window.limit().saturating_sub(self.pos);
         if rest == 0 {
@@ -142,7 +142,7 @@ impl Walk {
     /// Judges the place at which the walk stopped.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(super) fn judge(&mut self, stop: &Stop) -> Result<Behind, LogError> {
         if stop.is_certain {
             return Ok(Behind::Synced);
@@ -196,7 +196,7 @@ pub(super) fn judge(
                 return Ok(Behind::Synced);
             }
         }
-        // A magic may lie across the end of what was searched.
+        // A magic may be across the end of the searched bytes.
         at += if count == SEARCH_BYTES { (count - frame::MAGIC.len() + 1) as u64 } else { count as u64 };
     }
     Ok(if zeros { Behind::Zeros } else { Behind::Torn })

@@ -124,7 +124,7 @@ impl Header {
         Ok(Self::decode(&bytes))
     }
 
-    /// The chain in which the segment's frames stand.
+    /// The chain of the segment's frames.
     pub(super) fn chain(&self) -> Chain {
         Chain::new(self.frame_identity())
     }
@@ -160,7 +160,7 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.bytes().all(plain)
 }
 
-/// The log's name and the base that a file's name promises; `None` for what is no segment.
+/// The log's name and the base that a file's name promises; `None` if the name is not one of a segment.
 pub(super) fn split_name(file_name: &str) -> Option<(&str, LogPosition)> {
     let (name, digits) = file_name.strip_suffix(SUFFIX)?.rsplit_once('-')?;
     let plain = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -87,10 +87,10 @@ impl LogSummary {
     }
 }
 
-/// The name of the log in a folder: the part of its files' names before the number. `None` where there is none.
+/// The name of the log in a folder: the part of its files' names before the number. `None` if there is no log.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn name_in(fs: &dyn Fs, dir: &Path) -> std::io::Result<Option<String>> {
     let names = fs.list(dir)?;
     Ok(names.iter().find_map(|name| Some(segment::split_name(name)?.0.to_owned())))
@@ -99,7 +99,7 @@ pub fn name_in(fs: &dyn Fs, dir: &Path) -> std::io::Result<Option<String>> {
 /// The log in a folder, whatever its identity, read from end to end; nothing is changed.
 ///
 /// # Errors
-/// What the disk says, and files of several logs in one folder. Damage is part of the summary.
+/// The disk's errors, and files of several logs in one folder. Damage is part of the summary.
 pub fn inspect(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
     let name = name_in(fs, dir).map_err(LogError::io("list", dir))?;
     let survey = Survey::of(fs, dir, name.as_deref().unwrap_or_default(), None)?;
@@ -109,7 +109,7 @@ pub fn inspect(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
 /// [`inspect`] that fails where the log is damaged.
 ///
 /// # Errors
-/// What the disk says, and [`LogError::Damaged`] or [`LogError::NewerFormat`].
+/// The disk's errors, and [`LogError::Damaged`] or [`LogError::NewerFormat`].
 pub fn verify(fs: &dyn Fs, dir: &Path) -> Result<LogSummary, LogError> {
     let mut summary = inspect(fs, dir)?;
     summary.damage.take().map_or(Ok(summary), Err)
@@ -174,7 +174,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Reads one more segment: the outer error is the disk's, the inner one what is wrong with the bytes.
+    /// Reads one more segment: the outer error is the disk's, the inner one the damage of the bytes.
     fn add(
         &mut self,
         fs: &dyn Fs,
@@ -201,7 +201,7 @@ impl Survey {
                         scan::judge(&mut window, 0, wanted.frame_identity(), |_| true)? != Behind::Synced
                             && self.summary.next() == base
                     }
-                    // Without a log to belong to, bytes that were never written are all that can be told.
+                    // Without a log to belong to, bytes that were never written are all that can be found.
                     None => {
                         base == LogPosition(0) && scan::judge(&mut window, 0, 0, |_| false)? == Behind::Zeros
                     }
@@ -274,7 +274,7 @@ impl Survey {
     }
 }
 
-/// Holds a header against what its name and its neighbours say.
+/// Checks a header against its name and its neighbours.
 pub(super) fn check_header(
     path: &Path,
     header: Header,

@@ -1,4 +1,4 @@
-//! Logs as their owner sees them. What happens after faults and damage is in the modules.
+//! Logs as their owner sees them. Faults and damage are in the modules.
 
 mod damage;
 mod faults;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::LogError;
 use crate::File;
 
-/// Bytes that are read at once: a quarter of what the disk needs for its best rate comes at nearly that rate, and
-/// many readers may be open.
+/// Bytes that are read at once: a quarter of the size that the disk needs for its best rate comes at nearly that rate,
+/// and many readers may be open.
 const READ_BYTES: usize = 256 << 10;
 
 /// Part of a file in memory: [`READ_BYTES`], or as much as is asked for at once.
@@ -34,7 +34,7 @@ impl Window {
     /// The `len` bytes at `pos`; `None` where the limit comes first.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's errors.
     pub(super) fn view(&mut self, pos: u64, len: usize) -> Result<Option<&[u8]>, LogError> {
         let rest = self.limit.saturating_sub(pos);
         if len as u64 > rest {

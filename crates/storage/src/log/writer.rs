@@ -3,8 +3,8 @@
 //! Order of things
 //! * Rotation: cut to the last frame, sync, then make the successor, sync it and its name. So every segment but the
 //!   last is whole and synced, and ends with its last frame.
-//! * Bytes are visible to readers, and the chain moves on, only when a write has succeeded as a whole. What a full
-//!   disk took of it lies after the end, where the next try overwrites it.
+//! * Bytes are visible to readers, and the chain moves on, only when a write has succeeded as a whole. Bytes that a
+//!   full disk took of it are after the end, where the next try overwrites it.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ use crate::{File, OpenMode, is_full};
 /// No fewer zeros than this share are laid out at once.
 const AHEAD_SHARE: u64 = 16;
 
-/// Zeros are laid out for about so many syncs like the present one: those after it wait until they are on the disk, so
-/// a log that is written slowly lays out few at once.
+/// Zeros are laid out for about this number of syncs like the present one: those after it wait until they are on the
+/// disk, so a log that is written slowly lays out few at once.
 const AHEAD_SYNCS: u64 = 64;
 
 /// The segment that is appended to.
@@ -108,7 +108,7 @@ impl Log {
         Ok(Some(to - from))
     }
 
-    /// Leaves a mark after what is synced, unless there is one, and no zeros after that.
+    /// Leaves a mark after the synced bytes, unless there is one, and no zeros after that.
     pub(super) fn mark(&mut self) -> Result<(), LogError> {
         if self.active.ends_with_mark || self.active.end == HEADER {
             return Ok(());
@@ -124,7 +124,7 @@ impl Log {
         self.sync_file()
     }
 
-    /// Syncs what is written.
+    /// Syncs the written bytes.
     ///
     /// # Errors
     /// Poisons the log.
@@ -207,7 +207,7 @@ impl Log {
         }
         active.laid = until;
         match active.file.preallocate(until) {
-            // What is written fits, and that is what was asked for.
+            // The written bytes fit, and no more was asked for.
             Err(error) if is_full(&error) => Ok(()),
             outcome => {
                 let outcome = outcome.map_err(LogError::io("extend", &active.path));
@@ -255,7 +255,7 @@ impl Log {
     fn failed_write(&mut self, action: &'static str, error: io::Error, wanted: u64) -> LogError {
         let path = self.active.path.clone();
         if is_full(&error) {
-            // Gives back what the disk took. Where that fails, too, the bytes lie after the end and count for
+            // Gives back what the disk took. Where that fails, too, the bytes are after the end and count for
             // nothing.
             if self.active.file.truncate(self.active.end).is_ok() {
                 self.active.laid = self.active.end;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memory ceiling of a job's chunks (`chunk_memory`), shared by its stores.
 ///
-/// It counts what stores hold: batches that wait to be written, cached ones, and reads under way by estimate. A
-/// batch that a caller still holds after it left the cache is the caller's. Cached batches give way; what waits to
-/// be written and what a caller holds can not, so `used` may pass the limit by those: a store blocks its owner
+/// It counts the batches of stores: batches that wait to be written, cached ones, and reads under way by estimate. A
+/// batch that a caller still holds after it left the cache is the caller's. Cached batches give way; batches that wait
+/// to be written and those that a caller holds can not, so `used` may pass the limit by those: a store blocks its owner
 /// before it lets a second batch wait over the limit.
 #[derive(Debug)]
 pub struct ChunkBudget {

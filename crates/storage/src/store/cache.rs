@@ -94,14 +94,14 @@ impl Cache {
         self.clock
     }
 
-    /// Takes a queued read up; `false` where somebody else took it over or it is not wanted any more.
+    /// Takes a queued read up; `false` if another thread took it over or it is not needed any more.
     pub(super) fn start(&mut self, id: ChunkId, ticket: u64) -> bool {
         let entry = self.find(id, ticket);
         let queued = entry.filter(|entry| matches!(entry.state, EntryState::Queued));
         queued.map(|entry| entry.state = EntryState::Loading).is_some()
     }
 
-    /// Puts a loaded batch in its place; `false` where nobody wants it any more.
+    /// Puts a loaded batch in its place; `false` if it is not needed any more.
     pub(super) fn finish(&mut self, id: ChunkId, ticket: u64, batch: Arc<RecordBatch>, bytes: u64) -> bool {
         let Some(entry) = self.find(id, ticket) else { return false };
         entry.state = EntryState::Ready(batch);
@@ -126,7 +126,7 @@ impl Cache {
         self.remove_if(id, |_| true)
     }
 
-    /// Drops the batch that was used longest ago and that nobody holds; its bytes.
+    /// Drops the batch that was used longest ago and that no caller holds; returns its bytes.
     pub(super) fn evict(&mut self) -> Option<u64> {
         let idle = |entry: &Entry| match &entry.state {
             EntryState::Ready(batch) => Arc::strong_count(batch) == 1,

@@ -6,7 +6,7 @@
 //! of the header: a chain over heads, which hold the checksums of their columns, so that a file can be checked
 //! for order and completeness without reading its columns.
 //!
-//! What is no whole chunk is judged by who has promised what:
+//! Bytes that are not a whole chunk are judged by earlier promises:
 //! * in a file with a successor everything was synced before the successor was made: damage;
 //! * below what a commit names: damage;
 //! * in the last file, with a whole chunk of this file after it: damage, unless a commit says that nothing there
@@ -78,7 +78,7 @@ pub(super) fn first_of(name: &str) -> Option<ChunkId> {
     plain.then(|| digits.parse().ok().map(ChunkId))?
 }
 
-/// Where a chunk lies.
+/// Where a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// First chunk of the file, which names it.
@@ -198,7 +198,7 @@ struct Wanted {
     previous: Option<u32>,
 }
 
-/// The chunk at `pos`: the outer error is the disk's, the inner one what is wrong with the bytes.
+/// The chunk at `pos`: the outer error is the disk's, the inner one the damage of the bytes.
 fn chunk_at(
     read: &impl Fn(&mut [u8], u64) -> Result<(), ChunkError>,
     pos: u64,

@@ -1,4 +1,4 @@
-//! A task's chunks: sealed batches in append-only files, written behind, read ahead, cached within a budget.
+//! A task's chunks: sealed batches in append-only files, written in the background, read ahead, cached within a budget.
 //!
 //! A folder holds `chunks-<first chunk>.thc` ([`mod@file`]), rolled by size and unchanged from then on, and
 //! `schemas.ths` ([`crate::schemas`]). One owner calls [`ChunkStore`]; encoding, writing and read-ahead happen on the
@@ -9,9 +9,9 @@
 //!
 //! Invariants
 //! * Chunks are numbered without gaps; numbers are never reused, as the last file is never unlinked.
-//! * What was sealed can be read at every moment until it is deleted, whether written or not, also from a store whose
+//! * A sealed chunk can be read at every moment until it is deleted, whether written or not, also from a store whose
 //!   disk has failed.
-//! * Nothing stays in memory for being in the store: what is cached was asked for and gives way to the budget.
+//! * Nothing stays in memory for being in the store: cached batches were asked for and give way to the budget.
 //! * After a failed write or sync nothing is written any more; the store is to be reopened.
 //!
 //! Not here: which chunk a window needs next, when to commit, what a commit names.
@@ -67,7 +67,7 @@ pub struct ChunkMeta {
     pub schema_id: SchemaId,
 }
 
-/// What [`ChunkStore::seal`] is told about a batch.
+/// Facts about a batch for [`ChunkStore::seal`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seal {
     /// Smallest event time of the batch.
@@ -88,8 +88,8 @@ pub struct ChunkStoreOptions {
     pub file_bytes: u64,
     /// Sealed chunks that may wait to be written before `seal` blocks.
     pub max_pending: usize,
-    /// What the last commit names. `Some(first..next)`: each of these chunks must be there, and what comes after
-    /// them does not count and is cut. `None`: all whole chunks survive.
+    /// The chunks that the last commit names. `Some(first..next)`: each of these chunks must be there, and those after
+    /// them do not count and are cut. `None`: all whole chunks survive.
     pub committed: Option<Range<ChunkId>>,
 }
 
@@ -115,7 +115,7 @@ pub struct ChunkStats {
 
 /// A task's chunks. One owner; see the module's header.
 ///
-/// Dropping it gives up chunks that still wait to be written, unless somebody holds a [`SyncTicket`]: end with
+/// Dropping it gives up chunks that still wait to be written, unless a caller holds a [`SyncTicket`]: end with
 /// [`ChunkStore::close`].
 #[derive(Debug)]
 #[must_use]
@@ -142,7 +142,7 @@ impl Drop for Keeper {
     }
 }
 
-/// A sync of what was sealed before it was drawn. It can be done also where the store is dropped before.
+/// A sync of the chunks that were sealed before it was drawn. It works also after the store is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct SyncTicket {
@@ -211,10 +211,10 @@ impl ChunkStore {
         Ok(store)
     }
 
-    /// Removes a store that nobody has open, with its directory. One that does not exist is fine.
+    /// Removes a store that no process has open, with its directory. One that does not exist is fine.
     ///
     /// # Errors
-    /// [`ChunkError::Io`]: what is left can be discarded again.
+    /// [`ChunkError::Io`]: the rest can be discarded again.
     pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), ChunkError> {
         recover::discard(fs, dir)
     }
@@ -276,7 +276,7 @@ impl ChunkStore {
         self.index.get(usize::try_from(id.0.checked_sub(self.first().0)?).ok()?)
     }
 
-    /// The oldest chunk; equals [`ChunkStore::next`] where there is none.
+    /// The oldest chunk; equals [`ChunkStore::next`] if there is no chunk.
     pub fn first(&self) -> ChunkId {
         self.index.first().map_or(self.next, |meta| meta.id)
     }
@@ -300,7 +300,7 @@ impl ChunkStore {
     /// The wanted columns of a chunk.
     ///
     /// Blocks only where the chunk is neither in memory nor read ahead. The batch then stays in the cache until it
-    /// is released, or until it gives way to others when memory is short and nobody holds it.
+    /// is released, or until it gives way to others when memory is short and no caller holds it.
     ///
     /// # Errors
     /// [`ChunkError::Missing`]; [`ChunkError::Type`] for a column that cannot be widened as wanted; the disk's
@@ -359,8 +359,8 @@ impl ChunkStore {
     /// Starts to read a chunk in the background, so that a later [`ChunkStore::read`] with the same projection
     /// finds it in memory.
     ///
-    /// Does nothing where it is in memory or on its way. Skipped, and counted, where it would pass the budget (what
-    /// is cached is not evicted for it) or where too many reads wait already. What fails shows in the later read.
+    /// Does nothing where it is in memory or on its way. Skipped, and counted, if it would pass the budget (batches
+    /// in the cache are not evicted for it) or if too many reads wait already. A failure shows in the later read.
     ///
     /// # Errors
     /// [`ChunkError::Missing`].

@@ -85,7 +85,7 @@ pub(super) fn from_batch(
     Ok(Arc::new(projection.batch(columns, rows)))
 }
 
-/// A chunk to read, with what its owner knows of it.
+/// A chunk to read, with its owner's data about it.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) id: ChunkId,

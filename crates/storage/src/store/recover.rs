@@ -1,6 +1,6 @@
 //! Opening a store's folder after a stop or a crash, and removing it.
 //!
-//! What each file may lack is judged in [`super::file`]; here files are put in order and what does not count is cut:
+//! The end of each file is judged in [`super::file`]; here files are put in order and bytes that do not count are cut:
 //! newest first, each step synced, so that a crash in between leaves a folder that opens the same way.
 
 use std::io;
@@ -108,7 +108,7 @@ pub(super) fn open(
         is_dirty: true,
         is_name_dirty: true,
     };
-    // Without a file only the commit would know the next number, and who opens without one would begin at 0 again.
+    // Without a file only the commit would know the next number, and a store opened without one would begin at 0 again.
     if writer.active.is_none() && next > ChunkId(0) {
         writer.create(options.task, next)?;
         writer.sync()?;
@@ -142,7 +142,7 @@ impl Recovery<'_> {
                 got: first.0.to_string(),
             });
         }
-        // With a commit to go by, what it names was synced: its heads suffice, the columns are checked when read.
+        // With a commit, its chunks were synced: its heads suffice, the columns are checked when read.
         let committed = self.options.committed.as_ref().map(|committed| committed.end);
         let depth = if is_last && committed.is_none() { Depth::Columns } else { Depth::Heads };
         let mut scan = file::scan(self.fs, self.dir, self.options.task, first, depth, OpenMode::Write)?;
@@ -201,7 +201,7 @@ impl Recovery<'_> {
     }
 }
 
-/// What the index knows of a chunk, whose columns are those of its schema.
+/// The index entry of a chunk, whose columns are those of its schema.
 pub(super) fn meta(
     head: &ChunkHead,
     place: &Place,

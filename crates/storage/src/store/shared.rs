@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) budget: Arc<ChunkBudget>,
     pub(super) writer: Mutex<Writer>,
     state: Mutex<State>,
-    /// Signalled after every change of `state` that somebody may wait for.
+    /// Signalled after every change of `state` that a thread may wait for.
     changed: Condvar,
 }
 
@@ -267,7 +267,7 @@ impl Shared {
         ChunkError::Poisoned { dir: self.dir.clone(), reason: reason.to_owned() }
     }
 
-    /// The read job: brings a queued chunk into the cache. What fails is left to the reader, who meets it again.
+    /// The read job: brings a queued chunk into the cache. A failure is left to the reader, which meets it again.
     pub(super) fn load(&self, source: &Source, projection: &Projection, ticket: u64, reserved: u64) {
         {
             let mut state = self.lock();
@@ -295,7 +295,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Gives up what waits, waits for what is under way, returns the store's bytes to the budget.
+    /// Drops waiting operations, waits for those under way, returns the store's bytes to the budget.
     pub(super) fn shut(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -310,7 +310,7 @@ impl Shared {
 
 const CLOSED: &str = "the store was closed";
 
-/// Drops the operations that wait and tells who waits for them.
+/// Drops the operations that wait and notifies their waiters.
 fn drop_waiting(state: &mut State, error: &ChunkError) {
     for operation in std::mem::take(&mut state.operations) {
         if let Operation::Sync(sync) = operation {

@@ -35,7 +35,7 @@ pub struct ChunkTail {
 /// What a folder of chunks holds.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkSummary {
-    /// Identity of the task; `None` where no file tells it.
+    /// Identity of the task; `None` if no file names it.
     pub task: Option<u64>,
     pub schemas: SchemaRegistry,
     /// In order, up to the damage.
@@ -48,7 +48,7 @@ pub struct ChunkSummary {
 }
 
 impl ChunkSummary {
-    /// The first chunk; equals [`ChunkSummary::next`] where there is none.
+    /// The first chunk; equals [`ChunkSummary::next`] if there is no chunk.
     pub fn first(&self) -> ChunkId {
         self.files.first().map_or(ChunkId(0), |file| file.first)
     }
@@ -62,17 +62,17 @@ impl ChunkSummary {
 /// Whether the folder holds files of a chunk store.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's errors.
 pub fn is_chunk_folder(fs: &dyn Fs, dir: &Path) -> std::io::Result<bool> {
     let names = fs.list(dir)?;
     Ok(names.iter().any(|name| name == schemas::FILE_NAME || file::first_of(name).is_some()))
 }
 
-/// Reads schemas and the heads of all chunks. `committed` is what the last commit names, where one is known: what comes
-/// after it does not count, and is reported as torn.
+/// Reads schemas and the heads of all chunks. `committed` are the chunks that the last commit names, if one is known:
+/// bytes after them do not count, and are reported as torn.
 ///
 /// # Errors
-/// What the disk says. Damage is part of the summary.
+/// The disk's errors. Damage is part of the summary.
 pub fn inspect_chunks(
     fs: &dyn Fs,
     dir: &Path,
@@ -84,7 +84,7 @@ pub fn inspect_chunks(
 /// As [`inspect_chunks`], and holds every byte of every column against its checksum.
 ///
 /// # Errors
-/// What the disk says. Damage is part of the summary.
+/// The disk's errors. Damage is part of the summary.
 pub fn verify_chunks(
     fs: &dyn Fs,
     dir: &Path,
@@ -188,7 +188,7 @@ fn look(
         let torn =
             tail.as_ref().map(|tail| ChunkTail { path: path.clone(), pos: tail.pos, bytes: tail.bytes });
         let file_bytes = torn.as_ref().map_or(bytes, |torn| torn.pos + torn.bytes);
-        // A header that is not whole is followed by nothing that could be told to be this file's.
+        // A header that is not whole is followed by nothing that is known to be this file's.
         let bytes = bytes.min(torn.as_ref().map_or(bytes, |torn| torn.pos));
         summary.files.push(ChunkFileSummary { path: path.clone(), first: *first, next, bytes, file_bytes });
         for (head, place) in &scan.chunks {

@@ -232,5 +232,5 @@ fn columns_are_refused_where_they_cannot_be_widened() {
     let ints: ArrayRef = Arc::new(Int32Array::from(vec![1]));
     let ints = RecordBatch::try_from_iter([("n", ints)]).unwrap();
     assert!(matches!(store.seal(seal, ints), Err(ChunkError::Unsupported { .. })));
-    assert_eq!(store.next(), ChunkId(2), "what is refused takes no number");
+    assert_eq!(store.next(), ChunkId(2), "a refused batch takes no number");
 }

@@ -2,7 +2,7 @@
 //!
 //! Order of things
 //! * A file is synced, and its name with it, before its successor is made: only the last one can be torn.
-//! * Files are unlinked oldest first, each unlink synced before the next: what is left is always without gaps.
+//! * Files are unlinked oldest first, each unlink synced before the next: the remaining files are always without gaps.
 //! * Before that the active file is synced: were it lost after its predecessors, numbers would begin at 0 again.
 
 use std::path::{Path, PathBuf};

@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The folder as a killed process leaves it: copied while the keeper works. What the manifest says is copied first, so that
+/// The folder as a killed process leaves it: copied while the keeper works. The manifest is copied first, so that
 /// nothing it names comes too late.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -74,7 +74,7 @@ fn table_options() -> Options {
 fn check(snapshot: &thalweg_table::Snapshot, expected: &[Row]) {
     let rows = rows_of(snapshot);
     assert_eq!(rows, sorted(expected));
-    // Rollups cover what is in files; all else is fresh.
+    // Rollups cover the rows in files; all else is fresh.
     let fresh: usize = snapshot.fresh.iter().map(|rows| rows.num_rows()).sum();
     let mut stored = snapshot.clone();
     stored.fresh.clear();
@@ -322,7 +322,7 @@ fn damaged_rows_are_named_with_file_and_byte() {
     let error = Driven::open(root.path(), &options(&[]), Some(resume.clone())).err().unwrap();
     assert_eq!(error.class(), thalweg_types::Class::Corrupt);
     assert!(error.message().contains("00000000.frames") && error.message().contains("byte 48"), "{error}");
-    // Shorter than what was committed.
+    // Shorter than the committed bytes.
     std::fs::write(&path, &bytes[..middle]).unwrap();
     let error = Driven::open(root.path(), &options(&[]), Some(resume.clone())).err().unwrap();
     assert_eq!(error.class(), thalweg_types::Class::Corrupt);
@@ -387,7 +387,7 @@ fn a_format_version_that_changed_is_damage_to_who_looks() {
             _ => bytes[44..48].fill(0),
         }
         if version == 1 {
-            // A bit of what is zero.
+            // A bit of the zeros.
             bytes[20] ^= 1;
         }
         std::fs::write(&path, &bytes).unwrap();

@@ -27,7 +27,7 @@ fn full_files_become_parquet_and_their_frames_go() {
     let first = rows((0..100).map(|n| n * HOUR / 50));
     driven.give(&first);
     let (part, _) = driven.prepare(1);
-    assert!(driven.snapshot().files.is_empty(), "what is not committed becomes no Parquet");
+    assert!(driven.snapshot().files.is_empty(), "uncommitted rows become no Parquet");
     part.committed().unwrap();
     let snapshot = driven.wait_until("files", |snapshot| snapshot.files.len() == 2);
     assert!(
@@ -260,7 +260,7 @@ fn a_job_that_has_ended_leaves_parquet_and_no_frames() {
         let (part, resume) = driven.prepare(2);
         if is_late {
             driven.finish().unwrap();
-            assert!(driven.snapshot().files.is_empty(), "what is not committed becomes no Parquet");
+            assert!(driven.snapshot().files.is_empty(), "uncommitted rows become no Parquet");
             part.committed().unwrap();
         } else {
             part.committed().unwrap();

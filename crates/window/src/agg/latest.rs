@@ -16,7 +16,7 @@ use crate::warm::warm;
 /// The newest `DEPTH` values; 1 for `last`, 2 where `prev` is asked for.
 pub(super) struct Latest<K: Kind, const DEPTH: usize> {
     calls: Vec<usize>,
-    /// Of each call, how far behind the newest its value is.
+    /// Of each call, how many values before the newest its value is.
     behind: Vec<usize>,
     arg: usize,
     data_type: DataType,

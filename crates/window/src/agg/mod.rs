@@ -1,4 +1,4 @@
-//! Aggregates over windows: what records add, what they take away again, what a window holds now.
+//! Aggregates over windows: the values that records add and take away, and those that a window holds.
 //!
 //! The engine works out, for a batch of records, a *schedule*: which elements enter a window at each step, which
 //! leave it, and whose value is read then. An [`Aggregate`] applies it column by column, in one loop of its own.
@@ -7,21 +7,21 @@
 //! Semantics
 //! * Nulls are ignored by everything but `count(*)`. Without a value `sum`, `avg`, `min`, … are null, counts 0.
 //! * Sums are exact: `sum` of float64 is correctly rounded, `avg`, `var` and `stddev` within 2 ulp (`avg` of integers
-//!   and decimals correctly rounded), and all are a function of what the window holds, not of how it came to hold it.
+//!   and decimals correctly rounded), and all are a function of the values in the window, not of their history.
 //!   A float64 sum that is zero is +0. Values above the largest double round to infinity.
 //! * NaN and infinities leave with their record. While they are there: any NaN, or both infinities, make `sum`
 //!   and `avg` NaN; one kind of infinity makes them that infinity; `var` and `stddev` are NaN.
 //! * `var` and `stddev` of fewer than two values are null, `var_pop` and `stddev_pop` of one value are 0.
 //! * A sum that its type does not hold is null and listed in [`Column::errors`]; it comes back when it fits again.
 //! * `min`, `max`: NaN is above everything; −0 is given as 0. `count(distinct)`: one NaN, −0 equals 0.
-//! * `first`, `last`, `prev` go by (event time, arrival).
+//! * `first`, `last`, `prev` use the order of (event time, arrival).
 //! * `quantile(x, q)`: the value of rank `floor(q · (n − 1))`, counted from 0 from the least one, within 1 %. Its caller
 //!   keeps it between the least and the greatest value.
 //!
 //! Invariants (of the schedule)
 //! * Elements may enter out of order. An element that leaves has entered, has not left or been reset since, and
 //!   is the oldest of its group.
-//! * Group numbers are below what [`Aggregate::grow`] was told.
+//! * Group numbers are below the argument of [`Aggregate::grow`].
 //!
 //! Not here: which elements enter and leave when (cursors), group numbers, queries.
 
@@ -70,7 +70,7 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// The values, of which there is one per element; `None` only where there are no elements.
+    /// The values, one per element; `None` only if there are no elements.
     fn argument(&self) -> Option<&'a ArrayRef> {
         let values = self.values.map_or(0, |values| values.len());
         assert_eq!(values, self.groups.len(), "one value of the argument per element");
@@ -130,7 +130,7 @@ pub trait Aggregate: Send {
     /// Appends the state of a group to its image; what the group's values make pile up is written whole.
     fn save(&self, group: u32, out: &mut Vec<u8>);
 
-    /// Takes over what [`Aggregate::save`] wrote of a group, whose state here is empty.
+    /// Restores a group, whose state here is empty, from the bytes of [`Aggregate::save`].
     ///
     /// # Errors
     /// Where the bytes are not an image; the group's state then means nothing.

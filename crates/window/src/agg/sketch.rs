@@ -118,7 +118,7 @@ pub(super) struct Sketch {
     total: u64,
 }
 
-/// A position in a sketch that follows one rank, so that reading it again costs what has changed since.
+/// A position in a sketch that follows one rank, so that reading it again costs as much as the changes since.
 ///
 /// Invariant: `below` is the count of all buckets before `position`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,7 @@ use super::{NO_GROUP, Steps, Stream};
 pub(super) const BLOCK: usize = 256;
 
 pub(super) trait Walk {
-    /// These groups are about to be changed: brings what is kept of them into the cache, see [`crate::warm`].
+    /// These groups are about to be changed: brings their state into the cache, see [`crate::warm`].
     #[inline(always)]
     fn touch(&mut self, groups: &[u32]) {
         let _ = groups;

@@ -1,8 +1,8 @@
-//! Some groups in memory, all others in a back end: of these there is a tag, and the number by which they are found.
+//! Some groups in memory, all others in a back end: of these memory has a tag, and the number by which they are found.
 //!
 //! A group that is out of memory is *cold*. By key it is found through its tag, which another key may have too: so
 //! every cold group with a tag that a batch asks for is brought in ([`Cached::wanted`], [`Cached::load`]) before its
-//! keys are compared. A tag that nobody has is a new group, and nothing is read.
+//! keys are compared. A tag without a group is a new group, and nothing is read.
 //!
 //! A *clock* decides which groups go: a hand goes round over the slots and takes what was not used since it came by
 //! the last time. Slots are given back from the end of the list, as lists shrink nowhere else: no group goes into one of
@@ -40,7 +40,7 @@ pub(crate) struct Cached {
     free_slots: Vec<u32>,
     /// Slots from it on are to be given back.
     limit: u32,
-    /// The retreat has looked at slots before it, and met so many groups that it could not evict.
+    /// The retreat has looked at slots before it, and met this number of groups that it could not evict.
     retreat_hand: usize,
     stayed: usize,
     /// A bit for each slot that was used since the clock's hand was there.

@@ -1,6 +1,6 @@
 //! Every group in memory, in the slot that is its number.
 //!
-//! The table's hash has a seed of its own: whoever knows the code cannot send keys that lie in one place of it. Which
+//! The table's hash has a seed of its own: a client that knows the code cannot send keys for one place of it. Which
 //! number a group gets is a matter of the order of keys alone.
 //!
 //! Not here: groups that are out of memory (`cached`).
@@ -197,7 +197,7 @@ impl Dense {
     }
 
     /// Takes over a group of this number. Numbers that no group has taken by the end stay unused until
-    /// [`Dense::loaded`]. `image`: where it was read, for what is said of damage.
+    /// [`Dense::loaded`]. `image`: where it was read, for messages about damage.
     pub(crate) fn load(
         &mut self,
         group: u32,
@@ -228,7 +228,7 @@ impl Dense {
         self.groups.iter().take(8).map(|group| tag(&self.hasher, group.key.as_ref())).collect()
     }
 
-    /// All groups are loaded: what numbers they left are free.
+    /// All groups are loaded: the remaining numbers are free.
     pub(crate) fn loaded(&mut self) {
         let numbers = 0..self.groups.len() as u32;
         self.free = numbers.rev().filter(|group| self.entry(*group).is_none()).collect();
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(groups.live(), 3);
     }
 
-    /// 400,000 keys have some twenty pairs with the same tag; numbers must tell them apart.
+    /// 400,000 keys have some twenty pairs with the same tag; numbers must distinguish them.
     #[test]
     fn keys_with_the_same_tag_are_different_groups() {
         let keys: Vec<String> = (0..400_000).map(|n| format!("k{n}")).collect();

@@ -1,6 +1,6 @@
 //! Groups of one GROUP BY: each value of its fields has a dense *number*, and is held in a *slot* while in memory.
 //!
-//! The number is what rows of the reservoir and keys of a checkpoint say; it stays with the group while a window holds
+//! Rows of the reservoir and keys of a checkpoint have the number; it stays with the group while a window holds
 //! a record of it. The slot is where aggregates have the group's state. [`Dense`] holds every group, and number and
 //! slot are the same; that is how a stage begins, and the hot path knows nothing else. [`Cached`] holds some: it comes
 //! with the first eviction, or with a restart that reads no groups, and never goes back.
@@ -133,7 +133,7 @@ impl Groups {
         }
     }
 
-    /// Of [`Groups::bytes`], what goes with slots and not with numbers.
+    /// The part of [`Groups::bytes`] that depends on slots and not on numbers.
     pub(crate) fn slot_bytes(&self) -> usize {
         match self {
             Self::Dense(table) => table.bytes(),
@@ -213,7 +213,7 @@ impl Groups {
         Ok((key, newest))
     }
 
-    /// All groups are loaded: what numbers they left are free.
+    /// All groups are loaded: the remaining numbers are free.
     pub(crate) fn loaded(&mut self) {
         match self {
             Self::Dense(table) => table.loaded(),

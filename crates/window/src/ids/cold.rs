@@ -1,7 +1,7 @@
 //! What stays in memory of ids that have left it: 64 bits of hash and the number of a frame, 15 to 30 bytes an id.
 //!
-//! Frames go oldest first, so what is of a frame before the first one means nothing any more. It is swept out where a part
-//! of the table is full, before that grows: nobody has to find it one by one.
+//! Frames go oldest first, so entries of a frame before the first one have no meaning any more. They are swept out when
+//! a part of the table is full, before that grows, and not one by one.
 
 use hashbrown::HashTable;
 
@@ -35,7 +35,7 @@ pub(super) struct Cold {
     len: usize,
 }
 
-/// Bits that neither places nor tells apart the tags of a part.
+/// Bits that are used neither for places nor for tags within a part.
 fn part_of(hash: u64) -> usize {
     (hash >> 40) as usize % PARTS
 }

@@ -63,7 +63,7 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 impl Called {
-    /// The aggregate of a name; the whole call decides the hint where there is none.
+    /// The aggregate of a name; the whole call decides the hint if there is none.
     pub(super) fn parse(name: &str, span: Range<usize>, call: &str) -> Result<Self, SqlError> {
         let lower = name.to_ascii_lowercase();
         if let Some((_, called)) = NAMES.iter().find(|(known, _)| *known == lower) {

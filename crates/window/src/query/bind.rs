@@ -39,7 +39,7 @@ pub struct BoundCall {
     pub data_type: DataType,
 }
 
-/// Types that are for want of something better, and have been reported.
+/// Types that replace unknown ones, after mistakes that have been reported.
 const TOLD: &str = "mistakes have been told";
 
 impl Query {
@@ -58,7 +58,7 @@ impl Query {
         let mut keys: Vec<Bound> = Vec::new();
         for key in group_by {
             let key = key.expect(TOLD);
-            // Another spelling of what is there already: `a > b`, `b < a`.
+            // Another spelling of a key that is there already: `a > b`, `b < a`.
             if !keys.iter().any(|known| known.fingerprint() == key.fingerprint()) {
                 keys.push(key);
             }
@@ -125,7 +125,7 @@ impl Binding<'_> {
     /// What is made of aggregates that give these types; `None` where there is a mistake in it.
     pub(super) fn value(&mut self, value: &Expr, types: &[DataType]) -> Option<Bound> {
         let checked = value.check(&schema_of(types), Qualifier::None, self.mistakes).bound()?;
-        // How long texts may become is known of records, not of what windows hold.
+        // How long texts may become is known of records, not of values in windows.
         if checked.works_on_texts() {
             let error =
                 SqlError::new("an output made of aggregates compares texts, and does no more with them")

@@ -42,12 +42,12 @@ impl<'a> Cursor<'a> {
         end..end
     }
 
-    /// Where the next token stands.
+    /// Where the next token is.
     pub(super) fn here(&self) -> Range<usize> {
         self.peek().map_or_else(|| self.end(), |token| token.span.clone())
     }
 
-    /// Where the token before stands.
+    /// Where the token before is.
     pub(super) fn last(&self) -> Range<usize> {
         self.at.checked_sub(1).map_or(0..0, |at| self.tokens[at].span.clone())
     }
@@ -95,7 +95,7 @@ pub(super) fn split_at_commas(tokens: &[Spanned]) -> Vec<&[Spanned]> {
         .collect()
 }
 
-/// Reads the clauses into `draft`, with what is wrong in them.
+/// Reads the clauses into `draft`, with the mistakes in them.
 ///
 /// # Errors
 /// On a mistake after which nothing more can be said about the text.
@@ -204,7 +204,7 @@ fn filter(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> 
     Ok(true)
 }
 
-/// The fields and expressions after GROUP BY; what is returned is as of [`filter`].
+/// The fields and expressions after GROUP BY; returns the same as [`filter`].
 fn group_by(cursor: &mut Cursor<'_>, draft: &mut Draft) -> Result<bool, SqlError> {
     let start = cursor.last();
     let keys = cursor.until(|rest| is_clause(rest).is_some())?;
@@ -336,8 +336,8 @@ fn stream(cursor: &mut Cursor<'_>) -> Result<(String, Range<usize>), SqlError> {
     }
 }
 
-/// A field or an expression after GROUP BY; a field has no stream's name in front. `None` where its mistakes have been
-/// told.
+/// A field or an expression after GROUP BY; a field has no stream's name in front. `None` if its mistakes have been
+/// reported.
 fn group_key(
     text: &str,
     stream: Option<&str>,
@@ -392,7 +392,7 @@ fn no_over(cursor: &Cursor<'_>) -> SqlError {
     }
 }
 
-/// Something stands where the query could have ended, or where another clause had to come.
+/// Something follows where the query could have ended, or where another clause had to come.
 fn trailing(cursor: &Cursor<'_>, token: &Spanned) -> SqlError {
     let error = |message: String| SqlError::new(message).at(token.span.clone());
     let keyword = token.keyword().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A query that may be wrong: what could be read of its text, and what is wrong with it.
+//! A query that may be wrong: the understood parts of its text, and its mistakes.
 
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ impl Draft {
         draft
     }
 
-    /// The stream after FROM and where it stands.
+    /// The stream after FROM and its place.
     pub fn stream(&self) -> Option<(&str, Range<usize>)> {
         self.stream.as_ref().map(|(name, span)| (name.as_str(), span.clone()))
     }

@@ -21,7 +21,7 @@
 //! Parsing knows no schema; [`Query::bind`] checks fields and types. All errors point into the query's text.
 //!
 //! A text that may be wrong goes through [`Draft`], which goes on after a mistake and reports all that do not follow
-//! from one another. Syntax that tells nothing of what was meant ends its clause; where the next clause is not to be
+//! from one another. Syntax without a clear meaning ends its clause; where the next clause is not to be
 //! found then, the text.
 
 mod aggregate;
@@ -109,7 +109,7 @@ impl Query {
     /// Parses a query.
     ///
     /// # Errors
-    /// On text that is no query, with the places, what was expected and what to do.
+    /// On text that is not a query, with the places, the expectations and hints.
     pub fn parse(text: &str) -> Result<Self, SqlErrors> {
         Draft::read(text).finish()
     }
@@ -117,7 +117,7 @@ impl Query {
     /// Canonical text: queries of equal text have equal state over equal streams.
     ///
     /// Blanks, case of keywords, spare parentheses, synonyms and units do not show, nor do aliases: an output may be
-    /// renamed without losing what its window holds.
+    /// renamed without losing the contents of its window.
     pub fn fingerprint(&self) -> String {
         let mut out = String::from("SELECT ");
         for (index, output) in self.outputs.iter().enumerate() {

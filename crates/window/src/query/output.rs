@@ -1,4 +1,4 @@
-//! The outputs of a query: aggregates, their arguments, what is made of them, their aliases.
+//! The outputs of a query: aggregates, their arguments, expressions over them, their aliases.
 
 use std::ops::Range;
 
@@ -157,7 +157,7 @@ fn made_of(
     }
 }
 
-/// Where the name of an expression begins: at AS, or at a word that follows what ends an expression.
+/// Where the name of an expression begins: at AS, or at a word after the end of an expression.
 fn end_of_value(item: &[Spanned]) -> usize {
     let mut depth = 0_usize;
     let named = item.iter().rposition(|token| {

@@ -63,7 +63,7 @@ pub(crate) struct Piece {
 }
 
 impl Reservoir {
-    /// A cursor at the end of what is there; it passes rows from now on as `task time − offset` reaches them.
+    /// A cursor at the end of the rows; it passes rows from now on as `task time − offset` reaches them.
     ///
     /// `bound` is where it is now: rows at or below it count as passed.
     pub(crate) fn add_cursor(&mut self, offset: Micros, bound: Micros) -> Result<CursorId, ChunkError> {
@@ -205,7 +205,7 @@ impl Bounds<'_> {
 
 /// Walks along `times` from `row`, counting for each step the rows at or below its bound; returns the row reached.
 ///
-/// `step` is where the walk starts and is left where it stops: at the last step, or at the step whose rows may go
+/// `step` is where the walk starts and is set to where it stops: at the last step, or at the step whose rows may go
 /// on in the next chunk.
 fn count_steps(
     times: &[Micros],

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! * A chunk is sealed only when its last time is at or below `task time − lateness`, so no row that is still to come
-//!   belongs before its end: what is below that bound is late for good, though `lateness` be raised later.
+//!   belongs before its end: rows below that bound are late for good, though `lateness` be raised later.
 //! * A cursor moves into the next chunk only to pass a row there, so that a late row appended to the chunk which it
 //!   has read to the end is still in front of it.
 //! * Ordinals number chunks from the first ever; those below `first_open` are sealed and equal their `ChunkId`.

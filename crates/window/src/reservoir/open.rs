@@ -62,7 +62,7 @@ impl OpenChunk {
         self.runs.iter().any(|run| run.frame.is_none())
     }
 
-    /// Puts rows that are in no frame yet into one, the first ones and at most so many, and returns where they are.
+    /// Puts rows that are in no frame yet into one, the first ones and at most `most`, and returns where they are.
     pub(super) fn freeze(&mut self, frame: u64, most: usize) -> Vec<Range<usize>> {
         let mut frozen = Vec::new();
         let (mut start, mut left, mut place) = (0, most, 0);

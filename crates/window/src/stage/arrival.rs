@@ -2,7 +2,7 @@
 //!
 //! A record's is its order number, unless one before it had that or a larger one: then it is the next. One record may
 //! become several on its way, as the pairs of a join do, and these share its order number; with their event times
-//! equal too, nothing else would tell them apart.
+//! equal too, nothing else would distinguish them.
 //!
 //! Numbers are a function of the order numbers that the stage has seen and of nothing else. A checkpoint says which is
 //! the next, so that they go on as they would have.
@@ -18,7 +18,7 @@ pub(super) fn number(batch: &Batch, next: &mut u64) -> Vec<u64> {
     numbers
 }
 
-/// Raises each number to `next`, or to one above the number before it, where it is smaller; returns what is next.
+/// Raises each number to `next`, or to one above the number before it, where it is smaller; returns the next number.
 fn ascend(numbers: &mut [u64], mut next: u64) -> u64 {
     for number in numbers {
         *number = next.max(*number);

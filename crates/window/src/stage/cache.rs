@@ -54,10 +54,10 @@ const SLOTS_SHARE: usize = 64;
 /// Groups that a scan may bring in before it is known what a group takes.
 const FILL_BLIND: usize = 64;
 
-/// Below so many slots memory is looked at after each batch.
+/// Below this number of slots memory is looked at after each batch.
 const LOOK_ALWAYS: usize = 1024;
 
-/// Reads back what cycles have handed over.
+/// Reads back the groups that cycles have handed over.
 pub trait GroupReader: Send + Sync {
     /// The newest values of keys of [`Changes`](thalweg_state::Changes), written or committed, in the order of the keys.
     ///
@@ -222,7 +222,7 @@ fn load_cold(
     load_parts(leaves, Some(place), slot, &mut image)
 }
 
-/// Takes over the states that leaves had of a group; what leaves that are gone have left of it is passed over.
+/// Restores the states that leaves had of a group; states of leaves that are gone are passed over.
 pub(super) fn load_parts(
     leaves: &mut [Option<LeafNode>],
     place: Option<usize>,
@@ -250,7 +250,7 @@ impl Stage {
         self.cache = Some(Cache::new(memory, reader));
     }
 
-    /// What is in memory and what was read back; `None` where nothing bounds it.
+    /// Counts of groups in memory and of reads; `None` if nothing bounds the memory.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let mut stats = self.cache.as_ref()?.stats;
         for grouping in self.groupings.iter().flatten() {

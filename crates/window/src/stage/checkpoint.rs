@@ -1,9 +1,9 @@
 //! The state of a stage, handed over at cycle markers without a stop.
 //!
-//! A marker ([`Stage::begin_cycle`]) *freezes* what has changed since the last one: it swaps sets of marks, numbers open
+//! A marker ([`Stage::begin_cycle`]) *freezes* the changes since the last one: it swaps sets of marks, numbers open
 //! rows and ids that came, and writes the [`Manifest`](super::Manifest). Groups are written afterwards, a few after each
 //! batch ([`Stage::hand_over_some`]); one that a batch is about to change is written first, so that every image is that
-//! of the marker. What is handed over counts once it is named by a commit ([`Stage::committed`]).
+//! of the marker. A hand-over counts once a commit names it ([`Stage::committed`]).
 //!
 //! | state | key | value |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 //! Invariants
 //! * A group's value is complete: it can be read without any other.
 //! * Ids of groupings and leaves are never used again, so what a dropped query has left means nothing to others.
-//! * Queries come and go between markers only: what is frozen is written before.
+//! * Queries come and go between markers only: frozen groups are written before.
 //! * Chunks that a commit may still need are kept until a newer one is there.
 //!
 //! Not here: the bytes (`agg`, `leaf`, `manifest`), reading them (`restore`), back ends and commits.
@@ -157,7 +157,7 @@ pub(super) fn cursors_of(
 }
 
 impl Stage {
-    /// A cycle's marker: freezes what has changed since the last one, to be handed over bit by bit.
+    /// A cycle's marker: freezes the changes since the last one, to be handed over bit by bit.
     ///
     /// `cycle` is above that of every marker before. Takes time for each open chunk with new rows and each word of 64
     /// groups, but none for each group or row.
@@ -220,8 +220,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Writes what is frozen, up to about `budget` groups (rows and ids of frames count for less), and gives the cycle
-    /// once nothing is left. `None` also where no cycle has begun.
+    /// Writes frozen groups, up to about `budget` groups (rows and ids of frames count for less), and gives the cycle
+    /// once nothing is left. `None` also if no cycle has begun.
     ///
     /// # Errors
     /// Where open rows have no stored form: the cycle cannot be completed.
@@ -273,7 +273,7 @@ impl Stage {
         self.hand_over_some(usize::MAX)
     }
 
-    /// Takes back the memory of changes that nobody needs any more, for those of a later cycle.
+    /// Takes back the memory of changes that are no longer needed, for those of a later cycle.
     pub fn reuse(&mut self, mut changes: Changes) {
         if let Some(checkpoint) = &mut self.checkpoint {
             changes.clear();
@@ -310,7 +310,7 @@ impl Stage {
         }
     }
 
-    /// Writes what is frozen of groups, whatever it costs: the plan is about to change.
+    /// Writes all frozen groups, whatever it costs: the plan is about to change.
     pub(super) fn save_frozen_groups(&mut self) {
         self.save_tags(&mut 0, usize::MAX);
         self.save_groups(&mut 0, usize::MAX);

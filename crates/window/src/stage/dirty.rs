@@ -23,7 +23,7 @@ pub(super) struct Dirty {
     left: usize,
     /// Words of `frozen` before it are empty.
     hand: usize,
-    /// What was frozen at markers whose changes the back end may not have; one set per cycle, oldest first.
+    /// Slots frozen at markers whose changes the back end may not have; one set per cycle, oldest first.
     unwritten: VecDeque<(u64, Vec<u64>)>,
 }
 
@@ -66,7 +66,7 @@ impl Dirty {
     #[inline(always)]
     pub(super) fn mark(&mut self, groups: &[u32]) {
         self.marks = self.marks.saturating_add(groups.len());
-        // Of their own: what is written through the slice is known not to change them.
+        // Of their own: writes through the slice are known not to change them.
         let (slots, changed) = (self.slots, self.changed.as_mut_slice());
         for group in groups.iter().filter(|group| (**group as usize) < slots) {
             let (word, bit) = place(*group);
@@ -76,7 +76,7 @@ impl Dirty {
         }
     }
 
-    /// A marker: what has changed so far is to be written, and nothing has changed since.
+    /// A marker: the slots changed so far are to be written, and nothing has changed since.
     pub(super) fn freeze(&mut self) {
         debug_assert_eq!(self.left, 0, "the groups of the marker before are written");
         self.frozen.resize(self.changed.len(), 0);
@@ -86,7 +86,7 @@ impl Dirty {
         self.hand = 0;
     }
 
-    /// As [`Dirty::freeze`], and what is frozen is not clean before [`Dirty::written`] says so.
+    /// As [`Dirty::freeze`], and frozen slots are not clean before [`Dirty::written`] says so.
     pub(super) fn freeze_unwritten(&mut self, cycle: u64) {
         self.freeze();
         if self.left > 0 {
@@ -94,7 +94,7 @@ impl Dirty {
         }
     }
 
-    /// The back end has what was frozen at the marker of this cycle, and of those before.
+    /// The back end has the slots frozen at the marker of this cycle, and of those before.
     pub(super) fn written(&mut self, cycle: u64) {
         while self.unwritten.pop_front_if(|(other, _)| *other <= cycle).is_some() {}
     }

@@ -14,7 +14,7 @@ use crate::query::Window as WindowKind;
 pub struct Explanation {
     /// The tree `window -> filter -> group by -> aggregates`, one indented line each.
     pub tree: Vec<String>,
-    /// Distances from task time at which cursors are, and who reads them.
+    /// Distances from task time at which cursors are, and their readers.
     pub cursors: Vec<(Micros, Vec<String>)>,
     /// Bytes that a record takes in the reservoir, 0 where the plan needs none.
     pub bytes_per_record: usize,

@@ -5,7 +5,7 @@
 //! the stage, but for queries that are *guarded*: for those it is as if the row had gone beyond a bound, and the caller
 //! hears which query it was. Whether a row fails hangs on the row alone, so answers are a function of the records still.
 //!
-//! Not here: who takes a query that fails out of the plan (the node, by a command in the job's order).
+//! Not here: the removal of failing queries from the plan (by the node, with a command in the job's order).
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,7 +21,7 @@ use super::{Arg, Filter, Grouping, Stage};
 use crate::agg::{Call, output_type};
 use crate::judge::Verdicts;
 
-/// Bytes of text and blobs that the arguments and answers of one call may have, as far as that can be told before: a
+/// Bytes of text and blobs that the arguments and answers of one call may have, as far as that is known before: a
 /// batch that would have more is to be given in pieces.
 const ANSWER_BYTES: usize = 16 << 20;
 
@@ -72,8 +72,8 @@ pub(super) fn failed(error: &SqlError) -> Error {
 }
 
 impl Stage {
-    /// Guards a query: what its expressions cannot compute because of a mistake of ours is null and named, and the query is
-    /// in [`super::Answers::failed`]. Without this it ends the stage.
+    /// Guards a query: values that its expressions cannot compute because of a mistake of ours are null and named, and
+    /// the query is in [`super::Answers::failed`]. Without this it ends the stage.
     pub fn guard_query(&mut self, name: &str) {
         for query in self.queries.iter_mut().filter(|query| query.name == name) {
             query.is_guarded = true;
@@ -206,7 +206,7 @@ impl Stage {
         }
     }
 
-    /// Guarded queries that failed, and what was said.
+    /// Guarded queries that failed, and their errors.
     pub(super) fn failed_queries(&self, evaluated: &Evaluated) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for (layout, error) in &evaluated.failed {

@@ -1,7 +1,7 @@
 //! Ids as a part of the stage's bounded state: which leave memory, how they come back, and how a restart takes them over.
 //!
 //! Ids may have a quarter of the memory to themselves. Beyond that the oldest ones leave it when all that the stage holds
-//! is above its bound (`crate::ids` says what stays of them).
+//! is above its bound (`crate::ids` says which parts of them stay).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::key;
 /// Frames that are in memory at once while they are read: a few megabytes.
 pub(super) const FRAMES: usize = 16;
 
-/// Of the memory, what ids may have before they leave it.
+/// One part in this number of the memory is for ids before they leave it.
 const SHARE: usize = 4;
 
 /// Frames of a checkpoint on their way to the judge: they come in any order and go in that of their numbers.

@@ -27,7 +27,7 @@ impl LayoutPlaces {
         }
     }
 
-    /// All columns, and the places of those that nobody took.
+    /// All columns, and the places of those that were not taken.
     pub(super) fn finish(self) -> (Vec<(String, ArrowType)>, Vec<usize>) {
         let unused = (0..self.0.len()).filter(|place| self.0[*place].is_none()).collect();
         let columns = self.0.into_iter().enumerate();

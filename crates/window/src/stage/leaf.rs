@@ -21,9 +21,9 @@ pub(super) struct Turn<'a> {
     pub(super) groups: &'a [u32],
     /// Rows that enter the window, before its filter.
     pub(super) entering: &'a Elements,
-    /// … of which the filter lets these through.
+    /// … of these the ones that pass the filter.
     pub(super) entered: &'a Selection,
-    /// Rows that leave, where a cursor tells.
+    /// Rows that leave, if a cursor gives them.
     pub(super) leaving: Option<(&'a Elements, &'a Selection)>,
 }
 
@@ -151,7 +151,7 @@ impl Leaf {
         }
     }
 
-    /// Takes over what [`Leaf::save`] wrote, into a group whose state is empty.
+    /// Restores the bytes of [`Leaf::save`] into a group whose state is empty.
     pub(super) fn load(&mut self, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
         self.grow(group as usize + 1);
         if let Some(stamp) = self.stamps.get_mut(group as usize) {

@@ -58,8 +58,8 @@ pub struct Manifest {
     pub(super) next_arrival: u64,
     /// Records below it are late for good, whatever `lateness` becomes. Not in version 1.
     pub(super) bound: Option<Micros>,
-    /// What the tags of groups are hashed with. `None` in versions 1 and 2, whose tags anybody can make: they are told
-    /// apart by nothing but their count, and made anew.
+    /// The key that the tags of groups are hashed with. `None` in versions 1 and 2, whose tags anybody can make: they
+    /// are distinguished by nothing but their count, and made anew.
     pub(super) tag_key: Option<HashKey>,
     /// The time from which records count where some were missed. Not in versions 1 to 3.
     pub(super) begins: Option<Micros>,
@@ -115,7 +115,7 @@ pub(super) struct SavedLeaf {
     pub(super) calls: Vec<(Function, Option<usize>)>,
 }
 
-/// The outputs of a query that are in one leaf and began at one time; a query of which there are several has an entry of
+/// The outputs of a query that are in one leaf and began at one time; a query with several of these has an entry of
 /// its name for each.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SavedQuery {
@@ -480,7 +480,7 @@ impl Stage {
             let field = &self.schema.fields()[column];
             (field.name.clone(), field.data_type.to_string())
         };
-        // Places of what is in use, among themselves.
+        // Places of items in use, among themselves.
         fn dense<T>(slots: &[Option<T>], place: usize) -> usize {
             slots[..place].iter().flatten().count()
         }

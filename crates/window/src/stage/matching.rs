@@ -1,8 +1,8 @@
-//! Which outputs of a job's queries go on with the state that a checkpoint has, and what of that nobody takes.
+//! Which outputs of a job's queries go on with the state that a checkpoint has, and the state that no output takes.
 //!
 //! State is kept by output: one more in a query, or one less, leaves the others alone. An output goes on with that of a
 //! saved one where the aggregate, its argument, the condition, the GROUP BY and the window are the same, with the types of
-//! the fields that they read, over the stream of the same name. What the query is called does not matter.
+//! the fields that they read, over the stream of the same name. The name of the query does not matter.
 //!
 //! A saved query whose outputs are in several leaves, or began at different times, has several entries of its name.
 

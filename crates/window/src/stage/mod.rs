@@ -3,7 +3,7 @@
 //! A batch goes through in steps that each work on whole columns:
 //! 1. the *judge* says which records are accepted, at what time, and what task time is after each;
 //! 2. filters and arguments are evaluated, group numbers looked up;
-//! 3. accepted rows go into the reservoir, and every cursor passes what task time has left behind;
+//! 3. accepted rows go into the reservoir, and every cursor passes the rows that task time has left behind;
 //! 4. each leaf of the plan (window, filter, GROUP BY) turns that into a schedule and runs its aggregates.
 //!
 //! A record is added, then windows expire, then values are read: step i of a schedule does the three for record i.
@@ -11,8 +11,9 @@
 //! Queries share whatever their plans have in common: cursors by their distance from task time, filters and arguments by
 //! their text, group numbers by their fields, aggregates by all of it.
 //!
-//! What changes is noted group by group and handed over at cycle markers (`checkpoint`), so that a stage goes on after a
-//! crash as if nothing had happened (`restore`). What was handed over may leave memory and is read back (`cache`).
+//! Changes are noted group by group and handed over at cycle markers (`checkpoint`), so that a stage goes on after a
+//! crash as if nothing had happened (`restore`). Groups that were handed over may leave memory and are read back
+//! (`cache`).
 //!
 //! Not here: SQL (`query`), aggregates (`agg`), how answers of several stages are merged (the node).
 
@@ -132,7 +133,7 @@ pub struct Answers {
     /// (record, query, output) whose value did not fit its type, or that needed something that went beyond a bound of
     /// expressions.
     pub misfits: Vec<(u32, u32, u32)>,
-    /// Guarded queries ([`Stage::guard_query`]) of which an expression failed at some record, and what was said.
+    /// Guarded queries ([`Stage::guard_query`]) with an expression that failed at some record, and the error.
     pub failed: Vec<(String, String)>,
 }
 
@@ -143,7 +144,7 @@ pub struct Stage {
     input: Vec<usize>,
     schema: Schema,
     judge: Judge,
-    /// The record that moved task time to where it is, where whoever gives the records has said so.
+    /// The record that moved task time to where it is, if the giver of the records has said so.
     newest: Option<RecordPlace>,
     /// Groupings, filters, windows and leaves keep their places; those of dropped queries are free for others.
     groupings: Vec<Option<Grouping>>,
@@ -175,7 +176,7 @@ pub struct Stage {
     cache: Option<Cache>,
 }
 
-/// A stream of elements: what enters undelayed windows, or what a cursor passed.
+/// A stream of elements: those that enter undelayed windows, or that a cursor passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum StreamId {
     Batch,
@@ -225,7 +226,7 @@ impl Stage {
         self.judge.task_time()
     }
 
-    /// The record that moved task time to where it is; `None` where nobody knows it.
+    /// The record that moved task time to where it is; `None` if it is unknown.
     pub fn newest(&self) -> Option<&RecordPlace> {
         self.newest.as_ref()
     }
@@ -240,7 +241,7 @@ impl Stage {
         self.options.lateness
     }
 
-    /// Heap bytes of groups, aggregates, ids and open chunks, and of what is being handed over.
+    /// Heap bytes of groups, aggregates, ids and open chunks, and of pending hand-overs.
     pub fn state_bytes(&self) -> usize {
         let leaves: usize = self.leaves.iter().flatten().map(|node| node.leaf.bytes()).sum();
         let groups: usize = self.groupings.iter().flatten().map(Grouping::bytes).sum();

@@ -1,6 +1,6 @@
 //! Outputs of queries: the value of one aggregate as it is, or what an expression makes of several.
 //!
-//! Aggregates alone have state; what is made of them is computed for each answer, by the rules of expressions.
+//! Aggregates alone have state; expressions over them are computed for each answer.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ impl CallState {
 /// (`None`: never).
 pub(super) type Since = (Micros, Option<Micros>);
 
-/// The time from which a stage counts that began without its history, before its first record tells it.
+/// The time from which a stage counts that began without its history, before its first record sets it.
 pub(super) const UNTOLD: Micros = Micros::MIN;
 
 impl Stage {
@@ -191,7 +191,7 @@ impl Stage {
         true
     }
 
-    /// Takes out of the plan what no leaf reads any more, so that queries that come and go leave nothing behind.
+    /// Takes out of the plan the parts that no leaf reads any more, so that queries that come and go leave nothing.
     fn drop_unread(&mut self) {
         let leaves: Vec<&LeafNode> = self.leaves.iter().flatten().collect();
         let mut columns = Vec::new();
@@ -268,8 +268,8 @@ impl Stage {
         now.max(self.begins).map(|since| (since, fill))
     }
 
-    /// Takes the time of the first record, as the judge has it, for that from which everything counts, where nothing has
-    /// told that.
+    /// Takes the time of the first record, as the judge has it, for that from which everything counts, if nothing else
+    /// has set that.
     pub(super) fn tell_begin(&mut self, verdicts: &Verdicts) {
         if self.begins != Some(UNTOLD) {
             return;

@@ -61,7 +61,7 @@ impl Stage {
         }
         query.clamp(&mut calls, &[as_of.unwrap_or(Micros::MIN)]);
         for output in &query.outputs {
-            // A value that cannot be computed is null here; answers tell of it.
+            // A value that cannot be computed is null here; answers name it.
             let is_guarded = true;
             columns.push(output.values(&calls, 1, is_guarded).ok()?.array);
         }
@@ -71,7 +71,7 @@ impl Stage {
         Some(Present { values: Arc::new(object), as_of })
     }
 
-    /// The key of a record, of which there are the columns that the keys read.
+    /// The key of a record, given by the columns that the keys read.
     fn key_of(&self, grouping: &Grouping, fields: &[ArrayRef]) -> Vec<ArrayRef> {
         let given = grouping.columns();
         let column = |place: usize| match given.iter().position(|column| *column == place) {

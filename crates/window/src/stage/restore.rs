@@ -11,7 +11,7 @@
 //! their keys are read. Tags of an earlier build's checkpoint are of a hash that anybody can make: then all groups are
 //! read once, and the next cycle has their tags anew.
 //!
-//! Not here: what is written when (`checkpoint`), which bytes a back end has for the manifest's cycle.
+//! Not here: the writing (`checkpoint`), the bytes of a back end for the manifest's cycle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,12 +51,12 @@ pub struct Restoring {
     groupings: Vec<Option<usize>>,
     /// In the order of the answers' columns.
     queries: Vec<PlannedQuery>,
-    /// By query and aggregate, what goes on.
+    /// By query and aggregate, the state that goes on.
     kept: Vec<Vec<Option<CallState>>>,
     has_whole: bool,
     rows: BTreeMap<u64, Vec<ArrayRef>>,
     ids: ComingIds,
-    /// Groups that blocks of tags tell of, by the id of their GROUP BY.
+    /// Groups that blocks of tags list, by the id of their GROUP BY.
     tagged: BTreeMap<u32, usize>,
     /// The same groups, by id and number, where their tags are of no use.
     numbers: Vec<(u32, u32)>,
@@ -124,14 +124,14 @@ impl Stage {
         (field.name.clone(), field.data_type.to_string())
     }
 
-    /// Builds what outputs that go on need of the saved plan, without cursors; places of the saved groupings.
+    /// Builds the parts of the saved plan that outputs that go on need, without cursors; places of the saved groupings.
     fn restore_plan(
         &mut self,
         manifest: &Manifest,
         planned: &[PlannedQuery],
         kept: &[Vec<Option<CallState>>],
     ) -> Result<Vec<Option<usize>>, Error> {
-        // A manifest without a bound does not know the `lateness` of its time: what is sealed was closed by it.
+        // A manifest without a bound does not know the `lateness` of its time: sealed rows were closed by it.
         let last_sealed = self.reservoir.last_sealed();
         self.judge.restore(manifest.task_time, manifest.bound.or(last_sealed));
         self.newest = manifest.newest.clone();
@@ -301,7 +301,7 @@ impl Restoring {
         if !self.is_lazy { self.load_tagged(reader.as_ref()) } else { Ok(()) }
     }
 
-    /// Takes over the groups that blocks of tags have told of, whose tags are of no use.
+    /// Takes over the groups that blocks of tags have listed, whose tags are of no use.
     fn load_tagged(&mut self, reader: &dyn GroupReader) -> Result<(), Error> {
         let numbers = std::mem::take(&mut self.numbers);
         tracing::info!(groups = numbers.len(), "reads groups once, as an earlier build hashed their keys");
@@ -320,7 +320,7 @@ impl Restoring {
     /// Takes over one entry of the back end, as a [`Changes`](thalweg_state::Changes) gave it.
     ///
     /// # Errors
-    /// [`Class::Corrupt`](thalweg_types::Class) where it is not what was written under this key, or the manifest does
+    /// [`Class::Corrupt`](thalweg_types::Class) if it was not written under this key, or the manifest does
     /// not know it.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let place = Key::parse(key).map_err(Error::from)?;
@@ -345,7 +345,7 @@ impl Restoring {
         }
     }
 
-    /// Takes over one group; what leaves that are gone have left of it is passed over.
+    /// Restores one group; states of leaves that are gone are passed over.
     fn load_group(&mut self, grouping: u32, group: u32, image: &mut Reader<'_>) -> Result<(), Malformed> {
         let (mut place, mut slot) = (None, group);
         if grouping == 0 {

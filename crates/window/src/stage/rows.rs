@@ -1,6 +1,6 @@
 //! The last n records of each group: what a `ROWS n` window holds.
 //!
-//! Records are ordered by (event time, arrival); a late one goes between others, and the oldest leaves. Values lie in a
+//! Records are ordered by (event time, arrival); a late one goes between others, and the oldest leaves. Values are in a
 //! slab of columns, so that a group costs one small queue of slot numbers.
 
 use std::collections::VecDeque;

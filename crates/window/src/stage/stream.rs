@@ -132,7 +132,7 @@ impl Selection {
         self.places.as_ref().map_or(elements.len, Array::len)
     }
 
-    /// The selected elements of one column; `None` where there are none.
+    /// The selected elements of one column; `None` if there are none.
     pub(super) fn column(&self, elements: &Elements, index: usize) -> Option<ArrayRef> {
         if self.len(elements) == 0 {
             return None;

@@ -12,7 +12,7 @@ use super::dirty::Dirty;
 use super::{Grouping, Stage};
 use crate::groups::{Groups, TAG_BLOCK, save_tags};
 
-/// A block costs as much to write as so many groups.
+/// A block costs as much to write as this number of groups.
 const GROUPS_PER_BLOCK: usize = 64;
 
 /// Which blocks of a GROUP BY are to be written.

@@ -1,4 +1,4 @@
-//! The last record of a commit log: records are JSON, so they can be found without knowing what is around them.
+//! The last record of a commit log: records are JSON, so they can be found without knowing the format around them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ const BEGIN: &[u8] = br#"{"version":"#;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) cycle: u64,
-    /// Record of the order log behind the cycle's marker.
+    /// Record of the order log after the cycle's marker.
     pub(crate) order: u64,
     /// Source names by their number in the order log, and the offset that each goes on with.
     pub(crate) sources: Vec<(String, u64)>,
@@ -42,7 +42,7 @@ impl Commit {
     }
 }
 
-/// The last whole record of a commit log; `None` where there is none.
+/// The last whole record of a commit log; `None` if it has no record.
 pub(super) fn last(path: &Path) -> Result<Option<Commit>> {
     let bytes = super::bytes(path)?;
     let mut last = None;
@@ -56,7 +56,7 @@ pub(super) fn last(path: &Path) -> Result<Option<Commit>> {
             let commit = Commit::parse(&json).with_context(|| format!("unexpected commit record {json}"))?;
             if let Some(last) = &last {
                 let Commit { cycle, .. } = last;
-                ensure!(commit.cycle >= *cycle, "the commit log has cycle {} behind {cycle}", commit.cycle);
+                ensure!(commit.cycle >= *cycle, "the commit log has cycle {} after {cycle}", commit.cycle);
             }
             last = Some(commit);
         }

@@ -29,7 +29,7 @@ impl Found {
         Ok(Self { commit, order, sinks: sinks.iter().map(content).collect::<Result<_>>()? })
     }
 
-    /// Records of the order log behind the last commit: what the next start has to follow.
+    /// Records of the order log after the last commit, which the next start has to follow.
     pub(super) fn to_follow(&self) -> u64 {
         let from = self.commit.as_ref().map_or(0, |commit| commit.order);
         let runs = self.order.range(from..).map(|(_, entry)| match entry.event {

@@ -1,6 +1,6 @@
 //! The order log, as `docs/formats/log.md` describes it: one folder of segments, checked frame by frame.
 //!
-//! Reading stops at the first frame that is none: what follows is what a crash has left of the last write.
+//! Reading stops at the first invalid frame: the bytes from there on are remains of the last write before a crash.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) struct Entry {
     /// Its first order number.
     pub(crate) start: u64,
-    /// How many numbers it stands for.
+    /// How many numbers it covers.
     pub(crate) count: u64,
     pub(crate) event: Event,
 }

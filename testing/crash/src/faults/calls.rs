@@ -14,7 +14,7 @@ pub(super) fn missing() -> Option<String> {
     (!project::has_or_gets("strace", "strace")).then(|| "there is no strace".to_owned())
 }
 
-/// How a call may fail, and what has to be said then.
+/// How a call may fail, and the expected message.
 struct Fault {
     syscall: &'static str,
     error: &'static str,
@@ -32,7 +32,7 @@ pub(super) fn sync_fails(bench: &Bench) -> Result<()> {
         bench,
         &Fault { syscall: "fsync", error: "EIO", at: "", says: &["(os error 5)", "\""], may_pass: false },
     )?;
-    takes_all_jobs(bench).context("beside a job that no sync fails of")
+    takes_all_jobs(bench).context("next to a job whose syncs succeed")
 }
 
 /// A sync that fails ends the process, also where another job has done nothing and would go on for good.

@@ -1,6 +1,6 @@
-//! Disks that are full, that cannot be written, or that belong to somebody else.
+//! Disks that are full, that cannot be written, or that belong to another user.
 //!
-//! A disk is a file, mounted in a namespace of the program's own: it goes with the program, and nothing is left behind.
+//! A disk is a file, mounted in a namespace of the program's own: it goes with the program, and leaves nothing.
 
 use std::fs::File;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -49,9 +49,9 @@ impl Disk {
         self.by(&format!(r#"mount -t ext4 -o {options} "$1" "$2"; (cd "$2"; {before}); shift 2; exec "$@""#))
     }
 
-    /// What runs a program with the disk mounted, until it has written something into `file`: then the disk is told to
-    /// have found an error in itself, and becomes read-only under all that is open, as no remount could make it. The first
-    /// calls may hear of that error instead; so once the program has failed, it is started again.
+    /// The command that runs a program with the disk mounted, until it has written something into `file`: then the disk
+    /// is made to report an error in itself, and becomes read-only under all that is open, as no remount could make it.
+    /// The first calls may hear of that error instead; so once the program has failed, it is started again.
     fn failing_behind(&self, file: &Path) -> Vec<String> {
         self.by(&format!(
             r#"mount -t ext4 -o loop,errors=remount-ro "$1" "$2"
@@ -66,7 +66,7 @@ impl Disk {
         ))
     }
 
-    /// A shell's script in a namespace of its own; behind image and mount point comes a program with its arguments.
+    /// A shell's script in a namespace of its own; after image and mount point comes a program with its arguments.
     fn by(&self, script: &str) -> Vec<String> {
         let words = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", script, "sh"];
         let mut words: Vec<String> = words.map(str::to_owned).to_vec();
@@ -84,7 +84,7 @@ impl Disk {
     }
 }
 
-/// Fills the disk but for so much; what is left for the file's own bookkeeping may be less than thought.
+/// Fills the disk but for `kib` KiB; the file system's own bookkeeping may leave less.
 pub(super) fn fill_but(kib: u64) -> String {
     format!(
         "left=$(stat -f -c '%a * %S / 1024' . | xargs -I X sh -c 'echo $((X))'); \

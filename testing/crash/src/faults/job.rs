@@ -26,7 +26,7 @@ sinks:
   answers: { type: file, input: features, path: OUT/answers.ndjson, format: ndjson }
   minutes_out: { type: file, input: minutes, path: OUT/minutes.ndjson, format: ndjson }
 ";
-/// Another, whose records nobody sends.
+/// Another, for which nobody sends records.
 const NEIGHBOUR: &str = "\
 name: neighbour
 sources: { orders: { type: http, schema: { n: int64 } } }
@@ -35,7 +35,7 @@ sinks: { out: { type: 'null', input: orders } }
 const OUTPUTS: [&str; 2] = ["answers.ndjson", "minutes.ndjson"];
 const RECORDS: u32 = 40_000;
 
-/// The program, and what its job puts out where nothing goes wrong.
+/// The program, and the output of its job without a fault.
 pub(super) struct Bench {
     folder: TempDir,
     pub(super) binary: PathBuf,
@@ -95,7 +95,7 @@ impl Bench {
         self.with_more(place, under, &[])
     }
 
-    /// Runs it beside a job that ends only with the process.
+    /// Runs it next to a job that ends only with the process.
     pub(super) fn with_neighbour(&self, place: &Place, under: &[String]) -> Result<Ended> {
         let path = place.folder.join("neighbour.yaml");
         std::fs::write(&path, NEIGHBOUR)?;
@@ -159,7 +159,7 @@ fn outputs(place: &Place) -> Result<Vec<Vec<u8>>> {
 }
 
 impl Ended {
-    /// Holds the exit code and what was said against what they should be. Every error says what to do.
+    /// Checks the exit code and the messages. Every error says what to do.
     pub(super) fn ends_with(&self, code: i32, parts: &[&str]) -> Result<()> {
         let Self { code: ended, said } = self;
         ensure!(*ended == Some(code), "exit code {code} was expected, it was {ended:?}; it said: {said}");

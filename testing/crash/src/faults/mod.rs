@@ -1,7 +1,7 @@
 //! `cargo xtask faults`: each way in which a disk lets the real program down, one after the other and always the same.
 //!
-//! Each check runs a job into a fault, wants an exit code and a message that says what, where, why, and what to do, takes
-//! the fault away, starts the job again, and wants the output of a run that nothing happened to, byte by byte.
+//! Each check runs a job into a fault, expects an exit code and a message that says what, where, why, and what to do,
+//! takes the fault away, starts the job again, and expects the output of an undisturbed run, byte by byte.
 //!
 //! Not here: faults at random moments and kills ([`crate`]); what a program that is not root can show, which its
 //! own tests do.

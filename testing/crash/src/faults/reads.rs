@@ -1,4 +1,4 @@
-//! A disk that gets full under a job that somebody reads.
+//! A disk that gets full under a job that clients read.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -57,7 +57,7 @@ impl Client {
         Ok(Self { connection: connection(engine, data)?, cards: Default::default(), requests: 0 })
     }
 
-    /// The connection to another process; what was sent stays known.
+    /// The connection to another process; the sent records stay known.
     fn over(self, engine: &Engine, data: &Path) -> Result<Self> {
         Ok(Self { connection: connection(engine, data)?, ..self })
     }
@@ -88,7 +88,7 @@ impl Client {
         serde_json::from_str(&reply).with_context(|| reply)
     }
 
-    /// Present values of all cards, which fit what was sent.
+    /// Present values of all cards, which fit the sent records.
     fn read(&mut self) -> Result<Vec<u64>> {
         let mut counts = Vec::new();
         for card in 0..CARDS {
@@ -123,7 +123,7 @@ fn address(engine: &Engine) -> Result<SocketAddr> {
     anyhow::bail!("it does not listen: {}", engine.said())
 }
 
-/// With the admin token, which lies on the disk that only the engine has mounted.
+/// With the admin token, which is on the disk that only the engine has mounted.
 fn connection(engine: &Engine, data: &Path) -> Result<Connection> {
     let seen = format!("/proc/{}/root{}", engine.id(), data.display());
     Connection::open(address(engine)?)?.with_token_of(Path::new(&seen))
@@ -179,7 +179,7 @@ fn start(bench: &Bench, place: &Place, under: &[String]) -> Result<Engine> {
     Engine::start_under(&words, &place.folder)
 }
 
-/// Sends until no room is left: the request that finds none has an open outcome, those behind it are refused.
+/// Sends until no room is left: the request that finds none has an open outcome, those after it are refused.
 fn until_it_is_full(client: &mut Client, mount: &Path) -> Result<()> {
     let mut sent = 0;
     let error = loop {
@@ -204,7 +204,7 @@ fn until_it_is_full(client: &mut Client, mount: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The job takes nothing, and says why; values and tables are read, and stand still.
+/// The job takes nothing, and says why; values and tables are read, and do not change.
 fn is_read(client: &mut Client) -> Result<Vec<u64>> {
     let values = client.read()?;
     let rows = client.sql()?;
@@ -220,7 +220,7 @@ fn is_read(client: &mut Client) -> Result<Vec<u64>> {
         let (status, reply) = client.connection.post(&path, &[add])?;
         ensure!(status == 507, "{status} {}", String::from_utf8_lossy(reply));
         std::thread::sleep(Duration::from_millis(200));
-        ensure!(client.read()? == values && client.sql()? == rows, "what is read changes");
+        ensure!(client.read()? == values && client.sql()? == rows, "values or rows changed");
     }
     let shown = client.get(JOB)?;
     ensure!(shown["state"] == "failed" && shown["failure"]["hint"].is_string(), "{shown}");

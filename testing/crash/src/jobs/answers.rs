@@ -1,6 +1,6 @@
 //! Requests that are answered from windows, and repeated until they are.
 //!
-//! What a client was told must be what comes out in the end, to the letter, though the engine has recomputed it since: a
+//! The answer that a client got must come out in the end, to the letter, though the engine has recomputed it since: a
 //! count over records of two sources depends on the order of both, and one over a short time on when each record came. A
 //! job with one source answers before its order is synced. A batch whose outcome is unknown is posted again, with the same
 //! ids, and counts once.
@@ -153,7 +153,7 @@ impl Job for Answers {
                 expected["duplicate"] = json!(["shop"]);
             }
             expected["all"] = json!({ "n": count, "s": *sum as f64 / 4.0 });
-            // How many hangs on when they came: it has to be what a client was told.
+            // The count depends on when they came: it has to be the one that a client got.
             let near = answer["near"]["n"].as_u64().with_context(|| format!("{answer} has no near"))?;
             ensure!(
                 (u64::from(is_new)..=*count).contains(&near),
@@ -165,8 +165,7 @@ impl Job for Answers {
         for client in self.clients.all() {
             for answer in &client.answers {
                 let left = lines.get_mut(answer.as_str()).filter(|left| **left > 0);
-                let left =
-                    left.with_context(|| format!("a client was told {answer}, which did not come out"))?;
+                let left = left.with_context(|| format!("a client got {answer}, which did not come out"))?;
                 *left -= 1;
             }
         }

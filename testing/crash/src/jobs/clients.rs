@@ -15,7 +15,7 @@ pub(super) trait Client: Send + 'static {
     /// Requests that still have to be answered.
     fn posts_left(&self) -> u64;
 
-    /// Posts what is left; ends early when the connection breaks.
+    /// Posts the remaining batches; ends early when the connection breaks.
     ///
     /// # Errors
     /// An answer that was wrong.
@@ -82,7 +82,7 @@ impl<C: Client> Clients<C> {
     }
 }
 
-/// Posts what is left; ends early when nobody listens any more.
+/// Posts the remaining batches; ends early when no node listens any more.
 fn post_all(client: &mut impl Client, address: SocketAddr) -> Result<()> {
     while client.posts_left() > 0 {
         let Ok(connection) = Connection::open(address) else { break };

@@ -142,7 +142,7 @@ impl Job for Files {
             let input =
                 sources.get(run.source).context("the order log names a source that no commit names")?;
             for offset in run.first..run.first + run.count {
-                let cents = *input.cents.get(offset as usize).context("an offset behind the file's end")?;
+                let cents = *input.cents.get(offset as usize).context("an offset after the file's end")?;
                 if cents > THRESHOLD_CENTS {
                     let (number, line) = lines.next().with_context(|| {
                         format!("the output ends before record {offset} of {}", input.name)

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use thalweg_harness::random::Random;
 
-/// One input file and what is not in it yet.
+/// One input file and the records that are not in it yet.
 pub(super) struct Grown {
     pub(super) path: PathBuf,
     rest: Vec<u8>,
@@ -54,7 +54,7 @@ impl Grown {
         Ok(())
     }
 
-    /// Rotates the file if it has come to that. What is left of the record at hand still belongs to the old one.
+    /// Rotates the file if it is due. The rest of the record at hand still belongs to the old one.
     pub(super) fn rotate_if_due(&mut self) -> Result<()> {
         let due = self.rotation.take_if(|(left, _)| self.rest.len() <= *left);
         let Some((_, header)) = due else { return Ok(()) };

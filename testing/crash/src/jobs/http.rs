@@ -1,8 +1,8 @@
 //! Records that several clients post to two sources at once.
 //!
-//! What was answered 200 comes out exactly once, what was refused never, what was neither (the connection broke) at most
-//! once. Two sinks take the same stream, one of them behind a filter. Records of one client keep their order, offsets of
-//! a source are dense, and both sources are mixed as the order log says.
+//! Records that were answered 200 come out exactly once, refused ones never, those without an answer (the connection
+//! broke) at most once. Two sinks take the same stream, one of them after a filter. Records of one client keep their
+//! order, offsets of a source are dense, and both sources are mixed as the order log says.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -132,7 +132,7 @@ impl Job for Posted {
             );
         }
         let more = filtered.next();
-        ensure!(more.is_none(), "big lacks {more:?} and what follows");
+        ensure!(more.is_none(), "big lacks {more:?} and the records after it");
 
         let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
         let mut last: HashMap<usize, usize> = HashMap::new();
@@ -174,7 +174,7 @@ impl Posted {
             for offset in run.first..run.first + run.count {
                 let record = lines.next().with_context(|| format!("{name}@{offset} is missing"))?;
                 let source = source_of(record.client);
-                ensure!(source == name, "{record:?} of {source} stands where {name}@{offset} should");
+                ensure!(source == name, "{record:?} of {source} is where {name}@{offset} should be");
             }
         }
         ensure!(lines.next().is_none(), "more came out than the order names");

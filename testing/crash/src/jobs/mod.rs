@@ -42,7 +42,7 @@ pub(super) struct Kind {
 enum Setup {
     /// It needs nothing else.
     Alone(fn(&Setting<'_>) -> Result<Box<dyn Job>>),
-    /// It needs a service that all rounds share; the inner error says why there is none.
+    /// It needs a service that all rounds share; the inner error says why it is missing.
     Beside(fn() -> Result<Result<Make, String>>),
 }
 
@@ -84,14 +84,14 @@ pub const NAMES: [&str; 9] =
 pub(super) struct Setting<'a> {
     /// The program.
     pub(super) binary: &'a Path,
-    /// For what is not at stake: inputs.
+    /// For inputs.
     pub(super) folder: &'a Path,
-    /// For what is: the files of sinks. The data directory is beside them.
+    /// For the files of sinks. The data directory is next to them.
     pub(super) disk: &'a Path,
     pub(super) random: Random,
     /// Number of the round, from 0 on.
     pub(super) round: u64,
-    /// Power is cut, too: only what was synced can be asked for.
+    /// Power is cut, too: only synced writes can be expected.
     pub(super) power: bool,
 }
 
@@ -112,13 +112,13 @@ pub(super) trait Job {
         false
     }
 
-    /// Whether it is ended before its input is through. What is not shows what comes out without a crash.
+    /// Whether it is ended before its input is through. One that is not shows the output without a crash.
     fn is_disturbed(&self) -> bool {
         true
     }
 
-    /// A sink of it commits a cycle elsewhere before the commit record names the cycle: what is done to the engine is more
-    /// often done between the two.
+    /// A sink of it commits a cycle elsewhere before the commit record names the cycle: the engine is more
+    /// often disturbed between the two.
     fn commits_elsewhere(&self) -> bool {
         false
     }
@@ -162,7 +162,7 @@ pub(super) trait Job {
         0
     }
 
-    /// Holds what came out against what was put in, once the engine has ended by itself; how many records that were.
+    /// Checks the output against the input, once the engine has ended by itself; returns the number of records.
     ///
     /// # Errors
     /// What differs.

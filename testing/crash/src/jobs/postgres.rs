@@ -1,7 +1,7 @@
 //! Two growing files, through a filter, into a table of PostgreSQL that goes away now and then.
 //!
 //! The order log says how records of both were mixed, and rows are numbered as they come: so all rows are known, and
-//! where each stands. What was there after one crash has to be there after the next.
+//! where each is. Rows that were there after one crash have to be there after the next.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -34,7 +34,7 @@ struct Rows {
     password: PathBuf,
     /// What was in the table when the engine had ended, the last time that one could look.
     seen: String,
-    /// The next outage, after so many more calls of `feed`.
+    /// The next outage, after this number of further calls of `feed`.
     next: Option<(u64, Outage)>,
     outages: u64,
     random: Random,
@@ -79,7 +79,7 @@ impl Rows {
         Ok(Self { database, inputs, password, seen: String::new(), next, outages: 0, random })
     }
 
-    /// Rows never change, and more come behind them.
+    /// Rows never change, and more come after them.
     fn check_seen(&mut self) -> Result<()> {
         let rows = self.database.borrow().query(ROWS)?;
         let same = self.seen.lines().zip(rows.lines()).take_while(|(one, other)| one == other).count();
@@ -197,7 +197,7 @@ impl Job for Rows {
             let (name, _) = commit.sources.get(run.source).context("a source that no commit names")?;
             let input = self.inputs.iter().find(|input| input.name == name).context("an unknown source")?;
             for offset in run.first..run.first + run.count {
-                let cents = *input.cents.get(offset as usize).context("an offset behind the file's end")?;
+                let cents = *input.cents.get(offset as usize).context("an offset after the file's end")?;
                 if cents > THRESHOLD_CENTS {
                     let (number, row) =
                         rows.next().with_context(|| format!("{name}@{offset} is in no row"))?;

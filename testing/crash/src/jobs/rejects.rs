@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Source and offset.
 pub(super) type Place = (String, u64);
 
-/// Holds that each of these records stands in rejects so many times, and nothing else does.
+/// Checks that each of these records is in rejects the given number of times, and nothing else is.
 ///
 /// # Errors
 /// What is missing, there too often, or should not be there.

@@ -1,4 +1,4 @@
-//! The program's own SQL over a data directory, beside the engine or behind it.
+//! The program's own SQL over a data directory, while the engine runs or after it has ended.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! One CSV file that grows, into a table that seals small files, merges them and keeps a rollup.
 //!
-//! Every row has its offset in it, so after each start what is committed has to be the rows before some offset, each once.
-//! The table is read with the program's own SQL; what has to be in it is counted here.
+//! Every row has its offset in it, so after each start the committed rows have to be those before some offset, each
+//! once. The table is read with the program's own SQL; the expected rows are counted here.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -155,7 +155,7 @@ impl Job for Table {
             let expected = format!("{offset},{ts},k{key},{bytes}");
             ensure!(*line == expected, "row {offset} is {line}, expected {expected}");
         }
-        // Whole intervals, so that the rollup answers for what is sealed; and the same with every row asked.
+        // Whole intervals, so that the rollup answers for sealed rows; and the same with every row asked.
         let mut sums: BTreeMap<(i64, String), (u64, u64)> = BTreeMap::new();
         for Row { ts, key, bytes } in &self.rows {
             let sum = sums.entry((ts / INTERVAL * INTERVAL, format!("k{key}"))).or_default();

@@ -1,7 +1,7 @@
 //! HBase and its REST gateway, from Maven's jars: one process that is master, region server and ZooKeeper, and the
-//! gateway beside it.
+//! gateway as a second one.
 //!
-//! The jars (112 MB) are kept beside Maven's own, so that they are gathered once per machine.
+//! The jars (112 MB) are kept next to Maven's own, so that they are gathered once per machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -27,11 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How long a service may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A component, and what its tests need to know of it.
+/// A component, and the facts that its tests need.
 struct Service {
-    /// As it stands in the path of its tests.
+    /// As in the path of its tests.
     name: &'static str,
-    /// Where its tests are, as cargo is told.
+    /// Where its tests are, as arguments of cargo.
     tests: &'static [&'static [&'static str]],
     /// Whether it can be had here; gets it where that takes no more than a package.
     find: fn() -> Result<Found>,
@@ -51,7 +51,7 @@ struct Running {
     child: Child,
     /// For the tests.
     environment: Vec<(&'static str, String)>,
-    /// What it stands on, stopped after it.
+    /// The service that it needs, stopped after it.
     upon: Option<Box<Running>>,
 }
 
@@ -69,7 +69,7 @@ impl Drop for Running {
     }
 }
 
-// Of the whole workspace, of which all but these are left out by their names: for a part of it dependencies would be built
+// Of the whole workspace, with all but these left out by name: for a part of it dependencies would be built
 // once more, with the features of that part.
 const SINKS: &[&[&str]] = &[&["--workspace", "--lib"]];
 const BACK_ENDS: &[&[&str]] = &[&["--workspace", "--lib"], &["--workspace", "--test", "it"]];

@@ -1,4 +1,4 @@
-//! Lines of so many columns.
+//! Lines of a given width.
 
 /// The words in lines of at most `width` characters; a longer word has a line of its own.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Queries made at random of what is known to hurt: chains of every operator, functions that make much of little, calls within
-//! calls, long literals, joins, recursion.
+//! Queries made at random of parts that are known to hurt: chains of every operator, functions that make much of
+//! little, calls within calls, long literals, joins, recursion.
 //!
 //! `THALWEG_SEED` and `THALWEG_QUERIES` ask for other ones, or more.
 
@@ -235,7 +235,7 @@ fn every_query_is_answered_or_refused_and_whoever_asks_goes_on() {
             Ok(_) => answered += 1,
             Err(error) => {
                 refused += 1;
-                // A bug of the planner is its own; that it stays without harm is what counts here.
+                // A bug of the planner is its own; here it only has to be harmless.
                 assert_ne!(error.class(), Class::Corrupt, "{}: {}", shown(), error.chain());
                 assert_ne!(error.class(), Class::External, "{}: {}", shown(), error.chain());
             }

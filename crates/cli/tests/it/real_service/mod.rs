@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::{Ended, Place};
 
-/// Windows and elements over three seconds of records, in cycles that are short beside that; memory for the elements is
-/// too small for all of them, so that they are read back.
+/// Windows and elements over three seconds of records, in cycles that are short compared with that; memory for the
+/// elements is too small for all of them, so that they are read back.
 const JOB: &str = "\
 name: payments
 cycle: { every: 50ms }
@@ -136,8 +136,8 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody is given while the server is away: systems take those of connections from above, and a client that
-/// tries again and again would in the end be given this one and meet itself.
+/// A port that no process is given while the server is away: systems take those of connections from above, and a client
+/// that tries again and again would in the end be given this one and meet itself.
 fn lasting_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_001 + (std::process::id() % 5_000) as u16 * 2;
@@ -159,7 +159,7 @@ fn answered(place: &Place) -> u64 {
     std::fs::metadata(place.path().join("answers.ndjson")).map_or(0, |file| file.len())
 }
 
-/// What a job puts out that nobody disturbs.
+/// The output of an undisturbed job.
 fn calm() -> (String, String) {
     let place = place("indexed");
     Run::start(&place).end(&place);

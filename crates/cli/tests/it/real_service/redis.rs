@@ -82,7 +82,7 @@ fn a_start_without_the_store_says_what_to_do() {
         format!("job \"payments\": redis at 127.0.0.1:{port}: connect: expected an answer, got none: ");
     assert!(ended.stderr.contains(&said), "{}", ended.stderr);
     assert!(ended.stderr.contains("hint: look whether the server runs"), "{}", ended.stderr);
-    // A password where none is wanted is wrong: a mistake of whoever wrote the job.
+    // A password for a server without one is a mistake of the job's author.
     let address = told("THALWEG_REDIS");
     let ended =
         start_fails(&format!("redis, url: \"redis://{address}\", user: nobody, password: \"env:PATH\""), 2);

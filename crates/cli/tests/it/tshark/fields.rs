@@ -1,9 +1,9 @@
 //! What tshark calls a field and what we do, and which of its fields say nothing of a row.
 
-/// How a field of tshark's stands in our row.
+/// How a field of tshark's is written in our row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum As {
-    /// A number, decimal or behind `0x`, or a text, as it stands.
+    /// A number, decimal or after `0x`, or a text, as it is.
     Same(&'static str),
     /// One bit of a number, from the lowest on.
     Bit(&'static str, u32),
@@ -57,7 +57,7 @@ pub(super) const SAMPLE: Fields = &[
     ("sflow.counters_sample.counters_records", Nothing),
 ];
 
-/// What stands before the values of every record.
+/// The fields before the values of every record.
 const RECORD: Fields = &[
     ("sflow.enterprise", Nothing),
     ("sflow_245.flow_record_format", Nothing),

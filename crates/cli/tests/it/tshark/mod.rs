@@ -1,8 +1,9 @@
-//! Rows of flows and counters beside tshark's dissection of the same captures.
+//! Rows of flows and counters compared with tshark's dissection of the same captures.
 //!
 //! Every field that tshark shows of a datagram, a sample or a record is either compared or named as one that says nothing of
-//! a row, and so are the fields of the sampled packet that a row has. Where the two differ and why stands in [`DIFFERENCES`];
-//! any other difference, a title or a field that is not known here, and a difference that is gone, fail.
+//! a row, and so are the fields of the sampled packet that a row has. Differences and their reasons are in
+//! [`DIFFERENCES`]; any other difference, a title or a field that is not known here, and a difference that is gone,
+//! fail.
 
 mod fields;
 mod pdml;
@@ -19,8 +20,8 @@ use self::pdml::Node;
 use super::examples::data;
 use super::samples::{capture, samples};
 
-/// Differences that are understood: tshark's title of a record or a sample, behind the capture where it is there alone, and why
-/// what it shows is not compared.
+/// Differences that are understood: tshark's title of a record or a sample, after the capture if it is there alone, and
+/// the reason that its fields are not compared.
 const DIFFERENCES: [(&str, &str); 5] = [
     (
         "Unknown sample format",
@@ -28,7 +29,7 @@ const DIFFERENCES: [(&str, &str); 5] = [
     ),
     (
         "LAG counters",
-        "tshark 4.0 leaves out the last of the twelve counters, takes the two bytes behind each system id for padding, and is lost behind the record",
+        "tshark 4.0 leaves out the last of the twelve counters, takes the two bytes after each system id for padding, and is lost after the record",
     ),
     (
         "gopacket-SFlowTestPacket5.pcap, Extended router data",
@@ -52,7 +53,7 @@ impl Compared {
         true
     }
 
-    /// Compares one value; `what` says where it stands.
+    /// Compares one value; `what` says where it is.
     fn field(&mut self, row: &Value, how: As, show: &str, what: &str) {
         let number = || match show.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -204,7 +205,7 @@ impl Compared {
             number += 1;
             let what = format!("{name}, packet {number}");
             let Some(sflow) = packet.protocol("sflow") else {
-                // tshark gives what is no sFlow to nobody.
+                // tshark decodes no packets other than sFlow.
                 unread += 1;
                 return;
             };
@@ -219,7 +220,7 @@ impl Compared {
                     "Flow sample" | "Expanded flow sample" => flows.next(),
                     "Counters sample" | "Expanded counters sample" => counters.next(),
                     title if self.is_difference(title) => {
-                        // Of what it does not know it says nothing more.
+                        // It shows no more of unknown parts.
                         flows.next();
                         continue;
                     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::lookup::{Found, LookupError};
 
-/// All answers for the rows and some addresses that are none, or the first error.
+/// All answers for the rows and some addresses without a row, or the first error.
 fn answers(path: &Path, keys: &[[u8; 16]]) -> Result<Vec<(Found, Vec<u8>)>, LookupError> {
     LookupTable::verify(path)?;
     let table = LookupTable::open(path)?;
@@ -24,7 +24,7 @@ fn small_table(place: &Place) -> (Vec<[u8; 16]>, Vec<u8>) {
     (keys, std::fs::read(place.table()).unwrap())
 }
 
-/// `place.table()` is written anew: what is mapped must not be changed in place.
+/// `place.table()` is written anew: mapped bytes must not be changed in place.
 fn rewrite(place: &Place, bytes: &[u8]) {
     let beside = place.0.path().join("changed");
     std::fs::write(&beside, bytes).unwrap();

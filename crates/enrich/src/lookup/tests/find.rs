@@ -1,4 +1,4 @@
-//! Every row comes back, and what is no row is absent.
+//! Every row comes back, and addresses without a row are absent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whole tables: what is put in comes back, and what was damaged is said to be.
+//! Whole tables: rows that are put in come back, and damage is reported.
 
 mod build;
 mod damage;
@@ -22,7 +22,7 @@ impl Place {
         self.0.path().join("names.tbl")
     }
 
-    /// Names of what is in the folder.
+    /// Names of the files in the folder.
     fn files(&self) -> Vec<String> {
         files(self.0.path())
     }

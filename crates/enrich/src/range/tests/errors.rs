@@ -1,4 +1,4 @@
-//! What is said of files that are not what was announced.
+//! Messages about files that do not fit the options.
 
 use std::io::Read;
 

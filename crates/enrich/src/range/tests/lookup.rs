@@ -40,7 +40,7 @@ fn a_column_of_addresses_becomes_row_numbers_to_take_values_by() {
 #[test]
 fn a_null_over_bytes_that_are_in_a_range_gives_no_row() {
     let table = load(prefixes(), &[("a.csv", b"::/0,all\n")]);
-    // Under a null stand zeros, which are the address `::`.
+    // Under a null are zeros, which are the address `::`.
     assert_eq!(table.find_all(&column(&[None, Some("::")])).iter().collect::<Vec<_>>(), [None, Some(0)]);
 }
 

@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::*;
 
-/// Folder of real data: where `THALWEG_DATA` says, or beside the project.
+/// Folder of real data: where `THALWEG_DATA` says, or next to the project.
 fn data(name: &str) -> PathBuf {
     let named = std::env::var_os("THALWEG_DATA").map(PathBuf::from);
     let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
@@ -79,7 +79,7 @@ fn ipv4_agrees_with_a_scan_of_the_lines() {
 #[test]
 #[ignore = "reads real data that is no part of the project: cargo xtask test runs it where it is there"]
 fn ipv6_agrees_with_a_scan_of_the_lines() {
-    // Most of IPv6 is empty: the first or last address of a line, or one beside it.
+    // Most of IPv6 is empty: the first or last address of a line, or one next to it.
     agree("ip2asn-v6-2015.tsv.gz", 112, |lines, random| {
         let line = &lines.0[(random >> 8) as usize % lines.0.len()];
         let end = if random & 1 == 0 { line.0 } else { line.1 };

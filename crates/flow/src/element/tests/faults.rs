@@ -1,4 +1,4 @@
-//! What an error of an element tells.
+//! The message of an error of an element.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a change of the job between two runs does to what is late, and what becomes of ids that have left their span.
+//! Effects of a change of the job between two runs on late records, and on ids that have left their span.
 
 use thalweg_state::memory::MemoryDisk;
 use thalweg_types::{LatePolicy, Micros, SeqRange};

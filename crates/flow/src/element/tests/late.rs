@@ -1,4 +1,4 @@
-//! A back end whose scan comes when a test says so.
+//! A back end whose scan ends when a test says so.
 
 use std::ops::ControlFlow;
 use std::sync::{Mutex, mpsc};
@@ -8,7 +8,8 @@ use thalweg_state::{Backend, BackendStats, Changes, StateError, Version, Visit};
 
 use crate::element::ElementState;
 
-/// A back end whose scan waits until it is let go and finds what was there when it was opened, the oldest that it may.
+/// A back end whose scan waits until it is let go and finds the keys that were there when it was opened, the oldest
+/// that it may.
 #[derive(Debug)]
 struct Late {
     inner: Memory,

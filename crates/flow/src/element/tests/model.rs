@@ -1,4 +1,4 @@
-//! A naive model keeps all in maps: whatever the batches, cache, cycles and crashes, elements tell the same as it.
+//! A naive model keeps all in maps: whatever the batches, cache, cycles and crashes, elements give the same as it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Known {
     is_pending: bool,
 }
 
-/// What elements should tell; at the end, under the number after the last event, what still waits.
+/// The expected output of elements; at the end, under the number after the last event, that of waiting ones.
 fn model(events: &[Event], rules: &[InputRules], settings: ElementSettings) -> Vec<Told> {
     let mut seen: BTreeMap<(usize, u8), Micros> = BTreeMap::new();
     let mut told = Vec::new();

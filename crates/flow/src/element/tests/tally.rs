@@ -1,4 +1,4 @@
-//! The element of the tests, and the records that it reads and tells.
+//! The element of the tests, and the records that it reads and emits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::element::{
 };
 use crate::{Emit, Get, Packed, Row, Set};
 
-/// What an element of the tests does: counts, tells everything, wakes itself, and ends with [`LAST`].
+/// An element of the tests: it counts, reports everything, wakes itself, and ends with [`LAST`].
 pub(super) struct Tally {
     pub(super) count: u64,
     pub(super) sum: f64,

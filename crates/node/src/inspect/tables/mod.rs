@@ -20,7 +20,7 @@ pub(super) use reader::{inspect, is_folder, sealed_before_a_cycle};
 /// A table that was read.
 pub(super) struct Looked {
     pub(super) look: TableLook,
-    /// Damaged files, each with what is wrong.
+    /// Damaged files, each with the failure.
     pub(super) damage: Vec<(PathBuf, String)>,
 }
 

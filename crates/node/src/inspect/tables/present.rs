@@ -17,7 +17,7 @@ pub(super) use thalweg_table::has_rows;
 /// Reads a table; with the position that a commit record names, its fresh rows too. `verify`: every byte.
 ///
 /// # Errors
-/// Class `Corrupt` for damage to the table as a whole, else what the disk says.
+/// Class `Corrupt` for damage to the table as a whole, else the error of the disk.
 pub(in super::super) fn inspect(
     fs: &Arc<dyn Fs>,
     path: &Path,

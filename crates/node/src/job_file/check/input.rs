@@ -26,7 +26,7 @@ pub struct Endpoint {
     pub output: usize,
 }
 
-/// How the job file wants an input spread.
+/// How the job file spreads an input.
 #[derive(Clone)]
 pub enum Spread {
     Forward,
@@ -95,7 +95,7 @@ impl RawInput {
     }
 }
 
-/// All inputs behind `input:`; `None` where one of them is wrong.
+/// All inputs of `input:`; `None` where one of them is wrong.
 pub(super) fn read(context: &Context<'_>, section: &Section<'_>) -> Option<Vec<RawInput>> {
     let node = section.require("input", "the name of a source or an operator")?;
     let inputs: Option<Vec<RawInput>> = match &node.value {

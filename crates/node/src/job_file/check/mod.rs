@@ -1,7 +1,7 @@
 //! The checks of a job file: a tree in, a [`CheckedJob`] or every mistake out.
 //!
 //! Order of the checks: each source by itself, the names of all inputs, loops, then operators and sinks from the
-//! sources down, since each needs the schemas of what it reads. What depends on something that is wrong already
+//! sources down, since each needs the schemas of its inputs. What depends on a part with a mistake
 //! is not judged, so that one mistake is one message.
 
 mod input;
@@ -237,7 +237,7 @@ fn require_name(report: &Report, kind: &str, name: &str, span: Span) {
     }
 }
 
-/// Names become names of folders and files, with something beside them.
+/// Names become names of folders and files, with suffixes.
 const LONGEST_NAME: usize = 128;
 
 fn check_cycle(top: &Section<'_>) -> CycleSettings {
@@ -249,7 +249,7 @@ fn check_cycle(top: &Section<'_>) -> CycleSettings {
     cycle
 }
 
-/// The section behind a key, with its keys checked against a table.
+/// The section of a key, with its keys checked against a table.
 pub(super) fn subsection<'a>(
     of: &Section<'a>,
     key: &'static str,

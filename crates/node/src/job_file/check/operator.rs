@@ -26,7 +26,7 @@ pub struct CheckedOperator {
     pub prepared: Prepared,
     /// What it reads: one stream per input, or that of the union.
     pub(crate) streams: Vec<Stream>,
-    /// The fields of a union that stands before an operator of one input with a list of them.
+    /// The fields of a union before an operator of one input with a list of them.
     pub(crate) union: Option<Prepared>,
     /// Tasks of the parts that leave it open.
     pub tasks: u32,
@@ -56,7 +56,7 @@ pub(super) enum Target {
     Operator(usize),
 }
 
-/// What is behind the sources.
+/// The operators and sinks.
 pub(super) struct CheckedGraph {
     /// Those without mistakes, each after those that it reads.
     pub(super) operators: Vec<CheckedOperator>,
@@ -126,7 +126,7 @@ fn read<'a>(
     Some(Raw { name, section, plugin, inputs, nodes })
 }
 
-/// The sources and operators that inputs name; every name that is none is reported.
+/// The sources and operators that inputs name; every unknown name is reported.
 ///
 /// `reader` is the operator whose inputs they are, which is not proposed to itself.
 pub(super) fn resolve_names(
@@ -189,7 +189,7 @@ fn order(context: &Context<'_>, raws: &[Option<Raw<'_>>]) -> Vec<usize> {
     }
     let mut told: BTreeSet<usize> = BTreeSet::new();
     for start in left.iter().copied() {
-        // Whoever follows inputs among what is left comes round to a place that was seen before.
+        // Following inputs among the remaining operators leads to a place that was seen before.
         let mut path = vec![start];
         let round = loop {
             let here = path[path.len() - 1];
@@ -354,11 +354,11 @@ fn refuse_spread(section: &Section<'_>, plugin: &dyn OperatorPlugin, prepared: &
             format!("{} of type {} spreads its input itself", section.what, plugin.name()),
         )
         .hint(match plugin.options().iter().any(|spec| spec.key == "partition_by") {
-            true => "leave out \"partition\" here; `partition_by` says by what",
+            true => "leave out \"partition\" here; `partition_by` names the fields",
             false if has_one_task => {
                 "leave it out: without a `key` there is one task; with `partitions: n` there are n, with an element each"
             }
-            false => "leave out \"partition\" here; `key` says by what",
+            false => "leave out \"partition\" here; `key` names the fields",
         })
         .report();
 }
@@ -422,7 +422,7 @@ fn spread_elements(
 
 /// Refuses inputs of which records that belong together could reach different tasks.
 ///
-/// Judged by what is written, not by how many tasks there happen to be: a file that is right on one machine is right
+/// Judged by the job file, not by how many tasks there happen to be: a file that is right on one machine is right
 /// on all.
 fn check_keyed(
     section: &Section<'_>,
@@ -444,7 +444,7 @@ fn check_keyed(
         let key: Vec<&str> = fields.iter().map(|place| schema.fields()[*place].name.as_str()).collect();
         let key = key.join(", ");
         if is_united {
-            // A union is one task, and so is what reads it unless the job file says otherwise.
+            // A union is one task, and so is its reader unless the job file says otherwise.
             if parallelism.is_some() {
                 section
                     .report
@@ -525,7 +525,7 @@ fn check_schedule(section: &Section<'_>) -> Schedule {
     }
 }
 
-/// An input's endpoint and stream; `None` without a message where what it reads is wrong itself.
+/// An input's endpoint and stream; `None` without a message if its operator has a mistake itself.
 pub(super) fn resolve(
     context: &Context<'_>,
     section: &Section<'_>,
@@ -539,7 +539,7 @@ pub(super) fn resolve(
     };
     let outputs = context.output_names(raw.node());
     if outputs.is_empty() {
-        // What it reads is wrong itself, which has been told.
+        // The operator that it reads has a mistake, which has been reported.
         return None;
     }
     let output = match raw.output() {

@@ -50,7 +50,7 @@ fn files<'a>(
     paths.filter_map(|(key, path)| Some((key, identity(path.as_path())?)))
 }
 
-/// What two names of one file have in common, whether it is there or not; `None` for what is no file.
+/// What all names of one file have in common, whether it exists or not; `None` if the path is not a file.
 fn identity(path: &Path) -> Option<PathBuf> {
     if let Ok(there) = path.canonicalize() {
         return there.is_file().then_some(there);

@@ -22,7 +22,7 @@ pub struct CheckedSink {
     pub name: Arc<str>,
     pub plugin: Arc<dyn SinkPlugin>,
     pub inputs: Vec<CheckedInput>,
-    /// The union that stands before a sink with a list of inputs.
+    /// The union before a sink with a list of inputs.
     pub(crate) union: Option<Prepared>,
     pub format: Option<FormatSpec>,
     pub options: Options,

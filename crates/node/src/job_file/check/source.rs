@@ -53,7 +53,7 @@ pub struct CheckedSource {
     pub late: LatePolicy,
     pub max_ahead: Option<Micros>,
     pub ack: Ack,
-    /// What the journal keeps of what is committed, where the source has one.
+    /// How long the journal keeps committed records, if the source has one.
     pub retention: RetentionPolicy,
     pub reject_limit: Option<u64>,
     /// How many tasks decode.
@@ -187,8 +187,8 @@ pub(super) fn check(context: &mut Context<'_>, name: &str, span: Span, node: &No
     })
 }
 
-/// What can be said of a source whose type is not known: keys that no source takes, its fields, and with them what
-/// reads it.
+/// Checks what can be checked of a source of unknown type: keys that no source takes, its fields, and with them the
+/// operators that read it.
 fn check_untyped(context: &mut Context<'_>, name: &str, section: &Section<'_>) {
     let registry = &context.options.registry;
     let mut known: Vec<&str> = keys::SOURCE.iter().map(|spec| spec.key).collect();
@@ -228,7 +228,7 @@ pub(super) fn check_format(
     let Some(plugin) = context.options.registry.format(&name).cloned() else {
         section
             .report
-            .at(span, format!("{} has format {name:?}, which is none", section.what))
+            .at(span, format!("{} has unknown format {name:?}", section.what))
             .expected(one_of(names()))
             .did_you_mean(&name, names())
             .report();
@@ -311,7 +311,7 @@ fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
                     node.span,
                     match node.is_null() {
                         true => format!("field {name:?} has no type"),
-                        false => format!("field {name:?} is of type {text:?}, which is none"),
+                        false => format!("field {name:?} has invalid type {text:?}"),
                     },
                 )
                 .expected(EXPECTED);
@@ -327,7 +327,7 @@ fn read_type(schema: &Section<'_>, name: &str, node: &Node) -> Option<Field> {
                 pending = pending.did_you_mean(text, names());
             }
             pending.report();
-            // What was probably meant goes on, so that mistakes behind this one are told too.
+            // The check goes on with the probable type, so that later mistakes are reported too.
             let field = Field::declared(name, guess?).ok()?;
             Some(if nullable { field.nullable() } else { field })
         }

@@ -1,7 +1,7 @@
 //! How many tasks everything has, and whether the links between them fit.
 //!
-//! A stateless operator that does not say has as many tasks as what it reads, so that whole chains run without a
-//! queue between; a keyed one has its partitions; a union, a sink and what reads `global` have one.
+//! A stateless operator that does not say has as many tasks as its input, so that whole chains run without a
+//! queue between; a keyed one has its partitions; a union, a sink and a reader of `global` have one.
 
 use crate::operator::Tasks;
 

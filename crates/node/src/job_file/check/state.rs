@@ -66,7 +66,7 @@ pub(super) fn check(top: &Section<'_>) -> StateSettings {
         section.report.at(span, message).hint(absent::hint("remote-state")).report();
         return state;
     }
-    // A name that is wrong says nothing about the keys beside it.
+    // A name that is wrong says nothing about the other keys.
     if named.is_some() || section.get("backend").is_none() {
         let backend = named.unwrap_or_else(|| BACKENDS[0].to_owned());
         state.remote = check_store(&section, &backend);

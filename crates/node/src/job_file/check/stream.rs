@@ -1,8 +1,8 @@
-//! What streams say of order and duplicates, down the graph, and whether operators that go by it can.
+//! Order and duplicates of streams, down the graph, and whether operators can judge their records by them.
 //!
-//! Spans of several streams that are brought together are the largest of them. What cannot be brought together (one
-//! rejects late records and another clamps them, one has ids and another has none) is kept in words, and refused where
-//! somebody would judge by it: a sink or a `filter` does not.
+//! Merged streams have the largest of their spans. Properties that cannot be merged (one rejects late records and
+//! another clamps them, one has ids and another has none) are kept in words, and refused where an operator would judge
+//! by them: a sink or a `filter` does not.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub(super) fn emitted(
     stream.is_judged |= prepared.metrics.is_some() && says_late(&stream.schema);
     if prepared.is_of_elements() {
         stream.is_judged = false;
-        // Not the records that it reads, but what was made of them: of one with an id there may be many.
+        // Not the records that it reads, but records made of them: of one with an id there may be many.
         stream.clashes.ids = None;
         stream.dedup = None;
     }
@@ -99,7 +99,7 @@ pub(super) fn emitted(
     stream
 }
 
-/// Whether an operator can judge its records by what their streams say.
+/// Whether an operator can judge its records by the order and ids of their streams.
 pub(super) fn check(
     section: &Section<'_>,
     prepared: &Prepared,
@@ -132,8 +132,8 @@ pub(super) fn check(
     can_judge
 }
 
-/// Warns where a record that comes again may come to another task than the first time, as what has no key spreads records
-/// evenly over several.
+/// Warns where a repeated record may reach another task than the first time, because an operator without a key spreads
+/// records evenly over several.
 pub(super) fn check_ids_together(
     section: &Section<'_>,
     streams: &[Stream],

@@ -9,7 +9,7 @@ use super::super::{CheckOptions, JobFile};
 
 const HOUR: Option<Micros> = Some(3_600_000_000);
 
-/// Keys that each type of source cannot be without, and what holds where the job file does not say.
+/// Required keys of each type of source, and the default of the limit.
 const SOURCES: [(&str, &str, Option<Micros>); 9] = [
     ("file", "path: a.csv, schema: { t: timestamp(s) }, time: t", None),
     ("file", "path: a.csv, follow: true, schema: { t: timestamp(s) }, time: t", HOUR),

@@ -1,4 +1,4 @@
-//! What is told about operators of keyed elements.
+//! Messages about operators of keyed elements.
 
 use expect_test::expect;
 
@@ -85,7 +85,7 @@ fn keys_and_paces_are_told_with_what_they_could_be() {
           |
         6 |   op: { type: count, input: { from: a, partition: shuffle }, key: k }
           |                                                   ^^^^^^^
-          = hint: leave out "partition" here; `key` says by what
+          = hint: leave out "partition" here; `key` names the fields
     "#]],
     );
     check(

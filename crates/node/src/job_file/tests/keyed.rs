@@ -67,7 +67,7 @@ impl Partitioner for Cards {
     }
 }
 
-/// What is told of an operator with these lines in it.
+/// Messages about an operator with these lines in it.
 fn told(lines: &str) -> String {
     let mut operators = Operators::builtin();
     operators.add(Counts { name: "counts", inputs: Inputs::One, tasks: Tasks::Declared });

@@ -145,7 +145,7 @@ fn a_shortcut_sets_what_the_file_says() {
         job.sources[0].options.path("path").map(|path| path.as_path()),
         Some(std::path::Path::new("some file.csv"))
     );
-    // What is no shortcut is a path still, and a shortcut's value is checked as if it stood there.
+    // A name that is not a shortcut is a path, and a shortcut's value is checked as if it were at that path.
     assert_eq!(&*read(SHORTENED, &["name=other"]).unwrap().name, "other");
     assert!(read(SHORTENED, &["rows=many"]).err().unwrap().contains("count"));
     assert!(read(SHORTENED, &["colour=red"]).err().unwrap().contains("colour"));

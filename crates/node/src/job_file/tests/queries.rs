@@ -585,7 +585,7 @@ operators:
       b: SELECT count(*) AS n FROM rows OVER SLIDNG 1 HOUR
 ",
         expect![[r#"
-            error: field "ts" is of type "timestamp(mss)", which is none
+            error: field "ts" has invalid type "timestamp(mss)"
              --> job.yaml:7:19
               |
             7 |     schema: { ts: timestamp(mss), card: strin, amount: float64 }
@@ -593,7 +593,7 @@ operators:
               = expected: bool, int64, uint64, float64, decimal(p,s), string, bytes, timestamp(s|ms|us|ns), ip or ipv4_int, with ? where it may be null
               = hint: did you mean "timestamp(ms)"?
 
-            error: field "card" is of type "strin", which is none
+            error: field "card" has invalid type "strin"
              --> job.yaml:7:41
               |
             7 |     schema: { ts: timestamp(mss), card: strin, amount: float64 }

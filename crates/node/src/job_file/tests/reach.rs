@@ -1,4 +1,4 @@
-//! What a job file may name that somebody else has sent, and what of it is shown.
+//! What a job file from somebody else may name, and how much of it is shown.
 
 use std::path::{Path, PathBuf};
 

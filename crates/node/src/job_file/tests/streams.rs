@@ -1,4 +1,4 @@
-//! What is told about streams that say different things of order and duplicates, and about who goes by it.
+//! Messages about streams that differ in order and duplicates, and about operators that judge by them.
 
 use expect_test::expect;
 

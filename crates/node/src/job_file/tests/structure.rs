@@ -56,7 +56,7 @@ sinks:
               |           ^^^
               = expected: a path
 
-            error: field "card" is of type "strin", which is none
+            error: field "card" has invalid type "strin"
              --> job.yaml:7:40
               |
             7 |     schema: { ts: timestamp(ms), card: strin }
@@ -102,7 +102,7 @@ sinks:
                |   ^^^
                = expected: a path
 
-            error: sink "out" has format "xml", which is none
+            error: sink "out" has unknown format "xml"
               --> job.yaml:13:43
                |
             13 |   out: { type: file, input: keep, format: xml }

@@ -252,7 +252,7 @@ fn types_are_ours() {
         "amount: float64",
         "amount: double",
         expect![[r#"
-        error: field "amount" is of type "double", which is none
+        error: field "amount" has invalid type "double"
           --> job.yaml:10:74
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: double }
@@ -265,7 +265,7 @@ fn types_are_ours() {
         "amount: float64",
         "amount: decimal(80,2)",
         expect![[r#"
-        error: field "amount" is of type "decimal(80,2)", which is none
+        error: field "amount" has invalid type "decimal(80,2)"
           --> job.yaml:10:74
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: decimal(80,2) }
@@ -278,7 +278,7 @@ fn types_are_ours() {
         "amount: float64",
         "amount: flot64?",
         expect![[r#"
-        error: field "amount" is of type "flot64", which is none
+        error: field "amount" has invalid type "flot64"
           --> job.yaml:10:74
            |
         10 |     schema: { ts: timestamp(ms), card: string, merchant: string, amount: flot64? }

@@ -89,7 +89,7 @@ impl OperatorPlugin for Aggregate {
             // An open interval would get records of another length.
             kept.parts.insert("every".to_owned(), format_duration(every));
         });
-        // A task emits intervals by their ends, so none is behind another.
+        // A task emits intervals by their ends, so none is older than one before it.
         let key = key.into_iter().map(|field| field.name).collect();
         let prepared = prepared.emits_later(Later { behind: 0, key });
         Some(prepared)
@@ -159,7 +159,7 @@ impl Plan {
     }
 }
 
-/// What is known of the numbers of one interval.
+/// The aggregates of one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stats {
     pub(super) count: u64,

@@ -180,7 +180,7 @@ fn fields(
 
 struct Pairs {
     within: Micros,
-    /// How far behind task time records are kept.
+    /// How long records are kept, in task time.
     wait: Micros,
     is_left: bool,
     sides: [Packer; 2],
@@ -196,13 +196,13 @@ impl Pairs {
         (self.wait / STEPS).max(1)
     }
 
-    /// How far behind task time a record that found no other is emitted, where time comes record by record: it waits to
-    /// its end, and then for the step. One that came out of order may wait for the last one of its key.
+    /// How much older than task time an unmatched record is when it is emitted, where time comes record by record: it
+    /// waits to its end, and then for the step. One that came out of order may wait for the last one of its key.
     fn behind(&self) -> Micros {
         self.wait.saturating_add(self.step())
     }
 
-    /// When somebody has to look at a record that has waited to its end.
+    /// When a record that has waited to its end has to be looked at.
     fn due(&self, time: Micros) -> Micros {
         let step = self.step();
         let ends = time.saturating_add(self.wait).saturating_add(1);
@@ -237,7 +237,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Lets go of what waits no more, and emits what found no other if that is asked for.
+    /// Drops records that wait no more, and emits those without a match if that is asked for.
     fn let_go(&mut self, pairs: &Pairs, turn: &mut Turn<'_, '_>) -> Result<(), Error> {
         let task_time = turn.task_time();
         if pairs.is_left {

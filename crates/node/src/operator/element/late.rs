@@ -9,7 +9,7 @@ use thalweg_types::{Error, Schema};
 use super::super::reject::RejectLines;
 use crate::metrics::{LateRecord, late_reason, refused_by};
 
-/// What the lines of an operator's tasks have in common.
+/// The state that the reject lines of an operator's tasks share.
 pub(super) struct LateLines {
     pub(super) operator: Arc<str>,
     /// The operators among the inputs: whom a record comes from that no source has.

@@ -1,6 +1,6 @@
-//! Operators of keyed elements: what they have in common in a job file, and where their state is.
+//! Operators of keyed elements: their common keys in a job file, and the place of their state.
 //!
-//! Each judges its records before its elements see them, by what the streams of its inputs say of order and duplicates, and
+//! Each judges its records before its elements see them, by the order and ids of its input streams, and
 //! has an output more for the late ones that it does not take, `rejects`.
 //!
 //! Each splits its inputs by its key itself, into `partitions` tasks; without a key there is one task, or `partitions` of
@@ -67,7 +67,7 @@ pub const ON_TTL: KeySpec = KeySpec::new(
 pub const EMIT: KeySpec = KeySpec::new(
     "emit",
     Shape::Pace(&["every record"]),
-    "when an element emits: with `every record`; after so many records of its key, `{ every: 100 records }`; or `{ every: 5s }` by the clock, if it has changed",
+    "when an element emits: with `every record`; after a number of records of its key, `{ every: 100 records }`; or `{ every: 5s }` by the clock, if it has changed",
 )
 .default("every record");
 /// When changes are committed.
@@ -77,10 +77,10 @@ pub const CHECKPOINT: KeySpec = KeySpec::new(
     "`{ every: 100 records }` or `{ every: 5s }` ends a cycle early; `none` keeps the state in memory only, so a restart loses it",
 );
 
-/// The output for late records, beside those of the plug-in.
+/// The output for late records, in addition to those of the plug-in.
 const REJECTS: &str = "rejects";
 
-/// How the elements of an operator are told apart and kept.
+/// How the elements of an operator are distinguished and kept.
 #[derive(Clone, Debug)]
 pub struct ElementPlan {
     /// Places of the key fields, by input; empty ones for one element in each task.
@@ -196,8 +196,9 @@ fn setters<'f>(
 
 impl Prepared {
     /// An operator of keyed elements, which splits its inputs by their keys. Its plug-in says of itself that it
-    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself). Behind `outputs` it has one for rejects: late records
-    /// go there, and duplicates nowhere, before an element sees them. What elements save they can read as long as the keys stay; what else that hangs on goes into [`Prepared::kept_by`] with [`Prepared::also_kept_by`].
+    /// [`partitions_itself`](super::OperatorPlugin::partitions_itself). After `outputs` it has one for rejects: late
+    /// records go there, and duplicates nowhere, before an element sees them. Saved elements can be read as long as the
+    /// keys stay; all else that their bytes depend on goes into [`Prepared::kept_by`] with [`Prepared::also_kept_by`].
     pub fn elements<E: Element + 'static>(
         check: &OperatorCheck<'_>,
         plan: ElementPlan,
@@ -273,7 +274,7 @@ impl Prepared {
     }
 }
 
-/// What a stream says of its records.
+/// The order and ids of a stream.
 fn rules(stream: &Stream) -> InputRules {
     InputRules { lateness: stream.lateness, late: stream.late, ids: stream.ids() }
 }

@@ -45,7 +45,7 @@ sinks:
         .unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-/// A record of input `port`; what a field does not hold is left out.
+/// A record of input `port`; fields without a value are left out.
 #[derive(Clone, Debug)]
 struct Record {
     port: usize,
@@ -130,7 +130,7 @@ impl<'a> Task<'a> {
     }
 
     fn records(&mut self, start: Seq, records: &[&Record]) {
-        // Number 0 is for what belongs to no record.
+        // Number 0 is for elements that belong to no record.
         let range = SeqRange::new(start + 1, start + 1 + records.len() as Seq);
         for port in 0..self.job.operators[0].inputs.len() {
             let rows: Vec<(Seq, &Record)> = (start + 1..)
@@ -229,7 +229,7 @@ fn event(ports: usize) -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Times count from the newest before; records may be behind it.
+/// Times count from the newest before; records may be older.
 fn events(ports: usize, behind: Micros) -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event(ports), 1..120).prop_map(move |mut events| {
         let (mut time, mut now) = (-100, 0);
@@ -442,7 +442,7 @@ proptest! {
         }
         let lone = all.iter().filter(|(seq, record)| record.port == 0 && !paired.contains(&(seq + 1)));
         let lone: BTreeSet<u64> = lone.map(|(seq, _)| seq + 1).collect();
-        prop_assert_eq!(alone, if left { lone } else { BTreeSet::new() }, "at the end all are told");
+        prop_assert_eq!(alone, if left { lone } else { BTreeSet::new() }, "at the end all are reported");
     }
 
     #[test]

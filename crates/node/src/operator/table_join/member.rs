@@ -1,4 +1,5 @@
-//! `member_join`: the values of the row with the same keys, such as who of an exchange is behind a MAC address on a VLAN.
+//! `member_join`: the values of the row with the same keys, such as the member of an exchange that uses a MAC address
+//! on a VLAN.
 
 use std::sync::Arc;
 

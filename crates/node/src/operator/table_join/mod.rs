@@ -6,7 +6,8 @@
 //! holds, and opens it.
 //!
 //! Tables are loaded again when their files change. A batch is joined with one table as a whole; which one
-//! that is, is no part of the order, and what is computed again after a crash is joined with the table of that time.
+//! that is, is not part of the order, and records that are replayed after a crash are joined with the table of that
+//! time.
 
 mod lookup;
 mod member;
@@ -60,7 +61,7 @@ fn bad_lines(check: &OperatorCheck<'_>) -> BadLines {
 /// Opens a table for all tasks of an operator.
 type OpenTable = Arc<dyn Fn() -> Result<Arc<dyn JoinTable>, Error> + Send + Sync>;
 
-/// What a plug-in has read of its keys.
+/// The keys that a plug-in has read.
 struct Plan {
     shape: JoinShape,
     open: OpenTable,
@@ -79,7 +80,7 @@ struct Side {
     keys: Vec<usize>,
 }
 
-/// The path behind a key that is required.
+/// The path of a required key.
 fn path_of(check: &OperatorCheck<'_>, key: &str) -> JobPath {
     check.options().path(key).cloned().unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Arrays that hold their rows and nothing else.
 //!
-//! A slice shares the buffers of the array that it was cut from, and so does whatever is made with views. The writer of Arrow
-//! IPC cuts most buffers to the rows; views, the values of dictionaries, and what is in lists it writes as they are. A batch
-//! of 8,192 rows whose views point into a page of a Parquet file would have the whole page with it.
+//! A slice shares the buffers of the array that it was cut from, and so does an array of views. The writer of Arrow
+//! IPC cuts most buffers to the rows; views, the values of dictionaries, and the values of lists it writes as they are.
+//! A batch of 8,192 rows whose views point into a page of a Parquet file would have the whole page with it.
 //!
 //! Nothing becomes larger: views of the same bytes still share them, and an array all of whose buffers are used stays as it is.
 
@@ -29,7 +29,7 @@ use super::Addresses;
 use crate::output::address;
 use crate::output::cell::ADDRESS;
 
-/// A text of at most so many bytes is in its view.
+/// A text of at most this number of bytes is in its view.
 const INLINE: usize = 12;
 
 /// Makes compact batches of one schema.
@@ -50,7 +50,7 @@ impl Compact {
         Self { schema, addresses }
     }
 
-    /// The schema of what [`Compact::batch`] makes.
+    /// The schema of the batches of [`Compact::batch`].
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -270,7 +270,7 @@ fn views<T: ByteViewType>(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(GenericByteViewArray::<T>::try_new(ScalarBuffer::from(views), blocks, nulls)?))
 }
 
-/// Values without what is under nulls.
+/// Values without those under nulls.
 fn bytes<T: ByteArrayType>(array: &ArrayRef) -> ArrayRef {
     let all = array.as_bytes::<T>();
     let is_hidden = |row| all.is_null(row) && all.value_length(row) != T::Offset::default();

@@ -158,7 +158,7 @@ fn rows_that_are_gone_are_still_in_their_rollups() {
     let kept: Vec<Flow> = (0..24 * 6).map(|n| flow(START + n * 10 * MINUTE + SECOND)).collect();
     let world = tables(&gone, &[&kept], &[]);
     assert_eq!(world.rows("SELECT count(*) FROM flows"), ["288"]);
-    // Both ends lie in intervals of the finest that there is, which are at their start.
+    // Both ends are in intervals of the finest that there is, which are at their start.
     let within = "time >= '2026-01-04T10:05:00' AND time < '2026-01-04T12:05:00'";
     assert_eq!(world.rows(&format!("SELECT count(*) FROM flows WHERE {within}")), ["12"]);
     assert_eq!(world.rows(&format!("SELECT count(*) FROM flows__ten_minutes WHERE {within}")).len(), 1);

@@ -139,7 +139,7 @@ fn sorted(engine: &Engine, sql: &str) -> Vec<String> {
     sorted_or_error(engine, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// The rows, or what is wrong with one of them.
+/// The rows, or the error of one of them.
 fn sorted_or_error(engine: &Engine, sql: &str) -> Result<Vec<String>, String> {
     let mut out = Vec::new();
     let reply = engine.query_blocking(sql).and_then(|reply| thalweg_sql::write(reply, Format::Csv, &mut out));

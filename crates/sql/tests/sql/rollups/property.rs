@@ -120,7 +120,7 @@ proptest! {
         let world = tables(&[], &[&one, &two, &three], &fresh);
         let without = of_rows(&world);
         for sql in &queries {
-            // Which of several sums that are out of range is told may differ.
+            // Which of several sums out of range is reported may differ.
             let outcome = |engine| {
                 sorted_or_error(engine, sql).map_err(|error| {
                     assert!(error.contains("is out of the range of"), "{sql}: {error}");

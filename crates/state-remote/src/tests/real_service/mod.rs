@@ -1,7 +1,7 @@
 //! The back ends over real servers: `cargo xtask test --only services` starts them and says where they are.
 //!
-//! Ignored elsewhere. Tests share a server and go side by side, each in spaces of its own; what stops a server or changes
-//! its settings starts one for itself.
+//! Ignored elsewhere. Tests share a server and go side by side, each in spaces of its own; a test that stops a server
+//! or changes its settings starts one for itself.
 //!
 //! How long they take is all round trips: the suite has fewer cases here than over files (`cases` of each service).
 
@@ -109,7 +109,7 @@ fn an_outage_is_waited_for(mut settings: Settings, proxy: &proxy::Proxy) {
     let mut state = State::new();
     commit(backend.as_ref(), 1, &changes(1, 300));
     apply(&mut state, &changes(1, 300));
-    // Away before a write, before a commit is told, and before a read.
+    // Away before a write, before a commit is reported, and before a read.
     let calls: [Box<dyn FnOnce() + Send>; 3] = [
         Box::new({
             let backend = Arc::clone(&backend);

@@ -73,8 +73,8 @@ impl Drop for Own {
     }
 }
 
-/// A port that nobody is given while the server is away: systems take those of connections from above, and a client that
-/// tries again and again would in the end be given this one and meet itself.
+/// A port that no process is given while the server is away: systems take those of connections from above, and a client
+/// that tries again and again would in the end be given this one and meet itself.
 fn lasting_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + (std::process::id() % 5_000) as u16 * 2;
@@ -141,7 +141,7 @@ fn a_server_that_is_killed_has_what_it_acknowledged() {
         let cycle = 10 * round;
         commit(backend.as_ref(), cycle + 1, &changes(cycle + 1, 400));
         apply(&mut state, &changes(cycle + 1, 400));
-        // Acknowledged, and named by a commit record, but not folded; and a part that nobody will name.
+        // Acknowledged, and named by a commit record, but not folded; and a part that no commit will name.
         backend.write(cycle + 2, &changes(cycle + 2, 400)).unwrap();
         version = Some(backend.prepare(cycle + 2).unwrap());
         apply(&mut state, &changes(cycle + 2, 400));
@@ -236,7 +236,7 @@ fn who_may_not_is_told_so_and_no_secret() {
     let ground = Remotes::new(Remote::connect(&settings, Interrupt::default()).unwrap());
     let version = commit(ground.open(None).unwrap().as_ref(), 1, &changes(1, 3));
     ground.open(Some(&version)).unwrap();
-    // One that may not write is told so.
+    // A user that may not write gets an error.
     ::redis::cmd("ACL").arg("SETUSER").arg("state").arg("-@write").exec(&mut to).unwrap();
     let error = ground.open(Some(&version)).unwrap_err();
     assert!(matches!(error, StateError::Store { fault: StoreFault::Refused, .. }), "{error}");

@@ -24,7 +24,7 @@ pub(super) struct Channel {
     room: Condvar,
     /// More is durable, or the end has come. Waited for by [`Channel::await_progress`].
     reached: Condvar,
-    /// Released when everything before is as durable as asked; acquired by who relies on it.
+    /// Released when everything before is as durable as asked; acquired by readers that rely on it.
     durable: AtomicU64,
     /// Held for the length of a round. `None` once closed.
     log: Mutex<Option<Log>>,
@@ -47,7 +47,7 @@ struct Queue {
     refuses: bool,
     /// The thread has ended: nothing more will become durable.
     ended: bool,
-    /// How many wait for room. Where nobody does nobody is notified, which would be a system call all the same.
+    /// How many threads wait for room. Without one no notice is sent, which would be a system call all the same.
     room_waiter_count: usize,
     /// How many wait until more is durable.
     progress_waiter_count: usize,
@@ -112,7 +112,7 @@ impl Channel {
         }
     }
 
-    /// Swaps what has gathered with what is empty.
+    /// Swaps the gathered records with an empty buffer.
     pub(super) fn take(&self, empty: &mut Taken) {
         let is_awaited = {
             let mut queue = lock(&self.queue);
@@ -141,7 +141,7 @@ impl Channel {
         queue
     }
 
-    /// Writes what was taken, makes it as durable as was asked, and says so.
+    /// Writes the taken records, makes them as durable as registered, and reports it.
     pub(super) fn commit(&self, taken: &mut Taken) -> Result<Committed, LogError> {
         let is_sync_wanted = {
             let mut queue = lock(&self.queue);
@@ -169,11 +169,11 @@ impl Channel {
             }
             log.written()
         };
-        // Without an acknowledgement it is ahead of the disk, and moves with what is appended.
+        // Without an acknowledgement it is ahead of the disk, and moves with each append.
         if self.registration.durability != Durability::None {
             self.durable.store(durable.0, Ordering::Release);
         }
-        // Under the lock, so that nobody is between looking and waiting.
+        // Under the lock, so that no thread is between looking and waiting.
         let mut queue = lock(&self.queue);
         queue.is_syncing = false;
         if done.may_sync {
@@ -199,7 +199,7 @@ impl Channel {
         self.room.notify_all();
     }
 
-    /// The thread has ended: wakes everybody who waits for it.
+    /// The thread has ended: wakes all that wait for it.
     pub(super) fn end(&self) {
         {
             let mut queue = lock(&self.queue);
@@ -289,7 +289,7 @@ impl LogHandle {
         let channel = &*self.0;
         let mut queue = self.usable()?;
         while !self.has_room(&queue, len) {
-            // The thread may be gathering. It is told with no lock held, so look again before waiting.
+            // The thread may be gathering. It is notified with no lock held, so look again before waiting.
             drop(queue);
             channel.shared.wake(|wake| wake.hurry = true);
             queue = self.usable()?;
@@ -378,7 +378,7 @@ impl LogHandle {
         &self.0.dir
     }
 
-    /// Number that the next record gets, unless somebody else appends first.
+    /// Number that the next record gets, unless another thread appends first.
     pub fn next(&self) -> LogPosition {
         lock(&self.0.queue).next
     }
@@ -409,7 +409,8 @@ impl LogHandle {
     }
 
     /// [`Log::truncate_before`]. Waits for the round under way; no round waits for files to be removed, nor does
-    /// [`GroupCommit::close`](super::GroupCommit::close): whoever opens the log again in this process waits for this first.
+    /// [`GroupCommit::close`](super::GroupCommit::close): a caller that opens the log again in this process waits for
+    /// this first.
     ///
     /// # Errors
     /// As there, and as for [`LogHandle::first`].
@@ -456,7 +457,7 @@ impl LogHandle {
             self.0.durable.store(queue.next.0, Ordering::Release);
         }
         drop(queue);
-        // Who found it empty wakes the thread for all who follow until it is taken.
+        // The thread that found it empty wakes the writer for all that follow until it is taken.
         if was_empty {
             self.0.shared.wake(|wake| wake.dirty = true);
         }

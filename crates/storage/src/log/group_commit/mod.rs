@@ -1,4 +1,4 @@
-//! One thread that makes logs durable for many who wait at once.
+//! One thread that makes logs durable for many waiters at once.
 //!
 //! Logs are registered in the order in which they depend on each other: the journal before the order log that names
 //! its records. Anyone appends through a [`LogHandle`]: a short lock and a copy. The thread works in *rounds*, and a
@@ -17,10 +17,10 @@
 //! Buffers are bounded in bytes: an appender waits for room, or is refused. A log has at most two
 //! buffers in memory, the one that fills and the one that is being written.
 //!
-//! The first failure is kept and told to every later call, every waiter and every callback, of all logs: what is
-//! durable is open from then on, and the process is to stop.
+//! The first failure is kept and returned to every later call, every waiter and every callback, of all logs: the end of
+//! the durable records is unknown from then on, and the process has to stop.
 //!
-//! Not here: who answers whom when something is durable.
+//! Not here: the replies that wait for durability.
 
 mod channel;
 mod thread;
@@ -76,7 +76,7 @@ impl fmt::Debug for Registration {
 
 /// The thread and its logs; see the module's header.
 ///
-/// Dropping it ends the thread after the round under way and gives up what waits: end with [`GroupCommit::close`].
+/// Dropping it ends the thread after the round under way and drops waiting records: end with [`GroupCommit::close`].
 #[derive(Debug)]
 #[must_use]
 pub struct GroupCommit {
@@ -95,7 +95,7 @@ struct Shared {
     failure: OnceLock<LogError>,
 }
 
-/// Why the thread should work, and whether it waits to be told.
+/// Why the thread should work, and whether it waits for a notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wake {
     /// The thread waits. Else it looks at the rest before it does, and notifying it would be a system call for nothing.
@@ -130,7 +130,7 @@ impl GroupCommit {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Takes over a log, after those that were registered before. What it holds is made as durable as what follows.
+    /// Takes over a log, after those that were registered before. Its records are made as durable as later ones.
     ///
     /// # Errors
     /// The failure of an earlier round, or the log's.
@@ -150,7 +150,7 @@ impl GroupCommit {
     /// # Errors
     /// The first failure.
     pub fn close(mut self) -> Result<(), LogError> {
-        // Before the thread is told: its last round finds all that was ever taken in.
+        // Before the thread is notified: its last round finds all records.
         for channel in self.shared.channels().iter() {
             channel.refuse();
         }
@@ -199,7 +199,7 @@ impl Shared {
     }
 }
 
-/// The data behind these locks is whole at every step, so a panic elsewhere takes nothing from it.
+/// The data of these locks is whole at every step, so a panic elsewhere takes nothing from it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

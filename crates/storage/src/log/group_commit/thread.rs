@@ -12,7 +12,7 @@ use crate::log::LogError;
 /// A round of less than this many bytes was hardly worth its system calls.
 const SMALL_ROUND: usize = 64 << 10;
 
-/// A round of at least so many records has them because they come fast, not because a few senders came together.
+/// A round of at least this number of records has them because they come fast, not because a few senders came together.
 const FAST_RECORDS: u64 = 8;
 
 /// How long a round waits for more where small rounds follow each other closely. Timers of the kernel may add as much
@@ -25,7 +25,7 @@ struct Lane {
     taken: Taken,
 }
 
-/// Works until told to end or until something fails.
+/// Works until it is asked to end or until something fails.
 pub(super) fn run(shared: &Shared, gather: Duration) {
     let outcome = catch_unwind(AssertUnwindSafe(|| work(shared, gather)));
     let failure = match outcome {
@@ -68,7 +68,7 @@ fn work(shared: &Shared, gather: Duration) -> Result<(), LogError> {
 }
 
 /// How long the next round waits for more if it finds work at once: not at all where a log syncs each round, which
-/// gathers by itself, or where somebody waited for the last one.
+/// gathers by itself, or if a thread waited for the last one.
 fn pause_after(last: Committed) -> Duration {
     let is_small = last.bytes < SMALL_ROUND && last.records >= FAST_RECORDS;
     if is_small && !last.may_sync && !last.is_awaited { PAUSE } else { Duration::ZERO }
@@ -94,7 +94,7 @@ fn sleep(shared: &Shared, gather: Duration, pause: Duration) -> Wake {
     std::mem::take(&mut wake)
 }
 
-/// Makes durable what has gathered. Why the orders are these, the module's header says.
+/// Makes the gathered records durable. The module's header explains the order.
 fn round(lanes: &mut [Lane]) -> Result<Committed, LogError> {
     for lane in lanes.iter_mut().rev() {
         lane.channel.take(&mut lane.taken);

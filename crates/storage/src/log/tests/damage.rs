@@ -16,7 +16,7 @@ fn log_of(count: u64, segment_bytes: u64) -> MemFs {
     fs
 }
 
-/// Opens, checks that what is there is what was written, and says how much it is.
+/// Opens, checks that the records are those that were written, and returns their number.
 fn examine(fs: &MemFs, promised: u64) -> Result<u64, LogError> {
     let options = LogOptions { promised: LogPosition(promised), ..options() };
     let log = Log::open(Arc::new(fs.clone()), DIR, options)?.log;
@@ -136,7 +136,7 @@ fn zeroed_doubled_and_swapped_blocks_are_found() {
         damage_of(examine(&with(&fs, path, zeroed.clone()), 1300));
         if at + 2 < blocks {
             let (_, pos, _) = damage_of(examine(&with(&fs, path, zeroed), 0));
-            assert!(pos < block(at).end as u64, "a hole with good data behind it is no end");
+            assert!(pos < block(at).end as u64, "a hole with good data after it is not the end");
         }
         let doubled = [&whole[..block(at).end], &whole[block(at).start..]].concat();
         damage_of(examine(&with(&fs, path, doubled), 1301));

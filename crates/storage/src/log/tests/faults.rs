@@ -185,7 +185,7 @@ fn a_sync_beside_the_work_covers_what_it_found_and_its_failure_is_as_final() {
     disk.crash();
     assert_holds(&open(&disk).unwrap().log, 0, 5);
 
-    // The first call is the write, the second the sync beside it.
+    // The first call is the write, the second the sync next to it.
     let fault = Fault { call: calls_to_open(&disk) + 2, kind: FaultKind::Eio, stays: false };
     let faulty = FaultyFs::new(Arc::new(disk.clone()), Some(fault));
     let mut log = Log::open(Arc::new(faulty.clone()), DIR, beside).unwrap().log;

@@ -1,4 +1,4 @@
-//! Many appenders and one thread: what was reported durable is there after a crash, whatever the timing.
+//! Many appenders and one thread: records that were reported durable are there after a crash, whatever the timing.
 
 use std::io;
 use std::sync::mpsc;
@@ -58,7 +58,7 @@ fn every_ticket_that_was_reported_durable_survives_a_crash() {
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         assert!(reported.len() >= 300);
-        assert!(group.close().is_err(), "the failure is told at the end, too");
+        assert!(group.close().is_err(), "the failure is reported at the end, too");
         let log = open(&fs).unwrap().log;
         let mut there = std::collections::BTreeMap::new();
         let mut reader = log.read_from(log.first()).unwrap();
@@ -140,7 +140,7 @@ fn what_is_durable_names_only_what_is_durable() {
     group.close().unwrap();
 }
 
-/// A callback that keeps what it was told, and stops the thread at the first progress until it is let go.
+/// A callback that keeps its arguments, and stops the thread at the first progress until it is let go.
 fn gate() -> (Progress, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (stopped, is_stopped) = mpsc::channel();
     let (go, gate) = mpsc::channel::<()>();
@@ -154,7 +154,7 @@ fn gate() -> (Progress, mpsc::Receiver<()>, mpsc::Sender<()>) {
     (progress, is_stopped, go)
 }
 
-/// A log with room for 1,000 bytes and one record in it, whose thread has stopped until it is told to go on.
+/// A log with room for 1,000 bytes and one record in it, whose thread has stopped until it is allowed to go on.
 fn stopped(fs: &MemFs, durability: Durability) -> (GroupCommit, LogHandle, mpsc::Sender<()>) {
     let group = GroupCommit::start(Duration::ZERO).unwrap();
     let (progress, is_stopped, go) = gate();
@@ -395,7 +395,7 @@ fn readers_and_retention_work_beside_appenders() {
     assert_holds(&log, log.first().0, 2000);
 }
 
-/// A disk on which removing a file takes until it is told to go on.
+/// A disk on which removing a file takes until it is allowed to go on.
 #[derive(Debug)]
 struct SlowRemoval {
     disk: MemFs,

@@ -22,9 +22,9 @@ enum Step {
         share: usize,
     },
     Close,
-    /// The process dies: what was written is there.
+    /// The process dies: written bytes are there.
     Kill,
-    /// The power goes: what was synced is there, and with a seed some of the rest.
+    /// The power goes: synced bytes are there, and with a seed some of the rest.
     PowerCut {
         torn: Option<u64>,
     },
@@ -72,7 +72,7 @@ fn run(steps: &[Step], ahead_bytes: u64, writeback_bytes: u64) {
         match *step {
             Step::Append { len, count } => {
                 for _ in 0..count {
-                    // Of its own also where a number comes again after a cut.
+                    // Of its own also if a number is given again after a cut.
                     tag += 1;
                     let bytes: Vec<u8> = tag.to_le_bytes().into_iter().cycle().take(len).collect();
                     assert_eq!(log.append(&[&bytes]).unwrap().0, model.len() as u64);

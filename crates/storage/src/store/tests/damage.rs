@@ -43,7 +43,7 @@ fn truncation_of_the_last_file_leaves_whole_chunks_and_of_others_is_damage() {
         let left = examine(&fs, None).unwrap();
         assert!((first_of_last..9).contains(&left), "cut at {len}");
         seen.insert(left);
-        // The cut is repaired: chunks go on after what is left.
+        // The cut is repaired: chunks go on after the remaining ones.
         let mut store = open(&fs, &IoPool::inline(), None).unwrap();
         seal(&mut store, 1);
         assert_whole(&mut store);

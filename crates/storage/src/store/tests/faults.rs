@@ -11,7 +11,7 @@ fn workload(fs: &FaultyFs) -> (u64, Option<ChunkError>) {
             let budget = ChunkBudget::new(20_000);
             let mut store =
                 ChunkStore::open(Arc::new(fs.clone()), DIR, IoPool::inline(), budget, options(None))?;
-            assert!(store.next().0 >= synced, "opening has cut what was synced");
+            assert!(store.next().0 >= synced, "opening has cut synced chunks");
             for round in 0..6 {
                 let (seal, batch) = sealed(store.next().0);
                 let sealed_id = store.seal(Seal { keep: round == 3, ..seal }, batch)?;
@@ -101,7 +101,7 @@ fn a_failed_write_poisons_the_store_and_reading_goes_on() {
     assert!(matches!(&error, ChunkError::Poisoned { .. }), "{error}");
     assert!(store.draw_sync().is_err() && store.delete_before(ChunkId(1)).is_err());
     assert_whole(&mut store);
-    assert_eq!(store.index().len(), 4, "what was sealed before the failure is readable");
+    assert_eq!(store.index().len(), 4, "chunks sealed before the failure are readable");
 }
 
 #[test]

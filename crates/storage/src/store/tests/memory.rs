@@ -71,7 +71,7 @@ fn a_seal_blocks_until_earlier_chunks_are_written() {
     let (mut store, budget) = budgeted(1, &pool);
     for _ in 0..200 {
         seal(&mut store, 1);
-        // Memory is always short: no second chunk may wait beside the first.
+        // Memory is always short: no second chunk may wait next to the first.
         let (_, batch) = sealed(store.next().0 - 1);
         assert!(budget.used() <= project::memory(&batch) + 4096, "{} bytes wait", budget.used());
     }

@@ -26,9 +26,9 @@ enum Step {
     Sync,
     /// Closed in order.
     Close,
-    /// The process dies: what was written is there.
+    /// The process dies: written bytes are there.
     Kill,
-    /// The power goes: what was synced is there, and with a seed some of the rest.
+    /// The power goes: synced bytes are there, and with a seed some of the rest.
     PowerCut {
         torn: Option<u64>,
     },

@@ -136,7 +136,7 @@ fn what_a_commit_names_must_be_there_and_what_is_behind_does_not_count() {
     assert!(matches!(look(&fs, 0..10).damage, Some(ChunkError::Damaged { pos, .. }) if pos > 0));
     let last = whole.files.last().unwrap().clone();
     assert!(last.next.0 - last.first.0 > 1, "{last:?}");
-    // All but the last chunk count: it is cut, and damage there is none.
+    // All but the last chunk count: it is cut, and there is no damage.
     let found = look(&fs, 2..8);
     let [torn] = found.torn.as_slice() else { panic!("{found:?}") };
     assert_eq!((&torn.path, torn.pos + torn.bytes), (&last.path, last.bytes));

@@ -127,7 +127,7 @@ pub(in crate::agg) fn integer_to_float(value: i128) -> f64 {
     let zeros = magnitude.leading_zeros() & 127;
     let normal = magnitude << zeros;
     let top = (normal >> 64) as u64;
-    // 63 bits, of which the last says that something non-zero follows: enough to round 53 bits correctly.
+    // 63 bits, the last of which says that something non-zero follows: enough to round 53 bits correctly.
     let head = (top >> 1) | (top & 1) | u64::from(normal as u64 != 0);
     let rounded = head as i64 as f64 * power_of_two(65 - zeros as i32);
     f64::from_bits(rounded.to_bits() | (value as u128 >> 127 << 63) as u64)

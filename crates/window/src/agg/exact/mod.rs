@@ -1,6 +1,6 @@
 //! Exact sums of doubles, integers and decimals, rounded once when they are read.
 //!
-//! * [`Limbs`]: two's complement integers of a fixed width, for what is known to fit.
+//! * [`Limbs`]: two's complement integers of a fixed width, for values that are known to fit.
 //! * [`Wide`]: one that slides and grows, for sums of any finite doubles and of their squares.
 //! * [`Scaled`], [`ratio`]: the rounding, beyond the exponents that a double has.
 //! * [`Unit`]: doubles of like size as whole multiples of a power of two.

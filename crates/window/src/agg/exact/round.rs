@@ -64,7 +64,7 @@ impl Scaled {
                 }
             }
             -1022..=1023 => self.mantissa * power_of_two(self.exponent),
-            // Two steps, of which only the second rounds.
+            // Two steps, and only the second rounds.
             -1080..=-1023 => self.mantissa * power_of_two(self.exponent + 500) * power_of_two(-500),
             _ => 0.0,
         }
@@ -155,7 +155,7 @@ fn bit_length(magnitude: &[u64]) -> usize {
         .map_or(0, |top| (top + 1) * 64 - magnitude[top].leading_zeros() as usize)
 }
 
-/// 64 bits from bit `from` on, which may lie below or above what is there.
+/// 64 bits from bit `from` on, which may be below or above the stored bits.
 fn word_at(magnitude: &[u64], from: i64) -> u64 {
     let (index, bit) = (from.div_euclid(64), from.rem_euclid(64) as u32);
     let limb =

@@ -77,7 +77,7 @@ impl Wide {
             return Ok(Self::default());
         }
         let base = image.signed("place of a sum")?;
-        // Squares of doubles, and sums of 2^64 of them, lie between 2^-2148 and 2^2112.
+        // Squares of doubles, and sums of 2^64 of them, are between 2^-2148 and 2^2112.
         if !(-40..40).contains(&base) || count > 80 {
             return Err(image.malformed("place of a sum", "that of doubles", base));
         }

@@ -291,7 +291,7 @@ impl Tag {
 
 /// What a step remembers of the cell that it reads.
 ///
-/// Not the cell itself: to copy what has just been written word by word in larger pieces stalls the processor.
+/// Not the cell itself: to copy words that have just been written one by one in larger pieces stalls the processor.
 pub(in crate::agg) struct Noted<N: Number, Q: Second<N>> {
     pub(in crate::agg) sum: N::Note,
     pub(in crate::agg) second: Q::Note,

@@ -1,8 +1,8 @@
 //! `sum`, `avg`, `var`, `stddev` and the counts that go with them: one cell per group, one loop per type.
 //!
-//! A pass over the schedule changes cells and notes, for each step, what is read; then each call turns a block of
-//! notes into values in a loop of its own. A cell holds exact sums; what it can't hold (doubles of
-//! very different size, NaN, infinities) is in `outliers`, and a bit of the cell says so.
+//! A pass over the schedule changes cells and notes, for each step, the cell that is read; then each call turns a block
+//! of notes into values in a loop of its own. A cell holds exact sums; values that it cannot hold (doubles of
+//! very different size, NaN, infinities) are in `outliers`, and a bit of the cell says so.
 //!
 //! Invariants
 //! * A group's exact sum is that of its cell plus that of its outlier, if it has one; so for squares.

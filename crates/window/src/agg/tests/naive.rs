@@ -173,7 +173,7 @@ fn sum(data_type: &DataType, values: &[&Value]) -> Option<Value> {
     }
 }
 
-/// Whether the exact root of `spread / divisor · 2^exponent` lies between the doubles two below and two above.
+/// Whether the exact root of `spread / divisor · 2^exponent` is between the doubles two below and two above.
 fn is_root(got: f64, spread: &BigInt, divisor: &BigInt, exponent: i32) -> bool {
     let step = |by: i64| f64::from_bits((got.to_bits() as i64 + by).clamp(0, 0x7ff0_0000_0000_0000) as u64);
     let (low, high) = (step(-2), step(2));

@@ -1,4 +1,4 @@
-//! A set of calls over one argument, fed in batches, beside the elements that ought to be in each window.
+//! A set of calls over one argument, fed in batches, together with the elements that ought to be in each window.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Step {
     pub(super) read: u32,
 }
 
-/// What a step gave, beside what was in the window.
+/// The values of a step, and the elements in the window.
 #[derive(Debug)]
 pub(super) struct Reading {
     /// One per call; `true` with a value that did not fit.

@@ -262,7 +262,10 @@ fn ids_leave_once_their_frames_are_written_and_are_still_known() {
     let before = stats(&world).misses;
     assert_eq!(duplicates(&mut world, &records, 4), [0, 2]);
     assert_eq!(stats(&world).ids, 2, "only the new ones came");
-    assert!(stats(&world).misses > before, "the frame was read for what its hashes could not tell");
+    assert!(
+        stats(&world).misses > before,
+        "the frame was read for ids that its hashes could not distinguish"
+    );
 }
 
 #[test]
@@ -306,7 +309,7 @@ fn a_restart_takes_no_more_ids_into_memory_than_their_share() {
         let after = stats(&world);
         assert!(after.cold_ids > 20_000 && after.ids + after.cold_ids == 30_000, "{after:?}");
         let (bytes, cold) = (world.stage.state_bytes() as u64, after.key_bytes);
-        assert!(bytes - cold < memory as u64 / 4 * 5, "{bytes} bytes, {cold} of them for what is cold");
+        assert!(bytes - cold < memory as u64 / 4 * 5, "{bytes} bytes, {cold} of them for cold groups");
         assert!((12..=32).contains(&(cold / after.cold_ids)), "{after:?}");
         assert_eq!(duplicates(&mut world, &records, 30), (0..30).collect::<Vec<_>>(), "{is_lazy}");
     }

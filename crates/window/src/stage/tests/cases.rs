@@ -1,4 +1,4 @@
-//! One case a rule. A record is written `card@seconds`, `card@seconds=x`, with `#id` behind it where it has one.
+//! One case a rule. A record is written `card@seconds`, `card@seconds=x`, with `#id` after it if it has one.
 
 use expect_test::{Expect, expect};
 use thalweg_types::LatePolicy;

@@ -89,7 +89,7 @@ proptest! {
             world.options.chunk_rows = chunk_rows;
             world.crash().unwrap();
             let bound = world.stage.task_time().map(|now| now - options.lateness);
-            prop_assert_eq!(world.stage.judge.bound(), bound, "the lateness is the same, and so is what is late");
+            prop_assert_eq!(world.stage.judge.bound(), bound, "the lateness is the same, and so are late records");
         }
         while world.position < records.len() {
             let from = world.position;
@@ -160,7 +160,8 @@ fn by_query(stage: &Stage, answers: &Answers, count: usize) -> Vec<Vec<(String, 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 2048 }))]
 
-    /// The set of queries changes while records flow and between runs; which of them is wanted when is a bit of `sets`.
+    /// The set of queries changes while records flow and between runs; a bit of `sets` says which of them is there
+    /// when.
     #[test]
     fn queries_that_come_and_go_between_runs_find_their_state_or_begin_empty(
         records in records(),

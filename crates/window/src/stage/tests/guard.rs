@@ -1,4 +1,4 @@
-//! Expressions that go beyond a bound, or fail: what is named, and that nothing else changes.
+//! Expressions that go beyond a bound, or fail: they are named, and nothing else changes.
 
 use thalweg_expr::testing::TRIPWIRE;
 
@@ -104,7 +104,7 @@ fn answers_of_long_texts_are_asked_for_in_pieces() {
     assert_eq!(
         counting.rows_at_once(&batch(&small, 1)),
         1_000,
-        "what is read and made is short, and no answer has a text"
+        "input and output are short, and no answer has a text"
     );
     let large: Vec<Record> = (0..1_000).map(|second| record("c", &"a".repeat(1_000), second)).collect();
     let some = counting.rows_at_once(&batch(&large, 1));

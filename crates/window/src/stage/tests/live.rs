@@ -66,7 +66,7 @@ fn a_dropped_query_leaves_the_others_alone() {
     assert_eq!(values(&answers, 1), [[Value::Int64(3)]]);
     add(&mut stage, "other", "SELECT sum(x) AS s FROM s WHERE x > 1 GROUP BY card OVER SLIDING 3 SECONDS");
     let answers = stage.answer(&batch(&[record("a", 3, 5.0)], 3)).unwrap();
-    assert_eq!(values(&answers, 1)[0][1], Value::Float64(5.0), "what was dropped does not come back");
+    assert_eq!(values(&answers, 1)[0][1], Value::Float64(5.0), "dropped values do not come back");
 }
 
 /// Queries that share everything, something and nothing with those before them, over and over.

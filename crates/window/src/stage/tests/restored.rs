@@ -278,7 +278,7 @@ fn a_stage_that_missed_records_says_so_until_its_windows_have_filled() {
             let texts = [("sum", SUM), ("count", COUNT)];
             let mut world = World::new(&queries(&texts), &missed(told));
             let mut rows = answer(&mut world, &records, crash_at);
-            // A part of a commit without a record is none that lacks nothing.
+            // A part of a commit without a record does not mean that nothing is missing.
             restart(&mut world, &texts);
             rows.extend(answer(&mut world, &records, 6 - crash_at));
             let sums: Vec<&[Value]> = rows.iter().map(|row| &row[..2]).collect();

@@ -86,7 +86,7 @@ fn fresh(fs: &MemFs, queries: &[(String, String)], options: &StageOptions, file_
     stage
 }
 
-/// Drops what is not wanted any more, then adds what is new.
+/// Drops the queries that are gone, then adds the new ones.
 fn change(stage: &mut Stage, from: &[(String, String)], to: &[(String, String)]) {
     for (name, _) in from.iter().filter(|query| !to.contains(query)) {
         assert!(stage.drop_query(name));
@@ -273,7 +273,7 @@ impl World {
     }
 }
 
-/// `to` or after it, so that what shares an order number is not torn apart: markers come between numbers.
+/// `to` or after it, so that records with one order number are not torn apart: markers come between numbers.
 pub(super) fn whole(records: &[Record], to: usize) -> usize {
     let shares = |at: usize| records[at].seq.is_some() && records[at - 1].seq == records[at].seq;
     (to..records.len()).find(|at| *at == 0 || !shares(*at)).unwrap_or(records.len())

@@ -2,8 +2,8 @@
 //!
 //! Files are mixed, and the clock ticks, as the order log says; so both are part of the input of the recount. Where keys
 //! are split over several tasks each has a time of its own; such rounds have one file, whose times ascend, so that all
-//! tasks agree about each record. What they emit when time moves on stands in no order among them there, and a last
-//! record of each key has all of them come to the end of time.
+//! tasks agree about each record. The records that they emit when time moves on are in no order among them there, and a
+//! last record of each key has all of them come to the end of time.
 
 mod model;
 
@@ -77,7 +77,7 @@ fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
             shop: format!("s{}", random.between(0, 2)),
             quarters: random.between(0, 2 * HOT as u64) as i64,
         };
-        // An id comes again soon, or after the span is over.
+        // An id is repeated soon, or after the span is over.
         if random.percent(5) && !records.is_empty() {
             let back = random.pick(&[1, 20, 300, 1_000]).min(records.len());
             let earlier = &records[records.len() - back];
@@ -187,7 +187,7 @@ impl Job for Elements {
             let (name, _) = commit.sources.get(run.source).context("a source that no commit names")?;
             let input = self.inputs.iter().find(|input| input.name == name).context("an unknown source")?;
             for offset in run.first..run.first + run.count {
-                let record = input.records.get(offset as usize).context("an offset behind the file's end")?;
+                let record = input.records.get(offset as usize).context("an offset after the file's end")?;
                 if model.record(record) {
                     late.insert((name.clone(), offset));
                 }
@@ -223,7 +223,7 @@ impl Elements {
         self.partitions > 1
     }
 
-    /// Each tick tells of what was touched since the one before; tasks among each other in no order.
+    /// Each tick reports the elements that were touched since the one before; tasks among each other in no order.
     fn check_pulses(&self, model: &Model, mut lines: Vec<&str>) -> Result<()> {
         let mut expected = Vec::new();
         for told in &model.pulsed {

@@ -14,7 +14,7 @@ pub(super) const DEDUP: i64 = 2_000;
 pub(super) const TTL: i64 = 400;
 pub(super) const INTERVAL: i64 = 1_000;
 pub(super) const WITHIN: i64 = 700;
-/// `triples` emits after every so many records of a key.
+/// `triples` emits after every `EVERY` records of a key.
 pub(super) const EVERY: u64 = 3;
 /// Amounts above this, in quarters, are the first input of the join.
 pub(super) const HOT: i64 = 200;

@@ -1,4 +1,4 @@
-//! What the engine says that it received and lost, as its `/metrics` tell.
+//! Counts of received and lost datagrams, from the engine's `/metrics`.
 
 use std::net::SocketAddr;
 

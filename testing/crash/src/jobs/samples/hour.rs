@@ -63,14 +63,14 @@ impl Hour {
     fn join(&mut self) -> Result<()> {
         let networks = std::fs::read_to_string(&self.networks)?;
         let networks = networks.lines().map(Network::parse).collect::<Option<Vec<Network>>>();
-        let networks = networks.context("a line of the networks is none")?;
+        let networks = networks.context("a line of the networks is invalid")?;
         let names = std::fs::read_to_string(&self.names)?;
         let name = |line: &str| {
             let (address, name) = line.split_once(',')?;
             Some((address.parse().ok()?, name.to_owned()))
         };
         let names: HashMap<IpAddr, String> =
-            names.lines().map(name).collect::<Option<_>>().context("a line of the names is none")?;
+            names.lines().map(name).collect::<Option<_>>().context("a line of the names is invalid")?;
         let mut known: HashMap<IpAddr, Value> = HashMap::new();
         for record in &mut self.records {
             for end in ["src", "dst"] {

@@ -1,8 +1,9 @@
 //! An hour of generated flows, sent as sFlow by UDP, through both joins into a table with rollups.
 //!
-//! What is sent while the engine is down is lost, and so is what finds no room. What came is in the table in whole datagrams,
-//! each once, with the values that were sent and what the joins have to add; and what was committed once stays.
-//! Every third round nothing is killed: there the engine's own counters have to explain each datagram that is missing.
+//! Datagrams that are sent while the engine is down are lost, and so are those that find no room. The others are in the
+//! table in whole, each once, with the values that were sent and the fields that the joins have to add; and committed
+//! rows stay. Every third round nothing is killed: there the engine's own counters have to explain each datagram that
+//! is missing.
 
 mod counters;
 mod hour;
@@ -50,7 +51,7 @@ struct Samples {
     is_disturbed: bool,
     /// Where the engine has its metrics.
     http: Option<SocketAddr>,
-    /// What they said in the end of a round without a crash, and datagrams beside those of the hour.
+    /// Their values at the end of a round without a crash, and datagrams in addition to those of the hour.
     said: Option<(Counters, u64)>,
     random: Random,
     power: bool,
@@ -102,7 +103,7 @@ impl Samples {
         self.hour.datagrams.len() - self.sent
     }
 
-    /// Sends the next so many datagrams, whether anybody listens or not.
+    /// Sends the next `count` datagrams, whether anybody listens or not.
     fn send(&mut self, count: usize) -> Result<()> {
         let until = self.sent + count.min(self.left());
         for packed in &self.hour.datagrams[self.sent..until] {
@@ -115,7 +116,7 @@ impl Samples {
 
     /// Reads the engine's counters when it knows what became of all datagrams.
     ///
-    /// The kernel tells what it has dropped with the next datagram that it does not: so some without a sample follow.
+    /// The kernel reports drops with the next datagram that it delivers: so some without a sample follow.
     fn ask_counters(&mut self) -> Result<()> {
         const KNOCKS: u64 = 20;
         const LOOKS: u32 = 20;

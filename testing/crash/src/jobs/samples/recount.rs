@@ -51,7 +51,7 @@ pub(super) const FIELDS: [&str; 33] = [
 ];
 
 impl Samples {
-    /// Every sample of what arrived is a row with the values that were sent, and is in the order once.
+    /// Every sample that arrived is a row with the values that were sent, and is in the order once.
     pub(super) fn recount_rows(&self, found: &Found, ledger: &Ledger) -> Result<()> {
         let sql = format!("SELECT {} FROM flows ORDER BY sequence", FIELDS.join(", "));
         let rows = self.sql.records(&sql)?.unwrap_or_default();
@@ -78,8 +78,8 @@ impl Samples {
         Ok(())
     }
 
-    /// What is missing, by the numbers in the table, is what was sent without what arrived; and where nothing was killed, what
-    /// the engine knows to be lost.
+    /// The missing datagrams, by the numbers in the table, are those that were sent and did not arrive; and if nothing
+    /// was killed, those that the engine counts as lost.
     pub(super) fn recount_losses(&self) -> Result<()> {
         let mut sent: BTreeMap<Ipv4Addr, u64> = BTreeMap::new();
         for (agent, number) in self.expected.keys() {
@@ -114,7 +114,7 @@ impl Samples {
             (missing..=missing + beside).contains(&known),
             "{missing} datagrams are missing, the engine says {said:?}"
         );
-        // A larger gap counts once the numbers behind it go on, which may not be before the end.
+        // A larger gap counts once the numbers after it go on, which may not be before the end.
         let is_exact = said.queue_full == 0 && between <= SURE_GAP;
         let is_told = if is_exact { between == said.gaps } else { between >= said.gaps };
         ensure!(is_told, "{between} numbers are missing between others, the engine says {said:?}");

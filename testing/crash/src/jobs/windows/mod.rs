@@ -1,8 +1,8 @@
-//! Windows by card and by shop over two growing files, with late records and ids that come again.
+//! Windows by card and by shop over two growing files, with late records and repeated ids.
 //!
-//! How both files are mixed decides who is late and what a window holds, so the order log is part of the input of the
-//! recount. Where the keys of a stage are split over several tasks each has a time of its own; such rounds have one
-//! file, whose times ascend and whose ids are new, so that all tasks agree.
+//! How both files are mixed decides which records are late and which a window holds, so the order log is part of the
+//! input of the recount. Where the keys of a stage are split over several tasks each has a time of its own; such rounds
+//! have one file, whose times ascend and whose ids are new, so that all tasks agree.
 
 mod model;
 
@@ -59,7 +59,8 @@ fn records(random: &mut Random, name: &str, is_ascending: bool) -> Vec<Record> {
             shop: format!("s{}", random.between(0, 30)),
             quarters: random.between(0, 400) as i64,
         };
-        // An id comes again soon, or after the span is over. It moves no time, so with several tasks these would differ.
+        // An id is repeated soon, or after the span is over. It moves no time, so with several tasks these would
+        // differ.
         if !is_ascending && random.percent(5) && !records.is_empty() {
             let back = random.pick(&[1, 20, 300, 2_000]).min(records.len());
             let earlier = &records[records.len() - back];
@@ -130,7 +131,7 @@ impl Job for Windows {
             let (name, _) = commit.sources.get(run.source).context("a source that no commit names")?;
             let input = self.inputs.iter().find(|input| input.name == name).context("an unknown source")?;
             for offset in run.first..run.first + run.count {
-                let record = input.records.get(offset as usize).context("an offset behind the file's end")?;
+                let record = input.records.get(offset as usize).context("an offset after the file's end")?;
                 let (verdict, expected) = model.next(record);
                 if verdict == Verdict::Late {
                     late.insert((name.clone(), offset));

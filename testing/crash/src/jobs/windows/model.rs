@@ -8,7 +8,7 @@ use super::super::payments::Record;
 
 /// Milliseconds.
 pub(super) const LATENESS: i64 = 2_000;
-/// Not a multiple of what times are made of: no id is seen again right at the bound.
+/// Not a multiple of the step of times: no id is seen again right at the bound.
 pub(super) const DEDUP: i64 = 5_005;
 
 pub(super) const QUERIES: [(&str, &str); 5] = [
@@ -117,7 +117,7 @@ impl Model {
     }
 }
 
-/// Behind all records that are not later: of equal times the earlier arrival stands first.
+/// Adds it after all records that are not later: of equal times the earlier arrival is first.
 fn add(group: &mut Vec<Record>, record: &Record) {
     let at = group.iter().rposition(|other| other.ts <= record.ts).map_or(0, |last| last + 1);
     group.insert(at, record.clone());

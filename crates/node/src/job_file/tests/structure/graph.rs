@@ -1,4 +1,4 @@
-//! The graph as a whole: loops, task counts, and what nobody reads.
+//! The graph as a whole: loops, task counts, and operators without readers.
 
 use expect_test::expect;
 

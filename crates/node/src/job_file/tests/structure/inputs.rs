@@ -121,7 +121,7 @@ fn metrics_spread_their_input_themselves() {
            |
         16 |     input: { from: payments, partition: shuffle }
            |                                         ^^^^^^^
-           = hint: leave out "partition" here; `partition_by` says by what
+           = hint: leave out "partition" here; `partition_by` names the fields
     "#]],
     );
 }

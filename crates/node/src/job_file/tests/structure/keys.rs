@@ -118,7 +118,7 @@ fn plug_ins_that_are_not_there_name_the_nearest() {
         "format: ndjson",
         "format: njson",
         expect![[r#"
-        error: sink "answers" has format "njson", which is none
+        error: sink "answers" has unknown format "njson"
           --> job.yaml:22:73
            |
         22 |   answers: { type: file, input: features, path: answers.ndjson, format: njson }

@@ -1,4 +1,4 @@
-//! YAML and JSON as texts: what is neither, keys given twice, aliases.
+//! YAML and JSON as texts: texts that are neither, keys given twice, aliases.
 
 use expect_test::expect;
 
