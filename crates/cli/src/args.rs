@@ -154,6 +154,10 @@ pub(crate) struct Run {
     /// Skip this record, which stops the job; it is written to rejects.
     #[arg(long = "skip", value_name = "SOURCE@OFFSET")]
     pub(crate) skips: Vec<Skip>,
+    /// Delete the state that Redis or HBase has of a job whose data directory knows nothing of it, and begin anew. Without
+    /// this such a job does not start: its data directory may be lost, or be another one.
+    #[arg(long = "begin-anew", requires = "data_dir")]
+    pub(crate) begin_anew: bool,
     /// Start without this query, which stops the job. A query that was added over HTTP is dropped for good, one of the job
     /// file for this run.
     #[arg(long = "drop-query", value_name = "OPERATOR/NAME")]

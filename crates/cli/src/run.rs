@@ -37,7 +37,7 @@ pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
         options = options.workers(usize::from(workers));
     }
     // Without an HTTP listener no client could read.
-    options = options.read_only_when_full(args.listen.is_some());
+    options = options.read_only_when_full(args.listen.is_some()).begin_anew(args.begin_anew);
     let jobs = check_all(&args, &options.check_options())?;
     for skip in &args.skips {
         if !jobs.iter().any(|job| job.sources.iter().any(|source| *source.name == *skip.source)) {

@@ -35,11 +35,12 @@ impl Backends {
         Self { name: settings.backend.clone(), remote: None, run: 0 }
     }
 
-    /// For a job that outlives its process. `interrupt` ends whatever waits for the store.
+    /// For a job that outlives its process. `interrupt` ends whatever waits for the store. With `begins_anew`, state in
+    /// a store that is not of this data directory is deleted; without it the start is refused.
     ///
     /// # Errors
     /// A back end that keeps nothing, a secret that is not there, and a store that cannot be reached or is not fit.
-    pub fn connect(settings: &StateSettings, interrupt: Interrupt) -> Result<Self, Error> {
+    pub fn connect(settings: &StateSettings, interrupt: Interrupt, begins_anew: bool) -> Result<Self, Error> {
         let name = settings.backend.clone();
         if name == "memory" {
             return Err(Error::user(
@@ -49,8 +50,8 @@ impl Backends {
                 "leave out --data-dir, or name a back end that keeps state: indexed, files, redis or hbase",
             ));
         }
-        let remote =
-            settings.remote.as_ref().map(|settings| remote::connect(settings, interrupt)).transpose()?;
+        let connect = |settings| remote::connect(settings, interrupt, begins_anew);
+        let remote = settings.remote.as_ref().map(connect).transpose()?;
         Ok(Self { name, remote, run: 0 })
     }
 

@@ -57,6 +57,7 @@ pub struct NodeOptions {
     pub operators: Operators,
     pub clock: Arc<dyn Clock>,
     pub read_only_when_full: bool,
+    pub begins_anew: bool,
 }
 
 impl Default for NodeOptions {
@@ -77,6 +78,7 @@ impl Default for NodeOptions {
             operators: Operators::builtin(),
             clock: Arc::new(SystemClock),
             read_only_when_full: false,
+            begins_anew: false,
         }
     }
 }
@@ -91,6 +93,14 @@ impl NodeOptions {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
+        self
+    }
+
+    /// Deletes the state that a store on another machine has of a job whose data directory knows nothing of it; without
+    /// this such a job does not start.
+    #[must_use]
+    pub fn begin_anew(mut self, begins_anew: bool) -> Self {
+        self.begins_anew = begins_anew;
         self
     }
 
@@ -188,6 +198,7 @@ impl NodeOptions {
             #[cfg(feature = "tables")]
             tables: self.tables,
             read_only_when_full: self.read_only_when_full,
+            begins_anew: self.begins_anew,
             dir,
         })
     }
@@ -206,6 +217,7 @@ pub struct Node {
     #[cfg(feature = "tables")]
     tables: Arc<Tables>,
     read_only_when_full: bool,
+    begins_anew: bool,
     dir: DataDir,
 }
 
@@ -310,7 +322,9 @@ impl Node {
         let interrupt = Interrupt::default();
         let backends = match &store {
             None => Backends::unused(&job.state),
-            Some(store) => Backends::connect(&job.state, interrupt.clone())?.of_run(store.run()),
+            Some(store) => {
+                Backends::connect(&job.state, interrupt.clone(), self.begins_anew)?.of_run(store.run())
+            }
         };
         let services = Services {
             fs: Arc::new(RealFs),

@@ -34,8 +34,8 @@ use crate::version::{Logged, Named};
 use crate::wait::{Outcome, Patience, Trouble, Work};
 
 /// What to do where the server has lost something.
-const LOST: &str = "see that the server keeps what it acknowledges (docs/operations.md), bring back its data or remove the \
-                    job's folder to start over";
+pub(crate) const LOST: &str = "see that the server keeps what it acknowledges (docs/operations.md) and bring back its data; or \
+                               remove the job's folder and start with --begin-anew, from nothing";
 
 /// The last change of each key in a cycle.
 pub(crate) type ByKey = HashMap<Box<[u8]>, Option<Box<[u8]>>>;

@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod claim;
 mod hbase;
 mod head;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use version::describe_in;
 pub struct Remote {
     server: Arc<dyn Server>,
     patience: Arc<Patience>,
+    begins_anew: bool,
 }
 
 impl Remote {
@@ -62,20 +64,27 @@ impl Remote {
             Kind::Redis => Arc::new(redis::Redis::connect(settings, &patience)?),
             Kind::Hbase => Arc::new(hbase::Hbase::connect(settings, &patience)?),
         };
-        Ok(Self { server, patience })
+        Ok(Self { server, patience, begins_anew: false })
+    }
+
+    /// With `true`, [`Remote::open`] without a version removes state of the task that another folder wrote, which it
+    /// refuses otherwise.
+    #[must_use]
+    pub fn begin_anew(self, begins_anew: bool) -> Self {
+        Self { begins_anew, ..self }
     }
 
     /// Opens the state of a task, `JOB/OPERATOR/TASK` by name, with the version that the last commit record names;
     /// what that does not name goes.
     ///
     /// # Errors
-    /// `Store`, `Version`, `NewerFormat`, and errors of the file that names the task's space.
+    /// `Store`, also if the store has state of this task that belongs to another folder than `place`; `Version`, `NewerFormat`, and errors of the file that names the task's space.
     pub fn open(
         &self,
         place: &Place,
         task: &str,
         version: Option<&Version>,
     ) -> Result<Box<dyn Backend>, StateError> {
-        Ok(Box::new(open::open(self.server.as_ref(), &self.patience, place, task, version)?))
+        Ok(Box::new(open::open(self, place, task, version)?))
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::claim::CLAIM;
 use crate::store::{Limits, Pair, PartName, Read, RowChange, Rows, Server, Space, Store};
 use crate::wait::{Outcome, Trouble};
 
@@ -20,9 +21,13 @@ pub(crate) struct MemoryServer(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     spaces: BTreeMap<u64, Image>,
+    /// By the task's identity.
+    claims: BTreeMap<u64, Image>,
     /// State of the generator that decides which requests fail; 0: none does.
     faults: u64,
     requests: u64,
+    /// Requests that still arrive; `None`: all.
+    left: Option<u64>,
 }
 
 impl fmt::Debug for MemoryServer {
@@ -41,12 +46,23 @@ impl MemoryServer {
         self.lock().faults = seed;
     }
 
+    /// Only so many more requests arrive.
+    pub(crate) fn stop_after(&self, requests: Option<u64>) {
+        self.lock().left = requests;
+    }
+
     pub(crate) fn requests(&self) -> u64 {
         self.lock().requests
     }
 
+    /// All but the claims.
     pub(crate) fn spaces(&self) -> BTreeMap<u64, Image> {
         self.lock().spaces.clone()
+    }
+
+    /// A store of a program that made no claims.
+    pub(crate) fn forget_claims(&self) {
+        self.lock().claims.clear();
     }
 
     /// Changes stored bytes behind the client's back.
@@ -57,13 +73,14 @@ impl MemoryServer {
 
 impl Server for MemoryServer {
     fn space(&self, space: Space) -> Arc<dyn Store> {
-        Arc::new(MemorySpace { server: self.clone(), number: space.number })
+        Arc::new(MemorySpace { server: self.clone(), identity: space.identity, number: space.number })
     }
 }
 
 #[derive(Debug)]
 struct MemorySpace {
     server: MemoryServer,
+    identity: u64,
     number: u64,
 }
 
@@ -71,6 +88,12 @@ impl MemorySpace {
     fn request<T>(&self, effect: impl FnOnce(&mut Image) -> T) -> Outcome<T> {
         let mut inner = self.server.lock();
         inner.requests += 1;
+        if let Some(left) = &mut inner.left {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => return Err(Trouble::Passing("the server is gone".to_owned())),
+            }
+        }
         let mut draw = 0;
         if inner.faults != 0 {
             inner.faults ^= inner.faults << 13;
@@ -81,7 +104,11 @@ impl MemorySpace {
         if draw == 6 {
             return Err(Trouble::Passing("it never arrived".to_owned()));
         }
-        let done = effect(inner.spaces.entry(self.number).or_default());
+        let image = match self.number {
+            CLAIM => inner.claims.entry(self.identity),
+            number => inner.spaces.entry(number),
+        };
+        let done = effect(image.or_default());
         if draw == 7 { Err(Trouble::Passing("the answer was lost".to_owned())) } else { Ok(done) }
     }
 }

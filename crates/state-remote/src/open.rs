@@ -1,7 +1,8 @@
 //! Opening: the space is taken over, the rows are brought to what the version names, and every other part goes.
 //!
 //! Without a version a new space is made, and the one that an earlier life left is removed: nothing that a request on
-//! its way could still change is used again.
+//! its way could still change is used again. State that another folder wrote is refused, or removed if that was asked
+//! for ([`crate::claim`]).
 //!
 //! Nothing is waited for here: a server that is not there is an error of the start.
 
@@ -12,42 +13,67 @@ use std::sync::{Arc, Mutex, RwLock};
 use thalweg_state::registry::Place;
 use thalweg_state::{Cycles, StateError, StoreFault, Version};
 
-use crate::backend::{ByKey, RemoteBackend, Shared, Writer, gather};
+use crate::Remote;
+use crate::backend::{ByKey, LOST, RemoteBackend, Shared, Writer, gather};
+use crate::claim::{CLAIM, Claim};
 use crate::head::Head;
 use crate::pack;
 use crate::space;
-use crate::store::{PartName, Server, Space};
+use crate::store::{PartName, Space, Store};
 use crate::version::{Logged, Named};
 use crate::wait::{Patience, Work};
 
 /// A number that no other process draws.
 fn draw() -> u64 {
-    RandomState::new().hash_one(std::process::id())
+    RandomState::new().hash_one(std::process::id()) & !1
 }
 
 pub(crate) fn open(
-    server: &dyn Server,
-    patience: &Arc<Patience>,
+    remote: &Remote,
     place: &Place,
     task: &str,
     version: Option<&Version>,
 ) -> Result<RemoteBackend, StateError> {
+    let (server, patience) = (remote.server.as_ref(), &remote.patience);
     let now = Arc::new(patience.impatient());
     let space = |number| Space { task: task.into(), identity: place.identity, number };
     let named = version.map(|version| Named::of_version(version, &place.dir)).transpose()?;
     let known = space::read(place)?;
+    let claims = Claims { store: server.space(space(CLAIM)), patience: &now, task };
+    let held = claims.held()?;
     let number = match &named {
-        Some(named) => named.space,
+        Some(named) => {
+            if let Some((_, claim)) = &held
+                && claim.space != named.space
+            {
+                return Err(claims.superseded(claim));
+            }
+            named.space
+        }
         None => {
-            if let Some(old) = known {
+            let foreign = held.as_ref().map(|(_, claim)| claim).filter(|claim| known != Some(claim.space));
+            if let Some(claim) = foreign {
+                let store = server.space(space(claim.space));
+                if !remote.begins_anew && claims.has_state(store.as_ref())? {
+                    return Err(claims.foreign(claim));
+                }
+            }
+            for old in known.into_iter().chain(foreign.map(|claim| claim.space)) {
                 let old = server.space(space(old));
-                now.until_done(Work::Write, "remove the state of before", || old.remove())?;
+                now.until_done(Work::Write, "remove the earlier state", || old.remove())?;
             }
             draw()
         }
     };
     if known != Some(number) {
         space::write(place, number)?;
+    }
+    // After the file: a claim that no folder knows would be refused at the next start.
+    if held.as_ref().map(|(_, claim)| claim.space) != Some(number) {
+        claims.take(
+            held.map(|(bytes, _)| bytes),
+            &Claim { space: number, folder: place.dir.display().to_string() },
+        )?;
     }
     let mut backend = RemoteBackend {
         store: server.space(space(number)),
@@ -69,6 +95,79 @@ pub(crate) fn open(
     }
     backend.patience = Arc::clone(patience);
     Ok(backend)
+}
+
+/// The claim of a task in the store.
+struct Claims<'a> {
+    store: Arc<dyn Store>,
+    patience: &'a Patience,
+    task: &'a str,
+}
+
+impl Claims<'_> {
+    /// As it is stored, and what it says.
+    fn held(&self) -> Result<Option<(Vec<u8>, Claim)>, StateError> {
+        let Some(bytes) = self.patience.until_done(Work::Read, "look at the claim", || self.store.head())?
+        else {
+            return Ok(None);
+        };
+        match Claim::of_bytes(&bytes, self.task) {
+            Some(claim) => Ok(Some((bytes, claim))),
+            None => {
+                let message =
+                    format!("claim of task {}: expected one of this task, got other bytes", self.task);
+                Err(self.fault(StoreFault::Damaged, message, LOST))
+            }
+        }
+    }
+
+    fn take(&self, before: Option<Vec<u8>>, claim: &Claim) -> Result<(), StateError> {
+        let new = claim.to_bytes(self.task);
+        let before = before.as_deref();
+        if self.patience.until_done(Work::Write, "claim the state", || self.store.set_head(before, &new))? {
+            return Ok(());
+        }
+        let message = format!("state of task {}: another process begins it at the same time", self.task);
+        Err(self.fault(StoreFault::TakenOver, message, "run a job in one process"))
+    }
+
+    /// Whether a cycle of this space may have been committed.
+    fn has_state(&self, store: &dyn Store) -> Result<bool, StateError> {
+        let Some(head) = self.patience.until_done(Work::Read, "look at the head", || store.head())? else {
+            return Ok(false);
+        };
+        // A head that cannot be read says nothing against it.
+        let has_rows = Head::of_bytes(&head, self.task).is_none_or(|head| head.folded.is_some());
+        Ok(has_rows || !self.patience.until_done(Work::Read, "list the log", || store.parts())?.is_empty())
+    }
+
+    fn foreign(&self, claim: &Claim) -> StateError {
+        let message = format!(
+            "the store has state of task {} that belongs to the folder {:?}, and this data directory has no commit of it",
+            self.task, claim.folder
+        );
+        self.fault(
+            StoreFault::Refused,
+            message,
+            "run the job with the data directory that it ran with; if that is lost, --begin-anew deletes the state in the \
+             store, and the job starts from nothing",
+        )
+    }
+
+    fn superseded(&self, claim: &Claim) -> StateError {
+        let message =
+            format!("state of task {}: the job has begun anew from the folder {:?}", self.task, claim.folder);
+        self.fault(
+            StoreFault::Refused,
+            message,
+            "run the job with that data directory; this one's state is no longer in the store",
+        )
+    }
+
+    fn fault(&self, fault: StoreFault, message: String, hint: &str) -> StateError {
+        let store = self.patience.store().to_string();
+        StateError::Store { store, fault, message, hint: Some(hint.to_owned()) }
+    }
 }
 
 fn begin(backend: &RemoteBackend) -> Result<(), StateError> {
@@ -126,8 +225,8 @@ fn check_cycles(backend: &RemoteBackend, named: &Named, folded: Option<u64>) -> 
         else {
             return Ok(());
         };
-        let hint = "the data directory is older than the state in the store: bring back the newer one, or remove the \
-                    job's folder to start over";
+        let hint = "the data directory is older than the state in the store: bring back the newer one; or remove the \
+                    job's folder and start with --begin-anew, from nothing";
         return Err(StateError::Store { store, fault, message, hint: Some(hint.to_owned()) });
     }
     Ok(())

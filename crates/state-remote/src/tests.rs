@@ -9,18 +9,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_state::testing::{cases, commit, key, run, steps, value};
-use thalweg_state::{Interrupt, StateError, StoreFault, Version};
-use thalweg_storage::{Fs, MemFs};
+use thalweg_state::{Backend, Interrupt, StateError, StoreFault, Version};
 
 use crate::Remote;
-use crate::memory::MemoryServer;
+use crate::memory::{Image, MemoryServer};
 use crate::store::{Server, Space};
 use crate::wait::Patience;
 use ground::{Remotes, changes};
 
 fn remote(server: &MemoryServer) -> Remote {
     let patience = Arc::new(Patience::new("memory".into(), Interrupt::default()).hasty());
-    Remote { server: Arc::new(server.clone()), patience }
+    Remote { server: Arc::new(server.clone()), patience, begins_anew: false }
 }
 
 fn ground(server: &MemoryServer) -> Remotes {
@@ -83,6 +82,84 @@ fn what_a_dead_process_has_on_its_way_changes_nothing() {
     assert_eq!(backend.get(&key(4)).unwrap().unwrap(), value(7));
     assert_eq!(backend.get(&key(5)).unwrap(), None);
     assert!(server.spaces()[number].parts.is_empty(), "a part that nothing names goes at the next start");
+}
+
+fn refused(outcome: Result<Box<dyn Backend>, StateError>, words: &str) {
+    let error = outcome.map(|_| ()).unwrap_err();
+    assert!(matches!(error, StateError::Store { fault: StoreFault::Refused, .. }), "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("data directory")), "{error}");
+}
+
+#[test]
+fn state_of_a_lost_folder_is_refused_until_it_may_go() {
+    let server = MemoryServer::default();
+    let lost = ground(&server);
+    let version = commit(lost.open(None).unwrap().as_ref(), 1, &changes(&[(4, Some(7))]));
+    let before = server.spaces();
+
+    let new = ground(&server);
+    refused(new.open(None), "/job/tasks/op/3/state");
+    refused(new.open(None), "/job/tasks/op/3/state");
+    assert_eq!(server.spaces(), before, "nothing was touched");
+    assert_eq!(lost.open(Some(&version)).unwrap().get(&key(4)).unwrap().unwrap(), value(7));
+
+    let asked = Remotes { remote: remote(&server).begin_anew(true), ..new };
+    let backend = asked.open(None).unwrap();
+    assert_eq!(backend.get(&key(4)).unwrap(), None);
+    assert!(server.spaces().keys().all(|number| !before.contains_key(number)), "the state of before is gone");
+    let second = commit(backend.as_ref(), 1, &changes(&[(5, Some(1))]));
+    refused(lost.open(Some(&version)), "begun anew");
+    // From now on it goes on by itself, and to be asked deletes nothing of its own.
+    drop(asked.open(Some(&second)).unwrap());
+    let new = Remotes { remote: remote(&server), ..asked };
+    assert_eq!(new.open(Some(&second)).unwrap().get(&key(5)).unwrap().unwrap(), value(1));
+}
+
+#[test]
+fn a_folder_without_a_commit_leaves_nothing_to_refuse() {
+    let server = MemoryServer::default();
+    drop(ground(&server).open(None).unwrap());
+    let new = ground(&server);
+    commit(new.open(None).unwrap().as_ref(), 1, &changes(&[(4, Some(7))]));
+    assert_eq!(server.spaces().len(), 1);
+    // Its own folder begins anew as often as it likes: a commit record that never came names nothing.
+    assert_eq!(new.open(None).unwrap().get(&key(4)).unwrap(), None);
+}
+
+#[test]
+fn a_store_without_a_claim_gets_one_at_the_next_start() {
+    let server = MemoryServer::default();
+    let old = ground(&server);
+    let version = commit(old.open(None).unwrap().as_ref(), 1, &changes(&[(4, Some(7))]));
+    server.forget_claims();
+    drop(old.open(Some(&version)).unwrap());
+    refused(ground(&server).open(None), "belongs to the folder");
+}
+
+/// Whichever request of a start is the last that arrives, the next start goes on or is refused again.
+#[test]
+fn a_start_that_is_cut_off_can_be_repeated() {
+    for last in 0.. {
+        let server = MemoryServer::default();
+        commit(ground(&server).open(None).unwrap().as_ref(), 1, &changes(&[(4, Some(7))]));
+        let new = ground(&server);
+        let asked = Remotes { remote: remote(&server).begin_anew(true), ..new };
+        server.stop_after(Some(last));
+        let is_done = asked.open(None).is_ok();
+        server.stop_after(None);
+        let backend = asked.open(None).unwrap();
+        assert_eq!(backend.get(&key(4)).unwrap(), None, "after {last} requests");
+        assert_eq!(
+            server.spaces().values().filter(|image| **image != Image::default()).count(),
+            1,
+            "after {last} requests"
+        );
+        if is_done {
+            assert!(last > 3, "{last} requests");
+            break;
+        }
+    }
 }
 
 #[test]
@@ -169,8 +246,8 @@ fn a_start_without_a_version_removes_what_an_earlier_one_left() {
     commit(backend.as_ref(), 1, &changes(&[(4, Some(7))]));
     let before = server.spaces();
     // Another job with state of its own.
-    let other =
-        Remotes { place: ground::place(&(Arc::new(MemFs::new()) as Arc<dyn Fs>)), ..self::ground(&server) };
+    let mut other = self::ground(&server);
+    other.place.identity += 1;
     let others = other.open(None).unwrap();
     commit(others.as_ref(), 1, &changes(&[(4, Some(9))]));
     let again = ground.open(None).unwrap();

@@ -39,7 +39,7 @@ impl Remote {
     }
 }
 
-pub(crate) fn connect(settings: &RemoteSettings, _: Interrupt) -> Result<Remote, Error> {
+pub(crate) fn connect(settings: &RemoteSettings, _: Interrupt, _: bool) -> Result<Remote, Error> {
     match settings.kind {}
 }
 

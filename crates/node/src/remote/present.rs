@@ -12,12 +12,17 @@ use crate::job_file::RemoteSettings;
 pub use thalweg_state_remote::Kind;
 pub(crate) use thalweg_state_remote::{Remote, describe_in};
 
-/// Connects to the store of a job. `interrupt` ends every wait for it.
+/// Connects to the store of a job. `interrupt` ends every wait for it. With `begins_anew`, state there that is not of
+/// this data directory is deleted.
 ///
 /// # Errors
 /// A secret that is missing; a store that cannot be reached or is not fit to keep state.
-pub(crate) fn connect(remote: &RemoteSettings, interrupt: Interrupt) -> Result<Remote, Error> {
-    Ok(Remote::connect(&settings_of(remote)?, interrupt)?)
+pub(crate) fn connect(
+    remote: &RemoteSettings,
+    interrupt: Interrupt,
+    begins_anew: bool,
+) -> Result<Remote, Error> {
+    Ok(Remote::connect(&settings_of(remote)?, interrupt)?.begin_anew(begins_anew))
 }
 
 /// With the password looked up.

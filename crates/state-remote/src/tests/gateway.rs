@@ -107,11 +107,11 @@ fn a_gateway_that_is_not_well_is_asked_again() {
             return Some((404, "No rows found.\r\n".to_owned()));
         }
         puts += 1;
-        // The first is the head.
+        // The first two are the claim and the head.
         match puts {
-            2 => Some((503, String::new())),
-            3 => None,
-            4 => Some((429, String::new())),
+            3 => Some((503, String::new())),
+            4 => None,
+            5 => Some((429, String::new())),
             _ => Some((200, String::new())),
         }
     }));
@@ -119,7 +119,7 @@ fn a_gateway_that_is_not_well_is_asked_again() {
     backend.write(1, &changes(&[(4, Some(7))])).unwrap();
     let puts =
         asked.lock().unwrap().iter().filter(|line| line.starts_with("PUT /thalweg/false-row ")).count();
-    assert_eq!(puts, 5);
+    assert_eq!(puts, 6);
     // A head that is gone is no outage.
     let error = backend.prepare(1).unwrap_err();
     assert!(matches!(error, StateError::Store { fault: StoreFault::Damaged, .. }), "{error}");

@@ -1,6 +1,7 @@
 //! A task's state in a store, for the suite of all back ends.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use thalweg_state::registry::Place;
@@ -11,7 +12,7 @@ use thalweg_storage::{Fs, MemFs};
 use crate::Remote;
 use crate::memory::MemoryServer;
 
-pub(super) const TASK: &str = "job/op/3";
+const TASK: &str = "job/op/3";
 
 pub(super) fn changes(slice: &[(u8, Option<u16>)]) -> Changes {
     changes_of(slice)
@@ -25,6 +26,7 @@ pub(super) fn place(fs: &Arc<dyn Fs>) -> Place {
 #[derive(Debug)]
 pub(super) struct Remotes {
     pub(super) remote: Remote,
+    pub(super) task: String,
     pub(super) place: Place,
     pub(super) fs: MemFs,
 }
@@ -33,11 +35,19 @@ impl Remotes {
     pub(super) fn new(remote: Remote) -> Self {
         let fs = MemFs::new();
         let place = place(&(Arc::new(fs.clone()) as Arc<dyn Fs>));
-        Self { remote, place, fs }
+        Self { remote, task: TASK.to_owned(), place, fs }
+    }
+
+    /// A task that no other test has, for servers that are shared.
+    pub(super) fn of_its_own(remote: Remote) -> Self {
+        let mut one = Self::new(remote);
+        one.place.identity = RandomState::new().hash_one(std::process::id());
+        one.task = format!("job/op/{}", one.place.identity);
+        one
     }
 
     pub(super) fn open(&self, version: Option<&Version>) -> Result<Box<dyn Backend>, StateError> {
-        self.remote.open(&self.place, TASK, version)
+        self.remote.open(&self.place, &self.task, version)
     }
 }
 

@@ -90,3 +90,22 @@ fn a_start_without_the_store_says_what_to_do() {
     let path = std::env::var("PATH").expect("a path");
     assert!(!ended.stderr.contains(&path), "{}", ended.stderr);
 }
+
+/// The machine with the data directory is gone, and the job is started on another one.
+#[test]
+#[ignore = "needs Redis"]
+fn a_job_whose_data_directory_is_lost_does_not_begin_anew_without_a_word() {
+    let server = start();
+    let first = place(&store(&server));
+    Run::start(&first).end(&first);
+    let ended = start_fails(&store(&server), 2);
+    assert!(ended.stderr.contains("belongs to the folder \"data/jobs/payments/"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--begin-anew deletes the state"), "{}", ended.stderr);
+
+    let other = place(&store(&server));
+    other.thalweg(&["run", "job.yaml", "--data-dir", "data", "--begin-anew"]).ends_with(0);
+    assert_same(&other, &calm());
+    // The first one has nothing to go on from.
+    let ended = first.thalweg(&["run", "job.yaml", "--data-dir", "data"]).ends_with(2);
+    assert!(ended.stderr.contains("the job has begun anew from the folder"), "{}", ended.stderr);
+}

@@ -44,6 +44,12 @@ fn cycles_larger_than_a_request_are_whole() {
 
 #[test]
 #[ignore = "needs HBase"]
+fn state_of_a_lost_folder_is_refused_until_it_may_go() {
+    super::state_of_a_lost_folder_is_refused_until_it_may_go(&settings());
+}
+
+#[test]
+#[ignore = "needs HBase"]
 fn an_outage_is_waited_for() {
     super::an_outage_is_waited_for(settings(), &Proxy::start(&server()));
 }
@@ -89,7 +95,8 @@ fn a_late_request_does_not_bring_an_older_value_back() {
     commit(backend.as_ref(), 1, &changes(1, 10));
     commit(backend.as_ref(), 7, &changes(7, 10));
     let number = crate::space::read(&ground.place).unwrap().unwrap();
-    let space = crate::store::Space { task: "job/op/3".into(), identity: ground.place.identity, number };
+    let space =
+        crate::store::Space { task: ground.task.as_str().into(), identity: ground.place.identity, number };
     let late = ground.remote.server.space(space);
     let (older, gone) = (crate::pack::stored(&key(4), b"older"), key(6));
     assert!(late.apply(b"", 3, &[(&key(4), Some(older)), (&gone, None)]).unwrap());

@@ -37,7 +37,7 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn ground(settings: &Settings) -> Remotes {
-    Remotes::new(Remote::connect(settings, Interrupt::default()).unwrap())
+    Remotes::of_its_own(Remote::connect(settings, Interrupt::default()).unwrap())
 }
 
 /// The suite of all back ends, with random steps.
@@ -46,7 +46,7 @@ fn is_a_map(settings: &Settings, cases: u32) {
     let config = thalweg_state::testing::cases(cases);
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&steps(), |steps| {
-        run(&Remotes::new(remote.clone()), &steps);
+        run(&Remotes::of_its_own(remote.clone()), &steps);
         Ok(())
     });
     if let Err(failure) = result {
@@ -99,6 +99,32 @@ fn cycles_larger_than_a_request_are_whole(settings: &Settings, count: u64) {
     commit(backend.as_ref(), 4, &changes(4, count));
     apply(&mut state, &changes(4, count));
     assert_values(backend.as_ref(), &state, &keys(count));
+}
+
+/// A folder that is lost, with a store of which the job knows nothing any more.
+fn state_of_a_lost_folder_is_refused_until_it_may_go(settings: &Settings) {
+    let lost = ground(settings);
+    let version = commit(lost.open(None).unwrap().as_ref(), 1, &changes(1, 50));
+    let begin = |anew: bool| {
+        let mut new = Remotes {
+            remote: lost.remote.clone().begin_anew(anew),
+            task: lost.task.clone(),
+            ..ground(settings)
+        };
+        new.place.identity = lost.place.identity;
+        new
+    };
+    let refused = |error: StateError, said: &str| {
+        assert!(matches!(error, StateError::Store { fault: StoreFault::Refused, .. }), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    };
+    refused(begin(false).open(None).unwrap_err(), "belongs to the folder");
+    let mut state = State::new();
+    apply(&mut state, &changes(1, 50));
+    assert_values(lost.open(Some(&version)).unwrap().as_ref(), &state, &keys(50));
+    let new = begin(true);
+    assert_values(new.open(None).unwrap().as_ref(), &State::new(), &keys(50));
+    refused(lost.open(Some(&version)).unwrap_err(), "begun anew");
 }
 
 /// A server that goes away at any time and comes back: calls take longer, and nothing else.
@@ -160,7 +186,7 @@ fn a_start_fails_at_once_and_an_end_ends_the_wait(mut settings: Settings, proxy:
     settings.url.set_port(Some(proxy.address.port())).unwrap();
     let interrupt = Interrupt::default();
     let remote = Remote::connect(&settings, interrupt.clone()).unwrap();
-    let ground = Remotes::new(remote);
+    let ground = Remotes::of_its_own(remote);
     let backend: Arc<dyn Backend> = ground.open(None).unwrap().into();
     proxy.go_down();
     let down = |error: StateError| {

@@ -118,6 +118,12 @@ fn cycles_larger_than_a_request_are_whole() {
 
 #[test]
 #[ignore = "needs Redis"]
+fn state_of_a_lost_folder_is_refused_until_it_may_go() {
+    super::state_of_a_lost_folder_is_refused_until_it_may_go(&settings(&server()));
+}
+
+#[test]
+#[ignore = "needs Redis"]
 fn an_outage_is_waited_for() {
     super::an_outage_is_waited_for(settings(&server()), &Proxy::start(&server()));
 }
@@ -174,7 +180,8 @@ fn a_server_that_forgot_is_found_out() {
     own.start_again();
     let damaged = |error: StateError| {
         assert!(matches!(error, StateError::Store { fault: StoreFault::Damaged, .. }), "{error}");
-        assert!(error.to_string().ends_with("head of task job/op/3: expected one, got none"), "{error}");
+        let said = format!("of task {}: expected one, got none", ground.task);
+        assert!(error.to_string().ends_with(&said), "{error}");
     };
     damaged(backend.get(&key(1)).unwrap_err());
     damaged(backend.prepare(2).unwrap_err());
@@ -226,14 +233,14 @@ fn who_may_not_is_told_so_and_no_secret() {
     settings.password = Some("right".to_owned());
     let remote = Remote::connect(&settings, Interrupt::default()).unwrap();
     assert!(!format!("{remote:?}").contains("right"), "{remote:?}");
-    commit(Remotes::new(remote).open(None).unwrap().as_ref(), 1, &changes(1, 3));
+    commit(Remotes::of_its_own(remote).open(None).unwrap().as_ref(), 1, &changes(1, 3));
     // A user without the right to ask for settings, or for keys of others, works.
     let mut to =
         ::redis::Client::open(format!("redis://:right@{}", own.address())).unwrap().get_connection().unwrap();
     let rules = ["on", ">pw", "~thalweg:*", "+@read", "+@write", "+@scripting", "+@connection"];
     ::redis::cmd("ACL").arg("SETUSER").arg("state").arg(&rules).exec(&mut to).unwrap();
     (settings.user, settings.password) = (Some("state".to_owned()), Some("pw".to_owned()));
-    let ground = Remotes::new(Remote::connect(&settings, Interrupt::default()).unwrap());
+    let ground = Remotes::of_its_own(Remote::connect(&settings, Interrupt::default()).unwrap());
     let version = commit(ground.open(None).unwrap().as_ref(), 1, &changes(1, 3));
     ground.open(Some(&version)).unwrap();
     // A user that may not write gets an error.
@@ -266,15 +273,18 @@ fn keys_of_others_are_left_alone() {
     let first = one.open(None).unwrap();
     let version = commit(first.as_ref(), 1, &changes(1, 50));
     let of_one = all();
-    let names: Vec<_> =
-        of_one.iter().map(|key| key.split_once(":{job/op/3:").map_or("", |(_, rest)| &rest[17..])).collect();
-    assert_eq!(names, ["", ":head", ":rows"].map(|name| name));
-    // The same task of another data directory.
+    let begin = format!("thalweg:{{{}:", one.task);
+    let mut names: Vec<_> =
+        of_one.iter().map(|key| key.strip_prefix(&begin).map_or("", |rest| &rest[17..])).collect();
+    names.sort_unstable();
+    // The claim is a head.
+    assert_eq!(names, ["", ":head", ":head", ":rows"]);
+    // Another job.
     let two = ground(&own.settings());
     for _ in 0..3 {
         commit(two.open(None).unwrap().as_ref(), 1, &changes(2, 50));
     }
-    assert_eq!(all().len(), 5, "what an earlier start left is gone");
+    assert_eq!(all().len(), 7, "what an earlier start left is gone");
     assert!(of_one.iter().all(|key| all().contains(key)));
     let again = one.open(Some(&version)).unwrap();
     let mut state = State::new();
@@ -288,7 +298,8 @@ fn a_late_request_changes_nothing() {
     let ground = ground(&settings(&server()));
     let backend = ground.open(None).unwrap();
     let number = crate::space::read(&ground.place).unwrap().unwrap();
-    let space = crate::store::Space { task: "job/op/3".into(), identity: ground.place.identity, number };
+    let space =
+        crate::store::Space { task: ground.task.as_str().into(), identity: ground.place.identity, number };
     let late = ground.remote.server.space(space);
     let older = late.head().unwrap().unwrap();
     let version = commit(backend.as_ref(), 1, &changes(1, 10));
