@@ -38,7 +38,8 @@ use super::only_task;
 use super::outbox::{Outbox, QUEUE, queue_bytes, size};
 use super::outbox_sink::{Dialect, OutboxSink, Settlement};
 use super::retry::{RETRY_FOR, RETRY_WAIT, Retry, zeros};
-use crate::{Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin};
+use super::unwritable::Refusals;
+use crate::{FormatSpec, Mistake, OptionKind, OptionSpec, Options, SinkContext, SinkPlugin};
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -109,6 +110,10 @@ impl SinkPlugin for PostgresPlugin {
         "exactly-once with a data directory, else at-least-once"
     }
 
+    fn rejects(&self, _: Option<&FormatSpec>) -> bool {
+        true
+    }
+
     fn check(&self, schema: &Schema, options: &Options) -> Vec<Mistake> {
         let mut mistakes = Vec::new();
         if let Err(error) = Target::check(options) {
@@ -150,6 +155,7 @@ fn target(context: &SinkContext) -> Result<Target, Error> {
 
 struct Rows {
     encoder: RowEncoder,
+    refusals: Refusals,
     /// `None` in a job that does not outlive its process, which keeps no cycles.
     pace: Option<Pace>,
     /// Rows came after the last marker.
@@ -170,6 +176,7 @@ impl Rows {
         let (may_commit, may) = watch::channel(0);
         let rows = Self {
             encoder: RowEncoder::new(&context.schema)?,
+            refusals: Refusals::new(&context.schema),
             pace: start.as_ref().map(|_| Pace::new(cycle_bytes)),
             is_open: false,
             may_commit: Arc::new(may_commit),
@@ -196,15 +203,12 @@ impl Dialect for Rows {
 
     fn encode(&mut self, batch: &Batch, text: &mut Vec<u8>, out: &mut Output<'_>) -> Result<u64, Error> {
         let before = text.len();
-        self.encoder.encode(batch, text).map_err(|refused| {
-            out.working_on(batch.seq(refused.row));
-            refused.error
-        })?;
+        let written = self.refusals.encode(batch, &mut self.encoder, text, out);
         if let Some(pace) = &mut self.pace {
             pace.add(text.len() - before);
         }
         self.is_open = true;
-        Ok(batch.len() as u64)
+        Ok(written)
     }
 
     fn complete(&mut self, out: &mut Output<'_>) {

@@ -6,8 +6,9 @@
 
 use thalweg_types::{Batch, DataType, Error, Schema, TimeUnit, civil_from_days};
 
-use super::super::super::format::cells::{Cell, Key, record_cells, write_json};
-use super::super::super::format::flat::leaves;
+use crate::format::cells::{Cell, Key, record_cells, write_json};
+use crate::format::flat::leaves;
+use crate::format::{Encoder, Unwritable};
 
 /// 4714-11-24 BC, the first day that PostgreSQL knows.
 const FIRST_TIME: i64 = -210_866_803_200_000_000;
@@ -16,18 +17,13 @@ pub(super) struct RowEncoder {
     columns: Vec<Column>,
     keys: Vec<Key>,
     scratch: Vec<u8>,
+    refused: Vec<Unwritable>,
 }
 
 struct Column {
     name: String,
     path: Vec<usize>,
     time: Option<TimeUnit>,
-}
-
-/// A record that no table can hold.
-pub(super) struct Refused {
-    pub(super) row: u32,
-    pub(super) error: Error,
 }
 
 impl RowEncoder {
@@ -55,43 +51,69 @@ impl RowEncoder {
         if columns.is_empty() {
             return Err(Error::user("expected records with at least one field, got none"));
         }
-        Ok(Self { columns, keys: Key::of(schema.fields()), scratch: Vec::new() })
+        Ok(Self { columns, keys: Key::of(schema.fields()), scratch: Vec::new(), refused: Vec::new() })
     }
 
     pub(super) fn columns(&self) -> Vec<String> {
         self.columns.iter().map(|column| column.name.clone()).collect()
     }
+}
 
-    /// Appends the records of a batch.
-    ///
-    /// # Errors
-    /// The first record that no table can hold.
-    pub(super) fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) -> Result<(), Refused> {
+impl Encoder for RowEncoder {
+    /// Records that no table can hold are left out, and refused.
+    fn encode(&mut self, batch: &Batch, out: &mut Vec<u8>) {
         let record = record_cells(batch.records(), &self.keys);
         let cells: Vec<Vec<&Cell<'_>>> =
             self.columns.iter().map(|column| Cell::descend(&record, &column.path)).collect();
         for row in batch.row_numbers() {
-            for (index, (column, cells)) in self.columns.iter().zip(&cells).enumerate() {
-                if index > 0 {
-                    out.push(b'\t');
+            let begin = out.len();
+            match write_row(&self.columns, &cells, row as usize, &mut self.scratch, out) {
+                Ok(()) => out.push(b'\n'),
+                Err(reason) => {
+                    out.truncate(begin);
+                    self.refused.push(Unwritable { row, reason });
                 }
-                let at = row as usize;
-                if cells.iter().any(|cell| cell.is_null(at)) {
-                    out.extend_from_slice(b"\\N");
-                    continue;
-                }
-                let cell = cells[cells.len() - 1];
-                write_value(cell, column.time, at, &mut self.scratch, out).map_err(|what| Refused {
-                    row,
-                    error: Error::user(format!("field {:?}: {what}", column.name)).with_hint(
-                        "leave such records out with a filter before the sink, or this one with --skip",
-                    ),
-                })?;
             }
-            out.push(b'\n');
         }
-        Ok(())
     }
+
+    fn encode_row(&mut self, batch: &Batch, row: u32, out: &mut Vec<u8>) {
+        let record = record_cells(batch.records(), &self.keys);
+        let cells: Vec<Vec<&Cell<'_>>> =
+            self.columns.iter().map(|column| Cell::descend(&record, &column.path)).collect();
+        let begin = out.len();
+        if let Err(reason) = write_row(&self.columns, &cells, row as usize, &mut self.scratch, out) {
+            out.truncate(begin);
+            self.refused.push(Unwritable { row, reason });
+        }
+    }
+
+    fn take_refused(&mut self) -> Vec<Unwritable> {
+        std::mem::take(&mut self.refused)
+    }
+}
+
+/// A row without its line end; cells of `cells` are those on the way to each column.
+fn write_row(
+    columns: &[Column],
+    cells: &[Vec<&Cell<'_>>],
+    row: usize,
+    scratch: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    for (index, (column, cells)) in columns.iter().zip(cells).enumerate() {
+        if index > 0 {
+            out.push(b'\t');
+        }
+        if cells.iter().any(|cell| cell.is_null(row)) {
+            out.extend_from_slice(b"\\N");
+            continue;
+        }
+        let cell = cells[cells.len() - 1];
+        write_value(cell, column.time, row, scratch, out)
+            .map_err(|reason| format!("field {:?}: {reason}", column.name))?;
+    }
+    Ok(())
 }
 
 fn write_value(
@@ -198,9 +220,9 @@ mod tests {
             .with_timezone_opt(schema_zone(&schema)),
         );
         let mut out = Vec::new();
-        let refused =
-            RowEncoder::new(&schema).unwrap().encode(&batch(&schema, vec![texts, bytes, times]), &mut out);
-        assert!(refused.is_ok());
+        let mut encoder = RowEncoder::new(&schema).unwrap();
+        encoder.encode(&batch(&schema, vec![texts, bytes, times]), &mut out);
+        assert_eq!(encoder.take_refused(), []);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "a\\tb\\\\\\r\\nc\t\\\\x00ff\t2026-01-01 00:00:00.001000+00\n\
@@ -220,14 +242,13 @@ mod tests {
     #[test]
     fn what_no_table_holds_is_refused_with_its_row() {
         let schema = Schema::new(vec![Field::new("s", DataType::String)]);
-        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values(["fine", "n\0ul"]));
-        let refused = RowEncoder::new(&schema).unwrap().encode(&batch(&schema, vec![texts]), &mut Vec::new());
-        let refused = refused.err().unwrap();
-        assert_eq!(refused.row, 1);
-        assert_eq!(
-            refused.error.message(),
-            "field \"s\": PostgreSQL has no text with a NUL character, got one"
-        );
+        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values(["fine", "n\0ul", "too"]));
+        let (mut encoder, mut out) = (RowEncoder::new(&schema).unwrap(), Vec::new());
+        encoder.encode(&batch(&schema, vec![texts]), &mut out);
+        assert_eq!(out, b"fine\ntoo\n");
+        let reason = "field \"s\": PostgreSQL has no text with a NUL character, got one".to_owned();
+        assert_eq!(encoder.take_refused(), [Unwritable { row: 1, reason }]);
+        assert_eq!(encoder.take_refused(), []);
     }
 
     #[test]

@@ -280,9 +280,7 @@ fn judge(target: &Target, doing: &str, error: tokio_postgres::Error, unknown: bo
             let error = Error::user(what).with_private(text);
             Trouble::Lasting(match said.hint() {
                 Some(hint) => error.with_hint(hint),
-                None => error.with_hint(
-                    "the columns of the table have to fit the fields, and the user has to be allowed to write it",
-                ),
+                None => error.with_hint(hint_of(said.code())),
             })
         };
     }
@@ -291,6 +289,15 @@ fn judge(target: &Target, doing: &str, error: tokio_postgres::Error, unknown: bo
     let lasts = !error.is_closed() && cause.is_some_and(|cause| !cause.is::<std::io::Error>());
     let error = Error::external(what).with_source(error);
     if lasts { Trouble::Lasting(error) } else { Trouble::Passing { error, unknown, wait: None } }
+}
+
+/// What to do about an error of this class, where the server does not say.
+fn hint_of(code: &SqlState) -> &'static str {
+    match code.code().get(..2) {
+        Some("28") => "look at the user in `url`, at `password`, and at pg_hba.conf of the server",
+        Some("3D") => "create the database, or name another one in `url`",
+        _ => "the columns of the table have to fit the fields, and the user has to be allowed to write it",
+    }
 }
 
 /// The server is starting, stopping, short of something, or was told to end the connection; locks and conflicts.

@@ -88,7 +88,7 @@ impl<'a> Task<'a> {
             fs,
             pool: IoPool::new(1),
             chunks: ChunkBudget::new(1 << 20),
-            backends: Backends::connect(&state, Interrupt::default()).unwrap(),
+            backends: Backends::connect(&state, Interrupt::default(), false).unwrap(),
             state,
             stage_memory: None,
             element_memory: 16 << 20,
