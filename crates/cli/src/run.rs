@@ -39,6 +39,18 @@ pub(crate) fn run(args: Run, mut options: NodeOptions) -> Outcome {
     // Without an HTTP listener no client could read.
     options = options.read_only_when_full(args.listen.is_some()).begin_anew(args.begin_anew);
     let jobs = check_all(&args, &options.check_options())?;
+    let mut sources = jobs.iter().flat_map(|job| job.sources.iter().map(move |source| (job, source)));
+    if args.listen.is_none()
+        && let Some((job, source)) = sources.find(|(_, source)| source.plugin.is_door())
+    {
+        return Err(Failure::Usage(with_hint(
+            &format!(
+                "source {:?} of job {:?} takes records over HTTP, and this run does not serve it",
+                source.name, job.name
+            ),
+            Some("add --listen 8080, or another port or address"),
+        )));
+    }
     for skip in &args.skips {
         if !jobs.iter().any(|job| job.sources.iter().any(|source| *source.name == *skip.source)) {
             return Err(Failure::Usage(format!(

@@ -95,7 +95,8 @@ pub(crate) fn work() -> Outcome {
 }
 
 fn of_node(args: &Sql, node: &str, text: &str) -> Outcome {
-    let mut url = format!("{}/v1/sql?format={}", node.trim_end_matches('/'), args.format);
+    let scheme = if node.contains("://") { "" } else { "http://" };
+    let mut url = format!("{scheme}{}/v1/sql?format={}", node.trim_end_matches('/'), args.format);
     for (name, value) in [("compression", &args.compression), ("addresses", &args.addresses)] {
         if let Some(value) = value {
             url += &format!("&{name}={value}");

@@ -380,6 +380,11 @@ pub trait SourcePlugin: Send + Sync {
         None
     }
 
+    /// Whether its records come through the HTTP server of the node alone, so that a run without one gets none.
+    fn is_door(&self) -> bool {
+        false
+    }
+
     /// Whether records arrive as they happen, so that `max_ahead` has a default.
     fn is_live(&self, options: &Options) -> bool;
 

@@ -459,3 +459,16 @@ sinks:
     assert_eq!(rejects.matches("\"code\":\"too_many_pieces\"").count(), 3);
     assert!(rejects.contains("got 100000 with 1000004 bytes each"));
 }
+
+#[test]
+fn a_job_that_takes_records_over_http_is_not_run_without_it() {
+    let job = "name: j\nsources: { s: { type: http, schema: { a: int64 } } }\nsinks: { out: { type: 'null', input: s } }\n";
+    let place = Place::with(&[("job.yaml", job)]);
+    let said = place.thalweg(&["run", "job.yaml"]).ends_with(2).stderr;
+    assert_eq!(
+        said,
+        "error: source \"s\" of job \"j\" takes records over HTTP, and this run does not serve it\n \
+         = hint: add --listen 8080, or another port or address\n"
+    );
+    place.thalweg(&["check", "job.yaml"]).ends_with(0);
+}

@@ -321,6 +321,16 @@ fn points_are_written_with_flat_fields_and_without_nulls() {
 }
 
 #[test]
+fn a_tag_that_is_no_field_is_refused() {
+    let read = |tag: &str| {
+        let format = spec("line_protocol", &[("tags", list(&["site", tag]))]);
+        format.reader(&schema("device: string; site: string; x: int64")).map(|_| ())
+    };
+    assert!(read("device").is_ok());
+    assert_eq!(read("devise").unwrap_err().message(), "tags: expected the name of a field, got \"devise\"");
+}
+
+#[test]
 fn a_measurement_and_a_field_are_needed_to_write() {
     let error = |schema_text: &str, entries: &[(&str, OptionValue)]| {
         let error = spec("line_protocol", entries).encoder(&schema(schema_text)).err().unwrap();

@@ -117,6 +117,10 @@ impl FormatPlugin for LineProtocol {
             max_lines: quotes::max_lines(options),
             rejects_unknown: options.text("unknown") == Some("reject"),
         };
+        let names = format.roles.tags.iter().flatten();
+        if let Some(name) = names.into_iter().find(|name| schema.field(name).is_none()) {
+            return Err(no_field("tags", name));
+        }
         // Made once here, so that a schema which cannot be read is reported before the start.
         LineProtocolDecoder::new(&format)?;
         Ok(Arc::new(Arc::new(format)))

@@ -51,6 +51,10 @@ impl SourcePlugin for HttpPlugin {
         include_str!("page.md")
     }
 
+    fn is_door(&self) -> bool {
+        true
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         &[QUEUE]
     }

@@ -172,7 +172,7 @@ fn joins_have_two_inputs_and_keys_of_the_same_types() {
     check(
         &with("type: join, input: [a, b], key: k, other_key: key, within: 1s"),
         expect![[r#"
-        error: key field "k" is of type string and "key" of type int64
+        error: expected keys of one type, got field "k" of "a", which is string, and field "key" of "b", which is int64
          --> job.yaml:6:55
           |
         6 |   op: { type: join, input: [a, b], key: k, other_key: key, within: 1s }

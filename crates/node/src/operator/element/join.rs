@@ -137,8 +137,10 @@ fn check_types(check: &OperatorCheck<'_>, key: &str, schemas: [&Schema; 2], keys
     for (first, second) in keys[0].iter().zip(&keys[1]) {
         let (first, second) = (&schemas[0].fields()[*first], &schemas[1].fields()[*second]);
         if first.data_type != second.data_type {
+            let [of_first, of_second] = [&check.input_names[0], &check.input_names[1]];
             let message = format!(
-                "key field {:?} is of type {} and {:?} of type {}",
+                "expected keys of one type, got field {:?} of {of_first:?}, which is {}, and field {:?} of {of_second:?}, \
+                 which is {}",
                 first.name, first.data_type, second.name, second.data_type
             );
             check.error(key, message, Some("bring them to one type with a `map` before".to_owned()));
