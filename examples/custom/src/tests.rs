@@ -173,7 +173,7 @@ fn mistakes_in_keys_of_our_own_are_told_with_line_and_hint() {
             "did you mean \"damage\"?",
         ),
         ("partition: by_kind", "partition: by_kin", "is \"by_kin\"", "did you mean \"by_kind\"?"),
-        ("format: pairs", "format: pair", "has format \"pair\"", "did you mean \"pairs\"?"),
+        ("format: pairs", "format: pair", "has unknown format \"pair\"", "did you mean \"pairs\"?"),
         ("type: deadband", "type: deadbend", "is of type \"deadbend\"", "did you mean \"deadband\"?"),
     ] {
         let broken = text.replacen(right, wrong, 1);
