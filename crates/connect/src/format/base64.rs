@@ -1,4 +1,4 @@
-//! Standard base64 with padding (RFC 4648): how `bytes` fields and raw rejects stand in text.
+//! Standard base64 with padding (RFC 4648): how `bytes` fields and raw rejects are written as text.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -26,7 +26,7 @@ pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the bytes that `text` stands for; `None`, with nothing appended, where it is no base64.
+/// Appends the bytes that `text` encodes; `None`, with nothing appended, if it is not base64.
 /// Padding may be left out; bits past the last byte must be 0, so that each value has one text.
 pub(crate) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let digits = match text {
