@@ -1,7 +1,7 @@
 //! `/openapi.json`: the routes as a document.
 //!
-//! Paths and methods come from the table of routes; what each takes and gives is written down here by hand. Tests hold
-//! the document against what the server really sends.
+//! Paths and methods come from the table of routes; their inputs and outputs are written down here by hand. Tests hold
+//! the document against the replies of a server.
 
 use serde_json::{Map, Value, json};
 
@@ -36,7 +36,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-/// How what changes something is asked for.
+/// The security scheme of routes that change something.
 const ADMIN_TOKEN: &str = "adminToken";
 
 fn path_parameters(path: &str) -> Vec<Value> {
@@ -46,7 +46,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What is said about one route.
+/// The description of one route.
 struct Operation {
     id: &'static str,
     summary: &'static str,
@@ -179,7 +179,7 @@ fn describe(endpoint: Endpoint) -> Operation {
             parameters: vec![json!({
                 "name": "drain",
                 "in": "query",
-                "description": "`false`: stop at once, also a job that is draining already; what is in flight is dropped",
+                "description": "`false`: stop at once, also a job that is draining already; records in flight are dropped",
                 "schema": { "type": "boolean", "default": true },
             })],
             body: None,
@@ -277,7 +277,7 @@ fn post_records() -> Operation {
             ("408", "The body came too slowly"),
             ("409", "The job has ended"),
             ("413", "The body is too large"),
-            ("415", "The body is no JSON, or compressed"),
+            ("415", "The body is not JSON, or compressed"),
             ("429", "The source's queue is full"),
             (
                 "504",
@@ -332,11 +332,14 @@ fn sql() -> Operation {
             })),
         )],
         errors: &[
-            ("400", "No SQL, or what it names is not there, or it writes, or it takes too much memory"),
+            (
+                "400",
+                "Not SQL, or it names something that does not exist, or it writes, or it takes too much memory",
+            ),
             ("404", "The node answers no SQL"),
             ("408", "The body came too slowly"),
             ("413", "The body is too large"),
-            ("415", "The body is no text, or compressed"),
+            ("415", "The body is not text, or compressed"),
             ("429", "Too many queries wait already"),
             ("504", "It takes too long; it was stopped"),
         ],
@@ -384,7 +387,7 @@ fn add_query() -> Operation {
             ("408", "The body came too slowly"),
             ("409", "There is a query of this name"),
             ("413", "The body is too large"),
-            ("415", "The body is no text"),
+            ("415", "The body is not text"),
             ("504", "Overdue; it may still be added"),
             ("507", "A disk is full: the job is only read"),
         ],
@@ -406,7 +409,7 @@ fn start_job() -> Operation {
             ("408", "The body came too slowly"),
             ("409", "There is a job of this name"),
             ("413", "The body is too large"),
-            ("415", "The body is no text"),
+            ("415", "The body is not text"),
             ("504", "Overdue; it may still start"),
         ],
     }
@@ -451,7 +454,7 @@ fn schemas() -> Value {
         "Error": object(&[("error", object(&[
             ("code", text()),
             ("message", text()),
-            ("detail", json!({ "description": "What belongs to the code: known names, mistakes, routes; or null" })),
+            ("detail", json!({ "description": "Details of the code: known names, mistakes, routes; or null" })),
             ("hint", maybe_text()),
             ("retry", json!({ "type": "string", "enum": ["never", "with_backoff", "unknown"] })),
         ]))]),
@@ -484,7 +487,7 @@ fn schemas() -> Value {
         ]),
         "Clock": object(&[
             ("offset_seconds", json!({
-                "type": "number", "description": "How far the job's clock is ahead of the machine's; negative where it is behind",
+                "type": "number", "description": "How far the job's clock is ahead of the machine's; negative if it is behind",
             })),
             ("jumps", json!({
                 "type": "integer", "minimum": 0, "description": "How often the machine's clock was set by more than a second",
@@ -514,7 +517,7 @@ fn schemas() -> Value {
                                      "description": "The kernel dropped them before anyone read them" })),
             ("senders", whole()), ("worst_senders", list("Sender")), ("agents", maybe("Agents")),
             ("left_out", json!({ "type": "object", "additionalProperties": { "type": "integer", "minimum": 1 },
-                                 "description": "What this run had at hand and could not use, by kind" })),
+                                 "description": "Input that this run could not use, by kind" })),
         ]),
         "Agents": object(&[
             ("count", whole()), ("received", whole()), ("samples", whole()), ("lost", whole()),

@@ -1,7 +1,7 @@
-//! What stands in the URL behind the question mark.
+//! The query string of the URL.
 //!
 //! Two differences from a form: a name without `=` has no value (null, where a key is meant) and is not the same as an
-//! empty one, and bytes that are no UTF-8 are refused.
+//! empty one, and bytes that are not UTF-8 are refused.
 
 #[cfg(feature = "sql")]
 use thalweg_sql::{Addresses, Compression, Format};
@@ -53,7 +53,7 @@ fn decode(text: &str) -> Result<String, ApiError> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// Whether the reply is wanted: `?reply=none` does without. No other parameter is taken.
+/// Whether the reply is wanted: `?reply=none` asks for none. No other parameter is taken.
 pub(crate) fn wants_reply(query: Option<&str>) -> Result<bool, ApiError> {
     let mut wanted = true;
     for field in fields(query)? {
@@ -77,7 +77,7 @@ pub(crate) fn wants_reply(query: Option<&str>) -> Result<bool, ApiError> {
 /// How a job is stopped: `?drain=false` does not wait. No other parameter is taken.
 pub(crate) fn how_to_stop(query: Option<&str>) -> Result<Stop, ApiError> {
     const HINT: &str =
-        "the parameter is `drain`: `true` (the default) or `false`, which drops what is in flight";
+        "the parameter is `drain`: `true` (the default) or `false`, which drops records in flight";
     let mut how = Stop::Drain;
     for field in fields(query)? {
         how = match (field.name.as_str(), field.value.as_deref()) {

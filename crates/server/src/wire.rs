@@ -1,4 +1,4 @@
-//! What leaves as JSON. `/openapi.json` describes these types; a test compares the two.
+//! The types that leave as JSON. `/openapi.json` describes them; a test compares the two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -137,13 +137,13 @@ struct Datagrams {
     dropped: u64,
     dropped_records: u64,
     refused: u64,
-    /// What the kernel dropped before anyone read it, where it says so.
+    /// Datagrams that the kernel dropped before they were read, if it reports them.
     kernel_drops: Option<u64>,
     senders: usize,
     worst_senders: Vec<Sender>,
     /// For sources of packet samples.
     agents: Option<Agents>,
-    /// What this run had at hand and could not use, by kind.
+    /// Input that this run could not use, by kind.
     left_out: BTreeMap<&'static str, u64>,
 }
 
@@ -224,14 +224,14 @@ struct Dropped {
     error: String,
 }
 
-/// What an operator found among its records.
+/// Counts of late and duplicate records of an operator.
 #[derive(Serialize)]
 struct Judged {
     late: u64,
     duplicates: u64,
 }
 
-/// What a join has asked of its table.
+/// Counts of a join's lookups in its table.
 #[derive(Serialize)]
 struct Table {
     lookups: u64,
@@ -291,7 +291,7 @@ struct Link {
 }
 
 impl Job {
-    /// With rates since `base`, or since the job's start where there is none of this run of the job.
+    /// With rates since `base`, or since the job's start if `base` is not of this run of the job.
     pub(crate) fn new(job: &JobSnapshot, base: Option<Base<'_>>) -> Self {
         let base = base.filter(|base| base.job.uptime <= job.uptime && base.job.records <= job.records);
         let since = Since {
